@@ -1,0 +1,56 @@
+"""Glasshouse: a machine-learning framework whose inside is open.
+
+Array functions follow the Array API standard, neural networks PyTorch's habits, transforms JAX's
+names. Below them lie about 60 primitives behind one door; every layer can be seen and replaced.
+
+    import glasshouse as gh
+"""
+
+from glasshouse import autograd, backends, base, data, dispatch, interop, metrics, nn, ops, optim
+from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from glasshouse.base.dtype import (
+    DType,
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from glasshouse.base.dtype import bool_ as bool
+from glasshouse.base.errors import (
+    BackendError,
+    CaptureError,
+    CheckpointError,
+    DeviceError,
+    DTypeError,
+    GradError,
+    IndexOutOfRangeError,
+    LinAlgError,
+    OptionError,
+    OutOfMemoryError,
+    ShapeError,
+    TransformError,
+)
+from glasshouse.dispatch import Mode, Primitive, bind, primitives
+from glasshouse.tensor import *
+from glasshouse.transforms import (
+    checkpoint,
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from glasshouse.version import __version__

@@ -1,0 +1,15 @@
+"""Reverse-mode gradients: the tape, the backward walk, user-defined functions."""
+
+from glasshouse.autograd.backward import backward, grad
+from glasshouse.autograd.function import Function
+from glasshouse.autograd.tape import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+
+__all__ = [
+    "Function",
+    "backward",
+    "enable_grad",
+    "grad",
+    "is_grad_enabled",
+    "no_grad",
+    "set_grad_enabled",
+]

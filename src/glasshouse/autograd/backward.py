@@ -1,0 +1,175 @@
+"""Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
+
+from glasshouse.autograd.tape import Leaf, Walk, recording
+from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.bind import hooks
+from glasshouse.dispatch.value import Value, as_value, full
+
+
+def zeros(spec: Spec):
+    """A value of zeros."""
+    return full(spec.shape, 0, spec.dtype)
+
+
+hooks.zeros = zeros
+
+
+def as_tuple(x) -> tuple:
+    return tuple(x) if isinstance(x, (tuple, list)) else (x,)
+
+
+def seeds_of(where: str, outputs, cotangents):
+    """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1.
+
+    Raises:  GradError for untracked outputs or missing cotangents, ShapeError, DTypeError
+    """
+    cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
+    if len(cotangents) != len(outputs):
+        raise ShapeError(
+            f"{where}: expected {len(outputs)} gradients, one per output; got {len(cotangents)}. "
+            "Give None for an output of one element."
+        )
+    seeds = []
+    for y, g in zip(outputs, cotangents, strict=True):
+        if not isinstance(y, Value):
+            raise DTypeError(
+                f"{where}: expected tensors as outputs; got {type_name(y)}. Return tensors."
+            )
+        if y.node is None:
+            raise GradError(
+                f"{where}: expected an output that depends on a tensor with requires_grad=True; "
+                f"got one of spec {y.spec} that does not. Set requires_grad, and leave no_grad."
+            )
+        seeds.append(((y.node, y.slot), check_seed(where, y, g)))
+    return seeds
+
+
+def check_seed(where: str, y, g):
+    """The cotangent for `y` as a value of its spec, one level down where y has a mode."""
+    if g is None:
+        if y.size != 1:
+            raise GradError(
+                f"{where}: expected an output of one element, or a gradient for it; got shape "
+                f"{y.shape}. Reduce it, e.g. with .sum(), or pass a gradient of that shape."
+            )
+        return full(y.shape, 1, y.dtype)
+    g = as_value(g, where=where)
+    if g.shape != y.shape:
+        raise ShapeError(
+            f"{where}: expected a gradient of shape {y.shape}; got {g.shape}. "
+            "It has the shape of the output."
+        )
+    if g.dtype is not y.dtype:
+        raise DTypeError(
+            f"{where}: expected a gradient of dtype {y.dtype.name}; got {g.dtype.name}. Cast it."
+        )
+    return g.data if g.mode is not None and g.mode is y.mode else g
+
+
+def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = False) -> None:
+    """Add the gradient of `outputs` to `.grad` of every leaf they depend on.
+
+    Raises:  GradError if an output is untracked, lacks a gradient, or its graph was freed
+    """
+    outputs = as_tuple(outputs)
+    retain = create_graph if retain_graph is None else retain_graph
+    walk = Walk(retain, create_graph)
+
+    def arrive(node, slots) -> bool:
+        if isinstance(node, Leaf):
+            node.accumulate(slots[0])
+        return True
+
+    with recording(tape_of(outputs), create_graph):
+        for place, g in seeds_of("backward", outputs, gradients):
+            walk.seed(place, g)
+        walk.run(arrive)
+
+
+def tape_of(outputs):
+    """The tape level that the outputs are on; None for the base tape."""
+    modes = [y.mode for y in outputs if isinstance(y, Value) and y.mode is not None]
+    return modes[0] if modes else None
+
+
+def leading_to(outputs, targets) -> set | None:
+    """The nodes on a path from `outputs` to a node in `targets`; None when that is not known."""
+    useful = set(targets)
+    order, seen = [], set()
+    stack = [y.node for y in outputs if y.node is not None]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        if getattr(node, "reaches_everything", False):
+            return None
+        seen.add(node)
+        order.append(node)
+        stack.extend(parent[0] for parent in getattr(node, "parents", ()) if parent is not None)
+    for node in sorted(order, key=lambda n: n.seq):
+        parents = getattr(node, "parents", ())
+        if any(parent is not None and parent[0] in useful for parent in parents):
+            useful.add(node)
+    return useful
+
+
+def grad(
+    outputs,
+    inputs,
+    grad_outputs=None,
+    retain_graph=None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+):
+    """The gradients of the sum of `outputs` with respect to each of `inputs`, as a tuple.
+
+    Shapes:  each gradient has its input's shape
+    Raises:  GradError for an input that is untracked, or unused without allow_unused
+    Example: >>> import glasshouse as gh
+             >>> x = gh.tensor(3.0, requires_grad=True)
+             >>> grad(x * x, x)[0].item()
+             6.0
+    """
+    outputs, inputs = as_tuple(outputs), as_tuple(inputs)
+    for x in inputs:
+        if not isinstance(x, Value) or x.node is None:
+            got = x.spec if isinstance(x, Value) else type_name(x)
+            raise GradError(
+                f"grad: expected inputs with requires_grad=True; got {got}. "
+                "Set requires_grad before computing the outputs."
+            )
+    found = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
+    for i, g in enumerate(found):
+        if g is None and not allow_unused:
+            raise GradError(
+                f"grad: expected outputs that depend on every input; got none that depends on "
+                f"input {i}. Pass allow_unused=True to get None for it."
+            )
+    return tuple(found)
+
+
+def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
+    """One cotangent per input, or None where the outputs do not depend on it."""
+    targets = {x.node for x in inputs}
+    walk = Walk(
+        create_graph if retain_graph is None else retain_graph,
+        create_graph,
+        leading_to(outputs, targets),
+    )
+    arrived: dict = {}
+
+    def arrive(node, slots) -> bool:
+        if node in targets:
+            arrived[node] = slots
+        return True
+
+    with recording(tape_of(outputs), create_graph):
+        for place, g in seeds_of(where, outputs, cotangents):
+            walk.seed(place, g)
+        walk.run(arrive)
+    found = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
+    return [
+        x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
+        for x, g in zip(inputs, found, strict=True)
+    ]

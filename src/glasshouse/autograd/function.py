@@ -1,0 +1,176 @@
+"""User-defined operations with their own backward."""
+
+from glasshouse.autograd.backward import zeros
+from glasshouse.autograd.tape import Node, recording, sequence
+from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
+from glasshouse.dispatch.bind import box, state
+from glasshouse.dispatch.value import Value
+
+
+class Context:
+    """What forward leaves for backward. `needs_input_grad`: a bool per argument."""
+
+    def __init__(self, needs_input_grad):
+        self.needs_input_grad = needs_input_grad
+        self.kept: tuple = ()
+
+    def save_for_backward(self, *tensors) -> None:
+        """Keep tensors (inputs or results of forward) for `saved_tensors` in backward."""
+        self.kept = tensors
+
+    @property
+    def saved_tensors(self) -> tuple:
+        """The tensors that forward saved."""
+        return self.kept
+
+
+class FunctionNode(Node):
+    """The tape's node of one `Function.apply`."""
+
+    __slots__ = ("function", "ctx", "out_data")
+
+    def pull(self, cotangents, create_graph: bool):
+        self.ctx.kept = tuple(map(self.relink, self.ctx.kept))
+        from_user = self.function.backward(self.ctx, *self.lifted(cotangents))
+        grads = from_user if isinstance(from_user, tuple) else (from_user,)
+        name = self.function.__name__
+        if len(grads) != len(self.parents):
+            raise ShapeError(
+                f"{name}.backward: expected {len(self.parents)} gradients, one per argument of "
+                f"forward; got {len(grads)}. Return None for those that need none."
+            )
+        pulled = []
+        for i, (parent, g) in enumerate(zip(self.parents, grads, strict=True)):
+            if parent is None or g is None:
+                continue
+            if not isinstance(g, Value) or g.shape != self.specs[i].shape:
+                got = g.shape if isinstance(g, Value) else type_name(g)
+                raise ShapeError(
+                    f"{name}.backward: expected a gradient of shape {self.specs[i].shape} for "
+                    f"argument {i}; got {got}. Return a tensor shaped as the argument."
+                )
+            pulled.append((parent, g.data if g.mode is not None and g.mode is self.mode else g))
+        return pulled
+
+    def relink(self, tensor):
+        """A saved result of forward with its place on the tape, for gradients of gradients."""
+        for slot, data in enumerate(self.out_data):
+            if tensor.node is None and tensor.data is data:
+                tensor = fresh(tensor, tensor.mode)
+                tensor.node, tensor.slot = self, slot
+        return tensor
+
+    def lifted(self, cotangents):
+        """The cotangents as values of the level that the saved tensors are of."""
+        gs = []
+        for g, spec in zip(cotangents, self.out_specs, strict=True):
+            if g is None:
+                g = zeros(spec)
+            gs.append(g if self.mode is None or g.mode is self.mode else self.mode.constant(g))
+        return gs
+
+    def release(self) -> None:
+        self.freed = True
+        self.ctx = None
+        self.parents = self.out_data = ()
+
+
+class Function:
+    """Base of operations with a hand-written backward.
+
+    Subclasses give static methods `forward(ctx, *args)` and `backward(ctx, *gradients)`, the
+    latter returning one gradient (or None) per argument of forward; call with `apply`. Backward is
+    made of tensor operations, so gradients of gradients work.
+
+    Example: >>> import glasshouse as gh
+             >>> class Square(Function):
+             ...     @staticmethod
+             ...     def forward(ctx, x):
+             ...         ctx.save_for_backward(x)
+             ...         return x * x
+             ...     @staticmethod
+             ...     def backward(ctx, g):
+             ...         (x,) = ctx.saved_tensors
+             ...         return 2 * x * g
+             >>> x = gh.tensor(3.0, requires_grad=True)
+             >>> Square.apply(x).backward()
+             >>> x.grad.item()
+             6.0
+    """
+
+    @staticmethod
+    def forward(ctx, *args):
+        raise GradError("Function: expected a static method forward(ctx, *args). Define it.")
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise GradError("Function: expected a static method backward(ctx, *gradients). Define it.")
+
+    @classmethod
+    def apply(cls, *args):
+        """The result of `forward`, recorded so that backward goes through `backward`."""
+        values = [arg if isinstance(arg, Value) else None for arg in args]
+        mode = owner(cls, values)
+        records = state.records if mode is None else mode.records
+        needs = tuple(bool(records and v is not None and v.node is not None) for v in values)
+        ctx = Context(needs)
+        if not any(needs):
+            return cls.forward(ctx, *args)
+        with recording(mode, False):
+            out = cls.forward(ctx, *args)
+        outputs = out if isinstance(out, tuple) else (out,)
+        results = tuple(fresh(y, mode) for y in outputs)
+        attach(cls, ctx, values, needs, results, mode)
+        return results if isinstance(out, tuple) else results[0]
+
+
+def owner(cls, values):
+    """The tape that tracks the arguments: a level's mode, or None for the base tape."""
+    modes = [v.mode for v in values if v is not None and v.mode is not None]
+    for mode in modes:
+        if not hasattr(mode, "records") and any(
+            is_tracked_below(v) for v in values if v is not None
+        ):
+            raise TransformError(
+                f"{cls.__name__}.apply: expected values of a tape; got values of "
+                f"{type(mode).__name__} that are tracked outside it. Take the gradient inside "
+                "the vmap or jvp, or write "
+                "the operation with gh functions."
+            )
+    tapes = [mode for mode in state.modes if mode in modes and hasattr(mode, "records")]
+    return tapes[-1] if tapes else None
+
+
+def is_tracked_below(value) -> bool:
+    """Whether the value inside `value`, at any depth, is on a tape."""
+    while value.mode is not None:
+        value = value.data
+        if value.node is not None:
+            return True
+    return False
+
+
+def fresh(y, mode):
+    """A new handle on the result `y`, so that marking it leaves the saved tensors alone."""
+    if mode is not None and y.mode is not mode:
+        return mode.constant(y)
+    copy = box(y.data, y.spec, y.backend)
+    copy.mode = y.mode
+    return copy
+
+
+def attach(cls, ctx, values, needs, results, mode) -> None:
+    """Put the call on the tape."""
+    node = FunctionNode()
+    node.function, node.ctx, node.mode = cls, ctx, mode
+    node.parents = tuple(
+        (v.node, v.slot) if n else None for v, n in zip(values, needs, strict=True)
+    )
+    node.specs = [None if v is None else v.spec for v in values]
+    node.out_specs = [y.spec for y in results]
+    node.out_data = [y.data for y in results]
+    node.seq = next(sequence)
+    node.freed, node.grad_hooks = False, None
+    for slot, y in enumerate(results):
+        if y.dtype.is_inexact:
+            y.node, y.slot = node, slot

@@ -1,0 +1,254 @@
+"""The tape: one node per recorded primitive call, and the walk that pulls cotangents back.
+
+A node keeps payload snapshots, not tensors, and only those that its rules read. Values being
+functional, writing to a tensor rebinds its handle and never harms a node.
+"""
+
+import heapq
+import itertools
+import weakref
+from contextlib import contextmanager
+
+from glasshouse.base.errors import GradError
+from glasshouse.base.flags import flags
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.bind import box, hooks, state
+
+sequence = itertools.count()
+
+
+class Leaf:
+    """The end of the tape at a tensor that collects its gradient in `.grad`."""
+
+    __slots__ = ("tensor", "seq", "grad_hooks", "__weakref__")
+    freed = False
+
+    def __init__(self, tensor):
+        self.tensor = weakref.ref(tensor)
+        self.seq = next(sequence)
+        self.grad_hooks = None
+
+    def accumulate(self, cotangent) -> None:
+        """Add `cotangent` to the tensor's `.grad`."""
+        tensor = self.tensor()
+        if tensor is not None:
+            if tensor.mode is not None:
+                cotangent = tensor.mode.constant(cotangent)
+            tensor.grad = cotangent if tensor.grad is None else tensor.grad + cotangent
+
+
+class Node:
+    """One recorded call: its operands' places on the tape, and what its rules will read."""
+
+    __slots__ = (
+        "primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out", "backend",
+        "mode", "seq", "freed", "grad_hooks", "__weakref__",
+    )  # fmt: skip
+
+    def pull(self, cotangents, create_graph: bool):
+        """[(parent, cotangent)] for the tracked operands, given one cotangent per result."""
+        primitive, attrs = self.primitive, self.attrs
+        g = [
+            hooks.zeros(spec) if c is None else c
+            for c, spec in zip(cotangents, self.out_specs, strict=True)
+        ]
+        results = enumerate(zip(self.saved_out, self.out_specs, strict=True))
+        y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
+        if primitive.num_outputs == 1:
+            (g,), (y,) = g, y
+        operands = [
+            self.revive(d, s, parent, create_graph)
+            for d, s, parent in zip(self.saved, self.specs, self.parents, strict=True)
+        ]
+        pulled = []
+        for i, parent in enumerate(self.parents):
+            if parent is None:
+                continue
+            rule = primitive.vjp_rule(i)
+            cotangent = rule and rule.fn(g, y, *operands, **attrs)
+            if cotangent is not None:
+                if flags.verify:
+                    check_cotangent(primitive, i, cotangent, self.specs[i])
+                pulled.append((parent, cotangent))
+        return pulled
+
+    def revive(self, data, spec: Spec, place, create_graph: bool):
+        """A saved payload as a value again; its spec alone if it was not kept."""
+        if data is None:
+            return spec
+        if self.mode is not None and not create_graph:
+            return data
+        value = box(data, spec, self.backend)
+        value.mode = self.mode
+        if create_graph and place is not None and spec.dtype.is_inexact:
+            value.node, value.slot = place
+        return value
+
+    def release(self) -> None:
+        """Forget what was saved; a later backward through here is an error."""
+        self.freed = True
+        self.saved = self.saved_out = self.parents = ()
+
+
+def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
+    """Raise if a rule gave a cotangent of another spec than its operand's (GH_VERIFY=1)."""
+    if cotangent.spec != spec:
+        raise AssertionError(
+            f"{primitive.name}: expected the cotangent of operand {i} to be {spec}; got "
+            f"{cotangent.spec}. Mend the card's vjp."
+        )
+
+
+def record(primitive, args, attrs, specs, result, mode=None) -> None:
+    """Put a call on the tape and mark its inexact results as coming from it."""
+    outputs = result if primitive.num_outputs > 1 else (result,)
+    if not any(out.spec.dtype.is_inexact for out in outputs):
+        return
+    needs = tuple([arg.node is not None for arg in args])
+    keep_out, keep = primitive.kept(needs)
+    node = Node()
+    node.primitive = primitive
+    node.attrs = attrs
+    node.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
+    node.specs = specs
+    node.saved = tuple([arg.data if k else None for arg, k in zip(args, keep, strict=True)])
+    node.out_specs = [out.spec for out in outputs]
+    node.saved_out = [out.data if keep_out else None for out in outputs]
+    node.backend = outputs[0].backend
+    node.mode = mode
+    node.seq = next(sequence)
+    node.freed = False
+    node.grad_hooks = None
+    for slot, out in enumerate(outputs):
+        if out.spec.dtype.is_inexact:
+            out.node, out.slot = node, slot
+
+
+hooks.record = record
+
+
+class Walk:
+    """One backward pass: visits nodes from the newest to the oldest, summing cotangents."""
+
+    def __init__(self, retain_graph: bool, create_graph: bool, useful=None):
+        self.retain_graph = retain_graph
+        self.create_graph = create_graph
+        self.useful = useful  # nodes that lead to a target, or None for all
+        self.heap: list = []
+        self.pending: dict = {}
+
+    def seed(self, place, cotangent) -> None:
+        """Add `cotangent` to what has arrived at `place` = (node, slot)."""
+        node, slot = place
+        if self.useful is not None and node not in self.useful:
+            return
+        slots = self.pending.get(node)
+        if slots is None:
+            slots = self.pending[node] = {}
+            heapq.heappush(self.heap, (-node.seq, id(node), node))
+        slots[slot] = slots[slot] + cotangent if slot in slots else cotangent
+
+    def run(self, arrive) -> None:
+        """Visit every node; `arrive(node, slots)` sees the sums, and says whether to go on."""
+        while self.heap:
+            *_, node = heapq.heappop(self.heap)
+            slots = self.pending.pop(node)
+            if node.freed:
+                raise freed_error()
+            if node.grad_hooks:
+                run_hooks(node, slots)
+            if arrive(node, slots) and not isinstance(node, Leaf):
+                cotangents = [slots.get(i) for i in range(len(node.out_specs))]
+                for place, cotangent in node.pull(cotangents, self.create_graph):
+                    self.seed(place, cotangent)
+                if not self.retain_graph:
+                    node.release()
+
+
+def run_hooks(node, slots) -> None:
+    """Let the hooks of each tensor see, and perhaps replace, its gradient."""
+    for slot, hook in list(node.grad_hooks.values()):
+        if slot in slots:
+            replaced = hook(slots[slot])
+            if replaced is not None:
+                slots[slot] = replaced
+
+
+def freed_error():
+    return GradError(
+        "backward: expected a graph that is still there; got one that an earlier backward freed. "
+        "Pass retain_graph=True to the earlier call, or compute the result again."
+    )
+
+
+@contextmanager
+def recording(tape, enabled: bool):
+    """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
+    tape = state if tape is None else tape
+    before, tape.records = tape.records, enabled
+    try:
+        yield
+    finally:
+        tape.records = before
+
+
+class grad_mode:
+    """Context and decorator: inside, tapes record (or do not)."""
+
+    def __init__(self, enabled: bool):
+        self.enabled = enabled
+        self.stack: list = []
+
+    def __enter__(self):
+        tapes = [state, *(mode for mode in state.modes if hasattr(mode, "records"))]
+        self.stack.append([(tape, tape.records) for tape in tapes])
+        for tape in tapes:
+            tape.records = self.enabled
+
+    def __exit__(self, *exc_info):
+        for tape, before in self.stack.pop():
+            tape.records = before
+
+    def __call__(self, fn):
+        def wrapped(*args, **kwargs):
+            with type(self)():
+                return fn(*args, **kwargs)
+
+        wrapped.__name__ = getattr(fn, "__name__", "wrapped")
+        wrapped.__doc__ = fn.__doc__
+        wrapped.__wrapped__ = fn
+        return wrapped
+
+
+class no_grad(grad_mode):
+    """Context and decorator inside which nothing is recorded for backward.
+
+    Example: >>> import glasshouse as gh
+             >>> x = gh.tensor([1.0], requires_grad=True)
+             >>> with gh.no_grad():
+             ...     (x * 2).requires_grad
+             False
+    """
+
+    def __init__(self):
+        super().__init__(False)
+
+
+class enable_grad(grad_mode):
+    """Context and decorator inside which operations are recorded, also within `no_grad`."""
+
+    def __init__(self):
+        super().__init__(True)
+
+
+class set_grad_enabled(grad_mode):
+    """Context inside which recording is on or off, as `enabled` says."""
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations on tracked tensors are recorded now.
+
+    Example: >>> is_grad_enabled()
+             True
+    """
+    return state.records

@@ -1,0 +1,1 @@
+"""The ground floor: dtypes, shapes, trees, flags and errors. Imports nothing of ours."""

@@ -1,0 +1,194 @@
+"""Data types: their names, NumPy forms and promotion rules.
+
+Promotion follows the Array API standard 2024.12; where the standard is silent, an integer with a
+floating type gives the floating type (as PyTorch and JAX do), and uint64 with a signed integer
+gives float64 (as NumPy does).
+"""
+
+import functools
+
+import ml_dtypes
+import numpy as np
+
+from glasshouse.base.errors import DTypeError, suggest, type_name
+
+KIND_ORDER = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+
+
+class DType:
+    """One data type: its `name`, `kind` (bool, int …), `itemsize` in bytes, NumPy form `np`."""
+
+    __slots__ = (
+        "name", "kind", "itemsize", "np", "is_floating", "is_complex", "is_inexact", "is_integer",
+        "is_bool",
+    )  # fmt: skip
+
+    def __init__(self, name: str, kind: str, np_dtype):
+        self.name = name
+        self.kind = kind
+        self.np = np.dtype(np_dtype)
+        self.itemsize = self.np.itemsize
+        self.is_bool = kind == "bool"
+        self.is_integer = kind in ("int", "uint")
+        self.is_floating = kind == "float"
+        self.is_complex = kind == "complex"
+        self.is_inexact = kind in ("float", "complex")
+
+    def __repr__(self):
+        return f"glasshouse.{self.name}"
+
+    __str__ = __repr__
+
+    def __eq__(self, other):
+        if isinstance(other, DType):
+            return self is other
+        try:
+            return as_dtype(other) is self
+        except (DTypeError, TypeError):
+            return False
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __reduce__(self):
+        return as_dtype, (self.name,)
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+bool_ = DType("bool", "bool", np.bool_)
+int8 = DType("int8", "int", np.int8)
+int16 = DType("int16", "int", np.int16)
+int32 = DType("int32", "int", np.int32)
+int64 = DType("int64", "int", np.int64)
+uint8 = DType("uint8", "uint", np.uint8)
+uint16 = DType("uint16", "uint", np.uint16)
+uint32 = DType("uint32", "uint", np.uint32)
+uint64 = DType("uint64", "uint", np.uint64)
+float16 = DType("float16", "float", np.float16)
+bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
+float32 = DType("float32", "float", np.float32)
+float64 = DType("float64", "float", np.float64)
+complex64 = DType("complex64", "complex", np.complex64)
+complex128 = DType("complex128", "complex", np.complex128)
+
+all_dtypes = (
+    bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
+    float16, bfloat16, float32, float64, complex64, complex128,
+)  # fmt: skip
+by_name = {d.name: d for d in all_dtypes}
+by_numpy = {d.np: d for d in all_dtypes}
+
+default_float = float32
+default_int = int64
+default_complex = complex64
+default_of_kind = {
+    "bool": bool_, "int": int64, "uint": int64, "float": float32, "complex": complex64,
+}  # fmt: skip
+# Keyed by the type itself: DType compares equal to np.float64, so one dict of objects would mix.
+by_python_type = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
+
+
+def as_dtype(x) -> DType:
+    """The DType that `x` names: a DType, a name, a Python type, or a NumPy type or dtype.
+
+    Raises:  DTypeError if it names none of the fifteen types
+    Example: >>> as_dtype("float32")
+             glasshouse.float32
+    """
+    if isinstance(x, DType):
+        return x
+    if isinstance(x, type) and x in by_python_type:
+        return by_python_type[x]
+    if isinstance(x, str) and x in by_name:
+        return by_name[x]
+    try:
+        found = by_numpy.get(np.dtype(x))
+    except TypeError:
+        found = None
+    if found is None or x is None:
+        got = repr(x) if isinstance(x, str) else f"{x!r} ({type_name(x)})"
+        raise DTypeError(f"dtype: expected a data type; got {got}. {suggest(x, by_name)}")
+    return found
+
+
+def from_numpy_dtype(np_dtype) -> DType:
+    """The DType of a NumPy dtype.
+
+    Raises:  DTypeError for NumPy types that Glasshouse does not have (strings, dates, objects …)
+    """
+    found = by_numpy.get(np_dtype)
+    if found is None:
+        found = by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
+    if found is None:
+        raise DTypeError(
+            f"dtype: expected a boolean or numeric array; got dtype {np_dtype}. "
+            "Convert it to numbers first."
+        )
+    return found
+
+
+@functools.cache
+def promote(a: DType, b: DType) -> DType:
+    """The smallest dtype that both `a` and `b` convert to.
+
+    Source:  Array API standard 2024.12, "Type promotion rules"
+    Example: >>> promote(int8, uint8)
+             glasshouse.int16
+    """
+    if a is b:
+        return a
+    if KIND_ORDER[a.kind] > KIND_ORDER[b.kind]:
+        a, b = b, a
+    if KIND_ORDER[a.kind] < KIND_ORDER[b.kind]:
+        if a is float64 and b is complex64:
+            return complex128
+        return b
+    if a.kind == b.kind:
+        if a.itemsize == b.itemsize:  # float16 with bfloat16: neither holds the other
+            return float32
+        return a if a.itemsize > b.itemsize else b
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    if unsigned.itemsize < signed.itemsize:
+        return signed
+    wider = {1: int16, 2: int32, 4: int64, 8: float64}
+    return wider[unsigned.itemsize]
+
+
+def promote_scalar(dtype: DType, scalar) -> DType:
+    """The dtype of an operation between an array of `dtype` and a Python scalar.
+
+    The scalar is weak: it keeps the array's dtype unless its kind is higher.
+
+    Example: >>> promote_scalar(int8, 2.5)
+             glasshouse.float32
+    """
+    kind = by_python_type[type(scalar)].kind
+    if KIND_ORDER[kind] <= KIND_ORDER[dtype.kind]:
+        return dtype
+    if kind == "complex" and dtype.is_floating:
+        return complex_dtype(dtype)
+    return default_of_kind[kind]
+
+
+def real_dtype(dtype: DType) -> DType:
+    """The dtype of the real part: complex64 → float32, complex128 → float64, others unchanged."""
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def complex_dtype(dtype: DType) -> DType:
+    """The complex dtype whose parts hold `dtype`: float64 → complex128, smaller → complex64."""
+    if dtype.is_complex:
+        return dtype
+    return complex128 if dtype is float64 else complex64
+
+
+def inexact_dtype(dtype: DType) -> DType:
+    """`dtype` itself when it is floating or complex, else the default floating dtype."""
+    return dtype if dtype.is_inexact else default_float
+
+
+def accumulation_dtype(dtype: DType) -> DType:
+    """The dtype in which sums over `dtype` are carried: float32 for the 16-bit floats."""
+    return float32 if dtype in (float16, bfloat16) else dtype

@@ -1,0 +1,82 @@
+"""The error classes of Glasshouse, and the helpers that make their messages useful.
+
+Every message has one form, ``where: expected …; got …. fix.``, with the received values in it.
+"""
+
+from difflib import get_close_matches
+
+
+class ShapeError(ValueError):
+    """Shapes, axes or sizes do not fit together."""
+
+
+class DTypeError(TypeError):
+    """A value has a type or dtype that the operation does not take."""
+
+
+class OptionError(ValueError):
+    """A name or an option is unknown, or outside its allowed values."""
+
+
+class IndexOutOfRangeError(IndexError):
+    """An index lies outside its axis."""
+
+
+class AxisError(ShapeError, IndexOutOfRangeError):
+    """An axis is not one of the value's; both a ValueError and an IndexError, as in NumPy."""
+
+
+class GradError(RuntimeError):
+    """A gradient was asked for where there is none, or the graph was already freed."""
+
+
+class DeviceError(RuntimeError):
+    """A device is unknown, unavailable, or differs from what is needed."""
+
+
+class BackendError(RuntimeError):
+    """A backend is unknown, cannot be loaded, or does not compute a primitive."""
+
+
+class TransformError(RuntimeError):
+    """A value inside vmap, jvp or grad was used in a way the transform cannot follow."""
+
+
+class CaptureError(RuntimeError):
+    """A function could not be captured."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is missing, damaged, or does not fit the objects it is loaded into."""
+
+
+class LinAlgError(ValueError):
+    """A matrix does not have the property that a factorisation needs."""
+
+
+class OutOfMemoryError(MemoryError):
+    """An allocation went over the limit."""
+
+
+def suggest(name: str, options) -> str:
+    """A sentence naming the option nearest to a misspelled `name`, or listing a few of them.
+
+    Example: >>> suggest("relo", ["relu", "tanh"])
+             "Did you mean 'relu'?"
+    """
+    options = sorted(map(str, options))
+    near = get_close_matches(str(name), options, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    shown = ", ".join(options[:12]) + (", …" if len(options) > 12 else "")
+    return f"Choose one of: {shown}."
+
+
+def type_name(x) -> str:
+    """How an error message names the type of `x`: with its package when it is not a builtin.
+
+    Example: >>> type_name(1.5)
+             'float'
+    """
+    cls = type(x)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"

@@ -1,0 +1,88 @@
+"""Settings read from GH_… environment variables, each with a type, a default and a help line.
+
+A flag is read as `flags.debug`, and set for a while by `with flags.override(debug=1):`.
+"""
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from glasshouse.base.errors import OptionError, suggest
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One setting: its name, type, default value and help line."""
+
+    name: str
+    kind: type
+    default: object
+    help: str
+
+    @property
+    def variable(self) -> str:
+        return "GH_" + self.name.upper()
+
+    def parse(self, text: str):
+        """The value that `text` stands for.
+
+        Raises:  OptionError if it does not fit the flag's type
+        """
+        if self.kind is bool:
+            if text.lower() in ("0", "1", "true", "false", "on", "off", ""):
+                return text.lower() in ("1", "true", "on")
+        else:
+            try:
+                return self.kind(text)
+            except ValueError:
+                pass
+        raise OptionError(
+            f"{self.variable}: expected a value of type {self.kind.__name__}; got {text!r}. "
+            f"Unset it or use e.g. {self.default!r}."
+        )
+
+
+declared = (
+    Flag("backend", str, "numpy", "backend used at start: numpy, torch, torch:cuda, stub"),
+    Flag("debug", int, 0, "1 prints fallbacks and moves between backends"),
+    Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
+    Flag("verify", bool, False, "check every backend result and every gradient against its spec"),
+)
+
+
+class Flags:
+    """The current settings; attributes named as in `declared`."""
+
+    backend: str
+    debug: int
+    strict: bool
+    verify: bool
+
+    def __init__(self, environ=os.environ):
+        self.by_name = {flag.name: flag for flag in declared}
+        for flag in declared:
+            text = environ.get(flag.variable)
+            setattr(self, flag.name, flag.default if text is None else flag.parse(text))
+
+    @contextmanager
+    def override(self, **settings):
+        """Inside, the given flags have the given values.
+
+        Raises:  OptionError for an unknown flag; nothing is changed then
+        """
+        for name in settings:
+            if name not in self.by_name:
+                raise OptionError(
+                    f"flags: expected a declared flag; got {name!r}. {suggest(name, self.by_name)}"
+                )
+        before = {name: getattr(self, name) for name in settings}
+        try:
+            for name, value in settings.items():
+                setattr(self, name, value)
+            yield self
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+
+flags = Flags()

@@ -1,0 +1,126 @@
+"""Shapes: the spec of a value, broadcasting, and checks of axes and sizes."""
+
+import operator
+from math import prod
+
+from glasshouse.base.dtype import DType
+from glasshouse.base.errors import AxisError, DTypeError, ShapeError, type_name
+
+Shape = tuple[int, ...]
+
+
+class Spec:
+    """What is known of a value without computing it: its `shape` and `dtype`.
+
+    Example: >>> Spec((2, 3), as_dtype("float32")).nbytes
+             24
+    """
+
+    __slots__ = ("shape", "dtype")
+
+    def __init__(self, shape: Shape, dtype: DType):
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+    def __eq__(self, other):
+        return isinstance(other, Spec) and self.dtype is other.dtype and self.shape == other.shape
+
+    def __hash__(self):
+        return hash((self.shape, self.dtype.name))
+
+    def __repr__(self):
+        return f"{self.dtype.name}{list(self.shape)}"
+
+
+def check_shape(where: str, shape) -> Shape:
+    """`shape` as a tuple of non-negative Python integers; a lone integer becomes one axis.
+
+    Raises:  ShapeError for negative sizes, DTypeError for sizes that are not integers
+    """
+    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    try:
+        sizes = tuple(map(operator.index, sizes))
+    except TypeError:
+        raise DTypeError(
+            f"{where}: expected a shape of integers; got {shape!r}. Pass a tuple of integers."
+        ) from None
+    if any(size < 0 for size in sizes):
+        raise ShapeError(
+            f"{where}: expected sizes of 0 or more; got {sizes}. Compute the missing size first."
+        )
+    return sizes
+
+
+def check_axis(where: str, axis, ndim: int) -> int:
+    """`axis` counted from the front, as a Python integer in [0, ndim).
+
+    Raises:  AxisError if it lies outside [-ndim, ndim), DTypeError if it is no integer
+    """
+    try:
+        index = operator.index(axis)
+    except TypeError:
+        raise DTypeError(
+            f"{where}: expected an integer axis; got {axis!r} ({type_name(axis)}). Pass an int."
+        ) from None
+    if not -ndim <= index < ndim:
+        allowed = f"an axis from {-ndim} to {ndim - 1}" if ndim else "no axis (a 0-d value)"
+        raise AxisError(
+            f"{where}: expected {allowed}; got axis {index}. Count the axes of the shape."
+        )
+    return index + ndim if index < 0 else index
+
+
+def check_axes(where: str, axes, ndim: int) -> tuple[int, ...]:
+    """`axes` (None = all, an integer, or a sequence) as sorted, distinct axes in [0, ndim).
+
+    Raises:  ShapeError for axes out of range or given twice
+    """
+    if axes is None:
+        return tuple(range(ndim))
+    if not isinstance(axes, (tuple, list)):
+        return (check_axis(where, axes, ndim),)
+    found = tuple(sorted(check_axis(where, axis, ndim) for axis in axes))
+    if len(set(found)) != len(found):
+        raise ShapeError(
+            f"{where}: expected distinct axes; got {tuple(axes)}. Remove the repeated axis."
+        )
+    return found
+
+
+def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
+    """The common shape that all `shapes` broadcast to, by NumPy's rules.
+
+    Raises:  ShapeError if two sizes on one axis differ and neither is 1
+    Example: >>> broadcast_shapes("add", (2, 1), (3,))
+             (2, 3)
+    """
+    ndim = max(map(len, shapes), default=0)
+    result = [1] * ndim
+    for shape in shapes:
+        for i, size in enumerate(shape, ndim - len(shape)):
+            if size != 1 and result[i] != size:
+                if result[i] != 1:
+                    listed = " and ".join(map(str, shapes))
+                    raise ShapeError(
+                        f"{where}: expected shapes that broadcast together; got {listed}. "
+                        "Sizes on one axis must be equal or 1; reshape one of the operands."
+                    )
+                result[i] = size
+    return tuple(result)
+
+
+def drop_axes(shape: Shape, axes) -> Shape:
+    """`shape` without the given axes (counted from the front)."""
+    return tuple(size for i, size in enumerate(shape) if i not in axes)

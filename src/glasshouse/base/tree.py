@@ -1,0 +1,115 @@
+"""Trees: nested tuples, lists, dicts and named tuples with values at their leaves."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from glasshouse.base.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class TreeDef:
+    """The structure of a tree without its leaves; None is an empty tree."""
+
+    kind: Any  # the container's class, or None for a leaf
+    keys: tuple
+    children: tuple
+    num_leaves: int
+
+    def __repr__(self):
+        if self.kind is None:
+            return "*"
+        return f"{self.kind.__name__}({', '.join(map(repr, self.children))})"
+
+
+LEAF = TreeDef(None, (), (), 1)
+
+
+def children_of(tree):
+    """(keys, children) of a container, or None for a leaf."""
+    if tree is None:
+        return (), ()
+    if isinstance(tree, (tuple, list)):
+        return (), tuple(tree)
+    if isinstance(tree, dict):
+        return tuple(tree), tuple(tree.values())
+    return None
+
+
+def flatten(tree):
+    """(leaves, treedef): the leaves in order, and the structure that `unflatten` needs.
+
+    Example: >>> flatten({"a": (1, 2), "b": 3})[0]
+             [1, 2, 3]
+    """
+    leaves: list = []
+    return leaves, flatten_into(tree, leaves)
+
+
+def flatten_into(tree, leaves: list) -> TreeDef:
+    found = children_of(tree)
+    if found is None:
+        leaves.append(tree)
+        return LEAF
+    keys, children = found
+    before = len(leaves)
+    defs = tuple(flatten_into(child, leaves) for child in children)
+    return TreeDef(type(tree), keys, defs, len(leaves) - before)
+
+
+def unflatten(treedef: TreeDef, leaves):
+    """The tree of structure `treedef` with `leaves` put in, in order."""
+    leaves = iter(leaves)
+    return build(treedef, leaves)
+
+
+def build(treedef: TreeDef, leaves):
+    if treedef.kind is None:
+        return next(leaves)
+    if treedef.kind is type(None):
+        return None
+    children = [build(child, leaves) for child in treedef.children]
+    if issubclass(treedef.kind, dict):
+        items = dict(zip(treedef.keys, children, strict=True))
+        return items if treedef.kind is dict else treedef.kind(items)
+    if hasattr(treedef.kind, "_fields"):
+        return treedef.kind(*children)
+    return treedef.kind(children)
+
+
+def tree_map(fn, tree, *rest):
+    """The tree whose leaves are `fn` of the leaves of `tree` (and of `rest`, of equal structure).
+
+    Raises:  ShapeError if the structures differ
+    """
+    leaves, treedef = flatten(tree)
+    columns = [leaves]
+    for other in rest:
+        other_leaves, other_def = flatten(other)
+        if other_def != treedef:
+            raise ShapeError(
+                f"tree_map: expected trees of one structure; got {treedef} and {other_def}. "
+                "Give every argument the same nesting."
+            )
+        columns.append(other_leaves)
+    return unflatten(treedef, [fn(*group) for group in zip(*columns, strict=True)])
+
+
+def broadcast_prefix(where: str, prefix, treedef: TreeDef) -> list:
+    """One entry of `prefix` per leaf: a prefix tree whose leaves stand for whole subtrees."""
+    out: list = []
+
+    def walk(prefix, treedef):
+        if treedef.kind is None or not isinstance(prefix, (tuple, list, dict)):
+            out.extend([prefix] * treedef.num_leaves)
+            return
+        keys, children = children_of(prefix)
+        if len(children) != len(treedef.children) or keys != treedef.keys:
+            raise ShapeError(
+                f"{where}: expected a prefix of {treedef}; got {prefix!r}. "
+                "Give one entry per argument, or one for all."
+            )
+        for child, sub in zip(children, treedef.children, strict=True):
+            walk(child, sub)
+
+    walk(prefix, treedef)
+    return out

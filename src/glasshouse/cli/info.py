@@ -1,0 +1,132 @@
+"""`glasshouse info`: machine, versions, backends and compiler, as this process sees them."""
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch import primitives
+
+# The vector extensions that decide how fast dense kernels can be, x86 and then ARM.
+VECTOR_FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
+                   "avx512_vnni", "amx_bf16", "asimd", "sve", "bf16", "i8mm")  # fmt: skip
+PACKAGES = ("glasshouse", "numpy", "ml_dtypes", "safetensors", "rich", "click",
+            "torch", "scikit-learn", "matplotlib", "plotext")  # fmt: skip
+COMPILERS = ("cc", "gcc", "clang")
+
+
+def read_fields(path: str) -> dict[str, str]:
+    """The first `name : value` lines of a file of /proc; empty where there is no such file."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = [line.partition(":") for line in reversed(lines) if ":" in line]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def processor() -> dict[str, str]:
+    """Model, usable cores and vector extensions of the processor."""
+    cpu = read_fields("/proc/cpuinfo")
+    flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
+    return {
+        "processor": cpu.get("model name") or platform.processor() or platform.machine(),
+        "cores": f"{count_cores()} usable of {os.cpu_count()}",
+        "vector": " ".join(name for name in VECTOR_FEATURES if name in flags) or "unknown",
+    }
+
+
+def count_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory() -> str:
+    """Total memory, and what of it is free for new work."""
+    fields = read_fields("/proc/meminfo")
+    if "MemTotal" not in fields:
+        return "unknown"
+    total, free = (int(fields.get(name, "0").split()[0]) / 2**20 for name in
+                   ("MemTotal", "MemAvailable"))  # fmt: skip
+    return f"{total:.1f} GiB, {free:.1f} GiB available"
+
+
+def blas() -> str:
+    """The library behind NumPy's matrix products, and its threads."""
+    found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
+    limits = [f"{name}={os.environ[name]}" for name in
+              ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+              if name in os.environ]  # fmt: skip
+    name = f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
+    return ", ".join([name, *limits])
+
+
+def compiler() -> str:
+    """The first C compiler on the path, with its own first line about itself."""
+    for name in COMPILERS:
+        path = shutil.which(name)
+        if path:
+            run = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)
+            return f"{path}: {(run.stdout or run.stderr).partition(chr(10))[0]}"
+    return "none found (cc, gcc, clang)"
+
+
+def machine() -> dict[str, str]:
+    """What a measurement must say about the machine it was made on."""
+    return {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        **processor(),
+        "memory": memory(),
+        "BLAS": blas(),
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "compiler": compiler(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of Glasshouse and of what it can use."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def backend_states() -> dict[str, str]:
+    """Each backend: how many cards it has kernels for, or why it cannot be loaded."""
+    found = {}
+    for name in backends.available():
+        try:
+            backend = backends.load(name)
+        except Exception as error:  # a plug-in may fail in any way; the reason is what is shown
+            found[name] = f"not usable: {error}"
+            continue
+        own = sum(callable(getattr(backend, card, None)) for card in primitives)
+        note = f"kernels for {own} of {len(primitives)} cards" if own else "runs the references"
+        found[name] = f"on {backend.device}, {note}"
+    found[backends.current().name] += "  (current)"
+    return found
+
+
+def show_info(console: Console) -> None:
+    """Print all of it."""
+    sections = {"machine": machine(), "versions": versions(), "backends": backend_states()}
+    for title, fields in sections.items():
+        console.print(f"[bold cyan]{title}[/]")
+        table = Table(box=None, show_header=False, show_edge=False, padding=(0, 2, 0, 2))
+        for name, value in fields.items():
+            missing = value.startswith(("not ", "none "))
+            table.add_row(Text(name), Text(value, "dim" if missing else ""))
+        console.print(table)

@@ -1,0 +1,149 @@
+"""The `glasshouse` command and its options; the work is done in the files that it calls."""
+
+import math
+import os
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, OptionError, suggest
+from glasshouse.base.flags import declared, flags
+from glasshouse.cli.info import show_info, versions
+from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
+from glasshouse.cli.train_digits import Diverged, Recipe, train
+from glasshouse.dispatch import find
+
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+class Group(click.Group):
+    """A click group that suggests the nearest command and shows our errors without a traceback."""
+
+    def resolve_command(self, ctx, args):
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise click.UsageError(
+                f"No command {args[0]!r}. {suggest(args[0], self.list_commands(ctx))}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx):
+        try:
+            return super().invoke(ctx)
+        except OptionError as error:
+            raise click.UsageError(str(error), ctx) from error
+        except (BackendError, CheckpointError, DeviceError, Diverged) as error:
+            raise click.ClickException(str(error)) from error
+        except BrokenPipeError:  # the reader of a pipe (head, less) has left
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return None
+        except OSError as error:
+            raise click.ClickException(str(error)) from error
+
+
+class Rate(click.ParamType):
+    """A finite number above 0."""
+
+    name = "number"
+
+    def convert(self, value, param, ctx):
+        try:
+            rate = float(value)
+        except ValueError:
+            rate = math.nan
+        if not (math.isfinite(rate) and rate > 0):
+            self.fail(f"expected a finite number above 0; got {value!r}.", param, ctx)
+        return rate
+
+
+def says(text: str, name: str) -> str:
+    """The help of an option of `train digits`, with its default."""
+    return f"{text}.  [default: {getattr(Recipe, name)}]"
+
+
+def console() -> Console:
+    """A console on standard output, at most 100 columns wide where nothing limits it."""
+    found = Console(highlight=False)
+    if not found.is_terminal and "COLUMNS" not in os.environ:
+        found.width = 100
+    return found
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(versions()["glasshouse"], prog_name="glasshouse")
+def main():
+    """Glasshouse: a machine-learning framework whose inside is open."""
+
+
+@main.group("train", cls=Group)
+def train_group():
+    """Train a small network on real data."""
+
+
+@train_group.command("digits")
+@click.option(
+    "--epochs", type=click.IntRange(1, 10_000), help=says("Passes over the images", "epochs")
+)
+@click.option("--lr", type=Rate(), help=says("Learning rate at first; it falls by epoch", "lr"))
+@click.option(
+    "--batch-size", type=click.IntRange(1, 1437), help=says("Images per step", "batch_size")
+)
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), help=says("Decides all that is random", "seed")
+)
+@click.option("--backend", default=None, help="numpy, torch or torch:cuda.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    default=Path("runs/digits"),
+    show_default=True,
+    help="Folder for checkpoint, learning curve and numbers.",
+)
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint in the folder.")
+def train_digits(backend, out, resume, **options):
+    """Train a small convolutional network on 1,797 handwritten digits.
+
+    Takes seconds on a laptop. Each epoch ends with a checkpoint; the same seed gives the same
+    numbers, also when a run was stopped and resumed.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        train(given, Path(out), resume, backend or flags.backend, console())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+@main.command("ops")
+@click.argument("name", required=False)
+@click.option("--field", metavar="FIELD", help=f"One of: {', '.join(FIELDS)}.")
+def ops(name, field):
+    """Show the primitive cards, one field, or one card."""
+    if name and field:
+        raise click.UsageError("Give a card's name or --field, not both.")
+    if name:
+        show_card(console(), find(name))
+    elif field:
+        show_field(console(), field)
+    else:
+        show_table(console())
+
+
+@main.command("info")
+def info():
+    """Show the machine, versions, backends and compiler."""
+    show_info(console())
+
+
+@main.command("flags")
+def show_flags():
+    """Show the GH_… settings and their values."""
+    table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("variable", "type", "default", "now", "meaning"):
+        table.add_column(column)
+    for flag in declared:
+        now, default = str(getattr(flags, flag.name)), str(flag.default)
+        shown = now if now == default else f"[bold cyan]{now}[/]"
+        table.add_row(flag.variable, flag.kind.__name__, default, shown, flag.help)
+    console().print(table)

@@ -1,0 +1,162 @@
+"""`glasshouse ops`: the primitive cards as a table, one field of all of them, or one card whole."""
+
+import numpy as np
+from rich.console import Console
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from glasshouse.base.dtype import as_dtype, from_numpy_dtype
+from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.shape import Spec
+from glasshouse.cli.source import source_text
+from glasshouse.dispatch import LINEAR, Arr, Primitive, primitives
+from glasshouse.dispatch.primitive import DTYPE_GROUPS
+
+TEXT_FIELDS = ("doc", "why", "source", "kind", "dtypes", "traits", "num_outputs")
+CODE_FIELDS = ("infer", "ref", "vjp", "jvp", "batch", "flops", "bytes")
+SAMPLE_FIELDS = ("samples", "error_samples")
+PYTHON = Syntax("", "python", theme="ansi_dark", background_color="default")
+FIELDS = (*TEXT_FIELDS, *CODE_FIELDS, *SAMPLE_FIELDS)
+
+
+def families() -> dict[str, list[Primitive]]:
+    """The cards by kind, in the order in which they were defined."""
+    found: dict[str, list[Primitive]] = {}
+    for card in primitives.values():
+        found.setdefault(card.kind, []).append(card)
+    return found
+
+
+def show_table(console: Console) -> None:
+    """Print all cards by family, a line each."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
+    for column in ("card", "what it computes", "vjp", "jvp", "dtypes"):
+        table.add_column(column, no_wrap=column != "what it computes")
+    for kind, cards in families().items():
+        table.add_row()
+        table.add_row(Text(kind, "bold cyan"), Text(f"{len(cards)} cards", "dim"))
+        for card in cards:
+            table.add_row(card.name, card.doc, mark(card.vjp), mark(card.jvp), dtype_group(card))
+    console.print(table)
+    console.print(
+        f"\n{len(primitives)} cards. [dim]One whole:[/] glasshouse ops conv   "
+        "[dim]One field of all:[/] glasshouse ops --field vjp"
+    )
+
+
+def mark(rule) -> str:
+    """Whether a card has a derivative rule, in a column's width."""
+    if rule is None or (isinstance(rule, tuple) and not any(rule)):
+        return "[dim]·[/]"
+    linear = rule == LINEAR or (isinstance(rule, tuple) and set(rule) <= {LINEAR, None})
+    return "lin" if linear else "yes"
+
+
+def dtype_group(card: Primitive) -> str:
+    """The name of the group of dtypes that a card takes, or the dtypes."""
+    for name, group in DTYPE_GROUPS.items():
+        if group == card.dtypes:
+            return name
+    return " ".join(dtype.name for dtype in card.dtypes)
+
+
+def show_field(console: Console, field: str) -> None:
+    """Print one field of every card.
+
+    Raises:  OptionError for a name that is no field
+    """
+    if field not in FIELDS:
+        raise OptionError(
+            f"ops: expected the name of a field; got {field!r}. {suggest(field, FIELDS)}"
+        )
+    for kind, cards in families().items():
+        console.print(f"\n[bold cyan]{kind}[/]")
+        for card in cards:
+            show_entry(console, Text(card.name, "bold"), field, card)
+
+
+def show_card(console: Console, card: Primitive) -> None:
+    """Print every field of one card."""
+    console.print(f"[bold cyan]{card.name}[/]  [dim]{card.kind}[/]")
+    for field in FIELDS:
+        if field != "kind":
+            show_entry(console, Text(field, "bold"), field, card)
+
+
+def show_entry(console: Console, label: Text, field: str, card: Primitive) -> None:
+    """Print a label and a field's content: beside it if it is one line of text, else below it."""
+    lines = describe(field, card)
+    if field in TEXT_FIELDS:
+        table = Table(box=None, show_header=False, show_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(width=16)
+        table.add_column()
+        table.add_row(label, Text("\n".join(lines)))
+        console.print(Padding(table, (0, 0, 0, 2)))
+        return
+    console.print(Text("  ") + label)
+    for line in PYTHON.highlight("\n".join(lines)).split("\n"):
+        console.print(Text("      ") + line, soft_wrap=True)
+
+
+def describe(field: str, card: Primitive) -> list[str]:
+    """The content of one field as lines of text."""
+    value = getattr(card, field)
+    if field == "dtypes":
+        return [dtype_group(card)]
+    if field == "traits":
+        return [", ".join(sorted(value)) or "none"]
+    if field == "samples":
+        return [sample_text(card, sample) for sample in value] or ["none"]
+    if field == "error_samples":
+        return [error_text(card, sample) for sample in value] or ["none"]
+    if field in ("vjp", "jvp"):
+        return rule_lines(value)
+    return (source_text(value) if field in CODE_FIELDS else str(value)).splitlines()
+
+
+def rule_lines(rules) -> list[str]:
+    """The rules of a card, one for each operand that has its own."""
+    if not isinstance(rules, tuple):
+        return source_text(rules).splitlines()
+    texts = [source_text(rule) for rule in rules]
+    if len(set(texts)) == 1:
+        return texts[0].splitlines()
+    return [line for i, text in enumerate(texts) for line in f"# operand {i}\n{text}".splitlines()]
+
+
+def operand_text(card: Primitive, operand) -> str:
+    """A sample operand by dtype and shape: `float32[2,3]`."""
+    spec = operand_spec(card, operand)
+    return f"{spec.dtype.name}[{','.join(map(str, spec.shape))}]"
+
+
+def operand_spec(card: Primitive, operand) -> Spec:
+    """The spec that a sample operand has when the card is tested in its main dtype."""
+    if not isinstance(operand, Arr):
+        array = np.asarray(operand)
+        return Spec(array.shape, from_numpy_dtype(array.dtype))
+    names = [dtype.name for dtype in card.dtypes]
+    main = "float32" if "float32" in names else names[0]
+    return Spec(operand.shape, as_dtype(operand.dtype or main))
+
+
+def call_text(card: Primitive, sample) -> str:
+    """A sample as the call that it stands for: `sum(float32[2,3], axes=(0,))`."""
+    operands = [operand_text(card, operand) for operand in sample.args]
+    attrs = [f"{name}={value!r}" for name, value in sample.attrs.items()]
+    return f"{card.name}({', '.join(operands + attrs)})"
+
+
+def sample_text(card: Primitive, sample) -> str:
+    """A sample's call with the shape of its result, its FLOPs and bytes."""
+    specs = [operand_spec(card, operand) for operand in sample.args]
+    out = card.infer(*specs, **sample.attrs)
+    shapes = ", ".join(str(spec.shape) for spec in (out if isinstance(out, tuple) else (out,)))
+    flops, moved = card.flops(*specs, **sample.attrs), card.bytes(*specs, **sample.attrs)
+    return f"{call_text(card, sample)} -> {shapes}  # {flops} FLOPs, {moved} bytes"
+
+
+def error_text(card: Primitive, sample) -> str:
+    return f"{call_text(card, sample)}  # {sample.error.__name__}: … {sample.text} …"

@@ -1,0 +1,98 @@
+"""The source text of the functions on a card, as it stands in their file."""
+
+import ast
+import inspect
+import linecache
+import textwrap
+from functools import lru_cache
+from types import FunctionType
+
+from glasshouse.dispatch import Rule
+
+
+@lru_cache
+def lambdas_of(path: str) -> tuple[str, list[ast.Lambda]]:
+    """The text of a file and the lambdas in it."""
+    text = "".join(linecache.getlines(path))
+    return text, [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
+
+
+def lambda_text(fn: FunctionType) -> str:
+    """The text of one lambda, found among those of its line by where its body begins."""
+    code = fn.__code__
+    text, lambdas = lambdas_of(code.co_filename)
+    begins = {(line, column) for line, _, column, _ in code.co_positions()}
+    for node in lambdas:
+        if (
+            node.lineno == code.co_firstlineno
+            and (node.body.lineno, node.body.col_offset) in begins
+        ):
+            segment = ast.get_source_segment(text, node) or ""
+            return " ".join(segment.split())
+    return textwrap.dedent(inspect.getsource(fn)).strip()
+
+
+def unwrap(fn):
+    """The function inside a Rule or a decorator."""
+    fn = fn.fn if isinstance(fn, Rule) else fn
+    return inspect.unwrap(fn) if callable(fn) else fn
+
+
+def def_text(fn: FunctionType) -> str:
+    """The text of a named function; of an inner one that only returns, the same as a lambda."""
+    text = textwrap.dedent(inspect.getsource(fn)).strip()
+    node = ast.parse(text).body[0]
+    if not fn.__closure__ or not isinstance(node, ast.FunctionDef):
+        return text
+    body = [part for part in node.body if not is_docstring(part)]
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
+        return text
+    return f"lambda {ast.unparse(node.args)}: {ast.unparse(body[0].value)}"
+
+
+def is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def captured(fn: FunctionType) -> dict:
+    """Functions of ours and plain values that `fn` closes over, by the name that it calls them."""
+    found = {}
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        value = unwrap(cell.cell_contents)
+        if isinstance(value, FunctionType | int | float | str | tuple) and value is not fn:
+            found[name] = value
+    return found
+
+
+def source_text(fn) -> str:
+    """The text of a function of a card, followed by that of what it closes over.
+
+    A string, None or a library's function is shown by its name.
+
+    Example: >>> source_text("linear")
+             'linear'
+    """
+    fn = unwrap(fn)
+    if fn is None:
+        return "none"
+    if not isinstance(fn, FunctionType):
+        return fn if isinstance(fn, str) else library_name(fn)
+    text = lambda_text(fn) if fn.__name__ == "<lambda>" else def_text(fn)
+    return "\n".join([text, *(inner_text(*pair) for pair in captured(fn).items())])
+
+
+def inner_text(name: str, value) -> str:
+    """What a function closes over, as an assignment, or as a definition under its name."""
+    if not isinstance(value, FunctionType):
+        return f"{name} = {value!r}"
+    text = source_text(value)
+    return f"{name} = {text}" if text.startswith("lambda") else f"# {name} is\n{text}"
+
+
+def library_name(fn) -> str:
+    """How a library's function is called in code: `numpy.exp`."""
+    name = getattr(fn, "__name__", None)
+    if name is None:
+        return repr(fn)
+    module = "numpy" if type(fn).__name__ == "ufunc" else getattr(fn, "__module__", "") or ""
+    return f"{module}.{name}".lstrip(".")

@@ -1,0 +1,310 @@
+"""`glasshouse train digits`: a small convolutional network learns to read handwritten digits.
+
+Reads from top to bottom: the recipe, the network, one run with its state, the loop around it. Every
+random number depends on the seed and the epoch, and the learning rate on the epoch only, so a run
+that was stopped and resumed, or extended, gives the numbers of one that was not.
+"""
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+import glasshouse as gh
+from glasshouse import nn, optim
+from glasshouse.base.errors import CheckpointError, OptionError
+from glasshouse.cli.curve import draw_in_terminal, save_picture
+from glasshouse.data import DataLoader, digits
+from glasshouse.interop import load_checkpoint, save_checkpoint
+from glasshouse.metrics import Accuracy, Average
+
+DECAY = 0.8  # of the learning rate from one epoch to the next
+CHECKPOINT = "checkpoint.safetensors"
+EVALUATION_BATCH = 360  # all held-out images at once
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides the numbers of a run."""
+
+    epochs: int = 12
+    lr: float = 0.005
+    batch_size: int = 64
+    seed: int = 0
+
+
+class Diverged(ArithmeticError):
+    """The loss became infinite or NaN."""
+
+
+def make_network() -> nn.Module:
+    """Three convolutions and a linear layer, 15,498 parameters.
+
+    Shapes:  images (N, 1, 8, 8) -> scores (N, 10)
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),  # (N, 32, 4, 4)
+        nn.Conv2d(32, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),  # (N, 32, 2, 2)
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(32 * 2 * 2, 10),
+    )
+
+
+class Run:
+    """A network in training: the objects that make up its state, and one epoch of work."""
+
+    def __init__(self, recipe: Recipe):
+        gh.random.seed(recipe.seed)
+        self.recipe = recipe
+        self.model = make_network()
+        self.optimizer = optim.AdamW(self.model.parameters(), lr=recipe.lr)
+        self.schedule = optim.ExponentialLR(self.optimizer, DECAY)
+        self.batches = DataLoader(
+            digits("train"), recipe.batch_size, shuffle=True, seed=recipe.seed
+        )
+        self.held_out = DataLoader(digits("test"), EVALUATION_BATCH)
+        self.history: list[dict] = []
+
+    def epoch(self, after_batch) -> dict:
+        """Train for one epoch, evaluate, and return the numbers of it."""
+        start = time.perf_counter()
+        number = len(self.history) + 1
+        rate = self.schedule.get_last_lr()[0]
+        self.batches.set_epoch(number)
+        loss, accuracy = self.train(after_batch)
+        self.schedule.step()
+        test_loss, test_accuracy = self.evaluate()
+        entry = {
+            "epoch": number,
+            "lr": rate,
+            "train_loss": loss,
+            "train_accuracy": accuracy,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+            "seconds": time.perf_counter() - start,
+        }
+        self.history.append(entry)
+        return entry
+
+    def train(self, after_batch) -> tuple[float, float]:
+        """One pass over the training images: (loss, accuracy), both as seen on the way."""
+        losses, accuracy = Average(), Accuracy()
+        self.model.train()
+        for images, labels in self.batches:
+            scores = self.model(images)
+            loss = nn.functional.cross_entropy(scores, labels)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+            losses.update(loss, weight=len(labels))
+            accuracy.update(scores, labels)
+            check_finite(losses.value(), self.recipe)
+            after_batch(losses.value())
+        return losses.value(), accuracy.value()
+
+    def evaluate(self) -> tuple[float, float]:
+        """(loss, accuracy) on the held-out images."""
+        losses, accuracy = Average(), Accuracy()
+        self.model.eval()
+        with gh.no_grad():
+            for images, labels in self.held_out:
+                scores = self.model(images)
+                losses.update(nn.functional.cross_entropy(scores, labels), weight=len(labels))
+                accuracy.update(scores, labels)
+        return losses.value(), accuracy.value()
+
+    def mistakes(self) -> list[tuple[int, int]]:
+        """(true digit, digit read) for each held-out image that is read wrongly."""
+        self.model.eval()
+        with gh.no_grad():
+            pairs = [
+                (int(true), int(read))
+                for images, labels in self.held_out
+                for true, read in zip(labels.numpy(), self.model(images).argmax(axis=1).numpy())
+            ]
+        return sorted((true, read) for true, read in pairs if true != read)
+
+    def save(self, out: Path) -> None:
+        """Replace the checkpoint in `out` by the state now."""
+        out.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(
+            out / CHECKPOINT,
+            model=self.model,
+            optimizer=self.optimizer,
+            scheduler=self.schedule,
+            random_state=gh.random.default_generator(),
+            epoch=len(self.history),
+            metrics={"recipe": asdict(self.recipe), "history": self.history},
+        )
+
+    @classmethod
+    def restore(cls, out: Path) -> "Run":
+        """The run whose checkpoint lies in `out`.
+
+        Raises:  CheckpointError if there is none, or it is not one of these runs
+        """
+        path = out / CHECKPOINT
+        metrics = load_checkpoint(path)["metrics"]
+        if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
+            raise CheckpointError(
+                f"train digits: expected {path} to hold a run on the digits; got another one. "
+                "Choose another --out."
+            )
+        run = cls(Recipe(**metrics["recipe"]))
+        load_checkpoint(
+            path,
+            model=run.model,
+            optimizer=run.optimizer,
+            scheduler=run.schedule,
+            random_state=gh.random.default_generator(),
+        )
+        run.history = metrics["history"]
+        return run
+
+
+def check_finite(loss: float, recipe: Recipe) -> None:
+    """Raise Diverged if the loss is no finite number."""
+    if not math.isfinite(loss):
+        raise Diverged(
+            f"train digits: expected a finite loss; got {loss} with --lr {recipe.lr:g}. "
+            "Lower the learning rate."
+        )
+
+
+def start_run(given: dict, out: Path) -> Run:
+    """A new run with the given options, and its first checkpoint."""
+    run = Run(Recipe(**given))
+    run.save(out)
+    return run
+
+
+def resume_run(given: dict, out: Path) -> Run:
+    """The run whose checkpoint lies in `out`, with the number of epochs given now.
+
+    Raises:  OptionError if an option differs from the run's, CheckpointError if there is none
+    """
+    run = Run.restore(out)
+    planned = asdict(run.recipe)
+    for name, value in given.items():
+        if name != "epochs" and value != planned[name]:
+            option = name.replace("_", "-")
+            raise OptionError(
+                f"train digits: expected --{option} {planned[name]}, as in the run that lies in "
+                f"{out}; got {value}. Leave the option out, or start a run with another --out."
+            )
+    run.recipe = Recipe(**{**planned, **given})
+    return run
+
+
+def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> Run:
+    """Train as the command line asks, and show how it goes; the finished run.
+
+    Raises:  OptionError, CheckpointError, BackendError as the parts do, Diverged, and
+             KeyboardInterrupt once the way to go on has been printed
+    """
+    with gh.backends.use(backend):
+        run = resume_run(given, out) if resume else start_run(given, out)
+        show_start(console, run, resume)
+        try:
+            train_to_end(console, run, out)
+        except KeyboardInterrupt:
+            done = len(run.history)
+            console.print(
+                f"\nStopped. The checkpoint holds epoch {done} of {run.recipe.epochs}; go on with\n"
+                f"  glasshouse train digits --resume --out {out}",
+                soft_wrap=True,
+            )
+            raise
+        show_end(console, run, out)
+    return run
+
+
+def train_to_end(console: Console, run: Run, out: Path) -> None:
+    """Run the epochs that are left, with a progress bar below the rows of the table."""
+    epochs, steps = run.recipe.epochs, len(run.batches)
+    columns = (
+        TextColumn("  {task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        done = len(run.history)
+        task = bar.add_task("steps", total=epochs * steps, completed=done * steps, loss=0.0)
+        for _ in range(done, epochs):
+            entry = run.epoch(lambda loss: bar.update(task, advance=1, loss=loss))
+            run.save(out)
+            bar.console.print(row(entry))
+
+
+COLUMNS = (  # heading, width, how an epoch's number is written
+    ("epoch", 7, lambda e: f"{e['epoch']}"),
+    ("rate", 10, lambda e: f"{e['lr']:.6f}"),
+    ("train loss", 13, lambda e: f"{e['train_loss']:.4f}"),
+    ("accuracy", 11, lambda e: f"{e['train_accuracy']:.2%}"),
+    ("held-out loss", 16, lambda e: f"{e['test_loss']:.4f}"),
+    ("accuracy", 11, lambda e: f"{e['test_accuracy']:.2%}"),
+    ("time", 9, lambda e: f"{e['seconds']:.1f} s"),
+)
+
+
+def row(entry: dict) -> str:
+    """One line of the table."""
+    return "".join(write(entry).rjust(width) for _, width, write in COLUMNS)
+
+
+def show_start(console: Console, run: Run, resume: bool) -> None:
+    """Print what is trained on what, and the head of the table with the epochs already done."""
+    recipe, network = run.recipe, run.model
+    size = sum(p.size for p in network.parameters())
+    console.print("[bold cyan]Handwritten digits[/]")
+    console.print(
+        f"  {len(run.batches.dataset):,} images to train on, {len(run.held_out.dataset)} held out; "
+        f"{size:,} parameters\n  AdamW, lr {recipe.lr:g} x {DECAY}/epoch, batches of "
+        f"{recipe.batch_size}, seed {recipe.seed}, backend {gh.backends.current().name}"
+    )
+    if resume:
+        console.print(f"  resumed after epoch {len(run.history)}")
+    heading = "".join(name.rjust(width) for name, width, _ in COLUMNS)
+    console.print(f"\n[dim]{heading}[/]")
+    for entry in run.history:
+        console.print(f"[dim]{row(entry)}[/]")
+
+
+def show_end(console: Console, run: Run, out: Path) -> None:
+    """Draw and save the learning curve, write the numbers, say how well it reads."""
+    history, total = run.history, len(run.held_out.dataset)
+    wrong = run.mistakes()
+    console.print()
+    console.print(draw_in_terminal(history, console.width))
+    seconds = sum(entry["seconds"] for entry in history)
+    console.print(
+        f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
+        f"({total - len(wrong)} of {total}) after {len(history)} epochs, {seconds:.1f} s"
+    )
+    if wrong:
+        shown = ", ".join(f"{true} as {read}" for true, read in wrong[:12])
+        console.print(f"  read wrongly: {shown}{', …' if len(wrong) > 12 else ''}")
+    numbers = {"recipe": asdict(run.recipe), "history": history, "mistakes": wrong}
+    (out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    saved = ["numbers.json", CHECKPOINT]
+    if save_picture(history, out / "curve.png"):
+        saved.insert(0, "curve.png")
+    console.print(f"  saved in {out}: {', '.join(saved)}")

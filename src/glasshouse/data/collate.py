@@ -1,0 +1,58 @@
+"""Joining samples into one batch of tensors."""
+
+import numpy as np
+
+from glasshouse.base.dtype import default_of_kind
+from glasshouse.base.errors import ShapeError
+from glasshouse.base.tree import flatten, unflatten
+from glasshouse.dispatch.value import SCALARS, Value
+from glasshouse.tensor.creation import asarray
+
+STACKABLE = (*SCALARS, np.ndarray, np.generic, Value)
+DEFAULT_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "complex"}
+
+
+def collate(samples: list):
+    """One batch with the structure of a sample, its leaves stacked along a new first axis.
+
+    Tuples, named tuples, lists and dicts are kept. Numbers, arrays and tensors become tensors
+    (Python numbers in the default dtypes); anything else, e.g. strings, becomes a list.
+
+    Shapes:  leaves (*S) -> (len(samples), *S)
+    Raises:  ShapeError if there are no samples, or their structures or shapes differ
+    Example: >>> collate([(1.0, "a"), (2.0, "b")])[1]
+             ['a', 'b']
+    """
+    if not samples:
+        raise ShapeError("collate: expected at least one sample; got none. Check the batch size.")
+    columns, structure = [], None
+    for position, sample in enumerate(samples):
+        leaves, found = flatten(sample)
+        structure = structure or found
+        if found != structure:
+            raise ShapeError(
+                f"collate: expected samples of one structure; got {structure} at 0 and {found} at "
+                f"{position}. Return the same nesting for every index."
+            )
+        columns.append(leaves)
+    return unflatten(structure, [stack_leaves(leaves) for leaves in zip(*columns, strict=True)])
+
+
+def stack_leaves(leaves: tuple):
+    """The leaves as one tensor with a new first axis, or as a list where they are not numeric."""
+    if not all(isinstance(leaf, STACKABLE) for leaf in leaves):
+        return list(leaves)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    for position, array in enumerate(arrays):
+        if array.shape != arrays[0].shape:
+            raise ShapeError(
+                f"collate: expected samples of one shape; got {arrays[0].shape} at 0 and "
+                f"{array.shape} at {position}. Pad or crop them, or pass your own collate."
+            )
+    stacked = np.stack(arrays)
+    if any(array.dtype.kind in "OUS" for array in arrays):
+        return list(leaves)
+    dtype = None
+    if all(isinstance(leaf, SCALARS) and not isinstance(leaf, np.generic) for leaf in leaves):
+        dtype = default_of_kind[DEFAULT_DTYPES[stacked.dtype.kind]]
+    return asarray(stacked, dtype=dtype)

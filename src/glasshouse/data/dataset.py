@@ -1,0 +1,423 @@
+"""Data sets of known length, read by index, and the pieces that compose them.
+
+A sample is a NumPy array, a number, a string, or a tuple or dict of them; a batch has the same
+structure with tensors at its leaves. Every piece is again a data set:
+
+    TensorDataset(images, labels).shuffle(seed=0).map(augment, seed=0).batch(64).prefetch(workers=2)
+"""
+
+import operator
+
+import numpy as np
+
+from glasshouse.base.errors import (
+    DTypeError,
+    IndexOutOfRangeError,
+    OptionError,
+    ShapeError,
+    type_name,
+)
+from glasshouse.data.collate import collate as collate_samples
+from glasshouse.data.order import check_seed, random_order, sample_generator
+from glasshouse.data.prefetch import read_ahead
+from glasshouse.dispatch.value import Value
+
+
+class Dataset:
+    """A sequence of samples: subclasses define `__len__` and `__getitem__(index)`.
+
+    Example: >>> class Squares(Dataset):
+             ...     def __len__(self):
+             ...         return 3
+             ...     def __getitem__(self, index):
+             ...         return index ** 2
+             >>> list(Squares().skip(1).map(lambda x: x + 1))
+             [2, 5]
+    """
+
+    sources: tuple = ()
+    shown: tuple[str, ...] = ()  # attributes that the repr lists
+
+    def __len__(self) -> int:
+        raise NotImplementedError(f"{type(self).__name__}: expected __len__; got none.")
+
+    def __getitem__(self, index):
+        raise NotImplementedError(f"{type(self).__name__}: expected __getitem__; got none.")
+
+    def __iter__(self):
+        for index in range(len(self)):
+            yield self[index]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch: shuffled orders and seeded maps below depend on it."""
+        for source in self.sources:
+            if isinstance(source, Dataset):
+                source.set_epoch(epoch)
+
+    def map(self, fn, seed: int | None = None) -> "MapDataset":
+        """fn(sample) of every sample; with a seed, fn(sample, rng)."""
+        return MapDataset(self, fn, seed)
+
+    def shuffle(self, seed: int = 0) -> "ShuffleDataset":
+        """The samples in random order, another one for each epoch."""
+        return ShuffleDataset(self, seed)
+
+    def batch(self, batch_size: int, drop_last: bool = False, collate=None) -> "BatchDataset":
+        """Groups of consecutive samples, as tensors."""
+        return BatchDataset(self, batch_size, drop_last, collate)
+
+    def prefetch(self, workers: int = 1, depth: int | None = None) -> "PrefetchDataset":
+        """The same samples, read ahead by threads while iterating."""
+        return PrefetchDataset(self, workers, depth)
+
+    def take(self, count: int) -> "SpanDataset":
+        """The first `count` samples (all, if there are fewer)."""
+        return self.span(0, min(check_count("take", "count", count, 0), len(self)))
+
+    def skip(self, count: int) -> "SpanDataset":
+        """All but the first `count` samples."""
+        return self.span(min(check_count("skip", "count", count, 0), len(self)), len(self))
+
+    def span(self, start: int, stop: int) -> "SpanDataset":
+        """The samples start … stop-1."""
+        return SpanDataset(self, start, stop)
+
+    def concat(self, *others) -> "ConcatDataset":
+        """These samples, then those of the others."""
+        return ConcatDataset(self, *others)
+
+    def merge(self, *others) -> "MergeDataset":
+        """Tuples with the fields of this sample and of the others' at the same index."""
+        return MergeDataset(self, *others)
+
+    def resample(self, indices) -> "ResampleDataset":
+        """The samples at `indices`, in that order; an index may come more than once."""
+        return ResampleDataset(self, indices)
+
+    def __repr__(self):
+        own = {k: v for k, v in vars(self).items() if k in self.shown}
+        options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in own.items()]
+        return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"
+
+
+def check_count(where: str, name: str, value, least: int) -> int:
+    """`value` as a Python integer.
+
+    Raises:  OptionError if it is no integer or below `least`
+    """
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = least - 1
+    if isinstance(value, bool) or found < least:
+        raise OptionError(f"{where}: expected {name} to be an integer >= {least}; got {value!r}.")
+    return found
+
+
+def check_index(where: str, index, length: int) -> int:
+    """`index` counted from the front.
+
+    Raises:  IndexOutOfRangeError outside [-length, length), DTypeError if it is no integer
+    """
+    try:
+        found = operator.index(index)
+    except TypeError:
+        raise DTypeError(
+            f"{where}: expected an integer index; got {index!r} ({type_name(index)}). "
+            "Use span(start, stop) or resample(indices) for several samples."
+        ) from None
+    if not -length <= found < length:
+        raise IndexOutOfRangeError(
+            f"{where}: expected an index from {-length} to {length - 1}; got {found}. "
+            f"The data set has {length} samples."
+        )
+    return found + length if found < 0 else found
+
+
+def check_source(where: str, source):
+    """`source`, which must have a length and be indexable.
+
+    Raises:  DTypeError for iterators, generators and other objects
+    """
+    if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
+        raise DTypeError(
+            f"{where}: expected a data set with a length and an index; got {type_name(source)}. "
+            "Make a list of it first."
+        )
+    return source
+
+
+class TensorDataset(Dataset):
+    """Samples along the first axis of one or more arrays or tensors.
+
+    A sample is a tuple with one entry per array (the entry itself if there is one array only).
+    Tensors are read as NumPy arrays once, here.
+
+    Raises:  ShapeError if there is no array, one is 0-d, or their first axes differ
+    Example: >>> TensorDataset(np.eye(3), [0, 1, 2])[1]
+             (array([0., 1., 0.]), np.int64(1))
+    """
+
+    def __init__(self, *arrays):
+        self.arrays = tuple(map(as_host_array, arrays))
+        shapes = [array.shape for array in self.arrays]
+        if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
+            got = ", ".join(map(str, shapes)) or "none"
+            raise ShapeError(
+                f"TensorDataset: expected arrays with first axes of one size; got shapes {got}. "
+                "Give one entry per sample in each."
+            )
+
+    def __len__(self):
+        return len(self.arrays[0])
+
+    def __getitem__(self, index):
+        index = check_index("TensorDataset", index, len(self.arrays[0]))
+        if len(self.arrays) == 1:
+            return self.arrays[0][index]
+        return tuple([array[index] for array in self.arrays])
+
+    def __repr__(self):
+        fields = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.arrays)
+        return f"TensorDataset({fields})"
+
+
+def as_host_array(x) -> np.ndarray:
+    """`x` as a numeric NumPy array.
+
+    Raises:  DTypeError if it holds anything but numbers
+    """
+    array = x.numpy() if isinstance(x, Value) else np.asarray(x)
+    if array.dtype.kind in "OUSMm":
+        raise DTypeError(
+            f"TensorDataset: expected arrays of numbers; got {type_name(x)} of {array.dtype}. "
+            "Keep other objects in a list: ListDataset(objects)."
+        )
+    return array
+
+
+class ListDataset(Dataset):
+    """The entries of a list, or of anything else with a length and an index, as a data set."""
+
+    def __init__(self, entries):
+        self.entries = check_source("ListDataset", entries)
+
+    def __len__(self):
+        return len(self.entries)
+
+    def __getitem__(self, index):
+        return self.entries[check_index("ListDataset", index, len(self))]
+
+    def __repr__(self):
+        return f"ListDataset({len(self)} entries)"
+
+
+class MapDataset(Dataset):
+    """fn(sample) for each sample of the source.
+
+    With a seed, fn(sample, rng): rng is a NumPy generator made from (seed, epoch, index), so random
+    augmentation does not depend on who reads the sample, or when.
+    """
+
+    shown = ("fn", "seed")
+
+    def __init__(self, source, fn, seed: int | None = None):
+        if not callable(fn):
+            raise DTypeError(
+                f"map: expected a function; got {fn!r}. Pass a callable of one sample."
+            )
+        self.sources = (check_source("map", source),)
+        self.fn = fn
+        self.seed = None if seed is None else check_seed("map", seed)
+        self.epoch = 0
+
+    def __len__(self):
+        return len(self.sources[0])
+
+    def __getitem__(self, index):
+        index = check_index("map", index, len(self))
+        sample = self.sources[0][index]
+        if self.seed is None:
+            return self.fn(sample)
+        return self.fn(sample, sample_generator(self.seed, self.epoch, index))
+
+    def set_epoch(self, epoch):
+        super().set_epoch(epoch)
+        self.epoch = check_count("set_epoch", "epoch", epoch, 0)
+
+
+class ResampleDataset(Dataset):
+    """The source's samples at `indices`.
+
+    Raises:  IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer
+    """
+
+    def __init__(self, source, indices):
+        self.sources = (check_source("resample", source),)
+        indices = np.asarray(indices)
+        if indices.size == 0:
+            indices = indices.astype(np.int64)
+        if indices.ndim != 1 or indices.dtype.kind not in "iu":
+            raise DTypeError(
+                f"resample: expected a list of integers; got {indices.dtype} of shape "
+                f"{indices.shape}. Turn a mask into indices with nonzero."
+            )
+        for extreme in (indices.min(initial=0), indices.max(initial=-len(source))):
+            if indices.size:
+                check_index("resample", extreme, len(source))
+        self.indices = indices
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __getitem__(self, index):
+        return self.sources[0][int(self.indices[check_index("resample", index, len(self))])]
+
+
+class ShuffleDataset(ResampleDataset):
+    """The source's samples in an order drawn from (seed, epoch); `set_epoch` draws the next one."""
+
+    shown = ("seed",)
+
+    def __init__(self, source, seed: int = 0, epoch: int = 0):
+        self.sources = (check_source("shuffle", source),)
+        self.seed = check_seed("shuffle", seed)
+        self.reorder(epoch)
+
+    def reorder(self, epoch: int) -> None:
+        """Draw the order of `epoch`, here only."""
+        self.indices = random_order(len(self.sources[0]), self.seed, epoch)
+
+    def set_epoch(self, epoch):
+        super().set_epoch(epoch)
+        self.reorder(check_count("set_epoch", "epoch", epoch, 0))
+
+
+class SpanDataset(Dataset):
+    """The source's samples start … stop-1.
+
+    Raises:  IndexOutOfRangeError unless 0 <= start <= stop <= len(source)
+    """
+
+    shown = ("start", "stop")
+
+    def __init__(self, source, start: int, stop: int):
+        self.sources = (check_source("span", source),)
+        self.start = check_count("span", "start", start, 0)
+        self.stop = check_count("span", "stop", stop, 0)
+        if not self.start <= self.stop <= len(source):
+            raise IndexOutOfRangeError(
+                f"span: expected 0 <= start <= stop <= {len(source)}; got start={start}, "
+                f"stop={stop}. The data set has {len(source)} samples."
+            )
+
+    def __len__(self):
+        return self.stop - self.start
+
+    def __getitem__(self, index):
+        return self.sources[0][self.start + check_index("span", index, len(self))]
+
+
+class BatchDataset(Dataset):
+    """Groups of `batch_size` consecutive samples, joined by `collate` (default: `data.collate`).
+
+    The last batch is smaller where the length does not divide, and left out with `drop_last`.
+
+    Shapes:  leaves (*S) -> (batch_size, *S)
+    Raises:  OptionError if batch_size is below 1
+    """
+
+    shown = ("batch_size", "drop_last")
+
+    def __init__(self, source, batch_size: int, drop_last: bool = False, collate=None):
+        self.sources = (check_source("batch", source),)
+        self.batch_size = check_count("batch", "batch_size", batch_size, 1)
+        self.drop_last = bool(drop_last)
+        self.collate = collate_samples if collate is None else collate
+        if not callable(self.collate):
+            raise DTypeError(f"batch: expected collate to be a function; got {collate!r}.")
+
+    def __len__(self):
+        whole, rest = divmod(len(self.sources[0]), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def __getitem__(self, index):
+        start = check_index("batch", index, len(self)) * self.batch_size
+        source = self.sources[0]
+        stop = min(start + self.batch_size, len(source))
+        return self.collate([source[i] for i in range(start, stop)])
+
+
+class PrefetchDataset(Dataset):
+    """The source's samples; iterating reads up to `depth` of them ahead with `workers` threads.
+
+    The order does not depend on the number of workers; 0 reads in the calling thread. Put it last:
+    only iterating over the prefetching set itself reads ahead.
+    """
+
+    shown = ("workers", "depth")
+
+    def __init__(self, source, workers: int = 1, depth: int | None = None):
+        self.sources = (check_source("prefetch", source),)
+        self.workers = check_count("prefetch", "workers", workers, 0)
+        depth = max(1, 2 * self.workers) if depth is None else depth
+        self.depth = check_count("prefetch", "depth", depth, 1)
+
+    def __len__(self):
+        return len(self.sources[0])
+
+    def __getitem__(self, index):
+        return self.sources[0][check_index("prefetch", index, len(self))]
+
+    def __iter__(self):
+        return self.read_from(0)
+
+    def read_from(self, start: int):
+        """Iterate over the samples start, start+1, …"""
+        indices = range(start, len(self))
+        return read_ahead(self.sources[0].__getitem__, indices, self.workers, self.depth)
+
+
+class ConcatDataset(Dataset):
+    """The samples of each source in turn."""
+
+    def __init__(self, *sources):
+        self.sources = tuple(check_source("concat", source) for source in sources)
+        self.ends = np.cumsum([len(source) for source in self.sources], dtype=np.int64)
+
+    def __len__(self):
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __getitem__(self, index):
+        index = check_index("concat", index, len(self))
+        which = int(np.searchsorted(self.ends, index, side="right"))
+        return self.sources[which][index - (int(self.ends[which - 1]) if which else 0)]
+
+
+class MergeDataset(Dataset):
+    """Tuples with the fields of all sources' samples at one index.
+
+    Raises:  ShapeError if there is no source, or their lengths differ
+    Example: >>> MergeDataset([1, 2], [(3, "a"), (4, "b")])[1]
+             (2, 4, 'b')
+    """
+
+    def __init__(self, *sources):
+        self.sources = tuple(check_source("merge", source) for source in sources)
+        lengths = [len(source) for source in sources]
+        if len(set(lengths)) != 1:
+            raise ShapeError(
+                f"merge: expected data sets of one length; got lengths {lengths}. "
+                "Shorten them with take, or concatenate them with concat."
+            )
+
+    def __len__(self):
+        return len(self.sources[0])
+
+    def __getitem__(self, index):
+        index = check_index("merge", index, len(self))
+        fields = []
+        for source in self.sources:
+            sample = source[index]
+            fields.extend(sample if isinstance(sample, tuple) else (sample,))
+        return tuple(fields)

@@ -1,0 +1,61 @@
+"""scikit-learn's handwritten digits, with a fixed split."""
+
+import numpy as np
+
+from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.data.dataset import TensorDataset
+from glasshouse.data.order import check_seed, random_order
+
+TEST_SAMPLES = 360
+
+
+def digits(split: str = "train", seed: int = 0) -> TensorDataset:
+    """1,797 real handwritten digits as (image, label) samples: 1,437 to train on, 360 to test on.
+
+    The split keeps the share of each digit, and depends on `seed` only. Pixels 0 … 16 are scaled to
+    0 … 1.
+
+    Shapes:  images (N, 1, 8, 8), labels (N,)
+    Dtypes:  float32 and int64
+    Raises:  OptionError for an unknown split, BackendError if scikit-learn is not installed
+    Source:  Alpaydin & Kaynak 1998, UCI optical recognition of handwritten digits (its test part),
+             as shipped with scikit-learn
+    """
+    if split not in ("train", "test"):
+        raise OptionError(
+            f"digits: expected split 'train' or 'test'; got {split!r}. "
+            f"{suggest(split, ('train', 'test'))}"
+        )
+    seed = check_seed("digits", seed)
+    images, labels = load_images()
+    is_test = np.zeros(len(labels), dtype=bool)
+    is_test[pick_test_samples(labels, TEST_SAMPLES, seed)] = True
+    chosen = is_test if split == "test" else ~is_test
+    return TensorDataset(images[chosen], labels[chosen])
+
+
+def load_images():
+    """(images, labels): all 1,797 of them, scaled."""
+    try:
+        from sklearn.datasets import load_digits  # noqa: PLC0415 (optional third party)
+    except ImportError as error:
+        raise BackendError(
+            f"digits: expected scikit-learn, which ships the images; got {error}. "
+            "Install it: pip install 'glasshouse[vision]'."
+        ) from error
+    images, labels = load_digits(return_X_y=True)
+    scaled = (images / 16.0).astype(np.float32).reshape(-1, 1, 8, 8)
+    return scaled, labels.astype(np.int64)
+
+
+def pick_test_samples(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Indices of `count` samples with each class in its share (largest remainders round up)."""
+    classes, sizes = np.unique(labels, return_counts=True)
+    share = sizes * count / len(labels)
+    quota = np.floor(share).astype(int)
+    quota[np.argsort(quota - share, kind="stable")[: count - quota.sum()]] += 1
+    picked = []
+    for label, amount in zip(classes, quota, strict=True):
+        members = np.flatnonzero(labels == label)
+        picked.append(members[random_order(len(members), seed, int(label))[:amount]])
+    return np.sort(np.concatenate(picked))

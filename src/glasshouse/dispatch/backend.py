@@ -1,0 +1,211 @@
+"""Backends: who computes a primitive. The protocol, the current one, and loading by name."""
+
+import importlib
+import pkgutil
+import threading
+from collections import Counter
+from contextlib import AbstractContextManager
+from typing import Any
+
+from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base.flags import flags
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.bind import hooks, state
+from glasshouse.dispatch.primitive import find, primitives
+
+
+class Kernels(dict):
+    """Primitive name → callable on payloads; an entry is looked up when first used."""
+
+    def __init__(self, backend: "TensorBackend"):
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, name: str):
+        find(name)
+        kernel = getattr(self.backend, name, None) or self.backend.fallback(name)
+        self[name] = kernel
+        return kernel
+
+
+class TensorBackend:
+    """Computes primitives on payloads of its own kind.
+
+    A subclass gives `to_numpy`, `from_numpy` and a method per primitive, named as its card and
+    called with payloads and the card's attrs. A card without a method runs on its NumPy reference;
+    `fallbacks` counts those runs by name, and `strict` makes one an error.
+    """
+
+    name = "abstract"
+
+    def __init__(self, device: str = "cpu"):
+        self.device = device
+        self.kernels = Kernels(self)
+        self.fallbacks: Counter[str] = Counter()
+        self.strict = flags.strict
+
+    def to_numpy(self, data):
+        """The payload as a NumPy array, without copying where possible."""
+        raise NotImplementedError
+
+    def from_numpy(self, array):
+        """The payload that holds `array`, without copying where possible."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Return when all work handed over so far is done."""
+
+    def spec_of(self, data) -> Spec:
+        """Shape and dtype of a payload."""
+        raise NotImplementedError
+
+    def fallback(self, name: str):
+        """A kernel that computes the card's NumPy reference on the host."""
+        card = primitives[name]
+
+        def run_reference(*data, **attrs):
+            if self.strict:
+                raise BackendError(
+                    f"{self.name}: expected a kernel for {name!r}; got none, and strict is set. "
+                    f"Add a method {name} to the backend, or unset strict."
+                )
+            if flags.debug and not self.fallbacks[name]:
+                print(f"[gh] {self.name} has no kernel for {name}: its NumPy reference runs")
+            self.fallbacks[name] += 1
+            out = card.ref(*map(self.to_numpy, data), **attrs)
+            if card.num_outputs == 1:
+                return self.from_numpy(out)
+            return tuple(map(self.from_numpy, out))
+
+        return run_reference
+
+    def replace(self, name: str, kernel) -> "Replacement":
+        """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on.
+
+        Returns a handle: `undo()` puts the old kernel back, as does leaving it as a context.
+        Raises:  OptionError for a name that is no card, BackendError if kernel is not callable
+        """
+        find(name)
+        if not callable(kernel):
+            raise BackendError(
+                f"replace: expected a function for {name!r}; got {kernel!r}. Pass a callable."
+            )
+        handle = Replacement(self.kernels, name, self.kernels[name])
+        self.kernels[name] = kernel
+        return handle
+
+    def __repr__(self):
+        return f"<backend {self.name} on {self.device}>"
+
+
+class Replacement(AbstractContextManager):
+    """Undoes a `replace`, once."""
+
+    def __init__(self, kernels: Kernels, name: str, before):
+        self.kernels, self.name, self.before = kernels, name, before
+
+    def undo(self) -> None:
+        """Put the former kernel back."""
+        self.kernels[self.name] = self.before
+
+    def __exit__(self, *exc_info):
+        self.undo()
+
+
+loaded: dict[str, TensorBackend] = {}
+load_lock = threading.Lock()
+
+
+class Default:
+    """The backend of threads that chose none."""
+
+    backend: TensorBackend | None = None
+
+
+def builtin_names() -> list[str]:
+    package = importlib.import_module("glasshouse.backends")
+    return [module.name for module in pkgutil.iter_modules(package.__path__)]
+
+
+def plugin_names() -> dict[str, Any]:
+    metadata = importlib.import_module("importlib.metadata")  # 20 ms: only when it is needed
+    return {p.name: p for p in metadata.entry_points(group="glasshouse.backends")}
+
+
+def available() -> list[str]:
+    """Names that `use` takes: the folders under backends/ and installed plug-ins.
+
+    Example: >>> "numpy" in available()
+             True
+    """
+    return sorted({*builtin_names(), *plugin_names()})
+
+
+def load(name: str) -> TensorBackend:
+    """The backend called `name` (`engine` or `engine:device`), made at its first use.
+
+    Raises:  OptionError for an unknown name, BackendError if it cannot be loaded
+    """
+    with load_lock:
+        if name in loaded:
+            return loaded[name]
+        engine, _, device = name.partition(":")
+        try:
+            if engine in builtin_names():
+                cls = importlib.import_module(f"glasshouse.backends.{engine}").Backend
+            elif engine in (plugins := plugin_names()):
+                cls = plugins[engine].load()
+            else:
+                raise OptionError(
+                    f"backend: expected a known name; got {name!r}. {suggest(engine, available())}"
+                )
+            loaded[name] = cls(device) if device else cls()
+        except ImportError as error:
+            raise BackendError(
+                f"backend {name!r}: expected its library to be installed; got {error}. "
+                f"Install it, e.g. pip install 'glasshouse[{engine}]'."
+            ) from error
+        return loaded[name]
+
+
+def current() -> TensorBackend:
+    """The backend that computes in this thread."""
+    return state.backend or default_backend()
+
+
+def default_backend() -> TensorBackend:
+    if Default.backend is None:
+        Default.backend = load(flags.backend)
+    return Default.backend
+
+
+hooks.default_backend = default_backend
+
+
+class use(AbstractContextManager):
+    """Make `backend` (a name or an instance) the one that computes; as a context, until its end.
+
+    Tensors of another backend move over when they are next used. The choice holds for this thread
+    and for threads that made none.
+
+    Raises:  OptionError for an unknown name, BackendError if it cannot be loaded
+    Example: >>> with use("numpy") as backend:
+             ...     backend.name
+             'numpy'
+    """
+
+    def __init__(self, backend):
+        if not isinstance(backend, (str, TensorBackend)):
+            raise BackendError(
+                f"use: expected a backend or its name; got {backend!r}. "
+                f"Names: {', '.join(available())}."
+            )
+        self.backend = load(backend) if isinstance(backend, str) else backend
+        self.before = state.backend, Default.backend
+        state.backend = Default.backend = self.backend
+
+    def __enter__(self) -> TensorBackend:
+        return self.backend
+
+    def __exit__(self, *exc_info):
+        state.backend, Default.backend = self.before

@@ -1,0 +1,120 @@
+"""The one door: every primitive call goes through `bind`, past the modes, to tape and backend.
+
+`bind` hands the call to the topmost mode with that mode taken off the stack, so whatever the mode
+calls goes on downwards; `below` is `bind` itself. With no mode left, `run` infers the spec, lets
+the current backend compute, and has the autograd tape record the call when an operand is tracked.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from glasshouse.base.errors import DTypeError, TransformError, type_name
+from glasshouse.base.flags import flags
+
+
+class State(threading.local):
+    """What a thread has in force: its modes, its backend, whether the base tape records."""
+
+    def __init__(self):
+        self.modes: tuple = ()
+        self.backend = None
+        self.records = True
+
+
+state = State()
+
+
+class Hooks:
+    """The three places where a higher storey plugs in: each is set once, when it is imported."""
+
+    tensor_class: type  # set by `tensor`: the class that boxes a backend's result
+    record: Callable  # set by `autograd`: record(primitive, args, attrs, specs, result)
+    default_backend: Callable  # set by `dispatch.backend`: () -> TensorBackend
+
+
+hooks = Hooks()
+
+
+def bind(primitive, args, attrs):
+    """The value (or tuple of values) of `primitive` applied to `args` with static `attrs`."""
+    modes = state.modes
+    if not modes:
+        return run(primitive, args, attrs)
+    state.modes = modes[:-1]
+    try:
+        return modes[-1].process(primitive, args, attrs, bind)
+    finally:
+        state.modes = modes
+
+
+def run(primitive, args, attrs):
+    """Compute on the current backend; the bottom of the stack."""
+    backend = state.backend or hooks.default_backend()
+    try:
+        specs = [arg.spec for arg in args]
+    except AttributeError:
+        raise not_a_value(primitive, args) from None
+    spec = primitive.infer(*specs, **attrs)
+    data = [arg.data if arg.backend is backend else move(arg, backend) for arg in args]
+    out = backend.kernels[primitive.name](*data, **attrs)
+    if flags.verify:
+        check_result(primitive, backend, out, spec)
+    result = box(out, spec, backend) if primitive.num_outputs == 1 else box_all(out, spec, backend)
+    if state.records:
+        for arg in args:
+            if arg.node is not None:
+                if primitive.vjp is not None:
+                    hooks.record(primitive, args, attrs, specs, result)
+                break
+    return result
+
+
+def box(data, spec, backend):
+    """A tensor around a backend's payload."""
+    tensor: Any = object.__new__(hooks.tensor_class)
+    tensor.data = data
+    tensor.spec = spec
+    tensor.backend = backend
+    return tensor
+
+
+def box_all(data, specs, backend):
+    """Tensors around the payloads of a primitive with several outputs."""
+    return tuple(box(d, s, backend) for d, s in zip(data, specs, strict=True))
+
+
+def move(arg, backend):
+    """The payload of `arg` on `backend`; the tensor lives there from now on."""
+    if arg.mode is not None or arg.backend is None:
+        raise TransformError(
+            f"bind: expected ordinary tensors here; got {type_name(arg)} {arg.spec}, a value of a "
+            "vmap, jvp or grad that is not active at this point. Return it from the transformed "
+            "function, or detach it there."
+        )
+    if flags.debug:
+        print(f"[gh] {arg.spec} moves from {arg.backend.name} to {backend.name}")
+    arg.data = backend.from_numpy(arg.backend.to_numpy(arg.data))
+    arg.backend = backend
+    return arg.data
+
+
+def not_a_value(primitive, args):
+    """The error for operands that are not tensors."""
+    got = ", ".join(type_name(arg) for arg in args)
+    return DTypeError(
+        f"{primitive.name}: expected tensors as operands; got {got}. "
+        "Convert with gh.asarray, or call the array function gh.<name>."
+    )
+
+
+def check_result(primitive, backend, out, spec):
+    """Raise if a backend's payload does not have the inferred spec (GH_VERIFY=1)."""
+    pairs = [(out, spec)] if primitive.num_outputs == 1 else list(zip(out, spec, strict=True))
+    for data, expected in pairs:
+        got = backend.spec_of(data)
+        if got != expected:
+            raise AssertionError(
+                f"{primitive.name} on {backend.name}: expected a result {expected}; got {got}. "
+                "Mend the backend's kernel or the card's infer."
+            )

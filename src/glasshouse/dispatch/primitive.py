@@ -1,0 +1,251 @@
+"""Primitive cards: all that is known about one operation, in one place, and their registry."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from glasshouse.base.dtype import DType, all_dtypes, as_dtype
+from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.bind import bind
+
+LINEAR = "linear"  # a jvp: the primitive itself, applied with one operand replaced by its tangent
+
+DTYPE_GROUPS: dict[str, tuple[DType, ...]] = {
+    "all": all_dtypes,
+    "bool": tuple(d for d in all_dtypes if d.is_bool),
+    "integer": tuple(d for d in all_dtypes if d.is_integer),
+    "bitwise": tuple(d for d in all_dtypes if d.is_bool or d.is_integer),
+    "floating": tuple(d for d in all_dtypes if d.is_floating),
+    "inexact": tuple(d for d in all_dtypes if d.is_inexact),
+    "real": tuple(d for d in all_dtypes if d.is_integer or d.is_floating),
+    "numeric": tuple(d for d in all_dtypes if not d.is_bool),
+    "ordered": tuple(d for d in all_dtypes if not d.is_complex),
+    "linalg": tuple(
+        d for d in all_dtypes if d.is_inexact and d.name not in ("float16", "bfloat16")
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Arr:
+    """A sample operand: values of `shape` drawn in [low, high), in `dtype` or the tested dtype.
+
+    `make(rng, shape) -> float64 array` replaces the uniform draw where values need a structure.
+    """
+
+    shape: tuple[int, ...]
+    low: float = -1.0
+    high: float = 1.0
+    dtype: str | None = None
+    make: Callable | None = None
+
+    def fill(self, rng, dtype) -> np.ndarray:
+        """The operand as a NumPy array in `dtype` (or in its own, where it has one)."""
+        chosen = as_dtype(self.dtype or dtype)
+        if self.make is not None:
+            values = self.make(rng, self.shape)
+            if chosen.is_complex and self.dtype is None and not np.iscomplexobj(values):
+                values = values + 0.3j * self.make(rng, self.shape)
+            return np.asarray(values).astype(chosen.np)
+        if chosen.is_bool:
+            return rng.random(self.shape) < 0.5
+        if chosen.is_integer:
+            low = max(0 if chosen.kind == "uint" else -100, int(np.floor(self.low)))
+            return rng.integers(low, max(low + 1, int(self.high)), self.shape).astype(chosen.np)
+        values = rng.uniform(self.low, self.high, self.shape)
+        if chosen.is_complex:
+            values = values + 1j * rng.uniform(self.low, self.high, self.shape)
+        return np.asarray(values).astype(chosen.np)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Valid operands and attrs of a primitive, from which tests and documents are generated."""
+
+    args: tuple = ()
+    attrs: dict = field(default_factory=dict)
+
+    def fill(self, rng, dtype) -> list[np.ndarray]:
+        """The operands as NumPy arrays."""
+        return [a.fill(rng, dtype) if isinstance(a, Arr) else np.asarray(a) for a in self.args]
+
+
+@dataclass(frozen=True)
+class ErrorSample:
+    """Operands and attrs that a primitive must refuse; the error's class and part of its text."""
+
+    args: tuple
+    attrs: dict
+    error: type
+    text: str
+    dtype: str = "float32"
+
+
+class Rule:
+    """One operand's vjp, with what it reads: parameters named `_…` receive a Spec, not a value."""
+
+    __slots__ = ("fn", "reads_y", "reads")
+
+    def __init__(self, fn, reads_y: bool, reads):
+        self.fn = fn
+        self.reads_y = reads_y
+        self.reads = reads  # tuple of bool per operand, or one bool for all
+
+    @classmethod
+    def parse(cls, fn) -> "Rule":
+        """The rule of `fn(g, y, *operands, **attrs)`, read off its parameter names."""
+        if isinstance(fn, Rule):
+            return fn
+        params = list(inspect.signature(fn).parameters.values())
+        names, rest = [], None
+        for p in params:
+            if p.kind is p.VAR_POSITIONAL:
+                rest = not p.name.startswith("_")
+            elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                names.append(not p.name.startswith("_"))
+        reads_y = names[1] if len(names) > 1 else bool(rest)
+        return cls(fn, reads_y, tuple(names[2:]) if rest is None else rest)
+
+    def reads_operand(self, i: int) -> bool:
+        return self.reads if isinstance(self.reads, bool) else self.reads[i]
+
+
+@dataclass(eq=False)
+class Primitive:
+    """One card. Calling it binds it: `add(x, y)`, `sum(x, axes=(0,))`.
+
+    infer   (*specs, **attrs) -> Spec, or a tuple of them; raises on bad operands
+    ref     (*arrays, **attrs) -> array(s): the meaning, in NumPy
+    vjp     per operand (or a function i -> rule): f(g, y, *operands, **attrs) -> cotangent
+    jvp     per operand (or a function i -> rule): f(t, y, *operands, **attrs) -> tangent, or LINEAR
+    batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
+    flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
+    """
+
+    name: str
+    kind: str
+    doc: str
+    why: str
+    infer: Callable
+    ref: Callable
+    vjp: tuple | Callable | None
+    jvp: tuple | Callable | str | None
+    batch: Callable
+    flops: Callable
+    bytes: Callable
+    samples: tuple[Sample, ...]
+    error_samples: tuple[ErrorSample, ...]
+    dtypes: tuple[DType, ...]
+    traits: frozenset[str] = frozenset()
+    source: str = "standard"
+    num_outputs: int = 1
+
+    def __call__(self, *operands, **attrs):
+        return bind(self, operands, attrs)
+
+    def __repr__(self):
+        return f"<primitive {self.name}>"
+
+    def __reduce__(self):
+        return find, (self.name,)
+
+    def vjp_rule(self, i: int) -> Rule | None:
+        """The vjp of operand `i`, or None where the result does not depend on it smoothly."""
+        if self.vjp is None:
+            return None
+        rules = self.parsed_rules
+        if i not in rules:
+            fn = self.vjp(i) if callable(self.vjp) else self.vjp[i]
+            rules[i] = None if fn is None else Rule.parse(fn)
+        return rules[i]
+
+    @cached_property
+    def parsed_rules(self) -> dict[int, Rule | None]:
+        return {}
+
+    def kept(self, needs: tuple[bool, ...]) -> tuple[bool, tuple[bool, ...]]:
+        """(keep the result?, keep each operand?) for a backward to the operands in `needs`."""
+        found = self.kept_cache.get(needs)
+        if found is None:
+            rules = [r for i, need in enumerate(needs) if need and (r := self.vjp_rule(i))]
+            operands = tuple(any(r.reads_operand(i) for r in rules) for i in range(len(needs)))
+            found = self.kept_cache[needs] = (any(r.reads_y for r in rules), operands)
+        return found
+
+    @cached_property
+    def kept_cache(self) -> dict:
+        return {}
+
+
+primitives: dict[str, Primitive] = {}
+
+
+def moved_bytes(specs: tuple[Spec, ...], out) -> int:
+    """Bytes of all operands plus all results."""
+    outs = out if isinstance(out, tuple) else (out,)
+    return sum(spec.nbytes for spec in (*specs, *outs))
+
+
+def define(
+    name: str,
+    kind: str,
+    doc: str,
+    *,
+    why: str,
+    infer: Callable,
+    ref: Callable,
+    vjp=None,
+    jvp=None,
+    batch: Callable,
+    flops: Callable,
+    bytes: Callable | None = None,
+    samples,
+    error_samples=(),
+    dtypes: str | tuple[DType, ...] = "all",
+    traits=(),
+    source: str = "standard",
+    num_outputs: int = 1,
+) -> Primitive:
+    """The new card, entered in the registry.
+
+    Raises:  OptionError if the name is taken
+    """
+    if name in primitives:
+        raise OptionError(f"define: expected a new name; got {name!r} twice. Choose another name.")
+    card = Primitive(
+        name=name,
+        kind=kind,
+        doc=doc,
+        why=why,
+        infer=infer,
+        ref=ref,
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch,
+        flops=flops,
+        bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),
+        samples=tuple(samples),
+        error_samples=tuple(error_samples),
+        dtypes=DTYPE_GROUPS[dtypes] if isinstance(dtypes, str) else tuple(dtypes),
+        traits=frozenset(traits),
+        source=source,
+        num_outputs=num_outputs,
+    )
+    primitives[name] = card
+    return card
+
+
+def find(name: str) -> Primitive:
+    """The card called `name`.
+
+    Raises:  OptionError, naming the nearest card, if there is none
+    """
+    if name not in primitives:
+        raise OptionError(
+            f"primitive: expected the name of a card; got {name!r}. {suggest(name, primitives)}"
+        )
+    return primitives[name]

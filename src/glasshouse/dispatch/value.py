@@ -1,0 +1,392 @@
+"""Values: what primitives take and give, with Python's operators on them.
+
+The operators live here, not on Tensor, so that the rules of the cards can use them on every kind
+of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive.
+"""
+
+import numpy as np
+
+from glasshouse.base.dtype import (
+    DType,
+    default_complex,
+    default_float,
+    default_int,
+    from_numpy_dtype,
+    inexact_dtype,
+    promote,
+    promote_scalar,
+)
+from glasshouse.base.errors import DTypeError, ShapeError, type_name
+from glasshouse.base.shape import Shape, Spec, broadcast_shapes
+from glasshouse.dispatch.bind import bind
+from glasshouse.dispatch.primitive import primitives
+
+SCALARS = (bool, int, float, complex)
+
+
+class Value:
+    """Something with a spec that primitives apply to.
+
+    `mode` is the transform that owns the value (None for ordinary tensors), `node` and `slot` its
+    place on the autograd tape, `data` its payload: a backend's array, or the value one level down.
+    """
+
+    spec: Spec
+    data: object
+    backend = None
+    mode = None
+    node = None
+    slot = 0
+
+    __array_priority__ = 100  # NumPy arrays on the left leave the operation to us
+    __array_ufunc__ = None
+
+    @property
+    def shape(self) -> Shape:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.spec.shape)
+
+    @property
+    def size(self) -> int:
+        return self.spec.size
+
+    def __add__(self, other):
+        return arithmetic("add", self, other)
+
+    def __radd__(self, other):
+        return arithmetic("add", other, self)
+
+    def __sub__(self, other):
+        return arithmetic("sub", self, other)
+
+    def __rsub__(self, other):
+        return arithmetic("sub", other, self)
+
+    def __mul__(self, other):
+        return arithmetic("mul", self, other)
+
+    def __rmul__(self, other):
+        return arithmetic("mul", other, self)
+
+    def __truediv__(self, other):
+        return true_divide(self, other)
+
+    def __rtruediv__(self, other):
+        return true_divide(other, self)
+
+    def __floordiv__(self, other):
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other):
+        return floor_divide(other, self)
+
+    def __mod__(self, other):
+        return arithmetic("remainder", self, other)
+
+    def __rmod__(self, other):
+        return arithmetic("remainder", other, self)
+
+    def __pow__(self, other):
+        return power(self, other)
+
+    def __rpow__(self, other):
+        return power(other, self)
+
+    def __and__(self, other):
+        return arithmetic("bitwise_and", self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other):
+        return arithmetic("bitwise_or", self, other)
+
+    __ror__ = __or__
+
+    def __xor__(self, other):
+        return arithmetic("bitwise_xor", self, other)
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, other):
+        return shift_left(self, other)
+
+    def __rlshift__(self, other):
+        return shift_left(other, self)
+
+    def __rshift__(self, other):
+        return arithmetic("shift_right", self, other)
+
+    def __rrshift__(self, other):
+        return arithmetic("shift_right", other, self)
+
+    def __invert__(self):
+        return invert(self)
+
+    def __neg__(self):
+        return bind(primitives["neg"], (self,), {})
+
+    def __pos__(self):
+        return self
+
+    def __abs__(self):
+        return bind(primitives["abs"], (self,), {})
+
+    def __eq__(self, other):
+        return arithmetic("equal", self, other)
+
+    def __ne__(self, other):
+        same = arithmetic("equal", self, other)
+        return same if same is NotImplemented else invert(same)
+
+    def __lt__(self, other):
+        return arithmetic("less", self, other)
+
+    def __gt__(self, other):
+        return arithmetic("less", other, self)
+
+    def __le__(self, other):
+        return less_equal(self, other)
+
+    def __ge__(self, other):
+        return less_equal(other, self)
+
+    __hash__ = object.__hash__
+
+
+def arithmetic(name: str, lhs, rhs):
+    """The binary primitive `name` on operands promoted and broadcast to each other."""
+    try:
+        if lhs.spec is rhs.spec or lhs.spec == rhs.spec:
+            return bind(primitives[name], (lhs, rhs), {})
+    except AttributeError:
+        pass
+    if not (is_operand(lhs) and is_operand(rhs)):
+        return NotImplemented
+    lhs, rhs = match(name, lhs, rhs)
+    return bind(primitives[name], (lhs, rhs), {})
+
+
+def is_operand(x) -> bool:
+    """Whether an operator accepts `x` beside a value."""
+    return isinstance(x, (Value, np.ndarray, np.generic, *SCALARS))
+
+
+def match(where: str, *operands):
+    """The operands as values of one dtype and one shape (Python scalars are weakly typed)."""
+    values = [as_operand(where, x) for x in operands]
+    dtype = common_dtype(where, values)
+    shape = broadcast_shapes(where, *(x.shape for x in values if isinstance(x, Value)))
+    return [to_spec(where, x, shape, dtype) for x in values]
+
+
+def as_operand(where: str, x):
+    """`x` as a Value, or unchanged when it is a Python scalar."""
+    if isinstance(x, Value) or type(x) in SCALARS:
+        return x
+    return as_value(x, where=where)
+
+
+def common_dtype(where: str, operands) -> DType:
+    """The dtype that all operands promote to."""
+    dtypes = [x.dtype for x in operands if isinstance(x, Value)]
+    if not dtypes:
+        raise DTypeError(
+            f"{where}: expected at least one tensor; got Python scalars only. Use gh.asarray."
+        )
+    dtype = dtypes[0]
+    for other in dtypes[1:]:
+        dtype = promote(dtype, other)
+    for x in operands:
+        if not isinstance(x, Value):
+            dtype = promote_scalar(dtype, x)
+    return dtype
+
+
+def to_spec(where: str, x, shape: Shape, dtype: DType):
+    """`x` (a Value or a Python scalar) as a Value of this shape and dtype."""
+    if not isinstance(x, Value):
+        return full(shape, x, dtype, where=where)
+    return broadcast_to(cast(x, dtype), shape, where=where)
+
+
+def full(shape: Shape, value, dtype: DType, where: str = "full"):
+    """A value of `shape` filled with the Python scalar `value`.
+
+    Raises:  DTypeError if an integer does not fit into dtype
+    """
+    if dtype.is_integer and type(value) is int:
+        info = np.iinfo(dtype.np)
+        if not info.min <= value <= info.max:
+            raise DTypeError(
+                f"{where}: expected an integer that fits {dtype.name}, from {info.min} to "
+                f"{info.max}; got {value}. Use a wider dtype."
+            )
+    return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
+
+
+def as_value(x, dtype: DType | None = None, where: str = "asarray"):
+    """`x` as a Value: unchanged if it is one, else a constant made of a scalar, array or list.
+
+    Raises:  DTypeError for tensors of other libraries and for what is not numeric
+    """
+    if isinstance(x, Value):
+        return x if dtype is None else cast(x, dtype)
+    array = to_array(x, where)
+    if dtype is None and isinstance(x, (*SCALARS, list, tuple)):
+        dtype = python_dtype(x, array)
+    if dtype is not None:
+        array = array.astype(dtype.np, copy=False)
+    return bind(primitives["constant"], (), {"value": array})
+
+
+def python_dtype(x, array) -> DType | None:
+    """The default dtype of Python data: float32 for floats, complex64 for complex numbers."""
+    if holds_arrays(x):
+        return None
+    return {"f": default_float, "c": default_complex, "i": default_int}.get(array.dtype.kind)
+
+
+def holds_arrays(x) -> bool:
+    """Whether a nested list has arrays or NumPy scalars in it, which bring their own dtype."""
+    if isinstance(x, (list, tuple)):
+        return any(map(holds_arrays, x))
+    return isinstance(x, (np.ndarray, np.generic))
+
+
+def to_array(x, where: str) -> np.ndarray:
+    """`x` as a NumPy array of a dtype that we have."""
+    library = type(x).__module__.partition(".")[0]
+    if library in ("torch", "jax", "jaxlib", "tensorflow", "tinygrad"):
+        raise DTypeError(
+            f"{where}: expected a Glasshouse tensor, NumPy array or number; got {type_name(x)}. "
+            "Convert it with gh.from_dlpack."
+        )
+    try:
+        array = np.asarray(x)
+        from_numpy_dtype(array.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, ValueError) and "inhomogeneous" in str(error):
+            raise ShapeError(
+                f"{where}: expected nested lists of equal lengths; got a ragged list. "
+                "Pad the rows to one length."
+            ) from None
+        raise DTypeError(
+            f"{where}: expected numbers or a numeric array; got {type_name(x)} {str(x)[:40]!r}. "
+            "Convert it to numbers first."
+        ) from None
+    return array
+
+
+def cast(x: Value, dtype: DType):
+    """`x` in `dtype`; unchanged if it already is."""
+    if x.spec.dtype is dtype:
+        return x
+    return bind(primitives["cast"], (x,), {"dtype": dtype})
+
+
+def reshape(x: Value, shape: Shape):
+    """`x` with its elements, in row-major order, in a new shape of as many elements."""
+    if x.spec.shape == shape:
+        return x
+    return bind(primitives["reshape"], (x,), {"shape": shape})
+
+
+def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
+    """`x` repeated along new leading axes and axes of size 1 to fill `shape`.
+
+    Raises:  ShapeError if x does not broadcast to shape
+    """
+    own = x.spec.shape
+    if own == shape:
+        return x
+    if broadcast_shapes(where, own, shape) != shape:
+        raise ShapeError(
+            f"{where}: expected a shape that broadcasts to {shape}; got {own}. "
+            "Only axes of size 1 can be repeated."
+        )
+    x = reshape(x, (1,) * (len(shape) - len(own)) + own)
+    if x.spec.shape == shape:
+        return x
+    return bind(primitives["expand"], (x,), {"shape": shape})
+
+
+def broadcast_values(where: str, *xs):
+    """The values, each broadcast to the shape common to all; dtypes unchanged."""
+    shape = broadcast_shapes(where, *(x.shape for x in xs))
+    return [broadcast_to(x, shape, where=where) for x in xs]
+
+
+def true_divide(lhs, rhs):
+    """lhs / rhs; integers and booleans are divided as float32."""
+    if not (is_operand(lhs) and is_operand(rhs)):
+        return NotImplemented
+    lhs, rhs = as_operand("divide", lhs), as_operand("divide", rhs)
+    dtype = inexact_dtype(common_dtype("divide", [lhs, rhs]))
+    lhs, rhs = (cast(x, dtype) if isinstance(x, Value) else x for x in (lhs, rhs))
+    return arithmetic("div", lhs, rhs)
+
+
+def floor_divide(lhs, rhs):
+    """The largest integers not above lhs / rhs.
+
+    For floats the quotient is taken of lhs - remainder, which is exact where floor(lhs / rhs)
+    rounds up. Source: Python's float floor division
+    """
+    if not (is_operand(lhs) and is_operand(rhs)):
+        return NotImplemented
+    lhs, rhs = match("floor_divide", lhs, rhs)
+    if not lhs.dtype.is_floating:
+        return bind(primitives["div"], (lhs, rhs), {})
+    quotient = lhs / rhs
+    exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
+    floor = bind(primitives["floor"], (quotient,), {})
+    special = (quotient - quotient != 0) | (quotient == 0) | (rhs - rhs != 0)
+    return bind(primitives["where"], (special, floor, exact), {})
+
+
+def power(lhs, rhs):
+    """lhs ** rhs; a scalar exponent of 2 multiplies, which is exact and cheap."""
+    if type(rhs) is int and rhs == 2 and isinstance(lhs, Value) and not lhs.dtype.is_bool:
+        return arithmetic("mul", lhs, lhs)
+    return arithmetic("pow", lhs, rhs)
+
+
+def shift_left(lhs, rhs):
+    """lhs shifted left by rhs bits: lhs * 2**rhs, wrapping around."""
+    if not (is_operand(lhs) and is_operand(rhs)):
+        return NotImplemented
+    lhs, rhs = match("shift_left", lhs, rhs)
+    if not lhs.dtype.is_integer:
+        raise DTypeError(
+            f"shift_left: expected integers; got {lhs.dtype.name}. Cast to an integer dtype."
+        )
+    return lhs * bind(primitives["pow"], (full(lhs.shape, 2, lhs.dtype), rhs), {})
+
+
+def invert(x: Value):
+    """Every bit of `x` flipped; for booleans, logical not."""
+    ones = {"bool": True, "int": -1}.get(x.dtype.kind)
+    if ones is None and x.dtype.is_integer:
+        ones = int(np.iinfo(x.dtype.np).max)
+    if ones is None:
+        raise DTypeError(
+            f"bitwise_invert: expected booleans or integers; got {x.dtype.name}. "
+            "Compare or cast first."
+        )
+    return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
+
+
+def less_equal(lhs, rhs):
+    """lhs <= rhs: less, or equal; false where either is NaN."""
+    if not (is_operand(lhs) and is_operand(rhs)):
+        return NotImplemented
+    lhs, rhs = match("less_equal", lhs, rhs)
+    less = bind(primitives["less"], (lhs, rhs), {})
+    return bind(primitives["bitwise_or"], (less, bind(primitives["equal"], (lhs, rhs), {})), {})

@@ -1,0 +1,164 @@
+"""Checkpoints of a training run: one safetensors file that is replaced in one step.
+
+The file holds all tensors; its header holds, as JSON, everything else (options of the optimizer,
+epoch, random state, metrics) and a checksum over both. Being one file, it cannot be a mixture of an
+old and a new state. Beside it lies the same JSON for people to read; it is never loaded.
+"""
+
+import json
+import math
+import numbers
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import CheckpointError, DTypeError, type_name
+from glasshouse.base.tree import tree_map
+from glasshouse.dispatch.value import Value
+from glasshouse.interop.safetensors import read_safetensors, serialize, write_whole
+from glasshouse.tensor.creation import asarray
+
+FORMAT, VERSION = "glasshouse.checkpoint", 1
+
+
+def save_checkpoint(
+    path,
+    *,
+    model=None,
+    optimizer=None,
+    scheduler=None,
+    epoch: int = 0,
+    random_state=None,
+    metrics=None,
+) -> None:
+    """Write the state of a run to `path`; a kill at any moment leaves the last good file there.
+
+    model, optimizer and scheduler are objects with `state_dict()`; random_state is a generator
+    (with `state()`) or a tree; metrics is any tree of numbers, strings and tensors.
+
+    Raises:  CheckpointError if the file cannot be written, DTypeError for what cannot be stored
+    """
+    objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    parts = {name: x.state_dict() for name, x in objects.items() if x is not None}
+    state = random_state.state() if hasattr(random_state, "state") else random_state
+    tree = {**parts, "epoch": epoch, "random_state": state, "metrics": metrics}
+    tensors: dict = {}
+    document = {"version": VERSION, **{k: encode(v, k, tensors) for k, v in tree.items()}}
+    text = json.dumps(document, allow_nan=False)
+    path = Path(path)
+    write_whole(path, serialize(tensors, {FORMAT: text}))
+    readable = {"copy_of": path.name, **document}
+    write_whole(path.with_name(path.name + ".json"), json.dumps(readable, indent=1).encode())
+
+
+def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_state=None) -> dict:
+    """What `save_checkpoint` wrote, loaded into the given objects.
+
+    Returns a dict with "epoch", "metrics", "random_state", and the states of "model", "optimizer"
+    and "scheduler" as far as the file has them. A generator given as `random_state` is set.
+
+    Raises:  CheckpointError if the file is missing, damaged or no checkpoint, or does not fit an
+             object; then no object is changed
+    """
+    arrays, metadata = read_safetensors(path, needs_checksum=True)
+    if FORMAT not in metadata:
+        raise CheckpointError(
+            f"load_checkpoint: expected {path} to be a checkpoint; got other tensors. "
+            "Use load_safetensors."
+        )
+    document = json.loads(metadata[FORMAT])
+    version = document.pop("version", None)
+    if version != VERSION:
+        raise CheckpointError(
+            f"load_checkpoint: expected version {VERSION}; got {version!r} in {path}. "
+            "Load it with the Glasshouse version that wrote it."
+        )
+    tree = {name: decode(part, arrays) for name, part in document.items()}
+    targets = {
+        "model": accessors(model, "state_dict", "load_state_dict"),
+        "optimizer": accessors(optimizer, "state_dict", "load_state_dict"),
+        "scheduler": accessors(scheduler, "state_dict", "load_state_dict"),
+        "random_state": accessors(random_state, "state", "set_state"),
+    }
+    load_all(path, {name: found for name, found in targets.items() if found}, tree)
+    return tree
+
+
+def accessors(target, read: str, write: str):
+    """(read, write) methods of an object, or None where there is no object."""
+    return None if target is None else (getattr(target, read), getattr(target, write))
+
+
+def load_all(path, targets: dict, tree: dict) -> None:
+    """Set every target to its part of `tree`, or none of them."""
+    for name in targets:
+        if tree.get(name) is None:
+            raise CheckpointError(
+                f"load_checkpoint: expected {path} to have a {name}; got none. Leave {name} out."
+            )
+    done = []
+    for name, (read, write) in targets.items():
+        done.append((write, tree_map(detached, read())))
+        try:
+            write(tree[name])
+        except Exception as error:
+            for undo, before in reversed(done):
+                undo(before)
+            raise CheckpointError(
+                f"load_checkpoint: expected a {name} that fits {path}; got: {error}"
+            ) from error
+
+
+def detached(leaf):
+    """A handle of its own on a tensor, which keeps its value when the original is changed."""
+    return leaf.detach() if isinstance(leaf, Value) else leaf
+
+
+def encode(x, name: str, tensors: dict):
+    """`x` as JSON data; its tensors and arrays go into `tensors` under their path.
+
+    Raises:  DTypeError for what has no such form
+    """
+    if isinstance(x, (Value, np.ndarray)):
+        while name in tensors:
+            name += "_"
+        tensors[name] = x
+        return {"$tensor" if isinstance(x, Value) else "$array": name}
+    if isinstance(x, np.generic):
+        x = x.item()
+    if isinstance(x, float) and not math.isfinite(x):
+        return {"$float": repr(x)}
+    if x is None or isinstance(x, (bool, str, numbers.Real)):
+        return x
+    if isinstance(x, dict):
+        pairs = [(key, encode(value, f"{name}.{key}", tensors)) for key, value in x.items()]
+        if all(isinstance(key, str) and not key.startswith("$") for key, _ in pairs):
+            return dict(pairs)
+        return {"$dict": [[encode(key, name, tensors), value] for key, value in pairs]}
+    if isinstance(x, (list, tuple)):
+        items = [encode(value, f"{name}.{i}", tensors) for i, value in enumerate(x)]
+        return items if isinstance(x, list) else {"$tuple": items}
+    raise DTypeError(
+        "save_checkpoint: expected numbers, strings, tensors, and dicts, lists and tuples of them; "
+        f"got {type_name(x)} at {name}. Leave it out or convert it."
+    )
+
+
+def decode(x, arrays: dict):
+    """The inverse of `encode`."""
+    if isinstance(x, list):
+        return [decode(item, arrays) for item in x]
+    if not isinstance(x, dict):
+        return x
+    kind, value = next(iter(x.items()), (None, None))
+    if kind == "$tensor":
+        return asarray(arrays[value])
+    if kind == "$array":
+        return arrays[value]
+    if kind == "$float":
+        return float(value)
+    if kind == "$tuple":
+        return tuple(decode(item, arrays) for item in value)
+    if kind == "$dict":
+        return {decode(key, arrays): decode(item, arrays) for key, item in value}
+    return {key: decode(item, arrays) for key, item in x.items()}

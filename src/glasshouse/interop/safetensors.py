@@ -1,0 +1,198 @@
+"""Tensors in safetensors files: written whole or not at all, checked when read."""
+
+import hashlib
+import json
+import os
+import threading
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from glasshouse.base.dtype import from_numpy_dtype
+from glasshouse.base.errors import CheckpointError, DTypeError, type_name
+from glasshouse.dispatch.value import Value
+from glasshouse.tensor.creation import asarray
+
+# Source: safetensors format description, "dtype"; complex128 has no code there, see to_storable
+CODES = {
+    "BOOL": np.bool_, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
+    "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64, "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64, "C64": np.complex64,
+}  # fmt: skip
+CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
+
+
+def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
+    """Write named tensors or arrays to `path`.
+
+    The file appears under its name when it is complete: a reader sees the old file or the new one,
+    also if this process is killed. `metadata` are strings kept in the file's header.
+
+    Dtypes:  all; complex128 is stored as pairs of float64
+    Raises:  DTypeError for names or metadata that are no strings, or values that are no tensors;
+             CheckpointError if the file cannot be written
+    Source:  https://github.com/huggingface/safetensors, "Format"
+    """
+    if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
+        raise DTypeError(
+            f"save_safetensors: expected a dict from names to tensors; got {type_name(tensors)}"
+            f"{' with other keys' if isinstance(tensors, dict) else ''}. Pass model.state_dict()."
+        )
+    metadata = dict(metadata or {})
+    if not all(isinstance(text, str) for item in metadata.items() for text in item):
+        raise DTypeError(
+            f"save_safetensors: expected metadata of strings; got {metadata!r}. Use json.dumps."
+        )
+    write_whole(Path(path), serialize(tensors, metadata))
+
+
+def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
+    """The bytes of a safetensors file, with a checksum over tensors and metadata in its header."""
+    arrays = {name: to_array(name, x) for name, x in tensors.items()}
+    wide = [name for name, array in arrays.items() if array.dtype == np.complex128]
+    stored = {name: to_storable(array) for name, array in arrays.items()}
+    if wide:
+        metadata = {**metadata, WIDE_COMPLEX: json.dumps(wide)}
+    metadata = {**metadata, CHECKSUM: checksum(stored, metadata)}
+    return safetensors.numpy.save(stored, metadata)
+
+
+def to_array(name: str, x) -> np.ndarray:
+    """A tensor or array as a NumPy array of a dtype that we have."""
+    if not isinstance(x, (Value, np.ndarray, np.generic)):
+        raise DTypeError(
+            f"save_safetensors: expected tensors or arrays; got {type_name(x)} for {name!r}. "
+            "Convert it with gh.asarray."
+        )
+    array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
+    return array.astype(from_numpy_dtype(array.dtype).np, copy=False)
+
+
+def to_storable(array: np.ndarray) -> np.ndarray:
+    """The array in row-major order; complex128 as float64 with a last axis of 2."""
+    array = np.asarray(array, order="C")
+    if array.dtype == np.complex128:
+        array = array[..., None].view(np.float64)
+    return array
+
+
+def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
+    """SHA-256 over metadata and names, dtypes, shapes and contents, in the order of the names."""
+    digest = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put `data` at `path` in one step, after it has reached the disk.
+
+    Raises:  CheckpointError if the folder does not exist or cannot be written
+    """
+    own = f"{os.getpid()}.{threading.get_ident()}"
+    temporary = path.parent / f".{path.name}.{own}.tmp"
+    try:
+        remove_leftovers(path)
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise CheckpointError(
+            f"save: expected to write {path}; got {error}. Check the folder and the space in it."
+        ) from error
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete temporary files for `path` whose process was killed while writing."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        pid = leftover.name.split(".")[-3]
+        if pid.isdecimal() and not is_running(int(pid)):
+            leftover.unlink(missing_ok=True)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process with this number exists here."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def load_safetensors(path) -> dict:
+    """The tensors of a safetensors file, by name.
+
+    Raises:  CheckpointError if the file is missing, damaged or cut off
+    """
+    arrays, _ = read_safetensors(path)
+    return {name: asarray(array) for name, array in arrays.items()}
+
+
+def read_safetensors(path, needs_checksum: bool = False):
+    """(arrays by name, metadata) of a safetensors file.
+
+    They are checked against the file's checksum; files of other programs may have none.
+
+    Raises:  CheckpointError if the file is missing, damaged or cut off
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"load: expected a readable file; got {error}. Check the path."
+        ) from error
+    try:
+        entries = dict(safetensors.deserialize(data))
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (safetensors.SafetensorError, ValueError) as error:
+        raise damaged(path, error) from error
+    stored = {name: from_entry(path, name, entries[name]) for name in sorted(entries)}
+    metadata = dict(header.get("__metadata__", {}))
+    expected = metadata.pop(CHECKSUM, None)
+    if (needs_checksum or expected is not None) and checksum(stored, metadata) != expected:
+        found = "contents that differ from their checksum"
+        raise damaged(path, "no checksum" if expected is None else found)
+    for name in json.loads(metadata.pop(WIDE_COMPLEX, "[]")):
+        stored[name] = stored[name].view(np.complex128)[..., 0]
+    return stored, metadata
+
+
+def from_entry(path, name: str, entry: dict) -> np.ndarray:
+    """One stored tensor as an array."""
+    if entry["dtype"] not in CODES:
+        raise CheckpointError(
+            f"load: expected dtypes {', '.join(CODES)} in {path}; got {entry['dtype']} for "
+            f"{name!r}. Convert the file."
+        )
+    return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
+
+
+def damaged(path, found) -> CheckpointError:
+    """The error for a file that is not what was written."""
+    return CheckpointError(
+        f"load: expected {path} to be a whole safetensors file; got {found}. "
+        "Load an earlier checkpoint."
+    )

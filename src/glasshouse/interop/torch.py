@@ -1,0 +1,75 @@
+"""Tensors and state dicts from and to PyTorch, sharing memory on the CPU."""
+
+import numpy as np
+
+from glasshouse.base.dtype import bfloat16
+from glasshouse.base.errors import BackendError, DTypeError, type_name
+from glasshouse.base.tree import tree_map
+from glasshouse.dispatch.value import Value
+from glasshouse.tensor.creation import asarray, from_dlpack
+
+
+def import_torch():
+    """The torch module.
+
+    Raises:  BackendError if it is not installed
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise BackendError(
+            f"interop.torch: expected PyTorch to be installed; got {error}. "
+            "Install it: pip install 'glasshouse[torch]'."
+        ) from error
+    return torch
+
+
+def to_torch(x):
+    """A PyTorch tensor of the values of `x`, without its gradient history.
+
+    It shares the memory of `x` where it can: do not write into it, or clone it first.
+
+    Raises:  DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed
+    """
+    torch = import_torch()
+    if not isinstance(x, Value):
+        raise DTypeError(
+            f"to_torch: expected a Glasshouse tensor; got {type_name(x)}. Convert with gh.asarray."
+        )
+    x = x.detach()
+    if x.dtype is bfloat16 and isinstance(x.data, np.ndarray):  # NumPy cannot hand out bfloat16
+        return torch.from_numpy(x.data.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_dlpack(x)
+
+
+def from_torch(x):
+    """A tensor of the values of a PyTorch tensor, without its gradient history.
+
+    It shares the memory of `x` on the CPU: PyTorch's in-place operations on `x` would change it.
+
+    Raises:  DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed
+    """
+    torch = import_torch()
+    if not isinstance(x, torch.Tensor):
+        raise DTypeError(
+            f"from_torch: expected a PyTorch tensor; got {type_name(x)}. Use gh.asarray instead."
+        )
+    x = x.detach().resolve_conj().resolve_neg()
+    if x.dtype is torch.bfloat16 and x.device.type == "cpu":
+        return asarray(x.view(torch.uint16).numpy().view(bfloat16.np))
+    return from_dlpack(x)
+
+
+def state_dict_to_torch(state) -> dict:
+    """A model's or optimizer's state dict with PyTorch tensors, each with memory of its own."""
+    return tree_map(lambda leaf: to_torch(leaf).clone() if isinstance(leaf, Value) else leaf, state)
+
+
+def state_dict_from_torch(state) -> dict:
+    """A state dict with tensors made from PyTorch's, each with memory of its own."""
+    torch = import_torch()
+    plain = {key: dict(value) if isinstance(value, dict) else value for key, value in state.items()}
+    return tree_map(
+        lambda leaf: from_torch(leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf,
+        plain,
+    )

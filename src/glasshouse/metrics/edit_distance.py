@@ -1,0 +1,75 @@
+"""Error rate of sequences, by edit distance."""
+
+import math
+
+from glasshouse.base.errors import DTypeError, type_name
+from glasshouse.dispatch.value import Value
+from glasshouse.metrics.metric import Metric
+
+
+class EditDistance(Metric):
+    """Fewest insertions, deletions and substitutions that turn the predictions into the targets.
+
+    value = (insertions + deletions + substitutions) / target length, summed over all updates:
+    the word or character error rate when the sequences are words or characters.
+
+    Source:  Wagner & Fischer 1974, "The string-to-string correction problem"
+    Example: >>> errors = EditDistance()
+             >>> errors.update("kitten", "sitting")
+             >>> errors.distance(), errors.substitutions, errors.insertions
+             (3, 2, 1)
+    """
+
+    gathered = {"insertions": 0, "deletions": 0, "substitutions": 0, "length": 0}
+
+    def update(self, predicted, target) -> None:
+        """Compare one predicted sequence with its target: strings, lists or 1-d tensors.
+
+        Raises:  DTypeError if either is no sequence
+        """
+        predicted = to_sequence("predicted", predicted)
+        target = to_sequence("target", target)
+        insertions, deletions, substitutions = count_edits(predicted, target)
+        self.insertions += insertions
+        self.deletions += deletions
+        self.substitutions += substitutions
+        self.length += len(target)
+
+    def distance(self) -> int:
+        """All edits so far."""
+        return self.insertions + self.deletions + self.substitutions
+
+    def value(self) -> float:
+        """Edits per target element; nan while the targets are empty."""
+        return self.distance() / self.length if self.length else math.nan
+
+
+def to_sequence(name: str, x) -> list:
+    """`x` as a list of comparable elements."""
+    values = x.detach().numpy() if isinstance(x, Value) else x
+    if getattr(values, "ndim", 1) != 1 or not hasattr(values, "__len__") or isinstance(x, dict):
+        got = f"shape {x.shape}" if hasattr(x, "shape") else type_name(x)
+        raise DTypeError(
+            f"EditDistance.update: expected {name} to be one sequence; got {got}. "
+            "Pass a string, a list or a 1-d tensor; call update once per sequence."
+        )
+    return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def count_edits(predicted: list, target: list) -> tuple[int, int, int]:
+    """(insertions, deletions, substitutions) of a shortest way from `predicted` to `target`."""
+    # row[j]: (edits, insertions, deletions, substitutions) from predicted[:i] to target[:j]
+    row = [(j, j, 0, 0) for j in range(len(target) + 1)]
+    for i, given in enumerate(predicted, 1):
+        diagonal, row[0] = row[0], (i, 0, i, 0)
+        for j, wanted in enumerate(target, 1):
+            above, left = row[j], row[j - 1]
+            best = min(diagonal[0] + (given != wanted), above[0] + 1, left[0] + 1)
+            if best == diagonal[0] + (given != wanted):
+                step = (best, *diagonal[1:3], diagonal[3] + (given != wanted))
+            elif best == above[0] + 1:
+                step = (best, above[1], above[2] + 1, above[3])
+            else:
+                step = (best, left[1] + 1, *left[2:])
+            diagonal, row[j] = above, step
+    return row[-1][1:]

@@ -1,0 +1,102 @@
+"""Elapsed time and rates."""
+
+import math
+import time
+
+from glasshouse.base.errors import OptionError
+from glasshouse.metrics.metric import Metric, to_numbers
+
+
+class Timer(Metric):
+    """Seconds spent between `start` and `stop`, summed; also a context manager.
+
+    Units:   seconds
+    Example: >>> timer = Timer()
+             >>> with timer:
+             ...     total = sum(range(10))
+             >>> timer.value() > 0
+             True
+    """
+
+    gathered = {"elapsed_s": 0.0}
+
+    def __init__(self, clock=time.perf_counter):
+        self.clock = clock
+        super().__init__()
+
+    def reset(self) -> None:
+        """Stop, and forget the time so far."""
+        super().reset()
+        self.started_s = None
+
+    def start(self):
+        """Run on; nothing happens if it runs already."""
+        if self.started_s is None:
+            self.started_s = self.clock()
+        return self
+
+    def stop(self) -> None:
+        """Pause; nothing happens if it is paused already."""
+        self.elapsed_s, self.started_s = self.seconds(), None
+
+    def seconds(self) -> float:
+        """Seconds so far, also while running."""
+        running = 0.0 if self.started_s is None else self.clock() - self.started_s
+        return self.elapsed_s + running
+
+    def update(self, seconds) -> None:
+        """Add time measured elsewhere.
+
+        Raises:  OptionError if it is negative or not finite, DTypeError if it is no number
+        """
+        added = float(to_numbers("Timer.update", "seconds", seconds).sum())
+        if not (math.isfinite(added) and added >= 0):
+            raise OptionError(
+                f"Timer.update: expected finite seconds >= 0; got {seconds!r}. Check the clock."
+            )
+        self.elapsed_s += added
+
+    def value(self) -> float:
+        """Seconds so far."""
+        return self.seconds()
+
+    def state_dict(self) -> dict:
+        return {**super().state_dict(), "elapsed_s": self.seconds()}
+
+    def load_state_dict(self, state: dict) -> None:
+        super().load_state_dict(state)
+        self.started_s = None
+
+    __enter__ = start
+
+    def __exit__(self, *exc_info):
+        self.stop()
+
+
+class Throughput(Timer):
+    """Items per second: the sum of the updates over the time since it was made or reset.
+
+    `stop` and `start` leave out time, e.g. that of an evaluation.
+
+    Units:   items per second
+    Example: >>> images = Throughput()
+             >>> images.update(64)
+             >>> images.value() > 0
+             True
+    """
+
+    gathered = {"elapsed_s": 0.0, "total": 0}
+
+    def reset(self) -> None:
+        """Forget items and time, and start at once."""
+        super().reset()
+        self.start()
+
+    def update(self, items=1) -> None:
+        """Count a number of items, or the sum of an array."""
+        self.total += to_numbers("Throughput.update", "items", items).sum().item()
+
+    def value(self) -> float:
+        """Items per second; nan before any time has passed."""
+        seconds = self.seconds()
+        return self.total / seconds if seconds else math.nan

@@ -1,0 +1,209 @@
+"""Multi-head attention."""
+
+import math
+
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.nn import init
+from glasshouse.nn.checks import check_divides, check_floating, check_positive, check_probability
+from glasshouse.nn.functional.attention import attention_weights, causal_mask
+from glasshouse.nn.functional.dropout import dropout
+from glasshouse.nn.functional.linear import apply_linear
+from glasshouse.nn.linear import Linear, new_parameter
+from glasshouse.nn.module import Module
+from glasshouse.ops.movement import pad, permute
+from glasshouse.tensor import reduce
+from glasshouse.tensor.creation import zeros
+from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor.manipulate import concat
+
+
+class MultiheadAttention(Module):
+    """Attention of `num_heads` heads: queries, keys and values are projected, each head attends in
+    its part of the features, and the results are projected together.
+
+    Masks: `attn_mask` (L, S) or (N · heads, L, S), `key_padding_mask` (N, S); boolean ones are True
+    where a query may NOT attend, floating ones are added. `is_causal` without a mask makes one.
+    A query that may attend nowhere gets the bias of the last projection.
+
+    Shapes:  query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) … if batch_first,
+             or without N -> result like query; weights (N, L, S), or (N, heads, L, S) if not
+             averaged, or None if not needed
+    Raises:  OptionError unless num_heads divides embed_dim; ShapeError for sizes that do not fit
+    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2
+    """
+
+    def __init__(
+        self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False,
+        kdim=None, vdim=None, batch_first=False, device=None, dtype=None,
+    ):  # fmt: skip
+        super().__init__()
+        check_positive("MultiheadAttention", embed_dim=embed_dim)
+        check_divides("MultiheadAttention", "embed_dim", embed_dim, "num_heads", num_heads)
+        check_probability("MultiheadAttention", dropout)
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, embed_dim // num_heads
+        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
+
+        def make(wanted, *shape):
+            return new_parameter(shape, device, dtype) if wanted else None
+
+        packed = self.kdim == self.vdim == embed_dim
+        widths = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
+        self.register_parameter("in_proj_weight", make(packed, 3 * embed_dim, embed_dim))
+        for name, width in widths.items():
+            self.register_parameter(f"{name}_proj_weight", make(not packed, embed_dim, width))
+        self.register_parameter("in_proj_bias", make(bias, 3 * embed_dim))
+        self.register_parameter("bias_k", make(add_bias_kv, 1, 1, embed_dim))
+        self.register_parameter("bias_v", make(add_bias_kv, 1, 1, embed_dim))
+        self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values anew: Xavier's for the projections, biases 0."""
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
+            if getattr(self, name) is not None:
+                init.xavier_uniform_(getattr(self, name))
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+        if self.bias_k is not None:
+            init.xavier_normal_(self.bias_k)
+            init.xavier_normal_(self.bias_v)
+
+    def forward(
+        self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
+        average_attn_weights=True, is_causal=False,
+    ):  # fmt: skip
+        single, operands = self.batch_first_operands(query, key, value)
+        q, k, v = self.project(*operands)  # (N, H, L, D), (N, H, S, D) twice
+        if is_causal and attn_mask is None:
+            attn_mask = ~causal_mask(q.shape[2], k.shape[2])
+        mask = self.merge_masks(attn_mask, key_padding_mask, q, k)
+        k, v, mask = self.extend_keys(k, v, mask)
+        weights = attention_weights("MultiheadAttention", q, k, mask)
+        weights = dropout(weights, self.dropout, self.training)
+        y = permute(weights @ v, axes=(0, 2, 1, 3))  # (N, L, H, D)
+        y = self.out_proj(reshape(y, (*y.shape[:2], self.embed_dim)))
+        if single:
+            y = reshape(y, y.shape[1:])
+        elif not self.batch_first:
+            y = permute(y, axes=(1, 0, 2))
+        if not need_weights:
+            return y, None
+        if average_attn_weights:
+            weights = reduce.mean(weights, axis=1)
+        return y, reshape(weights, weights.shape[1:]) if single else weights
+
+    def batch_first_operands(self, *inputs):
+        """(whether there is no batch axis, query, key, value as (N, length, features))."""
+        names = {"query": self.embed_dim, "key": self.kdim, "value": self.vdim}
+        given = {id(x): check_floating("MultiheadAttention", x) for x in inputs}
+        ndim = given[id(inputs[0])].ndim
+        for x, (name, width) in zip(inputs, names.items(), strict=True):
+            x = given[id(x)]
+            if ndim not in (2, 3) or x.ndim != ndim or x.shape[-1] != width:
+                raise ShapeError(
+                    f"MultiheadAttention: expected {name} of {width} features and query, key and "
+                    f"value of 2 or 3 axes each; got {name} {x.shape}. Change the input, or kdim "
+                    "and vdim."
+                )
+        for key, x in given.items():
+            if ndim == 2:
+                given[key] = reshape(x, (1, *x.shape))
+            elif not self.batch_first:
+                given[key] = permute(x, axes=(1, 0, 2))
+        q, k, v = found = [given[id(x)] for x in inputs]
+        if k.shape[:2] != v.shape[:2] or q.shape[0] != k.shape[0]:
+            raise ShapeError(
+                "MultiheadAttention: expected key and value of one length and one batch size; got "
+                f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}. Check batch_first="
+                f"{self.batch_first}."
+            )
+        return ndim == 2, found
+
+    def project(self, query, key, value):
+        """Queries, keys and values of each head; equal inputs are projected in one product."""
+        size, weight, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
+        if weight is not None and query is key and key is value:
+            return self.heads(query, weight, bias, 3)
+        biases = [None] * 3 if bias is None else [bias[i * size : (i + 1) * size] for i in range(3)]
+        if weight is None:
+            weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        else:
+            weights = [weight[i * size : (i + 1) * size] for i in range(3)]
+            if key is value:
+                rest = None if bias is None else bias[size:]
+                return *self.heads(query, weights[0], biases[0], 1), *self.heads(
+                    key, weight[size:], rest, 2
+                )
+        inputs = zip((query, key, value), weights, biases, strict=True)
+        return [self.heads(x, w, b, 1)[0] for x, w, b in inputs]
+
+    def heads(self, x: Value, weight, bias, count: int) -> list[Value]:
+        """x projected by `count` stacked matrices, each result as (N, H, length, D)."""
+        y = apply_linear("MultiheadAttention", x, weight, bias)
+        y = reshape(y, (*x.shape[:2], count, self.num_heads, self.head_dim))
+        y = permute(y, axes=(2, 0, 3, 1, 4))
+        return [y[i] for i in range(count)]
+
+    def merge_masks(self, attn_mask, key_padding_mask, q: Value, k: Value):
+        """Both masks as one that broadcasts to (N, H, L, S): boolean, True where attention may
+        go, or added to the scores; None without masks."""
+        n, h, length, size = *q.shape[:3], k.shape[2]
+        masks = []
+        if attn_mask is not None:
+            shapes = {
+                (length, size): (1, 1, length, size),
+                (n * h, length, size): (n, h, length, size),
+            }
+            masks.append(check_mask("attn_mask", attn_mask, shapes))
+        if key_padding_mask is not None:
+            shapes = {(n, size): (n, 1, 1, size)} | ({(size,): (1, 1, 1, size)} if n == 1 else {})
+            masks.append(check_mask("key_padding_mask", key_padding_mask, shapes))
+        if not masks:
+            return None
+        if all(m.dtype.is_bool for m in masks):
+            return ~(masks[0] | masks[-1])
+        added = [
+            choose(m, -math.inf, zeros((), dtype=q.dtype)) if m.dtype.is_bool else m for m in masks
+        ]
+        return cast(added[0] if len(added) == 1 else added[0] + added[1], q.dtype)
+
+    def extend_keys(self, k: Value, v: Value, mask):
+        """Keys, values and mask with the bias and the zero that every query may attend to."""
+        extra = (self.bias_k is not None) + self.add_zero_attn
+        if not extra:
+            return k, v, mask
+        n, h, _, d = k.shape
+        if self.bias_k is not None:
+            rows = (
+                broadcast_to(reshape(b, (1, h, 1, d)), (n, h, 1, d))
+                for b in (self.bias_k, self.bias_v)
+            )
+            k, v = (concat([x, row], axis=2) for x, row in zip((k, v), rows, strict=True))
+        if self.add_zero_attn:
+            k, v = (
+                pad(x, widths=((0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 0, 0)), value=0.0)
+                for x in (k, v)
+            )
+        if mask is not None:
+            value = True if mask.dtype.is_bool else 0.0
+            mask = pad(mask, widths=((0, 0, 0),) * 3 + ((0, extra, 0),), value=value)
+        return k, v, mask
+
+
+def check_mask(name: str, mask, shapes: dict) -> Value:
+    """`mask`, boolean or floating, reshaped from one of the shapes to that listed for it."""
+    mask = as_value(mask, where="MultiheadAttention")
+    if mask.shape not in shapes:
+        raise ShapeError(
+            f"MultiheadAttention: expected {name} of {' or '.join(map(str, shapes))}; got "
+            f"{mask.shape}. Check batch_first, heads and lengths."
+        )
+    if not (mask.dtype.is_bool or mask.dtype.is_floating):
+        raise DTypeError(
+            f"MultiheadAttention: expected a boolean or floating {name}; got {mask.dtype.name}. "
+            "Compare it, e.g. mask != 0."
+        )
+    return reshape(mask, shapes[mask.shape])

@@ -1,0 +1,110 @@
+"""The checks that layers, losses and their functional forms share, each naming its caller."""
+
+from glasshouse.base.dtype import accumulation_dtype
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.dispatch.value import Value, as_value, cast
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def check_floating(where: str, x, name: str = "input") -> Value:
+    """`x` as a value of a floating or complex dtype.
+
+    Raises:  DTypeError for integers, booleans and tensors of other libraries
+    """
+    x = as_value(x, where=where)
+    if not x.dtype.is_inexact:
+        raise DTypeError(
+            f"{where}: expected a floating {name}; got {x.dtype.name} {x.shape}. "
+            f"Convert it with {name}.float()."
+        )
+    return x
+
+
+def check_same_dtype(where: str, x: Value, weight: Value) -> None:
+    """Raise DTypeError unless input and weight have one dtype: mixing them is rarely meant."""
+    if x.dtype is not weight.dtype:
+        raise DTypeError(
+            f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
+            f"{x.dtype.name}. Convert it with input.to({weight.dtype.name!r}), or the module."
+        )
+
+
+def check_option(where: str, name: str, value, options) -> None:
+    """Raise OptionError, suggesting the nearest option, unless `value` is one of `options`."""
+    if value not in options:
+        listed = ", ".join(map(repr, options))
+        raise OptionError(
+            f"{where}: expected {name} to be one of {listed}; got {value!r}. "
+            f"{suggest(value, options)}"
+        )
+
+
+def check_probability(where: str, p: float) -> float:
+    """`p` as a float in [0, 1].
+
+    Raises:  OptionError outside that range
+    """
+    if not isinstance(p, (int, float)) or not 0 <= p <= 1:
+        raise OptionError(f"{where}: expected a probability p in [0, 1]; got {p!r}. Change p.")
+    return float(p)
+
+
+def check_positive(where: str, **sizes: int) -> None:
+    """Raise OptionError unless every size is an integer of at least 1."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise OptionError(
+                f"{where}: expected {name} to be an integer of at least 1; got {size!r}. "
+                f"Change {name}."
+            )
+
+
+def check_divides(where: str, size_name: str, size: int, parts_name: str, parts: int) -> None:
+    """Raise OptionError unless `parts` divides `size`."""
+    check_positive(where, **{parts_name: parts})
+    if size % parts:
+        raise OptionError(
+            f"{where}: expected {parts_name} to divide {size_name}; got {size_name}={size} and "
+            f"{parts_name}={parts}. Change one of them."
+        )
+
+
+def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
+    """`value` (an integer, or a sequence of n integers) as a tuple of n integers of at least low.
+
+    Example: >>> int_tuple("conv2d", "stride", 2, 2)
+             (2, 2)
+    """
+    sizes = (value,) * n if isinstance(value, int) else value
+    fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
+    if not fits or not all(isinstance(s, int) and s >= low for s in sizes):
+        raise OptionError(
+            f"{where}: expected {name} to be an integer of at least {low}, or {n} of them; "
+            f"got {value!r}. Change {name}."
+        )
+    return tuple(sizes)
+
+
+def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> None:
+    """Raise ShapeError unless `x` has one of the numbers of axes; `layout` names them."""
+    if x.ndim not in ndims:
+        allowed = " or ".join(map(str, ndims))
+        raise ShapeError(
+            f"{where}: expected an input of {allowed} axes, {layout}; got {x.shape}. "
+            "Reshape the input."
+        )
+
+
+def check_callable(where: str, name: str, fn) -> None:
+    """Raise DTypeError unless `fn` can be called."""
+    if not callable(fn):
+        raise DTypeError(
+            f"{where}: expected {name} to be callable; got {fn!r} ({type_name(fn)}). "
+            "Pass a function."
+        )
+
+
+def widened(x: Value) -> Value:
+    """`x` in the dtype in which sums over it are carried: 16-bit floats become float32."""
+    return cast(x, accumulation_dtype(x.dtype))

@@ -1,0 +1,208 @@
+"""Modules that hold other modules or parameters: in a row, a list, a dictionary."""
+
+import operator
+from itertools import groupby
+
+from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, type_name
+from glasshouse.nn.module import Module, Parameter, indented
+
+
+class Indexed(Module):
+    """What Sequential, ModuleList and ParameterList share: members named "0", "1", … in order."""
+
+    def _members(self) -> dict:
+        return self._modules
+
+    def _position(self, index) -> int:
+        size, i = len(self), operator.index(index)
+        if not -size <= i < size:
+            raise IndexOutOfRangeError(
+                f"{type(self).__name__}: expected an index from {-size} to {size - 1}; got {i}. "
+                "Check the number of its members."
+            )
+        return i % size
+
+    def _add(self, name: str, value) -> None:
+        """Make `value` the member called `name`."""
+        if not isinstance(value, Module):
+            raise DTypeError(
+                f"{type(self).__name__}: expected modules; got {value!r} ({type_name(value)}) at "
+                f"{name!r}. Use a Module, e.g. nn.ReLU() for a function."
+            )
+        self.add_module(name, value)
+
+    def _renumber(self, values) -> None:
+        """Have `values` as members, named by their positions."""
+        self._members().clear()
+        for i, value in enumerate(values):
+            self._add(str(i), value)
+
+    def __len__(self):
+        return len(self._members())
+
+    def __iter__(self):
+        return iter(self._members().values())
+
+    def __getitem__(self, index):
+        values = list(self)
+        if isinstance(index, slice):
+            return self._like(values[index])
+        return values[self._position(index)]
+
+    def _like(self, values):
+        return type(self)(values)
+
+    def __setitem__(self, index, value) -> None:
+        setattr(self, list(self._members())[self._position(index)], value)
+
+    def __delitem__(self, index) -> None:
+        values = list(self)
+        if not isinstance(index, slice):
+            index = self._position(index)
+        del values[index]
+        self._renumber(values)
+
+    def append(self, value):
+        """This container with `value` at its end."""
+        self._add(str(len(self)), value)
+        return self
+
+    def extend(self, values):
+        """This container with each of `values` at its end."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def insert(self, index: int, value):
+        """This container with `value` before position `index`."""
+        values = list(self)
+        values.insert(index, value)
+        self._renumber(values)
+        return self
+
+    def __iadd__(self, values):
+        return self.extend(values)
+
+    def __add__(self, values):
+        return self._like([*self, *values])
+
+
+class Sequential(Indexed):
+    """Modules called one after the other, each on the result of the one before.
+
+    Takes modules, or one dict of names to modules.
+
+    Example: >>> Sequential(Module(), Module())
+             Sequential(
+               (0): Module()
+               (1): Module()
+             )
+    """
+
+    def __init__(self, *modules):
+        super().__init__()
+        named = len(modules) == 1 and isinstance(modules[0], dict)
+        pairs = modules[0].items() if named else ((str(i), m) for i, m in enumerate(modules))
+        for name, module in pairs:
+            self._add(name, module)
+
+    def _like(self, values):
+        return type(self)(*values)
+
+    def forward(self, input):
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+
+class ModuleList(Indexed):
+    """A list of modules, whose parameters belong to the module that holds it."""
+
+    def __init__(self, modules=None):
+        super().__init__()
+        self.extend(modules or ())
+
+    def _repr_children(self) -> list[str]:
+        lines, start = [], 0
+        for text, equal in groupby(map(repr, self)):
+            count = len(list(equal))
+            if count == 1:
+                lines.append(f"({start}): {indented(text)}")
+            else:
+                lines.append(f"({start}-{start + count - 1}): {count} x {indented(text)}")
+            start += count
+        return lines
+
+
+class ParameterList(Indexed):
+    """A list of parameters, which belong to the module that holds it; tensors become Parameters."""
+
+    def __init__(self, values=None):
+        super().__init__()
+        self.extend(values or ())
+
+    def _members(self) -> dict:
+        return self._parameters
+
+    def _add(self, name: str, value) -> None:
+        self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value))
+
+    def extra_repr(self) -> str:
+        return "\n".join(
+            f"({i}): Parameter containing: [{p.dtype} of size {'x'.join(map(str, p.shape))}]"
+            for i, p in enumerate(self)
+        )
+
+
+class ModuleDict(Module):
+    """A dictionary of modules, whose parameters belong to the module that holds it."""
+
+    def __init__(self, modules=None):
+        super().__init__()
+        self.update(modules or {})
+
+    def update(self, modules) -> None:
+        """Add the modules of a dict or of (name, module) pairs, replacing those of equal name."""
+        for name, module in dict(modules).items():
+            self[name] = module
+
+    def __getitem__(self, name: str):
+        return self.get_submodule(name)
+
+    def __setitem__(self, name: str, module) -> None:
+        if name not in self._modules:
+            self.add_module(name, module)
+        else:
+            setattr(self, name, module)
+
+    def __delitem__(self, name: str) -> None:
+        del self._modules[name]
+
+    def pop(self, name: str):
+        """The module called `name`, taken out."""
+        return self._modules.pop(name)
+
+    def clear(self) -> None:
+        """Take all modules out."""
+        self._modules.clear()
+
+    def keys(self):
+        """The names."""
+        return self._modules.keys()
+
+    def values(self):
+        """The modules."""
+        return self._modules.values()
+
+    def items(self):
+        """(name, module) pairs."""
+        return self._modules.items()
+
+    def __len__(self):
+        return len(self._modules)
+
+    def __iter__(self):
+        return iter(self._modules)
+
+    def __contains__(self, name: str):
+        return name in self._modules

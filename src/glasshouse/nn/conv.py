@@ -1,0 +1,196 @@
+"""Convolution layers in 1, 2 and 3 spatial axes, and their transposes."""
+
+from math import prod
+
+from glasshouse.base.errors import OptionError
+from glasshouse.dispatch.value import as_value
+from glasshouse.nn.checks import check_divides, check_option, check_positive, int_tuple
+from glasshouse.nn.functional.conv import conv_padding, convolve, convolve_transposed
+from glasshouse.nn.functional.padding import pad
+from glasshouse.nn.linear import new_parameter, reset_uniform
+from glasshouse.nn.module import Module
+
+# nn's names of padding modes → functional.pad's
+PADDING_MODES = {
+    "zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular",
+}  # fmt: skip
+
+
+class Conv(Module):
+    """What the convolution layers share: options, weight (O, C / groups, *K), bias (O,), repr."""
+
+    n = 0  # spatial axes
+
+    def __init__(
+        self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1,
+        bias=True, padding_mode="zeros", device=None, dtype=None,
+    ):  # fmt: skip
+        super().__init__()
+        name, n = type(self).__name__, self.n
+        check_positive(name, in_channels=in_channels, out_channels=out_channels)
+        check_divides(name, "in_channels", in_channels, "groups", groups)
+        check_divides(name, "out_channels", out_channels, "groups", groups)
+        check_option(name, "padding_mode", padding_mode, PADDING_MODES)
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = int_tuple(name, "kernel_size", kernel_size, n, 1)
+        self.stride = int_tuple(name, "stride", stride, n, 1)
+        self.dilation = int_tuple(name, "dilation", dilation, n, 1)
+        self.padding_mode = padding_mode
+        self.widths = conv_padding(name, padding, self.kernel_size, self.stride, self.dilation)
+        self.padding = padding if isinstance(padding, str) else tuple(p for p, _ in self.widths)
+        self.weight = new_parameter(self.weight_shape(), device, dtype)
+        self.register_parameter(
+            "bias", new_parameter((out_channels,), device, dtype) if bias else None
+        )
+        self.reset_parameters()
+
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values anew."""
+        reset_uniform(self, prod(self.weight.shape[1:]))
+
+    def forward(self, input):
+        x, padding = input, self.padding
+        if self.padding_mode != "zeros":
+            widths = [w for pair in reversed(self.widths) for w in pair]
+            x, padding = pad(as_value(x), widths, mode=PADDING_MODES[self.padding_mode]), 0
+        return convolve(
+            type(self).__name__, self.n, x, self.weight, self.bias, self.stride, padding,
+            self.dilation, self.groups,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        shown = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}"
+        )
+        zeros, ones = (0,) * self.n, (1,) * self.n
+        extra = getattr(self, "output_padding", zeros)
+        optional = [
+            ("padding", self.padding, zeros),
+            ("dilation", self.dilation, ones),
+            ("output_padding", extra, zeros),
+            ("groups", self.groups, 1),
+            ("bias", self.bias is not None, True),
+            ("padding_mode", self.padding_mode, "zeros"),
+        ]
+        for name, value, default in optional:
+            if value != default:
+                shown += f", {name}={value}"
+        return shown
+
+
+class Conv1d(Conv):
+    """`functional.conv1d` with its weight and bias, initially uniform in ±1/√(C/groups · K).
+
+    Shapes:  (N, C, L) or (C, L) -> (N, O, L')
+    """
+
+    n = 1
+
+
+class Conv2d(Conv):
+    """`functional.conv2d` with its weight and bias, initially uniform in ±1/√(C/groups · K · K).
+
+    `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
+    "reflect", "replicate" or "circular".
+
+    Shapes:  (N, C, H, W) or (C, H, W) -> (N, O, H', W')
+    Raises:  ShapeError for another number of channels, OptionError for options that do not fit
+    Source:  LeCun et al. 1989
+    """
+
+    n = 2
+
+
+class Conv3d(Conv):
+    """`functional.conv3d` with its weight and bias, initially uniform in ±1/√(C/groups · K³).
+
+    Shapes:  (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')
+    """
+
+    n = 3
+
+
+class ConvTranspose(Conv):
+    """What the transposed convolution layers share; weight (C, O / groups, *K)."""
+
+    def __init__(
+        self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0,
+        groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None,
+    ):  # fmt: skip
+        name = type(self).__name__
+        if padding_mode != "zeros" or isinstance(padding, str):
+            raise OptionError(
+                f"{name}: expected padding as numbers, of zeros; got padding={padding!r}, "
+                f"padding_mode={padding_mode!r}. Pad the result by functional.pad."
+            )
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+            padding_mode, device, dtype,
+        )  # fmt: skip
+        self.output_padding = int_tuple(name, "output_padding", output_padding, self.n)
+
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
+
+    def forward(self, input, output_size=None):
+        extra = self.output_padding
+        if output_size is not None:
+            extra = self.padding_for(as_value(input).shape, tuple(output_size)[-self.n :])
+        return convolve_transposed(
+            type(self).__name__, self.n, input, self.weight, self.bias, self.stride, self.padding,
+            extra, self.groups, self.dilation,
+        )  # fmt: skip
+
+    def padding_for(self, shape, output_size) -> tuple[int, ...]:
+        """The output_padding with which an input of `shape` gives `output_size`."""
+        options = zip(
+            shape[-self.n :],
+            self.kernel_size,
+            self.stride,
+            self.padding,
+            self.dilation,
+            strict=True,
+        )
+        least = [(i - 1) * s - 2 * p + d * (k - 1) + 1 for i, k, s, p, d in options]
+        extra = tuple(size - low for size, low in zip(output_size, least, strict=True))
+        if any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
+            raise OptionError(
+                f"{type(self).__name__}: expected an output_size from {tuple(least)}, less than "
+                f"a stride {self.stride} above; got {output_size}. Change output_size."
+            )
+        return extra
+
+
+class ConvTranspose1d(ConvTranspose):
+    """`functional.conv_transpose1d` with its weight and bias.
+
+    Shapes:  (N, C, L) or (C, L) -> (N, O, L')
+    """
+
+    n = 1
+
+
+class ConvTranspose2d(ConvTranspose):
+    """`functional.conv_transpose2d` with its weight and bias, initially uniform in
+    ±1/√(O/groups · K · K).
+
+    `forward(x, output_size=…)` chooses the output_padding that gives this size.
+
+    Shapes:  (N, C, H, W) or (C, H, W) -> (N, O, H', W')
+    Source:  Zeiler et al. 2010
+    """
+
+    n = 2
+
+
+class ConvTranspose3d(ConvTranspose):
+    """`functional.conv_transpose3d` with its weight and bias.
+
+    Shapes:  (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')
+    """
+
+    n = 3

@@ -1,0 +1,291 @@
+"""Activation functions. `inplace` is accepted as in PyTorch; values are functional, so it changes
+nothing."""
+
+import math
+
+from glasshouse.base.dtype import as_dtype
+from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.shape import check_axis
+from glasshouse.dispatch.value import Value, as_value, cast, reshape
+from glasshouse.nn.checks import check_floating, check_option, widened
+from glasshouse.ops.elementwise import erf
+from glasshouse.tensor import random, reduce
+from glasshouse.tensor.elementwise import (
+    abs,
+    exp,
+    expm1,
+    log,
+    log1p,
+    tanh,
+    where,
+)
+from glasshouse.tensor.manipulate import split
+
+# Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def relu(input, inplace=False):
+    """max(x, 0); its derivative at 0 is 0.
+
+    Shapes:  any -> the same
+    Source:  Nair & Hinton 2010
+    Example: >>> relu([-1.0, 2.0]).tolist()
+             [0.0, 2.0]
+    """
+    return threshold(input, 0, 0)
+
+
+def threshold(input, threshold, value, inplace=False):
+    """x where x > threshold, else value; NaN stays. Source: standard"""
+    x = as_value(input, where="threshold")
+    return where(x <= threshold, value, x)
+
+
+def relu6(input, inplace=False):
+    """min(max(x, 0), 6). Source: Howard et al. 2017, arXiv:1704.04861"""
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
+    """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
+
+    Raises:  OptionError if min_val > max_val
+    """
+    if min_val > max_val:
+        raise OptionError(
+            f"hardtanh: expected min_val <= max_val; got {min_val} and {max_val}. Swap them."
+        )
+    x = as_value(input, where="hardtanh")
+    return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
+
+
+def leaky_relu(input, negative_slope=0.01, inplace=False):
+    """x where x > 0, else negative_slope · x. Source: Maas et al. 2013"""
+    x = check_floating("leaky_relu", input)
+    return where(x > 0, x, x * negative_slope)
+
+
+def prelu(input, weight):
+    """x where x > 0, else weight · x, with one weight for all or one for each channel (axis 1).
+
+    Raises:  ShapeError if weight has neither 1 element nor one for each channel
+    Source:  He et al. 2015, arXiv:1502.01852, eq. 1
+    """
+    x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if weight.size != 1 and weight.size != channels:
+        raise ShapeError(
+            f"prelu: expected a weight of 1 or {channels} elements for input {x.shape}; got "
+            f"{weight.shape}. Set num_parameters to the number of channels (axis 1)."
+        )
+    weight = reshape(weight, (weight.size,) + (1,) * max(x.ndim - 2, 0) if x.ndim else ())
+    return where(x > 0, x, x * weight)
+
+
+def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
+    """Leaky ReLU whose slope is drawn from [lower, upper] for each element while training, and is
+    (lower + upper) / 2 otherwise. Source: Xu et al. 2015, arXiv:1505.00853"""
+    x = check_floating("rrelu", input)
+    if not training:
+        return leaky_relu(x, (lower + upper) / 2)
+    return where(x > 0, x, x * random.uniform(x.shape, lower, upper, dtype=x.dtype))
+
+
+def elu(input, alpha=1.0, inplace=False):
+    """x where x > 0, else alpha · (exp(x) - 1). Source: Clevert et al. 2015, arXiv:1511.07289"""
+    return scaled_elu(check_floating("elu", input), alpha, 1.0, 1.0)
+
+
+def selu(input, inplace=False):
+    """scale · elu(x, alpha), with the constants that keep mean 0 and variance 1.
+
+    Source:  Klambauer et al. 2017, arXiv:1706.02515
+    """
+    return scaled_elu(check_floating("selu", input), SELU_ALPHA, SELU_SCALE, 1.0)
+
+
+def celu(input, alpha=1.0, inplace=False):
+    """x where x > 0, else alpha · (exp(x / alpha) - 1). Source: Barron 2017, arXiv:1704.07483"""
+    return scaled_elu(check_floating("celu", input), alpha, 1.0, 1 / alpha)
+
+
+def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
+    """scale · (x where x > 0, else alpha · (exp(inner · x) - 1))."""
+    # The exponential never sees a positive x: it could overflow, and inf · 0 would reach the
+    # gradient as NaN.
+    negative = expm1(where(x > 0, 0, x) * inner) * (alpha * scale)
+    return where(x > 0, x if scale == 1 else x * scale, negative)
+
+
+def sigmoid(input):
+    """1 / (1 + exp(-x)), accurate in both tails.
+
+    Shapes:  any -> the same
+    Source:  standard
+    Example: >>> sigmoid([0.0]).item()
+             0.5
+    """
+    x = check_floating("sigmoid", input)
+    negative = x < 0
+    z = exp(where(negative, x, -x))  # of -|x|, with a derivative at 0 that is not 0
+    return where(negative, z, 1) / (1 + z)
+
+
+def logsigmoid(input):
+    """log(1 / (1 + exp(-x))) = -softplus(-x), without overflow. Source: standard"""
+    return -exact_softplus(-check_floating("logsigmoid", input))
+
+
+def softplus(input, beta=1.0, threshold=20.0):
+    """log(1 + exp(beta · x)) / beta, and x itself where beta · x > threshold.
+
+    Source:  Dugas et al. 2001
+    """
+    x = check_floating("softplus", input)
+    z = x if beta == 1 else x * beta
+    linear = z > threshold
+    y = log1p(exp(where(linear, 0, z)))
+    return where(linear, x, y if beta == 1 else y / beta)
+
+
+def exact_softplus(x: Value) -> Value:
+    """log(1 + exp(x)) to full precision in every dtype: beyond 40, exp(-x) is below float64's
+    rounding; float16 overflows beyond 11, where exp(-x) is below its own."""
+    return softplus(x, threshold=10 if x.dtype.name == "float16" else 40)
+
+
+def silu(input, inplace=False):
+    """x · sigmoid(x), also called swish. Source: Elfwing et al. 2017, arXiv:1702.03118, eq. 3"""
+    x = check_floating("silu", input)
+    return x * sigmoid(x)
+
+
+def mish(input, inplace=False):
+    """x · tanh(softplus(x)). Source: Misra 2019, arXiv:1908.08681, eq. 1"""
+    x = check_floating("mish", input)
+    return x * tanh(exact_softplus(x))
+
+
+def gelu(input, approximate="none"):
+    """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
+
+    Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
+
+    Raises:  OptionError for an unknown approximation
+    Source:  Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2
+    """
+    check_option("gelu", "approximate", approximate, ("none", "tanh"))
+    x = check_floating("gelu", input)
+    if approximate == "none":
+        return x * (0.5 + 0.5 * erf(x * math.sqrt(0.5)))
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+    return x * (0.5 + 0.5 * tanh(inner))
+
+
+def hardsigmoid(input, inplace=False):
+    """relu6(x + 3) / 6. Source: Courbariaux et al. 2015, arXiv:1511.00363"""
+    return relu6(check_floating("hardsigmoid", input) + 3) / 6
+
+
+def hardswish(input, inplace=False):
+    """x · relu6(x + 3) / 6. Source: Howard et al. 2019, arXiv:1905.02244, sec. 5.2"""
+    x = check_floating("hardswish", input)
+    return x * relu6(x + 3) / 6
+
+
+def softsign(input):
+    """x / (1 + |x|). Source: Glorot & Bengio 2010"""
+    x = check_floating("softsign", input)
+    return x / (1 + abs(x))
+
+
+def tanhshrink(input):
+    """x - tanh(x). Source: standard"""
+    x = check_floating("tanhshrink", input)
+    return x - tanh(x)
+
+
+def softshrink(input, lambd=0.5):
+    """sign(x) · max(|x| - lambd, 0). Source: Donoho 1995"""
+    if lambd < 0:
+        raise OptionError(f"softshrink: expected lambd of 0 or more; got {lambd}. Change lambd.")
+    x = check_floating("softshrink", input)
+    return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
+
+
+def hardshrink(input, lambd=0.5):
+    """x where |x| > lambd, else 0. Source: standard"""
+    x = check_floating("hardshrink", input)
+    return where(abs(x) <= lambd, 0, x)
+
+
+def glu(input, dim=-1):
+    """a · sigmoid(b), where a and b are the halves of x along dim.
+
+    Shapes:  (..., 2C, ...) -> (..., C, ...)
+    Raises:  ShapeError if the axis has an odd size
+    Source:  Dauphin et al. 2016, arXiv:1612.08083, eq. 1
+    """
+    x = check_floating("glu", input)
+    axis = check_axis("glu", dim, x.ndim)
+    if x.shape[axis] % 2:
+        raise ShapeError(
+            f"glu: expected an even size on axis {axis}; got {x.shape}. Choose another dim."
+        )
+    a, b = split(x, 2, axis=axis)
+    return a * sigmoid(b)
+
+
+def softmax_axis(where_: str, x: Value, dim, axis) -> int:
+    if (dim is None) == (axis is None):
+        raise OptionError(
+            f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
+            "Pass dim=-1 for the last axis."
+        )
+    return check_axis(where_, axis if dim is None else dim, x.ndim)
+
+
+def shifted(x: Value, axis: int) -> Value:
+    """x - max(x) along axis, the form in which exp cannot overflow.
+
+    The maximum is detached: it cancels in the result, so its gradient is 0.
+    """
+    return x - reduce.max(x, axis=axis, keepdims=True).detach()
+
+
+def softmax(input, dim=None, dtype=None, *, axis=None):
+    """exp(x) / sum(exp(x)) along dim (or axis), computed without overflow.
+
+    Shapes:  any -> the same
+    Dtypes:  floating; `dtype` converts first
+    Raises:  OptionError unless exactly one of dim and axis is given
+    Source:  Bridle 1990
+    Example: >>> softmax([[0.0, 0.0]], dim=-1).tolist()
+             [[0.5, 0.5]]
+    """
+    x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
+    x = check_floating("softmax", x)
+    axis = softmax_axis("softmax", x, dim, axis)
+    e = exp(shifted(widened(x), axis))
+    return cast(e / reduce.sum(e, axis=axis, keepdims=True), x.dtype)
+
+
+def softmin(input, dim=None, dtype=None, *, axis=None):
+    """softmax(-x). Source: standard"""
+    return softmax(-as_value(input), dim, dtype, axis=axis)
+
+
+def log_softmax(input, dim=None, dtype=None, *, axis=None):
+    """x - log(sum(exp(x))) along dim (or axis), computed without overflow.
+
+    Shapes:  any -> the same
+    Raises:  OptionError unless exactly one of dim and axis is given
+    Source:  standard
+    """
+    x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
+    x = check_floating("log_softmax", x)
+    axis = softmax_axis("log_softmax", x, dim, axis)
+    z = shifted(widened(x), axis)
+    return cast(z - log(reduce.sum(exp(z), axis=axis, keepdims=True)), x.dtype)

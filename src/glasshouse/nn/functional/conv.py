@@ -1,0 +1,242 @@
+"""Convolutions and transposed convolutions in 1, 2 and 3 spatial axes.
+
+Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K).
+"""
+
+from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.dispatch.value import Value, reshape
+from glasshouse.nn.checks import (
+    check_divides,
+    check_floating,
+    check_ndim,
+    check_option,
+    check_positive,
+    check_same_dtype,
+    int_tuple,
+)
+from glasshouse.ops.contract import conv, conv_data_grad
+from glasshouse.ops.movement import pad
+
+AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
+
+
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """`conv2d` with one spatial axis. Shapes: (N, C, L), (O, C/groups, K) -> (N, O, L')"""
+    return convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """The cross-correlation of input with each filter, plus bias.
+
+    y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
+
+    Shapes:  input (N, C, H, W) or (C, H, W), weight (O, C/groups, K, L), bias (O,) ->
+             (N, O, H', W'), H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
+    Raises:  ShapeError for another number of channels or a kernel larger than the padded input;
+             OptionError for stride, dilation or groups that do not fit
+    Source:  Dumoulin & Visin 2016, arXiv:1603.07285
+    """
+    return convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """`conv2d` with three spatial axes. Shapes: (N, C, D, H, W), (O, C/groups, *K) -> (N, O, …)"""
+    return convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def convolve(where, n, input, weight, bias, stride, padding, dilation, groups):
+    """The convolution over the last n axes, with errors in the name of `where`."""
+    x, weight = check_operands(where, n, input, weight)
+    stride = int_tuple(where, "stride", stride, n, 1)
+    dilation = int_tuple(where, "dilation", dilation, n, 1)
+    check_divides(where, "out_channels", weight.shape[0], "groups", groups)
+    check_channels(where, x, n, weight.shape[1] * groups)
+    kernel = weight.shape[2:]
+    widths = conv_padding(where, padding, kernel, stride, dilation)
+    check_extent(where, x.shape[-n:], kernel, dilation, widths)
+    batched = x.ndim == n + 2
+    y = conv(
+        x if batched else reshape(x, (1, *x.shape)),
+        weight,
+        stride=stride,
+        padding=widths,
+        dilation=dilation,
+        groups=groups,
+    )
+    y = add_channels(where, y, bias)
+    return y if batched else reshape(y, y.shape[1:])
+
+
+def check_operands(where: str, n: int, input, weight) -> tuple[Value, Value]:
+    """Input and weight as values whose numbers of axes and dtypes fit an n-axis convolution."""
+    x, weight = check_floating(where, input), check_floating(where, weight, "weight")
+    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    if weight.ndim != n + 2:
+        raise ShapeError(
+            f"{where}: expected a weight of {n + 2} axes; got {weight.shape}. Reshape the weight."
+        )
+    check_same_dtype(where, x, weight)
+    return x, weight
+
+
+def check_channels(where: str, x: Value, n: int, channels: int) -> None:
+    if x.shape[-n - 1] != channels:
+        raise ShapeError(
+            f"{where}: expected {channels} input channels on axis {x.ndim - n - 1}; got input "
+            f"{x.shape}. Change in_channels, or move the channels with permute."
+        )
+
+
+def check_extent(where, sizes, kernel, dilation, widths) -> None:
+    """Raise ShapeError if the dilated kernel is larger than the padded input."""
+    for size, k, d, (low, high) in zip(sizes, kernel, dilation, widths, strict=True):
+        if size + low + high < d * (k - 1) + 1:
+            raise ShapeError(
+                f"{where}: expected a padded input of at least the kernel's size; got input "
+                f"{tuple(sizes)}, kernel {tuple(kernel)}, padding {tuple(widths)}, dilation "
+                f"{tuple(dilation)}. Use a larger input, a smaller kernel or more padding."
+            )
+
+
+def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, int], ...]:
+    """(low, high) zeros per spatial axis; "same" puts the odd one behind."""
+    if not isinstance(padding, str):
+        return tuple((p, p) for p in int_tuple(where, "padding", padding, len(kernel)))
+    check_option(where, "padding", padding, ("same", "valid"))
+    if padding == "valid":
+        return ((0, 0),) * len(kernel)
+    if any(s != 1 for s in stride):
+        raise OptionError(
+            f"{where}: expected stride 1 with padding='same'; got stride {stride}. "
+            "Give the padding as numbers."
+        )
+    totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    return tuple((total // 2, total - total // 2) for total in totals)
+
+
+def add_channels(where: str, y: Value, bias) -> Value:
+    """y + bias, with the bias along the channel axis."""
+    if bias is None:
+        return y
+    if bias.shape != y.shape[1:2]:
+        raise ShapeError(
+            f"{where}: expected a bias of {y.shape[1:2]}; got {bias.shape}. "
+            "Give one number for each output channel."
+        )
+    return y + reshape(bias, (bias.size,) + (1,) * (y.ndim - 2))
+
+
+def conv_transpose1d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
+    """`conv_transpose2d` with one spatial axis. Shapes: (N, C, L), (C, O/g, K) -> (N, O, L')"""
+    return convolve_transposed(
+        "conv_transpose1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+def conv_transpose2d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
+    """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
+
+    Shapes:  input (N, C, H, W) or (C, H, W), weight (C, O/groups, K, L), bias (O,) ->
+             (N, O, H', W'), H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
+    Raises:  ShapeError for another number of channels; OptionError if output_padding is not
+             smaller than stride or dilation
+    Source:  Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4
+    """
+    return convolve_transposed(
+        "conv_transpose2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+def conv_transpose3d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
+):
+    """`conv_transpose2d` with three spatial axes. Shapes: (N, C, *S), (C, O/g, *K) -> (N, O, *T)"""
+    return convolve_transposed(
+        "conv_transpose3d",
+        3,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+    )
+
+
+def convolve_transposed(
+    where, n, input, weight, bias, stride, padding, output_padding, groups, dilation
+):
+    """The transposed convolution over the last n axes, with errors in the name of `where`."""
+    x, weight = check_operands(where, n, input, weight)
+    stride = int_tuple(where, "stride", stride, n, 1)
+    dilation = int_tuple(where, "dilation", dilation, n, 1)
+    padding = int_tuple(where, "padding", padding, n)
+    extra = int_tuple(where, "output_padding", output_padding, n)
+    check_positive(where, groups=groups)
+    check_channels(where, x, n, weight.shape[0])
+    check_divides(where, "in_channels", weight.shape[0], "groups", groups)
+    if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
+        raise OptionError(
+            f"{where}: expected output_padding smaller than stride or dilation; got {extra}, "
+            f"stride {stride} and dilation {dilation}. Lower output_padding."
+        )
+    batched = x.ndim == n + 2
+    x = x if batched else reshape(x, (1, *x.shape))
+    sizes, missing = transposed_sizes(
+        x.shape[2:], weight.shape[2:], stride, padding, extra, dilation
+    )
+    if min(sizes) < 1:
+        raise ShapeError(
+            f"{where}: expected an output of at least 1 on each axis; got {sizes}. Lower padding."
+        )
+    if any(missing):
+        x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
+    y = conv_data_grad(
+        x,
+        weight,
+        shape=sizes,
+        stride=stride,
+        padding=tuple((p, p) for p in padding),
+        dilation=dilation,
+        groups=groups,
+    )
+    y = add_channels(where, y, bias)
+    return y if batched else reshape(y, y.shape[1:])
+
+
+def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
+    """(output sizes, zeros to append to the input), per spatial axis.
+
+    With output_padding >= stride a convolution of the output has more positions than the input:
+    the input is continued with zeros.
+    """
+    sizes, missing = [], []
+    for i, k, s, p, e, d in zip(inputs, kernel, stride, padding, extra, dilation, strict=True):
+        span = d * (k - 1) + 1
+        sizes.append((i - 1) * s - 2 * p + span + e)
+        missing.append(e // s)
+    return tuple(sizes), tuple(missing)

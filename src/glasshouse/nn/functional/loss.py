@@ -1,0 +1,298 @@
+"""Losses. `reduction` is "mean", "sum" or "none"; sums are carried in float32 at least."""
+
+import numpy as np
+
+from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
+from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, widened
+from glasshouse.nn.functional.activation import exact_softplus, shifted
+from glasshouse.ops.index import gather
+from glasshouse.tensor import reduce
+from glasshouse.tensor.elementwise import abs, exp, log
+from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor.index import take_along_axis
+
+
+def reduced(loss: Value, reduction: str, dtype=None) -> Value:
+    """`loss` as it is, or its mean or sum, in `dtype`."""
+    if reduction == "mean":
+        loss = reduce.mean(loss)
+    elif reduction == "sum":
+        loss = reduce.sum(loss)
+    return loss if dtype is None else cast(loss, dtype)
+
+
+def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
+    """Input and target, checked to be floating (input) and of one shape."""
+    check_option(where, "reduction", reduction, REDUCTIONS)
+    x, target = check_floating(where, input), as_value(target, where=where)
+    if x.shape != target.shape:
+        raise ShapeError(
+            f"{where}: expected input and target of one shape; got {x.shape} and {target.shape}. "
+            "Reshape or broadcast one of them."
+        )
+    return x, target
+
+
+def mse_loss(input, target, reduction="mean"):
+    """(x - y)², the squared error.
+
+    Shapes:  two equal ones -> () , or theirs with reduction "none"
+    Raises:  ShapeError for unequal shapes, OptionError for an unknown reduction
+    Source:  standard
+    Example: >>> mse_loss([1.0, 2.0], [1.0, 4.0]).item()
+             2.0
+    """
+    x, target = operands("mse_loss", input, target, reduction)
+    difference = x - target
+    return reduced(difference * difference, reduction)
+
+
+def l1_loss(input, target, reduction="mean"):
+    """|x - y|, the absolute error. Shapes: two equal ones -> (). Source: standard"""
+    x, target = operands("l1_loss", input, target, reduction)
+    return reduced(abs(x - target), reduction)
+
+
+def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
+    """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
+
+    Shapes:  two equal ones -> ()
+    Raises:  OptionError if beta < 0
+    Source:  Girshick 2015, arXiv:1504.08083, eq. 3
+    """
+    if beta < 0:
+        raise OptionError(f"smooth_l1_loss: expected beta of 0 or more; got {beta}. Change beta.")
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    x, target = operands("smooth_l1_loss", input, target, reduction)
+    return reduced(huber(x - target, beta) / beta, reduction)
+
+
+def huber_loss(input, target, reduction="mean", delta=1.0):
+    """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2).
+
+    Shapes:  two equal ones -> ()
+    Raises:  OptionError unless delta > 0
+    Source:  Huber 1964
+    """
+    if delta <= 0:
+        raise OptionError(f"huber_loss: expected delta above 0; got {delta}. Change delta.")
+    x, target = operands("huber_loss", input, target, reduction)
+    return reduced(huber(x - target, delta), reduction)
+
+
+def huber(difference: Value, delta: float) -> Value:
+    size = abs(difference)
+    near = difference * difference * 0.5
+    return choose(size < delta, near, size * delta - 0.5 * delta * delta)
+
+
+def binary_cross_entropy(input, target, weight=None, reduction="mean"):
+    """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
+
+    Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
+
+    Shapes:  input and target equal, weight broadcasting to them -> ()
+    Source:  standard; the limit as in PyTorch
+    """
+    x, target = operands("binary_cross_entropy", input, target, reduction)
+    loss = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def bounded_log(x: Value) -> Value:
+    """log(x), and from the smallest normal number down -100 + 10¹² x: the limits of value and
+    slope that PyTorch sets. The logarithm itself never sees a 0."""
+    low = x < float(np.finfo(widened(x).dtype.np).tiny)
+    return choose(low, cast(widened(x) * 1e12, x.dtype) - 100, log(choose(low, 1, x)))
+
+
+def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
+    """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
+
+    Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
+
+    Shapes:  input and target equal, weight and pos_weight broadcasting to them -> ()
+    Source:  standard
+    """
+    where = "binary_cross_entropy_with_logits"
+    x, target = operands(where, input, target, reduction)
+    loss = exact_softplus(-x)
+    if pos_weight is not None:
+        loss = loss * (1 + (as_value(pos_weight, where=where) - 1) * target)
+    loss = x - x * target + loss
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+def kl_div(input, target, reduction="mean", log_target=False):
+    """target · (log target - x) of log-probabilities x; 0 where target is 0.
+
+    `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of
+    the first axis, which is the divergence's definition; "mean" divides by all elements.
+
+    Shapes:  two that broadcast -> ()
+    Source:  Kullback & Leibler 1951
+    """
+    check_option("kl_div", "reduction", reduction, (*REDUCTIONS, "batchmean"))
+    x, target = broadcast_values("kl_div", check_floating("kl_div", input), as_value(target))
+    if log_target:
+        loss = exp(target) * (target - x)
+    else:
+        positive = target > 0
+        loss = choose(positive, target * log(choose(positive, target, 1)), 0) - target * x
+    if reduction == "batchmean":
+        return reduce.sum(loss) / (x.shape[0] if x.ndim else 1)
+    return reduced(loss, reduction)
+
+
+def class_axis(where: str, x: Value) -> int:
+    """The axis of the classes: 1, or 0 for an input without batch axis."""
+    if x.ndim == 0:
+        raise ShapeError(f"{where}: expected an input (C,) or (N, C, ...); got (). Add an axis.")
+    return 1 if x.ndim > 1 else 0
+
+
+def check_class_weight(where: str, weight, classes: int):
+    """`weight`, checked to hold one number per class."""
+    if weight is None:
+        return None
+    weight = as_value(weight, where=where)
+    if weight.shape != (classes,):
+        raise ShapeError(
+            f"{where}: expected a weight for each of {classes} classes; got {weight.shape}. "
+            f"Pass {classes} weights."
+        )
+    return weight
+
+
+def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: int):
+    """(x at the target class, the classes with ignored ones as 0, where they count or None).
+
+    A negative class that is not ignored is moved out of range, so that it is an error like one
+    that is too large; no value has to be read before it is used.
+    """
+    classes = x.shape[axis]
+    expected = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if not target.dtype.is_integer:
+        raise DTypeError(
+            f"{where}: expected integer class indices {expected}; got {target.dtype.name} "
+            f"{target.shape}. Convert the target with target.long()."
+        )
+    if target.shape != expected:
+        raise ShapeError(
+            f"{where}: expected a target of {expected} for input {x.shape}; got {target.shape}. "
+            "Give one class index for each prediction."
+        )
+    counts = target != ignore_index
+    index = choose(counts, choose(target < 0, target - classes, target), 0)
+    try:
+        picked = take_along_axis(
+            x, reshape(index, (*expected[:axis], 1, *expected[axis:])), axis=axis
+        )
+    except IndexOutOfRangeError:
+        raise IndexOutOfRangeError(
+            f"{where}: expected class indices from 0 to {classes - 1}, or ignore_index "
+            f"{ignore_index}; got indices from {reduce.min(target).item()} to "
+            f"{reduce.max(target).item()}. Change the target or the number of classes."
+        ) from None
+    return reshape(picked, expected), index, counts
+
+
+def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
+    """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0.
+
+    "mean" divides by the sum of the weights of the classes that count.
+
+    Shapes:  input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's
+    Raises:  IndexOutOfRangeError for a class outside [0, C) that is not ignore_index
+    Source:  standard
+    """
+    check_option("nll_loss", "reduction", reduction, REDUCTIONS)
+    x, target = check_floating("nll_loss", input), as_value(target, where="nll_loss")
+    axis = class_axis("nll_loss", x)
+    weight = check_class_weight("nll_loss", weight, x.shape[axis])
+    picked, index, counts = pick_classes("nll_loss", x, axis, target, ignore_index)
+    return reduced_by_class(-picked, index, counts, weight, reduction)
+
+
+def reduced_by_class(loss, index, counts, weight, reduction):
+    """The loss of each target, weighted by its class, with ignored ones left out."""
+    share = cast(counts, loss.dtype)
+    if weight is not None:
+        share = share * cast(gather(weight, index, axis=0), loss.dtype)
+    loss = choose(counts, loss, 0) if weight is None else choose(counts, loss * share, 0)
+    if reduction == "mean":
+        return reduce.sum(loss) / reduce.sum(share)
+    return reduced(loss, reduction)
+
+
+def cross_entropy(
+    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+):
+    """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
+
+    The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
+    uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a
+    distribution by the number of targets. With z = x - max(x) this is log(Σ exp(z)) · Σ w p
+    - Σ w p z, so that no log-probabilities are stored.
+
+    Shapes:  input (N, C, ...) or (C,); target (N, ...) or () of indices, or input's -> ()
+    Raises:  ShapeError, DTypeError for a target that fits neither; IndexOutOfRangeError for a class
+             outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1]
+    Source:  Szegedy et al. 2015, arXiv:1512.00567, sec. 7 (smoothing)
+    Example: >>> round(cross_entropy([[0.0, 0.0]], as_value([1])).item(), 4)
+             0.6931
+    """
+    where = "cross_entropy"
+    check_option(where, "reduction", reduction, REDUCTIONS)
+    x, target = check_floating(where, input), as_value(target, where=where)
+    if not 0 <= label_smoothing <= 1:
+        raise OptionError(
+            f"{where}: expected label_smoothing in [0, 1]; got {label_smoothing}. Change it."
+        )
+    axis = class_axis(where, x)
+    weight = check_class_weight(where, weight, x.shape[axis])
+    z = shifted(widened(x), axis)
+    lse = log(reduce.sum(exp(z), axis=axis))
+    if target.shape == x.shape and target.dtype.is_floating:
+        loss = soft_cross_entropy(z, lse, axis, target, weight, label_smoothing)
+        count = max(lse.size, 1)
+        loss = reduce.sum(loss) / count if reduction == "mean" else reduced(loss, reduction)
+        return cast(loss, x.dtype)
+    picked, index, counts = pick_classes(where, z, axis, target, ignore_index)
+    loss = reduced_by_class(lse - picked, index, counts, weight, reduction)
+    if label_smoothing:
+        smooth = smoothing_loss(z, lse, axis, index, counts, weight, reduction)
+        loss = loss * (1 - label_smoothing) + smooth * (label_smoothing / x.shape[axis])
+    return cast(loss, x.dtype)
+
+
+def along(weight: Value, axis: int, like: Value) -> Value:
+    """One number per class, shaped to broadcast along the class axis."""
+    return reshape(cast(weight, like.dtype), (weight.size,) + (1,) * (like.ndim - axis - 1))
+
+
+def soft_cross_entropy(z, lse, axis: int, target, weight, label_smoothing: float) -> Value:
+    """lse · Σ w p - Σ w p z of a target distribution p."""
+    p = cast(target, z.dtype)
+    if label_smoothing:
+        p = p * (1 - label_smoothing) + label_smoothing / z.shape[axis]
+    if weight is not None:
+        p = p * along(weight, axis, z)
+    return lse * reduce.sum(p, axis=axis) - reduce.sum(p * z, axis=axis)
+
+
+def smoothing_loss(z, lse, axis: int, index, counts, weight, reduction: str) -> Value:
+    """-Σ_c w[c] · log softmax(x)[c], reduced as `reduced_by_class` reduces."""
+    if weight is None:
+        total = lse * z.shape[axis] - reduce.sum(z, axis=axis)
+        return reduced_by_class(total, index, counts, None, reduction)
+    total = lse * cast(reduce.sum(weight), z.dtype) - reduce.sum(
+        z * along(weight, axis, z), axis=axis
+    )
+    total = choose(counts, total, 0)
+    if reduction == "mean":
+        share = choose(counts, cast(gather(weight, index, axis=0), z.dtype), 0)
+        return reduce.sum(total) / reduce.sum(share)
+    return reduced(total, reduction)

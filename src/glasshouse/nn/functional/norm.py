@@ -1,0 +1,274 @@
+"""Normalisations: over a batch, a layer, groups of channels; of vectors to unit length."""
+
+from math import prod
+
+from glasshouse.autograd import no_grad
+from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.shape import check_shape
+from glasshouse.dispatch.value import Value, cast, reshape
+from glasshouse.nn.checks import check_divides, check_floating, widened
+from glasshouse.tensor import reduce
+from glasshouse.tensor.elementwise import abs, maximum, sqrt
+from glasshouse.tensor.namespace import finfo
+
+
+def moments(x: Value, axes) -> tuple[Value, Value, Value]:
+    """(mean, x - mean, biased variance) over `axes`, which are kept with size 1."""
+    mean = reduce.mean(x, axis=axes, keepdims=True)
+    centred = x - mean
+    return mean, centred, reduce.mean(centred * centred, axis=axes, keepdims=True)
+
+
+def batch_norm(
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
+    eps=1e-5,
+):  # fmt: skip
+    """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
+
+    While training, mean and biased variance are those of the batch, and the running ones move
+    towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.
+
+    Shapes:  input (N, C, ...), the others (C,) -> (N, C, ...)
+    Raises:  ShapeError for one value per channel while training, or parameters of another size;
+             OptionError if there are no running statistics to use
+    Source:  Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2
+    """
+    return normalize_batch(
+        "batch_norm", input, running_mean, running_var, weight, bias, training, momentum, eps
+    )
+
+
+def normalize_batch(where, input, running_mean, running_var, weight, bias, training, momentum, eps):
+    """`batch_norm`, with errors in the name of `where`."""
+    x = check_floating(where, input)
+    if x.ndim < 2:
+        raise ShapeError(f"{where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
+    channels = (1, x.shape[1]) + (1,) * (x.ndim - 2)
+    given = {
+        "running_mean": running_mean,
+        "running_var": running_var,
+        "weight": weight,
+        "bias": bias,
+    }
+    for name, value in given.items():
+        if value is not None and value.shape != (x.shape[1],):
+            raise ShapeError(
+                f"{where}: expected {name} of ({x.shape[1]},) for input {x.shape}; got "
+                f"{value.shape}. Set num_features to the size of axis 1."
+            )
+    wide = widened(x)
+    if training:
+        mean, centred, var = batch_moments(where, wide)
+        update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
+    elif running_mean is None or running_var is None:
+        raise OptionError(
+            f"{where}: expected running_mean and running_var when not training; got None. "
+            "Pass them, or training=True."
+        )
+    else:
+        centred = wide - reshape(cast(running_mean, wide.dtype), channels)
+        var = reshape(cast(running_var, wide.dtype), channels)
+    scale = 1 / sqrt(var + eps)
+    if weight is not None:
+        scale = scale * reshape(cast(weight, wide.dtype), channels)
+    y = centred * scale
+    if bias is not None:
+        y = y + reshape(cast(bias, wide.dtype), channels)
+    return cast(y, x.dtype)
+
+
+def batch_moments(where: str, x: Value):
+    """`moments` over all axes but the channels."""
+    if x.size <= x.shape[1]:
+        raise ShapeError(
+            f"{where}: expected more than 1 value per channel while training; got {x.shape}. "
+            "Use a larger batch, or eval()."
+        )
+    return moments(x, (0, *range(2, x.ndim)))
+
+
+def update_running(running_mean, running_var, mean, var, count: int, momentum: float) -> None:
+    """Move the running statistics, in place, towards those of a batch of `count` values."""
+    with no_grad():
+        for running, new in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
+            if running is not None:
+                new = reshape(cast(new.detach(), running.dtype), running.shape)
+                running *= 1 - momentum
+                running += new * momentum
+
+
+def instance_norm(
+    input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
+    momentum=0.1, eps=1e-5,
+):  # fmt: skip
+    """`batch_norm` with a mean and variance for each sample and channel.
+
+    The running statistics move towards the mean over the samples of theirs.
+
+    Shapes:  input (N, C, ...), the others (C,) -> (N, C, ...)
+    Source:  Ulyanov et al. 2016, arXiv:1607.08022
+    """
+    return normalize_instance(
+        "instance_norm", input, running_mean, running_var, weight, bias, use_input_stats, momentum,
+        eps,
+    )  # fmt: skip
+
+
+def normalize_instance(
+    where, input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+):
+    """`instance_norm`, with errors in the name of `where`."""
+    x = check_floating(where, input)
+    if not use_input_stats:
+        return normalize_batch(
+            where, x, running_mean, running_var, weight, bias, False, momentum, eps
+        )
+    if x.ndim < 3 or prod(x.shape[2:]) < 2:
+        raise ShapeError(
+            f"{where}: expected more than 1 spatial element in (N, C, ...); got {x.shape}. "
+            "Use a larger input."
+        )
+    wide = widened(x)
+    mean, centred, var = moments(wide, tuple(range(2, x.ndim)))
+    count = prod(x.shape[2:])
+    update_running(
+        running_mean,
+        running_var,
+        reduce.mean(mean, axis=0),
+        reduce.mean(var, axis=0),
+        count,
+        momentum,
+    )
+    return cast(affine_channels(centred / sqrt(var + eps), weight, bias), x.dtype)
+
+
+def affine_channels(x: Value, weight, bias) -> Value:
+    """x · weight + bias along axis 1; either may be None."""
+    shape = (x.shape[1],) + (1,) * (x.ndim - 2)
+    if weight is not None:
+        x = x * reshape(cast(weight, x.dtype), shape)
+    return x if bias is None else x + reshape(cast(bias, x.dtype), shape)
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+    """(x - mean(x)) / √(var(x) + eps) · weight + bias over the last axes.
+
+    Shapes:  input (..., *normalized_shape), weight and bias normalized_shape -> input's
+    Raises:  ShapeError if input does not end in normalized_shape
+    Source:  Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 4
+    """
+    return normalize_layer("layer_norm", input, normalized_shape, weight, bias, eps)
+
+
+def normalize_layer(where, input, normalized_shape, weight, bias, eps):
+    """`layer_norm`, with errors in the name of `where`."""
+    x, axes = trailing_axes(where, input, normalized_shape, weight, bias)
+    _, centred, var = moments(widened(x), axes)
+    y = centred * (1 / sqrt(var + eps))
+    if weight is not None:
+        y = y * cast(weight, y.dtype)
+    if bias is not None:
+        y = y + cast(bias, y.dtype)
+    return cast(y, x.dtype)
+
+
+def trailing_axes(where: str, input, normalized_shape, *parameters):
+    """Input, checked, and the axes that `normalized_shape` names."""
+    x = check_floating(where, input)
+    shape = check_shape(where, normalized_shape)
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{where}: expected an input that ends in {shape}; got {x.shape}. "
+            "Set normalized_shape to the last axes of the input."
+        )
+    for value in parameters:
+        if value is not None and value.shape != shape:
+            raise ShapeError(
+                f"{where}: expected weight and bias of {shape}; got {value.shape}. Reshape them."
+            )
+    return x, tuple(range(-len(shape), 0))
+
+
+def rms_norm(input, normalized_shape, weight=None, eps=None):
+    """x / √(mean(x²) + eps) · weight over the last axes; eps is the dtype's unless given.
+
+    Shapes:  input (..., *normalized_shape), weight normalized_shape -> input's
+    Raises:  ShapeError if input does not end in normalized_shape
+    Source:  Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
+    """
+    return normalize_rms("rms_norm", input, normalized_shape, weight, eps)
+
+
+def normalize_rms(where, input, normalized_shape, weight, eps):
+    """`rms_norm`, with errors in the name of `where`."""
+    x, axes = trailing_axes(where, input, normalized_shape, weight)
+    wide = widened(x)
+    eps = finfo(wide.dtype).eps if eps is None else eps
+    y = wide * (1 / sqrt(reduce.mean(wide * wide, axis=axes, keepdims=True) + eps))
+    return cast(y if weight is None else y * cast(weight, y.dtype), x.dtype)
+
+
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+    """(x - mean) / √(var + eps) · weight + bias, with statistics for each sample and group of
+    channels, and weight and bias for each channel.
+
+    Shapes:  input (N, C, ...), weight and bias (C,) -> (N, C, ...)
+    Raises:  OptionError unless num_groups divides C
+    Source:  Wu & He 2018, arXiv:1803.08494, eq. 7
+    """
+    return normalize_groups("group_norm", input, num_groups, weight, bias, eps)
+
+
+def normalize_groups(where, input, num_groups, weight, bias, eps):
+    """`group_norm`, with errors in the name of `where`."""
+    x = check_floating(where, input)
+    if x.ndim < 2:
+        raise ShapeError(f"{where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
+    check_divides(where, "channels", x.shape[1], "num_groups", num_groups)
+    for value in (weight, bias):
+        if value is not None and value.shape != (x.shape[1],):
+            raise ShapeError(
+                f"{where}: expected weight and bias of ({x.shape[1]},) for input {x.shape}; got "
+                f"{value.shape}. Set num_channels to the size of axis 1."
+            )
+    rows = (x.shape[0], num_groups, x.size // max(x.shape[0] * num_groups, 1))
+    _, centred, var = moments(reshape(widened(x), rows), (2,))
+    y = reshape(centred * (1 / sqrt(var + eps)), x.shape)
+    return cast(affine_channels(y, weight, bias), x.dtype)
+
+
+def normalize(input, p=2.0, dim=1, eps=1e-12):
+    """x / max(‖x‖ₚ, eps) along dim.
+
+    Shapes:  any -> the same
+    Source:  standard
+    Example: >>> normalize([[3.0, 4.0]]).numpy().round(1).tolist()
+             [[0.6, 0.8]]
+    """
+    x = check_floating("normalize", input)
+    return x / norm(x, p, dim, eps)
+
+
+def norm(x: Value, p: float, axis, eps: float) -> Value:
+    """max(‖x‖ₚ, eps) along `axis`, which is kept; its gradient is 0, not NaN, at x = 0."""
+    if p == float("inf"):
+        return maximum(reduce.max(abs(x), axis=axis, keepdims=True), eps)
+    if p == 2:
+        return sqrt(maximum(reduce.sum(x * x, axis=axis, keepdims=True), eps * eps))
+    if p == 1:
+        return maximum(reduce.sum(abs(x), axis=axis, keepdims=True), eps)
+    total = reduce.sum(abs(x) ** p, axis=axis, keepdims=True)
+    return maximum(total, eps**p) ** (1 / p)
+
+
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """x₁ · x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim, which is dropped.
+
+    Shapes:  two that broadcast -> theirs without dim
+    Source:  standard
+    """
+    x1, x2 = (
+        check_floating("cosine_similarity", x1, "x1"),
+        check_floating("cosine_similarity", x2, "x2"),
+    )
+    return reduce.sum((x1 / norm(x1, 2, dim, eps)) * (x2 / norm(x2, 2, dim, eps)), axis=dim)

@@ -1,0 +1,157 @@
+"""Padding of tensors, and patches: unfold, and its transpose fold."""
+
+from math import prod
+
+from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.nn.checks import check_floating, check_ndim, check_option, int_tuple
+from glasshouse.nn.functional.conv import check_extent
+from glasshouse.ops import movement, window
+from glasshouse.ops.index import gather
+from glasshouse.tensor.manipulate import permute_dims
+
+PAD_MODES = ("constant", "reflect", "replicate", "circular")
+
+
+def pad(input, pad, mode="constant", value=None):
+    """input with `pad` = (low, high) of the last axis, then of the one before it, and so on.
+
+    Negative widths crop. Modes: "constant" (value, default 0), "reflect" (mirror without the
+    edge), "replicate" (the edge), "circular" (from the other end).
+
+    Shapes:  (..., W) -> (..., low + W + high)
+    Raises:  OptionError for an unknown mode or an odd number of widths; ShapeError for more pairs
+             than axes, or widths larger than reflect and circular can fill
+    Source:  standard
+    Example: >>> pad([[1.0, 2.0]], (1, 0)).tolist()
+             [[0.0, 1.0, 2.0]]
+    """
+    x = as_value(input, where="pad")
+    check_option("pad", "mode", mode, PAD_MODES)
+    widths = tuple(pad)
+    if len(widths) % 2 or not all(isinstance(w, int) for w in widths):
+        raise OptionError(
+            f"pad: expected an even number of integers, (low, high) per axis; got {pad!r}. "
+            "Give the pair of the last axis first."
+        )
+    if len(widths) > 2 * x.ndim:
+        raise ShapeError(
+            f"pad: expected at most {x.ndim} pairs for input {x.shape}; got {len(widths) // 2}. "
+            "Remove pairs."
+        )
+    pairs = {x.ndim - 1 - i: widths[2 * i : 2 * i + 2] for i in range(len(widths) // 2)}
+    if mode == "constant":
+        return pad_constant(x, pairs, 0 if value is None else value)
+    for axis, (low, high) in pairs.items():
+        if low or high:
+            x = gather(x, as_value(source_indices(mode, x.shape, axis, low, high)), axis=axis)
+    return x
+
+
+def pad_constant(x: Value, pairs: dict, value) -> Value:
+    """x grown by the positive widths and cropped by the negative ones."""
+    if not all(low == high == 0 for low, high in pairs.values()):
+        widths = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
+        for axis, (low, high) in pairs.items():
+            if low + high + x.shape[axis] < 0:
+                raise ShapeError(
+                    f"pad: expected to crop at most the size of axis {axis} of {x.shape}; got "
+                    f"{(low, high)}. Crop less."
+                )
+        if any(w < 0 for pair in widths for w in pair):
+            x = crop(x, widths)
+        grown = tuple((max(low, 0), max(high, 0), 0) for low, high in widths)
+        x = movement.pad(x, widths=grown, value=value)
+    return x
+
+
+def crop(x: Value, widths) -> Value:
+    """x without -low elements in front and -high behind, where those are negative."""
+    starts = tuple(max(-low, 0) for low, _ in widths)
+    stops = tuple(size - max(-high, 0) for size, (_, high) in zip(x.shape, widths, strict=True))
+    return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
+
+
+def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int]:
+    """For each position along the padded axis, the position of x that it shows.
+
+    "circular" crops first, so that what it repeats is what is left.
+    """
+    size = shape[axis]
+    limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
+    if max(low, high) > limits[mode] or size + low + high < 1:
+        raise ShapeError(
+            f"pad: expected widths of at most {limits[mode]} for mode {mode!r} on axis {axis} of "
+            f"{shape}; got {(low, high)}. Pad less or choose mode='constant'."
+        )
+    if mode == "circular":
+        kept = range(max(-low, 0), size - max(-high, 0))
+        return [kept[i % len(kept)] for i in range(-max(low, 0), len(kept) + max(high, 0))]
+    positions = range(-low, size + high)
+    if mode == "replicate":
+        return [min(max(i, 0), size - 1) for i in positions]
+    return [size - 1 - abs(size - 1 - abs(i)) for i in positions]
+
+
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """The patches of the images, each as a column.
+
+    Shapes:  input (N, C, H, W) or (C, H, W) -> (N, C · kh · kw, L), L patches in row-major order
+    Raises:  ShapeError for another number of axes or a kernel larger than the padded input
+    Source:  Chellapilla et al. 2006 (im2col)
+    """
+    x = check_floating("unfold", input)
+    check_ndim("unfold", x, (3, 4), "(C, H, W) or (N, C, H, W)")
+    kernel, dilation, padding, stride = patch_options(
+        "unfold", kernel_size, dilation, padding, stride
+    )
+    widths = tuple((p, p) for p in padding)
+    check_extent("unfold", x.shape[-2:], kernel, dilation, widths)
+    x = pad(x, (padding[1], padding[1], padding[0], padding[0]))
+    patches = window.windows(
+        x, size=kernel, stride=stride, dilation=dilation
+    )  # (…, C, h, w, kh, kw)
+    lead = x.ndim - 3
+    order = (*range(lead), lead, lead + 3, lead + 4, lead + 1, lead + 2)
+    columns, places = prod(kernel) * x.shape[lead], prod(patches.shape[lead + 1 : lead + 3])
+    return reshape(permute_dims(patches, order), (*x.shape[:lead], columns, places))
+
+
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """The images in which each patch is added at its place: the transpose of `unfold`.
+
+    Shapes:  input (N, C · kh · kw, L) or (C · kh · kw, L) -> (N, C, *output_size)
+    Raises:  ShapeError if the sizes of input do not fit the patches
+    Source:  standard (col2im)
+    """
+    x = check_floating("fold", input)
+    check_ndim("fold", x, (2, 3), "(C·kh·kw, L) or (N, C·kh·kw, L)")
+    sizes = int_tuple("fold", "output_size", output_size, 2, 1)
+    kernel, dilation, padding, stride = patch_options(
+        "fold", kernel_size, dilation, padding, stride
+    )
+    check_extent("fold", sizes, kernel, dilation, tuple((p, p) for p in padding))
+    padded = tuple(s + 2 * p for s, p in zip(sizes, padding, strict=True))
+    places = tuple(
+        (size - d * (k - 1) - 1) // s + 1
+        for size, k, d, s in zip(padded, kernel, dilation, stride, strict=True)
+    )
+    if x.shape[-2] % prod(kernel) or x.shape[-1] != prod(places):
+        raise ShapeError(
+            f"fold: expected (…, C · {prod(kernel)}, {prod(places)}) for output_size {sizes}; got "
+            f"{x.shape}. Use the options that made the patches."
+        )
+    lead, channels = x.ndim - 2, x.shape[-2] // prod(kernel)
+    x = reshape(x, (*x.shape[:lead], channels, *kernel, *places))
+    x = permute_dims(x, (*range(lead + 1), lead + 3, lead + 4, lead + 1, lead + 2))
+    y = window.fold(x, shape=padded, stride=stride, dilation=dilation)
+    return pad(y, (-padding[1], -padding[1], -padding[0], -padding[0]))
+
+
+def patch_options(where, kernel_size, dilation, padding, stride):
+    return (
+        int_tuple(where, "kernel_size", kernel_size, 2, 1),
+        int_tuple(where, "dilation", dilation, 2, 1),
+        int_tuple(where, "padding", padding, 2),
+        int_tuple(where, "stride", stride, 2, 1),
+    )

@@ -1,0 +1,310 @@
+"""Pooling over the last 1, 2 or 3 axes of inputs (C, *S) or (N, C, *S)."""
+
+from itertools import product
+from math import prod
+
+from glasshouse.base.errors import OptionError
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
+from glasshouse.nn.checks import check_floating, check_ndim, int_tuple, widened
+from glasshouse.nn.functional.conv import AXES, check_extent
+from glasshouse.ops import movement
+from glasshouse.ops.index import gather
+from glasshouse.ops.window import window_select, windows
+from glasshouse.tensor import reduce
+from glasshouse.tensor.creation import arange
+from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor.index import take_along_axis
+
+
+def max_pool1d(
+    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
+):
+    """`max_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, L')"""
+    return pool_max(
+        "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def max_pool2d(
+    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
+):
+    """The largest element of each window, the first where several are equal; NaN wins.
+
+    With `return_indices`, also its place: the row-major index into the spatial axes. `stride`
+    is the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
+
+    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, H', W'),
+             H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
+    Raises:  OptionError for a padding above half the kernel; ShapeError for a kernel larger than
+             the padded input
+    Source:  Zhou & Chellappa 1988
+    """
+    return pool_max(
+        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def max_pool3d(
+    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
+):
+    """`max_pool2d` with three spatial axes. Shapes: (N, C, D, H, W) -> (N, C, D', H', W')"""
+    return pool_max(
+        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    )
+
+
+def pool_max(where, n, input, kernel, stride, padding, dilation, ceil_mode, return_indices):
+    """Max pooling over the last n axes, with errors in the name of `where`."""
+    x = check_floating(where, input)
+    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    kernel, stride, padding = pool_options(where, n, kernel, stride, padding)
+    dilation = int_tuple(where, "dilation", dilation, n, 1)
+    widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
+    keys = grow(x, widths, -float("inf"))
+    options = {"size": kernel, "stride": stride, "dilation": dilation}
+    y = window_select(keys, keys, **options)
+    if not return_indices:
+        return y
+    places = reshape(arange(prod(x.shape[-n:])), x.shape[-n:])
+    places = broadcast_to(grow(places, widths, 0), keys.shape)
+    return y, window_select(places, keys.detach(), **options)
+
+
+def pool_options(where: str, n: int, kernel, stride, padding):
+    """Kernel, stride (the kernel unless given) and padding, as tuples."""
+    kernel = int_tuple(where, "kernel_size", kernel, n, 1)
+    stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
+    padding = int_tuple(where, "padding", padding, n)
+    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
+        raise OptionError(
+            f"{where}: expected padding of at most half the kernel; got padding {padding} and "
+            f"kernel_size {kernel}. Pad less."
+        )
+    return kernel, stride, padding
+
+
+def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
+    """(low, high) widths per axis; ceil_mode adds behind what its last window lacks.
+
+    A window that would start behind the input and its padding in front does not count.
+    """
+    widths = tuple((p, p) for p in padding)
+    check_extent(where, sizes, kernel, dilation, widths)
+    if not ceil_mode:
+        return widths
+    found = []
+    for size, k, s, p, d in zip(sizes, kernel, stride, padding, dilation, strict=True):
+        reach = d * (k - 1) + 1
+        count = -((size + 2 * p - reach) // -s) + 1
+        if (count - 1) * s >= size + p:
+            count -= 1
+        found.append((p, max(p, (count - 1) * s + reach - size - p)))
+    return tuple(found)
+
+
+def grow(x: Value, widths, value) -> Value:
+    """x with `value` around its last axes."""
+    if not any(low or high for low, high in widths):
+        return x
+    lead = ((0, 0, 0),) * (x.ndim - len(widths))
+    return movement.pad(x, widths=lead + tuple((*pair, 0) for pair in widths), value=value)
+
+
+def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+    """`avg_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, L')"""
+    return pool_average(
+        "avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None
+    )
+
+
+def avg_pool2d(
+    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+    divisor_override=None,
+):  # fmt: skip
+    """The sum of each window, divided by its number of elements or by `divisor_override`.
+
+    `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode
+    adds never counts.
+
+    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, H', W') as `max_pool2d`
+    Raises:  OptionError for a padding above half the kernel or a divisor of 0
+    Source:  LeCun et al. 1990
+    """
+    return pool_average(
+        "avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
+        divisor_override,
+    )  # fmt: skip
+
+
+def avg_pool3d(
+    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+    divisor_override=None,
+):  # fmt: skip
+    """`avg_pool2d` with three spatial axes. Shapes: (N, C, D, H, W) -> (N, C, D', H', W')"""
+    return pool_average(
+        "avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
+        divisor_override,
+    )  # fmt: skip
+
+
+def pool_average(where, n, input, kernel, stride, padding, ceil_mode, include_pad, divisor):
+    """Average pooling over the last n axes, with errors in the name of `where`."""
+    x = check_floating(where, input)
+    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    kernel, stride, padding = pool_options(where, n, kernel, stride, padding)
+    if divisor == 0:
+        raise OptionError(f"{where}: expected a divisor_override other than 0; got 0. Change it.")
+    ones = (1,) * n
+    widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, ones, ceil_mode)
+    taken = windows(grow(x, widths, 0.0), size=kernel, stride=stride, dilation=ones)
+    total = reduce.sum(taken, axis=tuple(range(-n, 0)))
+    if divisor is not None:
+        return total / divisor
+    per_axis = [
+        window_counts(size, k, s, p, count, include_pad)
+        for size, k, s, p, count in zip(
+            x.shape[-n:], kernel, stride, padding, total.shape[-n:], strict=True
+        )
+    ]
+    return total / element_counts(per_axis, total)
+
+
+def window_counts(size, k, s, p, count, include_pad) -> list[int]:
+    """How many elements (padding included or not) each window along one axis holds."""
+    low, high = (-p, size + p) if include_pad else (0, size)
+    starts = [i * s - p for i in range(count)]
+    return [min(start + k, high) - max(start, low) for start in starts]
+
+
+def element_counts(per_axis, like: Value):
+    """The product of the counts along the axes: a number if all are equal, else a value."""
+    if all(len(set(counts)) == 1 for counts in per_axis):
+        return prod(counts[0] for counts in per_axis)
+    table = [prod(c) for c in product(*per_axis)]
+    return reshape(as_value(table, like.dtype), tuple(map(len, per_axis)))
+
+
+def adaptive_avg_pool1d(input, output_size):
+    """`adaptive_avg_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, output_size)"""
+    return pool_average_adaptive("adaptive_avg_pool1d", 1, input, output_size)
+
+
+def adaptive_avg_pool2d(input, output_size):
+    """The means over output_size bins along each axis; None keeps the axis.
+
+    Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
+
+    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, *output_size)
+    Source:  He et al. 2014, arXiv:1406.4729; the bins as in PyTorch
+    """
+    return pool_average_adaptive("adaptive_avg_pool2d", 2, input, output_size)
+
+
+def adaptive_avg_pool3d(input, output_size):
+    """`adaptive_avg_pool2d` with three spatial axes. Shapes: (N, C, *S) -> (N, C, *output_size)"""
+    return pool_average_adaptive("adaptive_avg_pool3d", 3, input, output_size)
+
+
+def pool_average_adaptive(where: str, n: int, input, output_size):
+    """Adaptive average pooling over the last n axes, with errors in the name of `where`."""
+    x, sizes = adaptive_operands(where, n, input, output_size)
+    y, count = widened(x), 1
+    for axis, size in enumerate(sizes, x.ndim - n):
+        y, count = sum_bins(y, axis, size), count * bin_counts(x, axis, size)
+    return cast(y / count, x.dtype)
+
+
+def adaptive_operands(where: str, n: int, input, output_size):
+    """Input, checked, and the number of bins for each of its last n axes."""
+    x = check_floating(where, input)
+    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
+    kept = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(given))
+    return x, int_tuple(where, "output_size", kept, n, 1)
+
+
+def bins(size: int, count: int) -> list[range]:
+    """The positions that each of `count` bins over `size` elements holds."""
+    return [range(i * size // count, -((i + 1) * size // -count)) for i in range(count)]
+
+
+def bin_indices(size: int, count: int) -> list[list[int]]:
+    """The positions of each bin, its last one repeated so that all bins have one length."""
+    found = bins(size, count)
+    longest = max(map(len, found))
+    return [[*b, *[b[-1]] * (longest - len(b))] for b in found]
+
+
+def sum_bins(x: Value, axis: int, count: int) -> Value:
+    """The sums over `count` bins along one axis."""
+    size = x.shape[axis]
+    if size == count:
+        return x
+    if size % count == 0:
+        split = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
+        return reduce.sum(split, axis=axis + 1)
+    found = bins(size, count)
+    longest = max(map(len, found))
+    used = as_value([[i < len(b) for i in range(longest)] for b in found])
+    taken = gather(x, as_value(bin_indices(size, count)), axis=axis)  # (…, count, longest, …)
+    used = reshape(used, used.shape + (1,) * (taken.ndim - axis - 2))
+    return reduce.sum(choose(used, taken, 0), axis=axis + 1)
+
+
+def bin_counts(x: Value, axis: int, count: int):
+    """The number of elements in each bin along `axis`, broadcastable to the result."""
+    counts = [len(b) for b in bins(x.shape[axis], count)]
+    if len(set(counts)) == 1:
+        return counts[0]
+    return reshape(as_value(counts, widened(x).dtype), (count,) + (1,) * (x.ndim - axis - 1))
+
+
+def adaptive_max_pool1d(input, output_size, return_indices=False):
+    """`adaptive_max_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, output_size)"""
+    return pool_max_adaptive("adaptive_max_pool1d", 1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(input, output_size, return_indices=False):
+    """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
+
+    With `return_indices`, also its place: the row-major index into the spatial axes.
+
+    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, *output_size)
+    Source:  He et al. 2014, arXiv:1406.4729; the bins as in PyTorch
+    """
+    return pool_max_adaptive("adaptive_max_pool2d", 2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input, output_size, return_indices=False):
+    """`adaptive_max_pool2d` with three spatial axes. Shapes: (N, C, *S) -> (N, C, *output_size)"""
+    return pool_max_adaptive("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+def pool_max_adaptive(where: str, n: int, input, output_size, return_indices: bool):
+    """Adaptive max pooling over the last n axes, with errors in the name of `where`."""
+    x, sizes = adaptive_operands(where, n, input, output_size)
+    lead, spatial = x.ndim - n, x.shape[-n:]
+    places = flat_bins(spatial, sizes)  # (prod(sizes), elements of a bin)
+    flat = reshape(x, (*x.shape[:lead], prod(spatial)))
+    taken = gather(flat, places, axis=lead)
+    best = reduce.argmax(taken.detach(), axis=-1, keepdims=True)
+    y = reshape(take_along_axis(taken, best, axis=-1), (*x.shape[:lead], *sizes))
+    if not return_indices:
+        return y
+    chosen = take_along_axis(broadcast_to(places, taken.shape), best, axis=-1)
+    return y, reshape(chosen, y.shape)
+
+
+def flat_bins(spatial, sizes) -> Value:
+    """For each bin, in row-major order, the row-major indices of its elements."""
+    per_axis = [bin_indices(size, count) for size, count in zip(spatial, sizes, strict=True)]
+    rows = []
+    for axis_bins in product(*per_axis):
+        row = []
+        for position in product(*axis_bins):
+            index = 0
+            for i, size in zip(position, spatial, strict=True):
+                index = index * size + i
+            row.append(index)
+        rows.append(row)
+    return as_value(rows)

@@ -1,0 +1,159 @@
+"""Initial values of parameters. Each function writes into its tensor and returns it.
+
+fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of a kernel.
+"""
+
+import math
+from math import prod
+
+from glasshouse.autograd import no_grad
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.nn.checks import check_option
+from glasshouse.tensor import creation, linalg, random
+from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor.handle import Tensor
+
+GAINS = {
+    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
+    "conv_transpose2d": 1.0, "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
+    "relu": math.sqrt(2), "leaky_relu": None, "selu": 3 / 4,
+}  # fmt: skip
+
+
+def calculate_gain(nonlinearity, param=None) -> float:
+    """The factor by which weights before this nonlinearity are larger than before a linear one.
+
+    leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given.
+
+    Raises:  OptionError for an unknown nonlinearity
+    Source:  He et al. 2015, arXiv:1502.01852; the table as in PyTorch
+    """
+    if nonlinearity not in GAINS:
+        raise OptionError(
+            f"calculate_gain: expected a known nonlinearity; got {nonlinearity!r}. "
+            f"{suggest(nonlinearity, GAINS)}"
+        )
+    gain = GAINS[nonlinearity]
+    return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2)) if gain is None else gain
+
+
+def write(where: str, tensor, make):
+    """`tensor`, now with the contents make() gives, off the tape."""
+    if not isinstance(tensor, Tensor):
+        raise DTypeError(
+            f"{where}: expected a tensor to write into; got {type_name(tensor)}. Pass a Parameter."
+        )
+    with no_grad():
+        return tensor.copy_(make())
+
+
+def uniform_(tensor, a=0.0, b=1.0, generator=None):
+    """Drawn from [a, b)."""
+    return write(
+        "uniform_",
+        tensor,
+        lambda: random.uniform(tensor.shape, a, b, dtype=tensor.dtype, generator=generator),
+    )
+
+
+def normal_(tensor, mean=0.0, std=1.0, generator=None):
+    """Drawn from the normal distribution."""
+    return write(
+        "normal_",
+        tensor,
+        lambda: random.normal(tensor.shape, mean, std, dtype=tensor.dtype, generator=generator),
+    )
+
+
+def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+    """Drawn from the normal distribution within [a, b]."""
+
+    def make():
+        low, high = (a - mean) / std, (b - mean) / std
+        drawn = random.truncated_normal(
+            tensor.shape, low, high, dtype=tensor.dtype, generator=generator
+        )
+        return drawn * std + mean
+
+    return write("trunc_normal_", tensor, make)
+
+
+def constant_(tensor, val):
+    """Filled with `val`."""
+    return write("constant_", tensor, lambda: creation.full(tensor.shape, val, dtype=tensor.dtype))
+
+
+def zeros_(tensor):
+    """Filled with 0."""
+    return constant_(tensor, 0)
+
+
+def ones_(tensor):
+    """Filled with 1."""
+    return constant_(tensor, 1)
+
+
+def eye_(tensor):
+    """The identity matrix, cut or continued with zeros to the tensor's shape."""
+    if tensor.ndim != 2:
+        raise ShapeError(f"eye_: expected a matrix; got {tensor.shape}. Use 2 axes.")
+    return write("eye_", tensor, lambda: creation.eye(*tensor.shape, dtype=tensor.dtype))
+
+
+def fans(where: str, tensor) -> tuple[int, int]:
+    """(fan_in, fan_out) of a weight."""
+    if tensor.ndim < 2:
+        raise ShapeError(
+            f"{where}: expected a weight of at least 2 axes; got {tensor.shape}. "
+            "Use uniform_ or normal_ for vectors."
+        )
+    kernel = prod(tensor.shape[2:])
+    return tensor.shape[1] * kernel, tensor.shape[0] * kernel
+
+
+def xavier_uniform_(tensor, gain=1.0, generator=None):
+    """Drawn from ±gain · √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010, eq. 16"""
+    bound = gain * math.sqrt(6 / sum(fans("xavier_uniform_", tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor, gain=1.0, generator=None):
+    """Normal with std gain · √(2 / (fan_in + fan_out)). Source: Glorot & Bengio 2010"""
+    std = gain * math.sqrt(2 / sum(fans("xavier_normal_", tensor)))
+    return normal_(tensor, 0.0, std, generator)
+
+
+def kaiming_std(where: str, tensor, a: float, mode: str, nonlinearity: str) -> float:
+    check_option(where, "mode", mode, ("fan_in", "fan_out"))
+    fan = fans(where, tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
+
+
+def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+    """Drawn from ±gain · √(3 / fan). Source: He et al. 2015, arXiv:1502.01852, eq. 10"""
+    bound = math.sqrt(3) * kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+    """Normal with std gain / √fan. Source: He et al. 2015, arXiv:1502.01852, eq. 10"""
+    std = kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity)
+    return normal_(tensor, 0.0, std, generator)
+
+
+def orthogonal_(tensor, gain=1, generator=None):
+    """gain times a random matrix (first axis by the others) of orthonormal rows or columns.
+
+    Source:  Saxe et al. 2013, arXiv:1312.6120
+    """
+    fans("orthogonal_", tensor)
+    rows, columns = tensor.shape[0], prod(tensor.shape[1:])
+
+    def make():
+        shape = (max(rows, columns), min(rows, columns))
+        q, r = linalg.qr(random.normal(shape, dtype=tensor.dtype, generator=generator))
+        # QR is unique only up to signs: with R's diagonal positive, Q is uniformly distributed
+        q = q * choose(linalg.diagonal(r) < 0, -1.0, 1.0)
+        return (q if rows >= columns else q.mT).reshape(tensor.shape) * gain
+
+    return write("orthogonal_", tensor, make)

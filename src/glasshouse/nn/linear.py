@@ -1,0 +1,111 @@
+"""Linear, Identity, Flatten and Unflatten."""
+
+import math
+
+from glasshouse.base.errors import ShapeError
+from glasshouse.base.shape import check_axis
+from glasshouse.dispatch.value import as_value, reshape
+from glasshouse.nn import init
+from glasshouse.nn.checks import check_positive
+from glasshouse.nn.functional.linear import apply_linear
+from glasshouse.nn.module import Module, Parameter
+from glasshouse.tensor.creation import empty
+
+
+def new_parameter(shape, device=None, dtype=None) -> Parameter:
+    """A Parameter of `shape`, to be initialised."""
+    return Parameter(empty(shape, dtype=dtype, device=device))
+
+
+class Identity(Module):
+    """Returns its input; takes and ignores any arguments."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
+    def forward(self, input):
+        return input
+
+
+class Linear(Module):
+    """x Wᵀ + b, with W and b initially uniform in ±1/√in_features.
+
+    Shapes:  (..., in_features) -> (..., out_features); weight (out_features, in_features)
+    Raises:  ShapeError for another number of features, DTypeError for another dtype
+    Source:  standard; LeCun et al. 1998 (initial values)
+    """
+
+    def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
+        super().__init__()
+        check_positive("Linear", in_features=in_features, out_features=out_features)
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = new_parameter((out_features, in_features), device, dtype)
+        self.register_parameter(
+            "bias", new_parameter((out_features,), device, dtype) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values anew."""
+        reset_uniform(self, self.in_features)
+
+    def forward(self, input):
+        return apply_linear("Linear", input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+def reset_uniform(module: Module, fan_in: int) -> None:
+    """Weight and bias uniform in ±1/√fan_in: kaiming_uniform_ with a = √5."""
+    bound = 1 / math.sqrt(max(fan_in, 1))
+    init.uniform_(module.weight, -bound, bound)
+    if module.bias is not None:
+        init.uniform_(module.bias, -bound, bound)
+
+
+class Flatten(Module):
+    """The axes from start_dim to end_dim merged into one. Shapes: (N, *S) -> (N, prod(S))"""
+
+    def __init__(self, start_dim=1, end_dim=-1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input):
+        x = as_value(input, where="Flatten")
+        first = check_axis("Flatten", self.start_dim, x.ndim)
+        last = check_axis("Flatten", self.end_dim, x.ndim)
+        if first > last:
+            raise ShapeError(
+                f"Flatten: expected start_dim before end_dim; got {self.start_dim} and "
+                f"{self.end_dim} for input {x.shape}. Swap them."
+            )
+        merged = math.prod(x.shape[first : last + 1])
+        return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """The axis `dim` split into axes of the given sizes. Shapes: (N, prod(S)) -> (N, *S)"""
+
+    def __init__(self, dim, unflattened_size):
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input):
+        x = as_value(input, where="Unflatten")
+        axis = check_axis("Unflatten", self.dim, x.ndim)
+        if math.prod(self.unflattened_size) != x.shape[axis]:
+            raise ShapeError(
+                f"Unflatten: expected axis {axis} of {math.prod(self.unflattened_size)} elements; "
+                f"got {x.shape}. Change unflattened_size {self.unflattened_size}."
+            )
+        return reshape(x, x.shape[:axis] + self.unflattened_size + x.shape[axis + 1 :])
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"

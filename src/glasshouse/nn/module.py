@@ -1,0 +1,580 @@
+"""Module: the base class of layers and models, and Parameter, the tensor that is trained."""
+
+import threading
+from collections import OrderedDict
+from contextlib import contextmanager
+from itertools import chain
+from typing import NamedTuple
+
+from glasshouse.autograd import no_grad
+from glasshouse.base.dtype import as_dtype, bfloat16, by_name, float16, float32, float64
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
+from glasshouse.dispatch.value import Value, cast
+from glasshouse.nn.checks import check_callable
+from glasshouse.tensor.creation import asarray
+from glasshouse.tensor.handle import Tensor
+
+
+class Parameter(Tensor):
+    """A trainable tensor: as an attribute of a Module it belongs to `parameters()`.
+
+    `requires_grad` is True unless given, where the dtype can have gradients.
+
+    Example: >>> Parameter([1.0, 2.0]).requires_grad
+             True
+    """
+
+    def __new__(cls, data=None, requires_grad=None):
+        tensor = Tensor.__new__(cls, data)
+        wanted = tensor.dtype.is_inexact if requires_grad is None else requires_grad
+        tensor.node = None
+        return tensor.requires_grad_(wanted)
+
+    def __repr__(self):
+        return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Frames(threading.local):
+    """The modules whose forward runs in this thread, outermost first, each with its path."""
+
+    def __init__(self):
+        self.stack = []
+
+
+frames = Frames()
+
+
+def current_module_path() -> str:
+    """Where in a model this thread is: the outermost module's class, then the names down to the
+    running one ("ResNet.layer1.0.conv1"); "" outside every forward."""
+    path = ""
+    for i, frame in enumerate(frames.stack):
+        if frame[1] is None:
+            parent = frames.stack[i - 1][0] if i else None
+            name = parent and name_within(parent, frame[0])
+            frame[1] = f"{path}.{name or type(frame[0]).__name__}" if i else type(frame[0]).__name__
+        path = frame[1]
+    return path
+
+
+def name_within(parent: "Module", module: "Module") -> str | None:
+    """The dotted name of `module` below `parent`, or None."""
+    return next((name for name, found in parent.named_modules() if found is module), None)
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict(strict=False)` left out."""
+
+    missing_keys: list
+    unexpected_keys: list
+
+    def __repr__(self):
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})".replace(
+            "self.", ""
+        )
+
+
+class HookHandle:
+    """Removes a hook; as a context, at its end."""
+
+    def __init__(self, hooks: dict, hook: tuple, prepend: bool):
+        self.hooks = hooks
+        hooks[self] = hook
+        if prepend:
+            hooks.move_to_end(self, last=False)
+
+    def remove(self) -> None:
+        """Stop calling the hook."""
+        self.hooks.pop(self, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.remove()
+
+
+class Module:
+    """Base class of layers and models.
+
+    Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
+    and so on, under their dotted names. A subclass calls `super().__init__()` first and defines
+    `forward`.
+
+    Example: >>> class Double(Module):
+             ...     def forward(self, x):
+             ...         return 2 * x
+             >>> Double()(3)
+             6
+    """
+
+    training: bool
+
+    def __init__(self):
+        fields = self.__dict__
+        fields["training"] = True
+        fields["_parameters"] = {}
+        fields["_buffers"] = {}
+        fields["_non_persistent_buffers_set"] = set()
+        fields["_modules"] = {}
+        fields["_forward_pre_hooks"] = OrderedDict()
+        fields["_forward_hooks"] = OrderedDict()
+
+    # -- calling ---------------------------------------------------------------------------
+
+    def forward(self, *args, **kwargs):
+        """What the module computes; subclasses define it."""
+        raise NotImplementedError(
+            f"{type(self).__name__}: expected a method forward; got none. Define it."
+        )
+
+    def __call__(self, *args, **kwargs):
+        stack = frames.stack
+        stack.append([self, None])
+        try:
+            if self._forward_pre_hooks or self._forward_hooks:
+                return self._call_with_hooks(args, kwargs)
+            return self.forward(*args, **kwargs)
+        finally:
+            stack.pop()
+
+    def _call_with_hooks(self, args, kwargs):
+        for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):
+            found = hook(self, args, kwargs) if with_kwargs else hook(self, args)
+            if found is not None and with_kwargs:
+                args, kwargs = found
+            elif found is not None:
+                args = found if isinstance(found, tuple) else (found,)
+        result = self.forward(*args, **kwargs)
+        for hook, with_kwargs in tuple(self._forward_hooks.values()):
+            extra = (kwargs,) if with_kwargs else ()
+            found = hook(self, args, *extra, result)
+            result = result if found is None else found
+        return result
+
+    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
+        """Call `hook(module, args)` before forward; what it returns replaces the arguments.
+
+        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs).
+        """
+        check_callable("register_forward_pre_hook", "hook", hook)
+        return HookHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+
+    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
+        """Call `hook(module, args, result)` after forward; what it returns replaces the result.
+
+        With `with_kwargs`: `hook(module, args, kwargs, result)`.
+        """
+        check_callable("register_forward_hook", "hook", hook)
+        return HookHandle(self._forward_hooks, (hook, with_kwargs), prepend)
+
+    # -- attributes ------------------------------------------------------------------------
+
+    def __getattr__(self, name: str):
+        for kind in ("_parameters", "_buffers", "_modules"):
+            members = self.__dict__.get(kind)
+            if members is not None and name in members:
+                return members[name]
+        known = [n for n in self.__dir__() if not n.startswith("_")]
+        raise AttributeError(
+            f"{type(self).__name__}: expected an attribute; got {name!r}. {suggest(name, known)}",
+            name=name,
+            obj=self,
+        )
+
+    def __setattr__(self, name: str, value) -> None:
+        fields = self.__dict__
+        if isinstance(value, Parameter):
+            self._register("parameter", name, value, Parameter, replace=True)
+        elif isinstance(value, Module):
+            self._register("module", name, value, Module, replace=True)
+        elif name in fields.get("_parameters", ()):
+            self._check_member(name, value, "parameter", Parameter)
+            fields["_parameters"][name] = value
+        elif name in fields.get("_modules", ()):
+            self._check_member(name, value, "module", Module)
+            fields["_modules"][name] = value
+        elif name in fields.get("_buffers", ()):
+            self._check_member(name, value, "buffer", Value)
+            fields["_buffers"][name] = value
+        else:
+            object.__setattr__(self, name, value)
+
+    def _check_member(self, name: str, value, kind: str, cls: type) -> None:
+        if value is not None and not isinstance(value, cls):
+            raise DTypeError(
+                f"{type(self).__name__}: expected a {cls.__name__} or None for {kind} {name!r}; "
+                f"got {type_name(value)}. Wrap the value, or delete the attribute first."
+            )
+
+    def __delattr__(self, name: str) -> None:
+        for kind in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__[kind]:
+                del self.__dict__[kind][name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self):
+        members = (self.__dict__.get(k, ()) for k in ("_parameters", "_buffers", "_modules"))
+        return sorted({*object.__dir__(self), *chain(*members)})
+
+    def _register(self, kind: str, name, value, cls: type, replace: bool) -> None:
+        """Put `value` among the members of this kind, after all checks."""
+        where = f"{type(self).__name__}.register_{kind}"
+        if "_modules" not in self.__dict__:
+            raise AttributeError(
+                f"{where}: expected super().__init__() to have run; got {name!r} before it. "
+                "Call it first in __init__."
+            )
+        if not isinstance(name, str) or not name or "." in name:
+            raise OptionError(
+                f"{where}: expected a name without dots; got {name!r}. Use a plain name."
+            )
+        members = self.__dict__[f"_{kind}s"]
+        if not replace and name not in members and hasattr(self, name):
+            raise OptionError(
+                f"{where}: expected a new name; got {name!r}, which is an attribute already. "
+                "Choose another name."
+            )
+        self._check_member(name, value, kind, cls)
+        for other in (self.__dict__, self._parameters, self._buffers, self._modules):
+            if other is not members:
+                other.pop(name, None)
+        members[name] = value
+
+    def register_parameter(self, name: str, param) -> None:
+        """Make `param` (a Parameter or None) an attribute that is trained and saved."""
+        self._register("parameter", name, param, Parameter, replace=False)
+
+    def register_buffer(self, name: str, tensor, persistent: bool = True) -> None:
+        """Make `tensor` (or None) an attribute that moves with the module and is not trained;
+        `persistent` ones are part of the state_dict."""
+        self._register("buffer", name, tensor, Value, replace=False)
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module) -> None:
+        """Make `module` (or None) a child under `name`."""
+        self._register("module", name, module, Module, replace=False)
+
+    register_module = add_module
+
+    # -- walking ---------------------------------------------------------------------------
+
+    def named_children(self):
+        """(name, module) of each direct child, a shared one once."""
+        seen = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self):
+        """The direct children."""
+        return (module for _, module in self.named_children())
+
+    def named_modules(self, memo=None, prefix: str = "", remove_duplicate: bool = True):
+        """(dotted name, module) of this module ("") and all below it, a shared one once."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                below = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, below, remove_duplicate)
+
+    def modules(self):
+        """This module and all below it."""
+        return (module for _, module in self.named_modules())
+
+    def _named_members(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool):
+        seen = set()
+        every = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+        for path, module in every if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[kind].items():
+                if member is None or (remove_duplicate and id(member) in seen):
+                    continue
+                seen.add(id(member))
+                yield (f"{path}.{name}" if path else name), member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ):
+        """(dotted name, Parameter) of this module and those below, a shared one once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True):
+        """The Parameters of this module and those below, a shared one once."""
+        return (p for _, p in self.named_parameters(recurse=recurse))
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True):
+        """(dotted name, buffer) of this module and those below, a shared one once."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True):
+        """The buffers of this module and those below."""
+        return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def get_submodule(self, target: str) -> "Module":
+        """The module at the dotted name `target` ("" is this one).
+
+        Raises:  AttributeError for a name that leads to no module
+        """
+        module = self
+        for name in target.split(".") if target else ():
+            if name not in module._modules:
+                raise AttributeError(
+                    f"{type(module).__name__}: expected a child module; got {name!r} of "
+                    f"{target!r}. {suggest(name, module._modules)}"
+                )
+            module = module._modules[name]
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The Parameter at the dotted name `target`."""
+        return self._get_member("_parameters", target)
+
+    def get_buffer(self, target: str):
+        """The buffer at the dotted name `target`."""
+        return self._get_member("_buffers", target)
+
+    def _get_member(self, kind: str, target: str):
+        path, _, name = target.rpartition(".")
+        members = self.get_submodule(path).__dict__[kind]
+        if members.get(name) is None:
+            raise AttributeError(
+                f"{type(self).__name__}: expected one of its {kind[1:]}; got {target!r}. "
+                f"{suggest(name, members)}"
+            )
+        return members[name]
+
+    # -- changing --------------------------------------------------------------------------
+
+    def apply(self, fn):
+        """This module, after `fn(module)` for each module below it and then for itself."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def train(self, mode: bool = True):
+        """This module in training mode (or not): Dropout, BatchNorm … behave accordingly."""
+        if not isinstance(mode, bool):
+            raise OptionError(f"train: expected True or False; got {mode!r}. Pass a bool.")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self):
+        """This module in evaluation mode."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True):
+        """This module, with gradients of all its parameters switched on (or off)."""
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters (or fill them with zeros)."""
+        for p in self.parameters():
+            p.grad = None if set_to_none or p.grad is None else (p.grad * 0).detach()
+
+    def to(self, *targets, dtype=None, device=None):
+        """This module, with parameters and buffers in another dtype (floating ones only), on
+        another device, or like a tensor given as target.
+
+        Raises:  DTypeError for a dtype that is not floating or complex, DeviceError for a device
+                 that the current backend does not have; the module is unchanged then
+        """
+        for target in targets:
+            if isinstance(target, Tensor):
+                dtype, device = target.dtype, target.device
+            elif isinstance(target, str) and target not in by_name:
+                device = target
+            elif target is not None:
+                dtype = target
+        dtype = None if dtype is None else as_dtype(dtype)
+        if dtype is not None and not dtype.is_inexact:
+            raise DTypeError(
+                f"{type(self).__name__}.to: expected a floating or complex dtype; got "
+                f"{dtype.name}. Convert single tensors with tensor.to."
+            )
+
+        def convert(tensor):
+            moved = tensor if device is None else tensor.to(device=device)
+            return moved if dtype is None or not moved.dtype.is_inexact else cast(moved, dtype)
+
+        return self._convert(convert)
+
+    def _convert(self, convert):
+        """This module with each tensor replaced by `convert` of it, in place and all or none."""
+        with no_grad():
+            tensors = [*self.parameters(), *self.buffers()]
+            found = [convert(t) for t in tensors]
+            grads = [None if t.grad is None else convert(t.grad) for t in tensors]
+            for tensor, value, grad in zip(tensors, found, grads, strict=True):
+                if value is not tensor:
+                    tensor.rebind(value)
+                    tensor.grad = grad
+        return self
+
+    def float(self):
+        """This module in float32."""
+        return self.to(float32)
+
+    def double(self):
+        """This module in float64."""
+        return self.to(float64)
+
+    def half(self):
+        """This module in float16."""
+        return self.to(float16)
+
+    def bfloat16(self):
+        """This module in bfloat16."""
+        return self.to(bfloat16)
+
+    def cpu(self):
+        """This module in host memory."""
+        return self._convert(lambda t: t.cpu())
+
+    # -- saving ----------------------------------------------------------------------------
+
+    def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict:
+        """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
+
+        The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves.
+        """
+        return {
+            name: value if keep_vars else value.detach()
+            for name, value in self._named_state(prefix)
+        }
+
+    def _named_state(self, prefix: str):
+        for name, p in self._parameters.items():
+            if p is not None:
+                yield prefix + name, p
+        for name, b in self._buffers.items():
+            if b is not None and name not in self._non_persistent_buffers_set:
+                yield prefix + name, b
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module._named_state(f"{prefix}{name}.")
+
+    def load_state_dict(self, state_dict, strict: bool = True) -> IncompatibleKeys:
+        """The names that did not match (none, if strict), after loading all that do.
+
+        Values (tensors, arrays, tensors of other libraries) take the module's dtypes. Everything is
+        checked before anything changes.
+
+        Raises:  CheckpointError for a tensor of another shape, and, if strict, for missing or
+                 unexpected names
+        """
+        own = dict(self._named_state(""))
+        missing = [name for name in own if name not in state_dict]
+        unexpected = [name for name in state_dict if name not in own]
+        found, wrong = {}, []
+        for name in own:
+            if name in state_dict:
+                self._check_loaded(name, own[name], state_dict[name], found, wrong)
+        if wrong or (strict and (missing or unexpected)):
+            raise CheckpointError(self._load_error(missing, unexpected, wrong, strict))
+        with no_grad():
+            for name, value in found.items():
+                own[name].copy_(value)
+        return IncompatibleKeys(missing, unexpected)
+
+    def _check_loaded(self, name: str, own, given, found: dict, wrong: list) -> None:
+        """Put `given`, as a tensor to copy, into `found`, or what is wrong with it into `wrong`."""
+        try:
+            value = asarray(given)
+            if value.shape != own.shape:
+                wrong.append(f"{name} of shape {value.shape}, not {own.shape}")
+            else:
+                found[name] = cast(value.detach(), own.dtype)
+        except (TypeError, ValueError) as error:
+            wrong.append(f"{name} ({error})")
+
+    def _load_error(self, missing, unexpected, wrong, strict: bool) -> str:
+        parts = []
+        if strict and missing:
+            parts.append(f"missing {', '.join(missing)}")
+        if strict and unexpected:
+            parts.append(f"unexpected {', '.join(unexpected)}")
+        if wrong:
+            parts.append(f"mismatched {', '.join(wrong)}")
+        hint = "" if wrong else " or pass strict=False"
+        return (
+            f"{type(self).__name__}.load_state_dict: expected the names and shapes of this module; "
+            f"got {'; '.join(parts)}. Load the state of an equal module{hint}."
+        )
+
+    # -- printing --------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What the repr shows between the parentheses; subclasses define it."""
+        return ""
+
+    def _repr_children(self) -> list[str]:
+        return [f"({name}): {indented(repr(m))}" for name, m in self._modules.items()]
+
+    def __repr__(self):
+        extra = self.extra_repr().split("\n") if self.extra_repr() else []
+        children = self._repr_children()
+        if not children and len(extra) < 2:
+            return f"{type(self).__name__}({''.join(extra)})"
+        lines = "\n  ".join([*extra, *children])
+        return f"{type(self).__name__}(\n  {lines}\n)"
+
+
+def indented(text: str) -> str:
+    """`text` with all lines but the first two spaces further in."""
+    return text.replace("\n", "\n  ")
+
+
+@contextmanager
+def swapped(module: Module, tensors: dict):
+    """Inside, `module` has the given tensors in place of its parameters and buffers."""
+    places = {}
+    for path, part in module.named_modules(remove_duplicate=False):
+        for members in (part._parameters, part._buffers):
+            for name in members:
+                places.setdefault(f"{path}.{name}" if path else name, (members, name))
+    for name in tensors:
+        if name not in places:
+            raise OptionError(
+                f"functional_call: expected names of parameters and buffers; got {name!r}. "
+                f"{suggest(name, places)}"
+            )
+    before = {name: places[name][0][places[name][1]] for name in tensors}
+    ids = {id(old): tensors[name] for name, old in before.items() if old is not None}
+    changed = [(m, n, m[n]) for m, n in places.values() if id(m[n]) in ids]
+    try:
+        for members, name, old in changed:
+            members[name] = ids[id(old)]
+        yield
+    finally:
+        for members, name, old in changed:
+            members[name] = old
+
+
+def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
+    """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) in place of its own.
+
+    A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
+    see a model as a function of its parameters.
+
+    Raises:  OptionError for a name that the module does not have
+    """
+    args = args if isinstance(args, tuple) else (args,)
+    with swapped(module, tensors):
+        return module(*args, **(kwargs or {}))

@@ -1,0 +1,31 @@
+"""The primitive cards, by family. Importing this fills the registry."""
+
+from glasshouse.ops import (
+    cast,
+    compare,
+    contract,
+    create,
+    elementwise,
+    index,
+    linalg,
+    movement,
+    random,
+    reduce,
+    sort,
+    window,
+)
+
+__all__ = [
+    "cast",
+    "compare",
+    "contract",
+    "create",
+    "elementwise",
+    "index",
+    "linalg",
+    "movement",
+    "random",
+    "reduce",
+    "sort",
+    "window",
+]

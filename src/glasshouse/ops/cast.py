@@ -1,0 +1,166 @@
+"""Primitives that change the dtype, and the composites over complex parts that rules need."""
+
+import numpy as np
+
+from glasshouse.base.dtype import (
+    bool_,
+    complex128,
+    complex_dtype,
+    float16,
+    float32,
+    int64,
+    real_dtype,
+    uint32,
+)
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define, find
+from glasshouse.dispatch.value import full, reshape
+
+
+def infer_cast(x: Spec, *, dtype) -> Spec:
+    if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
+        raise DTypeError(
+            f"cast: expected a complex or boolean target for {x.dtype.name}; got {dtype.name}. "
+            "Take gh.real, gh.imag or gh.abs first."
+        )
+    return Spec(x.shape, dtype)
+
+
+def cast_vjp(g, _y, _x, **_):
+    if g.dtype.is_complex and not _x.dtype.is_complex:
+        g = real(g)
+    return cast(g, dtype=_x.dtype)
+
+
+cast = define(
+    "cast",
+    "elementwise",
+    "x converted to `dtype`; floats to integers round toward 0.",
+    why="every dtype is reached through it",
+    infer=infer_cast,
+    ref=lambda x, *, dtype: x.astype(dtype.np),
+    vjp=(cast_vjp,),
+    jvp=LINEAR,
+    batch=lambda batched, x, *, dtype: cast(x, dtype=dtype),
+    flops=lambda x, **_: x.size,
+    samples=[
+        Sample((Arr((2, 3), 0, 9),), {"dtype": complex128}),
+        Sample((Arr((3,), dtype="float64"),), {"dtype": float32}),
+        Sample((Arr((2,), 0, 9, dtype="float32"),), {"dtype": int64}),
+        Sample((Arr((0, 2), dtype="int32"),), {"dtype": float16}),
+        Sample((Arr((), dtype="complex64"),), {"dtype": bool_}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2,)),), {"dtype": float32}, DTypeError, "gh.real", "complex64")
+    ],
+    traits=("elementwise", "linear"),
+)
+
+
+def infer_bitcast(x: Spec, *, dtype) -> Spec:
+    if x.dtype.is_complex and dtype is real_dtype(x.dtype):
+        return Spec((*x.shape, 2), dtype)
+    if dtype.is_complex and x.dtype is real_dtype(dtype):
+        if x.shape[-1:] != (2,):
+            raise ShapeError(
+                f"bitcast: expected a last axis of 2 (real, imaginary); got shape {x.shape}. "
+                "Stack the parts along a new last axis."
+            )
+        return Spec(x.shape[:-1], dtype)
+    if x.dtype.itemsize != dtype.itemsize:
+        raise DTypeError(
+            f"bitcast: expected dtypes of equal size; got {x.dtype.name} and {dtype.name}. "
+            "Use cast to convert values."
+        )
+    return Spec(x.shape, dtype)
+
+
+def bitcast_ref(x, *, dtype):
+    if x.dtype.kind == "c" and dtype.kind == "float":
+        return np.stack([x.real, x.imag], axis=-1)
+    if dtype.kind == "complex" and x.dtype.kind == "f":
+        out = np.empty(x.shape[:-1], dtype.np)
+        out.real, out.imag = x[..., 0], x[..., 1]
+        return out
+    return x.view(dtype.np)
+
+
+def bitcast_vjp(g, _y, _x, *, dtype):
+    """The inverse view between complex and real; other reinterpretations have no derivative."""
+    if _x.dtype.is_complex != dtype.is_complex:
+        return bitcast(g, dtype=_x.dtype)
+    return None
+
+
+def bitcast_jvp(t, y, x, *, dtype):
+    if x.dtype.is_complex != dtype.is_complex:
+        return bitcast(t, dtype=dtype)
+    return None
+
+
+bitcast = define(
+    "bitcast",
+    "movement",
+    "The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.",
+    why="the only way to a float's bits, and to the parts of a complex number",
+    infer=infer_bitcast,
+    ref=bitcast_ref,
+    vjp=(bitcast_vjp,),
+    jvp=(bitcast_jvp,),
+    batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype),
+    flops=lambda x, **_: 0,
+    samples=[
+        Sample((Arr((2, 3), dtype="complex64"),), {"dtype": float32}),
+        Sample((Arr((2, 2), dtype="float64"),), {"dtype": complex128}),
+        Sample((Arr((3,), dtype="float32"),), {"dtype": uint32}),
+        Sample((Arr((), 0, 9, dtype="uint32"),), {"dtype": float32}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2,)),), {"dtype": int64}, DTypeError, "equal size"),
+        ErrorSample((Arr((3,), dtype="float64"),), {"dtype": complex128}, ShapeError, "last axis"),
+    ],
+)
+
+
+def parts(x):
+    """The real and imaginary part of complex x along a new last axis."""
+    return bitcast(x, dtype=real_dtype(x.dtype))
+
+
+def part(x, index: int):
+    """One of the two parts of complex x."""
+    start = (0,) * x.ndim
+    both = parts(x)
+    taken = find("slice")(
+        both,
+        starts=(*start, index),
+        stops=(*x.shape, index + 1),
+        steps=(1,) * both.ndim,
+    )
+    return reshape(taken, x.shape)
+
+
+def real(x):
+    """The real part of x, in its real dtype; x itself if it is real."""
+    return part(x, 0) if x.dtype.is_complex else x
+
+
+def imag(x):
+    """The imaginary part of x, in its real dtype; zeros if it is real."""
+    return part(x, 1) if x.dtype.is_complex else full(x.shape, 0, x.dtype)
+
+
+def conj(x):
+    """The complex conjugate of x; x itself if it is real."""
+    if not x.dtype.is_complex:
+        return x
+    signs = np.array([1, -1], real_dtype(x.dtype).np)
+    return bitcast(parts(x) * signs, dtype=x.dtype)
+
+
+def make_complex(re, im):
+    """re + i·im, of real values of one spec."""
+    pair = [reshape(p, (*p.shape, 1)) for p in (re, im)]
+    joined = find("concatenate")(*pair, axis=re.ndim)
+    return bitcast(joined, dtype=complex_dtype(re.dtype))

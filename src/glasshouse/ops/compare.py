@@ -1,0 +1,115 @@
+"""Comparison, choice and bitwise logic. Derivatives exist only for `where`."""
+
+import numpy as np
+
+from glasshouse.base.dtype import bool_
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.primitive import Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.value import full
+from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
+
+
+def comparison(name, doc, *, ref, dtypes, why):
+    """A card of two operands of one spec, whose result is boolean."""
+    check = infer_same(name, dtypes)
+
+    def infer(x: Spec, y: Spec) -> Spec:
+        return Spec(check(x, y).shape, bool_)
+
+    errors = [ErrorSample((Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape")]
+    if dtypes != "all":
+        errors.append(
+            ErrorSample((Arr((2,)),) * 2, {}, DTypeError, "expected a dtype", "complex64")
+        )
+    return define(
+        name,
+        "compare",
+        doc,
+        why=why,
+        infer=infer,
+        ref=ref,
+        batch=batch_elementwise(name),
+        flops=lambda x, _y: x.size,
+        samples=[Sample((Arr(s, -2, 2), Arr(s, -2, 2))) for s in ((2, 3), (), (0, 2))],
+        error_samples=errors,
+        dtypes=dtypes,
+        traits=("elementwise",),
+        source="IEEE 754-2019, 5.11",
+    )
+
+
+equal = comparison(
+    "equal", "True where x equals y; NaN equals nothing.", ref=np.equal, dtypes="all",
+    why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
+)  # fmt: skip
+less = comparison(
+    "less", "True where x is below y; false for NaN.", ref=np.less, dtypes="ordered",
+    why="the order every other comparison is made of",
+)  # fmt: skip
+
+
+def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
+    if condition.dtype is not bool_:
+        raise DTypeError(
+            f"where: expected a boolean condition; got {condition.dtype.name}. Compare it with 0."
+        )
+    if x != y:
+        raise mismatch("where", (x, y))
+    if condition.shape != x.shape:
+        raise mismatch("where", (condition, x))
+    return x
+
+
+def choose(condition, x, y):
+    return where(condition, x, y)
+
+
+where = define(
+    "where",
+    "elementwise",
+    "x where the condition is true, else y.",
+    why="c · x + (1 - c) · y spreads NaN and infinities",
+    infer=infer_where,
+    ref=np.where,
+    vjp=(
+        None,
+        lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
+        lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g),
+    ),
+    jvp=(
+        None,
+        lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
+        lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t),
+    ),
+    batch=batch_elementwise("where"),
+    flops=lambda c, x, y: x.size,
+    samples=[
+        Sample((Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2))) for s in ((2, 3), (), (0, 2))
+    ],
+    error_samples=[
+        ErrorSample((Arr((2,)),) * 3, {}, DTypeError, "boolean condition"),
+        ErrorSample((Arr((2,), dtype="bool"), Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape"),
+    ],
+    traits=("elementwise",),
+)
+
+BITS: dict = {"ranges": ((0, 6), (0, 6)), "dtypes": "bitwise"}
+bitwise_and = elementwise(
+    "bitwise_and", "The bits set in both x and y; for booleans, and.", ref=np.bitwise_and, **BITS,
+    why="arithmetic does not reach single bits", traits=("commutative", "associative"),
+)  # fmt: skip
+bitwise_or = elementwise(
+    "bitwise_or", "The bits set in x or y; for booleans, or.", ref=np.bitwise_or, **BITS,
+    why="arithmetic does not reach single bits", traits=("commutative", "associative"),
+)  # fmt: skip
+bitwise_xor = elementwise(
+    "bitwise_xor", "The bits set in just one of x and y; not, with all bits set in y.",
+    ref=np.bitwise_xor, **BITS, why="arithmetic does not reach single bits",
+    traits=("commutative", "associative"),
+)  # fmt: skip
+shift_right = elementwise(
+    "shift_right", "x shifted right by y bits, keeping the sign.", ref=np.right_shift,
+    ranges=((0, 90), (0, 4)), dtypes="integer",
+    why="division by 2**y overflows for the sign bit",
+)  # fmt: skip

@@ -1,0 +1,400 @@
+"""Contractions: products summed over shared axes. Most of the time of a model passes here.
+
+`matmul` and `conv` are the two forms; `conv_data_grad` and `conv_weight_grad` are the transposes of
+`conv` in its operands. The three convolutions are one trilinear form
+
+    form(x, w, g) = sum over n, o, c, window p, position k of x[n, c, p·stride + k·dilation - low]
+                    · w[o, c, k] · g[n, o, p]
+
+with one operand left out, so each one's derivatives are the other two.
+"""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.base.shape import Shape, Spec
+from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.ops.cast import conj
+from glasshouse.ops.elementwise import batch_together, infer_same
+from glasshouse.ops.movement import permute, reshape
+from glasshouse.ops.window import check_window, window_counts, window_positions, window_view
+
+
+def check_pair(where: str, group: str, lhs: Spec, rhs: Spec) -> None:
+    """Raise unless both have one dtype, of the group."""
+    infer_same(where, group)(Spec((), lhs.dtype), Spec((), rhs.dtype))
+
+
+def wide(x: np.ndarray) -> np.ndarray:
+    """`x` in the dtype that sums over it are carried in: float32 for 16-bit floats."""
+    return x.astype(accumulation_dtype(from_numpy_dtype(x.dtype)).np, copy=False)
+
+
+def transpose(x):
+    """The matrices in the last two axes transposed."""
+    return permute(x, axes=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def adjoint(x):
+    """Their conjugate transpose."""
+    return conj(transpose(x))
+
+
+def infer_matmul(a: Spec, b: Spec) -> Spec:
+    check_pair("matmul", "numeric", a, b)
+    if a.ndim < 2 or b.ndim < 2:
+        raise ShapeError(
+            f"matmul: expected two matrices or stacks of them; got shapes {a.shape} and {b.shape}. "
+            "Reshape vectors to (1, n) or (n, 1)."
+        )
+    if a.shape[:-2] != b.shape[:-2]:
+        raise ShapeError(
+            f"matmul: expected equal batch axes; got {a.shape[:-2]} and {b.shape[:-2]} of shapes "
+            f"{a.shape} and {b.shape}. Broadcast them first."
+        )
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"matmul: expected lhs.shape[-1] == rhs.shape[-2]; got {a.shape} and {b.shape}. "
+            "Transpose an operand or check the feature size."
+        )
+    return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
+
+
+def matmul_ref(a, b):
+    """Sums of 16-bit floats are carried in float32; integers wrap around."""
+    return (wide(a) @ wide(b)).astype(a.dtype, copy=False)
+
+
+def batch_matmul(batched, a, b):
+    """One large product where only the left operand of a plain product is batched."""
+    if batched == (True, False) and b.ndim == 2:
+        rows = reshape(a, shape=(a.shape[0] * a.shape[1], a.shape[2]))
+        return reshape(matmul(rows, b), shape=(*a.shape[:2], b.shape[1]))
+    return matmul(*batch_together(batched, (a, b)))
+
+
+matmul = define(
+    "matmul",
+    "contract",
+    "The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.",
+    why="a product and a sum would write m · k · n elements",
+    infer=infer_matmul,
+    ref=matmul_ref,
+    vjp=(
+        lambda g, _y, _a, b: matmul(g, adjoint(b)),
+        lambda g, _y, a, _b: matmul(adjoint(a), g),
+    ),
+    jvp=LINEAR,
+    batch=batch_matmul,
+    flops=lambda a, b: 2 * a.size * b.shape[-1],
+    samples=[
+        Sample((Arr((2, 3)), Arr((3, 4)))),
+        Sample((Arr((2, 1, 3, 2)), Arr((2, 1, 2, 1)))),
+        Sample((Arr((2, 0)), Arr((0, 3)))),
+        Sample((Arr((0, 2, 1)), Arr((0, 1, 2)))),
+    ],
+    error_samples=[
+        ErrorSample((Arr((4, 3)), Arr((5, 2))), {}, ShapeError, "lhs.shape[-1] == rhs.shape[-2]"),
+        ErrorSample((Arr((2, 2, 2)), Arr((3, 2, 2))), {}, ShapeError, "equal batch axes"),
+        ErrorSample((Arr((3,)), Arr((3, 2))), {}, ShapeError, "two matrices"),
+        ErrorSample((Arr((2, 2)), Arr((2, 2), dtype="int32")), {}, DTypeError, "one dtype"),
+        ErrorSample((Arr((2, 2)), Arr((2, 2))), {}, DTypeError, "expected a dtype", "bool"),
+    ],
+    dtypes="numeric",
+)
+
+
+def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
+    """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K).
+
+    Raises:  ShapeError or OptionError where the shapes and options do not fit together
+    """
+    spatial_ndim = len(x) - 2
+    if spatial_ndim < 1 or len(w) != len(x):
+        raise ShapeError(
+            f"{where}: expected x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or "
+            f"more; got {x} and {w}. Add a batch axis, or choose the convolution of this rank."
+        )
+    check_window(where, spatial_ndim, stride=stride, dilation=dilation)
+    if len(padding) != spatial_ndim or any(min(pair) < 0 for pair in padding):
+        raise ShapeError(
+            f"{where}: expected padding of {spatial_ndim} pairs (low, high) of 0 or more; got "
+            f"{padding}. Slice the input to crop it."
+        )
+    if groups < 1 or x[1] % groups or w[0] % groups:
+        raise OptionError(
+            f"{where}: expected groups that divide the {x[1]} input and {w[0]} output channels; "
+            f"got groups={groups}. Choose a common divisor."
+        )
+    if x[1] != w[1] * groups:
+        raise ShapeError(
+            f"{where}: expected x.shape[1] == w.shape[1] * groups; got {x[1]} input channels, w of "
+            f"shape {w} and groups={groups}. Check the channel count of the input."
+        )
+    padded = tuple(size + low + high for size, (low, high) in zip(x[2:], padding))
+    return (x[0], w[0], *window_counts(where, padded, w[2:], stride, dilation))
+
+
+def infer_conv(x: Spec, w: Spec, **options) -> Spec:
+    check_pair("conv", "inexact", x, w)
+    return Spec(check_conv("conv", x.shape, w.shape, **options), x.dtype)
+
+
+def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
+    if g.shape != expected:
+        raise ShapeError(
+            f"{where}: expected g of shape {expected}, as the convolution gives; got {g.shape}. "
+            "Pass the shape and options of that convolution."
+        )
+
+
+def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:
+    check_pair("conv_data_grad", "inexact", g, w)
+    channels = w.shape[1] * options["groups"] if w.ndim > 1 else 0
+    x_shape = (*g.shape[:1], channels, *shape)
+    check_cotangent("conv_data_grad", g, check_conv("conv_data_grad", x_shape, w.shape, **options))
+    return Spec(x_shape, g.dtype)
+
+
+def infer_weight_grad(x: Spec, g: Spec, *, shape, **options) -> Spec:
+    check_pair("conv_weight_grad", "inexact", x, g)
+    channels = x.shape[1] // max(options["groups"], 1) if x.ndim > 1 else 0
+    w_shape = (*g.shape[1:2], channels, *shape)
+    expected = check_conv("conv_weight_grad", x.shape, w_shape, **options)
+    check_cotangent("conv_weight_grad", g, expected)
+    return Spec(w_shape, g.dtype)
+
+
+def channels_last(x: np.ndarray, padding) -> np.ndarray:
+    """x (N, C, *S) with zeros around it, seen as (N, C, *S') but stored as (N, *S', C)."""
+    stored = np.ascontiguousarray(wide(np.moveaxis(x, 1, -1)))
+    if any(map(any, padding)):
+        n, *sizes, c = stored.shape
+        padded = [low + size + high for size, (low, high) in zip(sizes, padding)]
+        inside = tuple(slice(low, low + size) for size, (low, _high) in zip(sizes, padding))
+        out = np.zeros((n, *padded, c), stored.dtype)
+        out[:, *inside] = stored
+        stored = out
+    return np.moveaxis(stored, -1, 1)
+
+
+def columns(x, size, *, stride, padding, dilation, groups):
+    """The windows of x (N, C, *S) as matrices (groups, N · windows, prod(size) · C/groups)."""
+    x = channels_last(x, padding)
+    n, c = x.shape[:2]
+    d = len(size)
+    view = np.moveaxis(window_view(x, size, stride, dilation), 1, -1)  # (N, *windows, *size, C)
+    view = view.reshape(*view.shape[:-1], groups, c // groups)
+    rows = math.prod(view.shape[: d + 1])
+    return np.moveaxis(view, -2, 0).reshape(groups, rows, math.prod(size) * c // groups)
+
+
+def kernel_rows(w, groups: int):
+    """w (O, C/g, *K) as matrices (groups, O/g, prod(K) · C/g), in the order of `columns`."""
+    w = np.moveaxis(wide(w), 1, -1)
+    return w.reshape(groups, w.shape[0] // groups, -1)
+
+
+def output_rows(g, groups: int):
+    """g (N, O, *windows) as matrices (groups, N · windows, O/groups)."""
+    g = np.moveaxis(wide(g), 1, -1)
+    return np.moveaxis(g.reshape(-1, groups, g.shape[-1] // groups), 1, 0)
+
+
+def conv_ref(x, w, *, groups, **options):
+    """Columns of windows times the kernels: one matrix product per group."""
+    shape = check_conv("conv", x.shape, w.shape, groups=groups, **options)
+    cols = columns(x, w.shape[2:], groups=groups, **options)
+    rows = cols @ kernel_rows(w, groups).mT  # (groups, N · windows, O/groups)
+    out = np.moveaxis(rows, 0, 1).reshape(shape[0], *shape[2:], shape[1])
+    return np.moveaxis(out, -1, 1).astype(x.dtype, copy=False)
+
+
+def data_grad_ref(g, w, *, shape, stride, padding, dilation, groups):
+    """The windows' cotangents, one position of the kernel after the other, added up in place."""
+    (o, c), size, (n, _o, *counts) = w.shape[:2], w.shape[2:], g.shape
+    kernels = np.moveaxis(wide(w).reshape(groups, o // groups, c, -1), -1, 0)  # (K, groups, O, C)
+    padded = [low + s + high for s, (low, high) in zip(shape, padding)]
+    rows = output_rows(g, groups)
+    out = np.moveaxis(np.zeros((n, *padded, groups * c), rows.dtype), -1, 1)
+    for at, kernel in zip(window_positions(counts, size, stride, dilation), kernels):
+        part = np.moveaxis(rows @ kernel, 0, 1).reshape(n, *counts, groups * c)
+        out[at] += np.moveaxis(part, -1, 1)
+    inside = (slice(low, low + s) for s, (low, _high) in zip(shape, padding))
+    return out[:, :, *inside].astype(g.dtype, copy=False)
+
+
+def weight_grad_ref(x, g, *, shape, groups, **options):
+    """The outputs' cotangents times the columns of windows."""
+    cols = columns(x, shape, groups=groups, **options)
+    rows = output_rows(g, groups).mT @ cols  # (groups, O/g, K · C/g)
+    out = rows.reshape(g.shape[1], *shape, x.shape[1] // groups)
+    return np.moveaxis(out, -1, 1).astype(g.dtype, copy=False)
+
+
+def merge(x, axis: int, groups: int):
+    """x (B, ...) with B moved into `axis` of the rest, inside of each of its `groups`."""
+    b, *shape = x.shape
+    x = reshape(x, shape=(b, *shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]))
+    x = permute(x, axes=(*range(1, axis + 2), 0, *range(axis + 2, x.ndim)))
+    return reshape(x, shape=(*shape[:axis], b * shape[axis], *shape[axis + 1 :]))
+
+
+def unmerge(x, axis: int, groups: int, b: int):
+    """The inverse of `merge`: the batch axis of size b back in front."""
+    shape = x.shape
+    size = shape[axis] // b
+    x = reshape(x, shape=(*shape[:axis], groups, b, size // groups, *shape[axis + 1 :]))
+    x = permute(x, axes=(axis + 1, *range(axis + 1), *range(axis + 2, x.ndim)))
+    return reshape(x, shape=(b, *shape[:axis], size, *shape[axis + 1 :]))
+
+
+def batch_conv(card, plans):
+    """The batching rule that hides the batch axis in N, O, C or the groups of one convolution.
+
+    `plans` maps which operands are batched to the axes where the batch goes: of the first operand,
+    the second, and the result; an axis given as (axis,) keeps it inside of each group.
+    """
+
+    def batch(batched, *operands, groups, **attrs):
+        b = next(x.shape[0] for x, has in zip(operands, batched) if has)
+        *places, result = plans[batched]
+        split = {p: (p[0], groups) if isinstance(p, tuple) else (p, 1) for p in plans[batched]}
+        merged = [x if p is None else merge(x, *split[p]) for x, p in zip(operands, places)]
+        wider = groups * b if all(batched) else groups
+        axis, inside = split[result]
+        return unmerge(card()(*merged, groups=wider, **attrs), axis, inside, b)
+
+    return batch
+
+
+FIRST, SECOND, BOTH = (True, False), (False, True), (True, True)
+
+
+def conv_flops(out: Shape, w: Shape) -> int:
+    """Two per product: each output element sums prod(w.shape[1:]) of them, padding included."""
+    return 2 * math.prod(out) * math.prod(w[1:])
+
+
+def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **others):
+    """Attrs of a sample: the plain convolution unless given."""
+    ones = (1,) * spatial_ndim
+    return {
+        "stride": stride or ones,
+        "padding": padding or ((0, 0),) * spatial_ndim,
+        "dilation": dilation or ones,
+        "groups": groups,
+        **others,
+    }
+
+
+STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
+
+conv = define(
+    "conv",
+    "contract",
+    "The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).",
+    why="windows and matmul would write every window, prod(K) times the input",
+    infer=infer_conv,
+    ref=conv_ref,
+    vjp=(
+        lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
+        lambda g, _y, x, _w, **attrs: conv_weight_grad(conj(x), g, shape=_w.shape[2:], **attrs),
+    ),
+    jvp=LINEAR,
+    batch=batch_conv(
+        lambda: conv, {FIRST: (0, None, 0), SECOND: (None, (0,), (1,)), BOTH: (1, 0, 1)}
+    ),
+    flops=lambda x, w, **attrs: conv_flops(infer_conv(x, w, **attrs).shape, w.shape),
+    samples=[
+        Sample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1)),
+        Sample((Arr((2, 4, 5, 4)), Arr((6, 2, 3, 2))), attrs(2, **STRIDED, groups=2)),
+        Sample((Arr((1, 2, 4, 3)), Arr((3, 2, 2, 3))), attrs(2, padding=((1, 1), (2, 0)))),
+        Sample((Arr((1, 2, 3, 2, 3)), Arr((2, 1, 2, 2, 1))), attrs(3, groups=2)),
+        Sample((Arr((0, 2, 3)), Arr((1, 2, 2))), attrs(1)),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2, 3, 5)), Arr((4, 2, 2))), attrs(1), ShapeError, "w.shape[1] * groups"),
+        ErrorSample((Arr((3, 5)), Arr((4, 3))), attrs(1), ShapeError, "3 or more"),
+        ErrorSample((Arr((2, 3, 5)), Arr((4, 1, 2))), attrs(1, groups=3), OptionError, "divide"),
+        ErrorSample((Arr((2, 3, 1)), Arr((4, 3, 2))), attrs(1), ShapeError, "no longer than"),
+        ErrorSample(
+            (Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1, padding=((-1, 0),)), ShapeError, "0 or more"
+        ),
+        ErrorSample(
+            (Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1, stride=(1, 1)), ShapeError, "stride with 1"
+        ),
+        ErrorSample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1), DTypeError, "a dtype", "int32"),
+    ],
+    dtypes="inexact",
+)
+
+conv_data_grad = define(
+    "conv_data_grad",
+    "contract",
+    "The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).",
+    why="as a convolution of g it needs zeros between and around g, which fast kernels skip",
+    infer=infer_data_grad,
+    ref=data_grad_ref,
+    vjp=(
+        lambda g, _y, _g, w, *, shape, **attrs: conv(g, conj(w), **attrs),
+        lambda g, _y, cotangent, _w, *, shape, **attrs: conv_weight_grad(
+            g, conj(cotangent), shape=_w.shape[2:], **attrs
+        ),
+    ),
+    jvp=LINEAR,
+    batch=batch_conv(
+        lambda: conv_data_grad, {FIRST: (0, None, 0), SECOND: (None, 1, (1,)), BOTH: (1, 0, 1)}
+    ),
+    flops=lambda g, w, **_: conv_flops(g.shape, w.shape),
+    samples=[
+        Sample((Arr((2, 4, 4)), Arr((4, 3, 2))), attrs(1, shape=(5,))),
+        Sample((Arr((2, 6, 2, 4)), Arr((6, 2, 3, 2))), attrs(2, **STRIDED, groups=2, shape=(5, 4))),
+        Sample((Arr((1, 2, 2)), Arr((2, 1, 2))), attrs(1, stride=(3,), shape=(6,))),
+    ],
+    error_samples=[
+        ErrorSample(
+            (Arr((2, 4, 3)), Arr((4, 3, 2))), attrs(1, shape=(5,)), ShapeError, "g of shape"
+        ),
+        ErrorSample((Arr((2, 4)), Arr((4, 3, 2))), attrs(1, shape=()), ShapeError, "equally many"),
+    ],
+    dtypes="inexact",
+)
+
+conv_weight_grad = define(
+    "conv_weight_grad",
+    "contract",
+    "The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.",
+    why="as a convolution it needs x and g with N and C exchanged, and one call per group",
+    infer=infer_weight_grad,
+    ref=weight_grad_ref,
+    vjp=(
+        lambda g, _y, _x, cotangent, *, shape, **attrs: conv_data_grad(
+            conj(cotangent), g, shape=_x.shape[2:], **attrs
+        ),
+        lambda g, _y, x, _g, *, shape, **attrs: conv(conj(x), g, **attrs),
+    ),
+    jvp=LINEAR,
+    batch=batch_conv(
+        lambda: conv_weight_grad,
+        {FIRST: ((1,), None, 1), SECOND: (None, (1,), (0,)), BOTH: (1, 1, 0)},
+    ),
+    flops=lambda x, g, *, shape, groups, **_: (
+        2 * g.size * (x.shape[1] // groups) * math.prod(shape)
+    ),
+    samples=[
+        Sample((Arr((2, 3, 5)), Arr((2, 4, 4))), attrs(1, shape=(2,))),
+        Sample((Arr((2, 4, 5, 4)), Arr((2, 6, 2, 4))), attrs(2, **STRIDED, groups=2, shape=(3, 2))),
+        Sample((Arr((1, 1, 6)), Arr((1, 2, 2))), attrs(1, stride=(3,), shape=(2,))),
+    ],
+    error_samples=[
+        ErrorSample(
+            (Arr((2, 3, 5)), Arr((2, 4, 3))), attrs(1, shape=(2,)), ShapeError, "g of shape"
+        ),
+        ErrorSample((Arr((2, 3)), Arr((2, 4, 4))), attrs(1, shape=(2,)), ShapeError, "3 or more"),
+    ],
+    dtypes="inexact",
+)

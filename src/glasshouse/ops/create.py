@@ -1,0 +1,95 @@
+"""Primitives that make values from static attrs alone (random bits are in ops/random.py)."""
+
+import numpy as np
+
+from glasshouse.base.dtype import bool_, float32, from_numpy_dtype, int64
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec, check_shape
+from glasshouse.dispatch.primitive import ErrorSample, Sample, define
+
+
+def no_batch(name: str):
+    """The batching rule of a primitive without operands, which nothing batched ever reaches."""
+
+    def batch(batched, **attrs):
+        raise AssertionError(f"{name}: has no operands, so none can be batched")
+
+    return batch
+
+
+def infer_constant(*, value) -> Spec:
+    if not isinstance(value, np.ndarray):
+        raise DTypeError(
+            f"constant: expected a NumPy array; got {type(value).__name__}. Use gh.asarray."
+        )
+    return Spec(value.shape, from_numpy_dtype(value.dtype))
+
+
+constant = define(
+    "constant",
+    "create",
+    "The array `value`.",
+    why="data from outside enters through it",
+    infer=infer_constant,
+    ref=lambda *, value: value,
+    batch=no_batch("constant"),
+    flops=lambda **_: 0,
+    samples=[
+        Sample((), {"value": np.arange(6.0).reshape(2, 3)}),
+        Sample((), {"value": np.array(1)}),
+    ],
+    error_samples=[ErrorSample((), {"value": [1, 2]}, DTypeError, "NumPy array")],
+)
+
+
+def full_ref(*, shape, value, dtype):
+    """One element seen at every position: all strides are 0."""
+    cell = np.asarray(value).astype(dtype.np)
+    return np.ndarray(shape, dtype.np, cell, strides=(0,) * len(shape))
+
+
+full = define(
+    "full",
+    "create",
+    "A value of `shape` with the Python scalar `value` everywhere.",
+    why="a scalar known in advance, which compilers fold; a constant is data",
+    infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype),
+    ref=full_ref,
+    batch=no_batch("full"),
+    flops=lambda **_: 0,
+    samples=[
+        Sample((), {"shape": (2, 3), "value": 1.5, "dtype": float32}),
+        Sample((), {"shape": (), "value": True, "dtype": bool_}),
+        Sample((), {"shape": (0, 2), "value": 7, "dtype": int64}),
+    ],
+    error_samples=[
+        ErrorSample((), {"shape": (-1,), "value": 0, "dtype": float32}, ShapeError, "0 or more")
+    ],
+)
+
+
+def infer_iota(*, size, dtype) -> Spec:
+    if dtype.is_bool:
+        raise DTypeError("iota: expected a numeric dtype; got bool. Compare integers instead.")
+    return Spec(check_shape("iota", (size,)), dtype)
+
+
+iota = define(
+    "iota",
+    "create",
+    "The integers 0, 1, … size - 1 along one axis.",
+    why="positions are not computable from constants of unknown size",
+    infer=infer_iota,
+    ref=lambda *, size, dtype: np.arange(size).astype(dtype.np),
+    batch=no_batch("iota"),
+    flops=lambda **_: 0,
+    samples=[
+        Sample((), {"size": 5, "dtype": int64}),
+        Sample((), {"size": 0, "dtype": float32}),
+        Sample((), {"size": 3, "dtype": float32}),
+    ],
+    error_samples=[
+        ErrorSample((), {"size": -1, "dtype": int64}, ShapeError, "0 or more"),
+        ErrorSample((), {"size": 2, "dtype": bool_}, DTypeError, "numeric dtype"),
+    ],
+)

@@ -1,0 +1,315 @@
+"""Elementwise primitives: one result per position, of the operands' shape and dtype.
+
+Operands of a card have equal shapes and dtypes; the operators on Value bring them there. Costs:
+1 FLOP an element for what one machine instruction does, 8 for the polynomial kernels.
+"""
+
+import math
+from inspect import signature
+
+import numpy as np
+
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.bind import bind
+from glasshouse.dispatch.primitive import (
+    DTYPE_GROUPS,
+    LINEAR,
+    Arr,
+    ErrorSample,
+    Rule,
+    Sample,
+    define,
+    primitives,
+)
+from glasshouse.dispatch.value import broadcast_to, full
+from glasshouse.ops.cast import conj
+
+POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and polynomial
+
+
+def infer_same(name: str, dtypes: str):
+    """An infer for operands of one spec, which is the result's; dtypes from a group."""
+    allowed = frozenset(d.name for d in DTYPE_GROUPS[dtypes])
+
+    def infer(first: Spec, *rest: Spec, **_) -> Spec:
+        for other in rest:
+            if other is not first and other != first:
+                raise mismatch(name, (first, *rest))
+        if first.dtype.name not in allowed:
+            raise DTypeError(
+                f"{name}: expected a dtype of the group '{dtypes}'; got {first.dtype.name}. "
+                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}."
+            )
+        return first
+
+    return infer
+
+
+def mismatch(name: str, specs):
+    """The error for operands of unequal shape or dtype."""
+    if any(s.shape != specs[0].shape for s in specs):
+        shapes = " and ".join(str(s.shape) for s in specs)
+        return ShapeError(
+            f"{name}: expected operands of equal shape; got {shapes}. Broadcast them first."
+        )
+    listed = " and ".join(s.dtype.name for s in specs)
+    return DTypeError(f"{name}: expected operands of one dtype; got {listed}. Cast one of them.")
+
+
+def batch_together(batched, operands):
+    """All operands with a batch axis in front; those without one are repeated along it."""
+    size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
+    return [
+        x if b else broadcast_to(x, (size, *x.shape))
+        for x, b in zip(operands, batched, strict=True)
+    ]
+
+
+def batch_elementwise(name: str):
+    """The batching rule of an elementwise primitive: itself, on operands that all have the axis."""
+
+    def batch(batched, *operands, **attrs):
+        return bind(primitives[name], tuple(batch_together(batched, operands)), attrs)
+
+    return batch
+
+
+def derivative_rules(derivative):
+    """(vjp, jvp) of one operand with `derivative(y, *operands)`: g · conj(d) and t · d."""
+    reads_y, *reads = (not name.startswith("_") for name in signature(derivative).parameters)
+
+    def vjp(g, y, *operands, **_):
+        return g * conj(derivative(y, *operands))
+
+    def jvp(t, y, *operands, **_):
+        return t * derivative(y, *operands)
+
+    return Rule(vjp, reads_y, tuple(reads)), jvp
+
+
+def elementwise(
+    name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric", flops=1,
+    ranges, error_samples=(), traits=(), source="standard",
+):  # fmt: skip
+    """A card whose infer, batch, flops and samples follow from its being elementwise.
+
+    `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
+    (low, high) of each operand's samples.
+    """
+    if derivatives is not None:
+        vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
+    errors = list(error_samples)
+    if dtypes != "all":
+        wrong = "bool" if dtypes == "numeric" else "complex64"
+        wrong = "bool" if dtypes == "inexact" else wrong
+        errors.append(
+            ErrorSample((Arr((2,)),) * len(ranges), {}, DTypeError, "expected a dtype", wrong)
+        )
+    if len(ranges) > 1:
+        errors.append(ErrorSample((Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape", "int32"))
+    return define(
+        name,
+        "elementwise",
+        doc,
+        why=why,
+        infer=infer_same(name, dtypes),
+        ref=ref,
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch_elementwise(name),
+        flops=lambda first, *_rest, **_: flops * first.size,
+        samples=[
+            Sample(tuple(Arr(shape, low, high) for low, high in ranges))
+            for shape in ((2, 3), (), (0, 2))
+        ],
+        error_samples=errors,
+        dtypes=dtypes,
+        traits=("elementwise", *traits),
+        source=source,
+    )
+
+
+def scalar(value, like):
+    """The Python scalar `value` as a Value of the spec of `like`."""
+    return full(like.shape, value, like.dtype)
+
+
+def where_(condition, x, y):
+    return bind(primitives["where"], (condition, x, y), {})
+
+
+def sign_of(x):
+    """-1, 0 or 1 by the sign of real x."""
+    one = scalar(1, x)
+    return where_(x > 0, one, where_(x < 0, -one, scalar(0, x)))
+
+
+def zero_rule(g, _y, *_operands, **_):
+    """The vjp of a function that is constant between its jumps."""
+    return scalar(0, g)
+
+
+def erf_ref(x):
+    """erf through C's libm, an element at a time."""
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.float64(x)), np.float64).astype(x.dtype)
+
+
+neg = elementwise(
+    "neg", "Minus x.", ref=np.negative, ranges=((-2, 2),), vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
+    why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
+    traits=("linear",),
+)  # fmt: skip
+abs_ = elementwise(
+    "abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
+    derivatives=(lambda _y, x: sign_of(x),),
+    why="maximum(x, -x) is wrong for NaN's and zero's sign, and needs two passes",
+)  # fmt: skip
+floor = elementwise(
+    "floor", "The largest integer not above x.", ref=np.floor, ranges=((-2.9, 2.9),),
+    dtypes="floating", vjp=(zero_rule,), jvp=(None,),
+    why="no other primitive rounds down; ceil and trunc are made of it",
+)  # fmt: skip
+round_ = elementwise(
+    "round", "The nearest integer to x, halves to even.", ref=np.rint, ranges=((-2.9, 2.9),),
+    dtypes="floating", vjp=(zero_rule,), jvp=(None,),
+    why="floor(x + 0.5) is wrong for halves and for large x", source="IEEE 754-2019, 5.3.1",
+)  # fmt: skip
+exp = elementwise(
+    "exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dtypes="inexact", flops=POLYNOMIAL,
+    derivatives=(lambda y, _x: y,), why="needs its own range reduction and polynomial",
+)  # fmt: skip
+expm1 = elementwise(
+    "expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),), dtypes="inexact",
+    flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,), why="exp(x) - 1 cancels near 0",
+)  # fmt: skip
+log = elementwise(
+    "log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),), dtypes="inexact",
+    flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),), jvp=(lambda t, y, x: t / x,),
+    why="needs its own range reduction and polynomial",
+)  # fmt: skip
+log1p = elementwise(
+    "log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),), dtypes="inexact",
+    flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x + 1),), jvp=(lambda t, y, x: t / (x + 1),),
+    why="log(1 + x) cancels near 0",
+)  # fmt: skip
+sqrt = elementwise(
+    "sqrt", "The square root of x.", ref=np.sqrt, ranges=((0.3, 3),), dtypes="inexact",
+    vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
+    why="correctly rounded by the hardware, which x ** 0.5 is not", source="IEEE 754-2019, 5.4.1",
+)  # fmt: skip
+sin = elementwise(
+    "sin", "The sine of x, in radians.", ref=np.sin, ranges=((-2, 2),), dtypes="inexact",
+    flops=POLYNOMIAL, derivatives=(lambda _y, x: cos(x),),
+    why="needs its own range reduction and polynomial",
+)  # fmt: skip
+cos = elementwise(
+    "cos", "The cosine of x, in radians.", ref=np.cos, ranges=((-2, 2),), dtypes="inexact",
+    flops=POLYNOMIAL, derivatives=(lambda _y, x: -sin(x),),
+    why="sin(x + pi/2) loses digits for large x",
+)  # fmt: skip
+tanh = elementwise(
+    "tanh", "The hyperbolic tangent of x.", ref=np.tanh, ranges=((-2, 2),), dtypes="inexact",
+    flops=POLYNOMIAL, derivatives=(lambda y, _x: 1 - y * y,),
+    why="its exponential form overflows and cancels; a hot activation in its own right",
+)  # fmt: skip
+erf = elementwise(
+    "erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.", ref=erf_ref,
+    ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
+    derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
+    why="no closed form in the other primitives", source="ISO C, 7.12.8.1",
+)  # fmt: skip
+
+add = elementwise(
+    "add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)), dtypes="all",
+    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
+    jvp=(lambda t, *_: t, lambda t, *_: t),
+    why="the sum everything else is made of", traits=("commutative", "associative"),
+)  # fmt: skip
+sub = elementwise(
+    "sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
+    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
+    jvp=(lambda t, *_: t, lambda t, *_: -t),
+    why="x + (-y) takes two passes over memory on an eager backend",
+)  # fmt: skip
+mul = elementwise(
+    "mul", "x · y; for booleans, and.", ref=np.multiply, ranges=((-2, 2), (-2, 2)), dtypes="all",
+    derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
+    why="the product everything else is made of", traits=("commutative", "associative"),
+)  # fmt: skip
+
+
+def div_ref(x, y):
+    return np.floor_divide(x, y) if x.dtype.kind in "iu" else np.divide(x, y)
+
+
+div = elementwise(
+    "div", "x / y; for integers, rounded down.", ref=div_ref, ranges=((-2, 2), (0.5, 2)),
+    vjp=(lambda g, _y, _a, b: g / conj(b), lambda g, y, _a, b: -g * conj(y / b)),
+    jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
+    why="x · y**-1 rounds twice, and integers have no inverse",
+)  # fmt: skip
+remainder = elementwise(
+    "remainder", "x - floor(x / y) · y, with the sign of y.", ref=np.remainder,
+    ranges=((0.1, 3), (0.55, 0.95)), dtypes="real",
+    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, a, b: -g * (a // b)),
+    jvp=(lambda t, *_: t, lambda t, y, a, b: -t * (a // b)),
+    why="computed from the rounded quotient it is wrong for large x / y",
+)  # fmt: skip
+
+
+def pow_ref(x, y):
+    """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does."""
+    if x.dtype.kind == "i" and (y < 0).any():
+        odd = np.where(y % 2, x, x * x)
+        return np.where(y < 0, np.where(np.abs(x) == 1, odd, 0), np.power(x, np.abs(y))).astype(
+            x.dtype
+        )
+    return np.power(x, y)
+
+
+def d_pow_base(_y, a, b):
+    """b · a**(b - 1), and 0 where b is 0, also at a = 0."""
+    zero = b == 0
+    return where_(zero, scalar(0, b), b * a ** where_(zero, scalar(1, b), b - 1))
+
+
+def d_pow_exponent(y, a, _b):
+    """y · log(a), and 0 where a is 0."""
+    zero = a == 0
+    return where_(zero, scalar(0, a), y * log(where_(zero, scalar(1, a), a)))
+
+
+pow_ = elementwise(
+    "pow", "x to the power y.", ref=pow_ref, ranges=((0.3, 2), (0.2, 2.5)),
+    flops=2 * POLYNOMIAL, derivatives=(d_pow_base, d_pow_exponent),
+    why="exp(y · log(x)) loses digits, and fails for negative x and for integers",
+)  # fmt: skip
+
+
+def tie_weight(winner, loser):
+    """1 where `winner` is larger, one half where both are equal, else 0."""
+    half = where_(winner == loser, scalar(0.5, winner), scalar(0, winner))
+    return where_(winner > loser, scalar(1, winner), half)
+
+
+maximum = elementwise(
+    "maximum", "The larger of x and y; NaN if either is.", ref=np.maximum,
+    ranges=((-2, 2), (-2, 2)), dtypes="real",
+    derivatives=(lambda _y, a, b: tie_weight(a, b), lambda _y, a, b: tie_weight(b, a)),
+    why="where(x > y, x, y) drops NaN in x", traits=("commutative", "associative", "idempotent"),
+)  # fmt: skip
+minimum = elementwise(
+    "minimum", "The smaller of x and y; NaN if either is.", ref=np.minimum,
+    ranges=((-2, 2), (-2, 2)), dtypes="real",
+    derivatives=(lambda _y, a, b: tie_weight(b, a), lambda _y, a, b: tie_weight(a, b)),
+    why="-maximum(-x, -y) is wrong for unsigned integers",
+    traits=("commutative", "associative", "idempotent"),
+)  # fmt: skip
+atan2 = elementwise(
+    "atan2", "The angle of the point (y, x) from the x axis, in radians.", ref=np.arctan2,
+    ranges=((0.3, 2), (0.3, 2)), dtypes="floating", flops=2 * POLYNOMIAL,
+    derivatives=(lambda _y, a, b: b / (a * a + b * b), lambda _y, a, b: -a / (a * a + b * b)),
+    why="every inverse trigonometric function is made of it; a quotient loses the quadrant",
+    source="ISO C, 7.12.4.4",
+)  # fmt: skip

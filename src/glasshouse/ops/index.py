@@ -1,0 +1,322 @@
+"""Indexing primitives: read and write rows that an integer operand names.
+
+In all three, `indices` (any shape, in [-n, n)) name places along one axis of x (*pre, n, *post);
+results and updates have the shape (*pre, *indices.shape, *post).
+"""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.dtype import int64
+from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError
+from glasshouse.base.shape import Shape, Spec, check_axis
+from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.value import broadcast_to, cast, full
+from glasshouse.ops.compare import where
+from glasshouse.ops.contract import wide
+from glasshouse.ops.create import iota
+from glasshouse.ops.elementwise import batch_together, infer_same
+from glasshouse.ops.movement import permute, reshape
+
+
+def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
+    """The shape of the rows of x that `indices` name.
+
+    Raises:  DTypeError unless indices are integers, ShapeError for an axis out of range
+    """
+    if not indices.dtype.is_integer:
+        raise DTypeError(
+            f"{where_}: expected integer indices; got {indices.dtype.name}. "
+            "Cast them to int64, or use gh.where for a mask."
+        )
+    axis = check_axis(where_, axis, x.ndim)
+    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+
+def infer_gather(x: Spec, indices: Spec, *, axis) -> Spec:
+    return Spec(indexed_shape("gather", x, indices, axis), x.dtype)
+
+
+def infer_scatter(name: str):
+    """The infer of a scatter: the spec of x, after a check of the updates against it."""
+
+    def infer(x: Spec, indices: Spec, updates: Spec, *, axis) -> Spec:
+        shape = indexed_shape(name, x, indices, axis)
+        if name == "scatter_add":
+            infer_same(name, "numeric")(Spec((), x.dtype))
+        if updates.dtype is not x.dtype:
+            raise DTypeError(
+                f"{name}: expected updates of dtype {x.dtype.name}, as x has; got "
+                f"{updates.dtype.name}. Cast one of them."
+            )
+        if updates.shape != shape:
+            raise ShapeError(
+                f"{name}: expected updates of shape {shape} for x {x.shape}, indices "
+                f"{indices.shape} and axis {axis}; got {updates.shape}. Broadcast them first."
+            )
+        return x
+
+    return infer
+
+
+def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
+    """`indices` as int64, counted from the front.
+
+    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
+    """
+    indices = indices.astype(np.int64, copy=False)
+    wrong = (indices < -size) | (indices >= size)
+    if wrong.any():
+        raise IndexOutOfRangeError(
+            f"{where_}: expected indices from {-size} to {size - 1}; got {indices[wrong][0]}. "
+            f"The axis has {size} elements."
+        )
+    return np.where(indices < 0, indices + size, indices)
+
+
+def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
+    """(elements before, along, after) the axis."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def gather_ref(x, indices, *, axis):
+    return np.take(x, checked("gather", indices, x.shape[axis]), axis=axis)
+
+
+def scatter_add_ref(x, indices, updates, *, axis):
+    """np.add.at on flat positions, its fast path; sums of 16-bit floats are carried in float32."""
+    pre, n, post = blocks(x.shape, axis)
+    rows = np.arange(pre)[:, None] * n + checked("scatter_add", indices, n).reshape(-1)
+    places = rows[:, :, None] * post + np.arange(post)
+    out = np.array(wide(x), order="C").reshape(-1)
+    np.add.at(out, places.reshape(-1), wide(updates).reshape(-1))
+    return out.astype(x.dtype, copy=False).reshape(x.shape)
+
+
+def scatter_set_ref(x, indices, updates, *, axis):
+    """Each place takes the update that names it last, whatever order NumPy assigns in."""
+    pre, n, post = blocks(x.shape, axis)
+    flat = checked("scatter_set", indices, n).reshape(-1)
+    last = np.full(n, -1)
+    np.maximum.at(last, flat, np.arange(flat.size))
+    hit = np.flatnonzero(last >= 0)
+    out = np.array(x, order="C").reshape(pre, n, post)
+    out[:, hit] = updates.reshape(pre, flat.size, post)[:, last[hit]]
+    return out.reshape(x.shape)
+
+
+def zeros(spec):
+    return full(spec.shape, 0, spec.dtype)
+
+
+def last_writes(indices, size: int):
+    """True at the indices that no later index names again, so whose update stays."""
+    order = reshape(iota(size=indices.size, dtype=int64), shape=indices.shape)
+    written = scatter_set(full((size,), 0, int64), indices, order, axis=0)
+    return gather(written, indices, axis=0) == order
+
+
+def kept_updates(g, indices, axis: int, size: int):
+    """The rows of g that `indices` name, with zeros for updates that were overwritten."""
+    rows = gather(g, indices, axis=axis)
+    stays = last_writes(indices, size)
+    stays = reshape(stays, shape=(*indices.shape, *(1,) * (rows.ndim - axis - indices.ndim)))
+    return where(broadcast_to(stays, rows.shape), rows, zeros(rows))
+
+
+def move_axes(x, src, dst):
+    """`x` with the axes `src` moved to the places `dst`."""
+    order = [i for i in range(x.ndim) if i not in src]
+    for place, axis in sorted(zip(dst, src)):
+        order.insert(place, axis)
+    return permute(x, axes=tuple(order))
+
+
+def merged_indices(indices, size: int):
+    """indices (B, *I) into axes of `size`, as indices into the B axes joined to one.
+
+    An index out of range stays so, and is reported when it is used.
+    """
+    b = indices.shape[0]
+    indices = cast(indices, int64)
+    forward = where(indices < 0, indices + size, indices)
+    row = reshape(iota(size=b, dtype=int64), shape=(b, *(1,) * (indices.ndim - 1)))
+    inside = (forward >= 0) & (forward < size)
+    return where(inside, forward + row * size, indices * b)
+
+
+def batch_gather(batched, x, indices, *, axis):
+    if batched == (True, False):
+        return gather(x, indices, axis=axis + 1)
+    if batched == (False, True):
+        return move_axes(gather(x, indices, axis=axis), (axis,), (0,))
+    b, *shape = x.shape
+    n = shape.pop(axis)
+    rows = reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape))
+    out = gather(rows, merged_indices(indices, n), axis=0)  # (B, *I, *pre, *post)
+    pre = range(indices.ndim, indices.ndim + axis)
+    return move_axes(out, pre, range(1, axis + 1))
+
+
+def batch_scatter(card):
+    """The batching rule of a scatter: the batch joins the indexed axis where indices differ."""
+
+    def batch(batched, x, indices, updates, *, axis):
+        if not batched[1]:
+            x, updates = batch_together((batched[0], batched[2]), (x, updates))
+            return card()(x, indices, updates, axis=axis + 1)
+        x, indices, updates = batch_together(batched, (x, indices, updates))
+        b, *shape = x.shape
+        n = shape.pop(axis)
+        rows = reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape))
+        k = indices.ndim - 1
+        moved = move_axes(updates, range(axis + 1, axis + 1 + k), range(1, k + 1))
+        out = card()(rows, merged_indices(indices, n), moved, axis=0)
+        return move_axes(reshape(out, shape=(b, n, *shape)), (1,), (axis + 1,))
+
+    return batch
+
+
+def index(*shape, low=-2, high=2):
+    """A sample operand of indices, negative ones and repetitions among them."""
+    return Arr(shape, low, high, dtype="int64")
+
+
+gather = define(
+    "gather",
+    "index",
+    "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
+    why="a product with one-hot rows costs n times the work; slices take only static places",
+    infer=infer_gather,
+    ref=gather_ref,
+    vjp=(
+        lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis),
+        None,
+    ),
+    jvp=(LINEAR, None),
+    batch=batch_gather,
+    flops=lambda x, indices, **_: 0,
+    samples=[
+        Sample((Arr((3, 2)), index(4)), {"axis": 0}),
+        Sample((Arr((2, 3, 2)), index(2, 2)), {"axis": 1}),
+        Sample((Arr((2, 4)), index()), {"axis": 1}),
+        Sample((Arr((2, 0)), index(0)), {"axis": 1}),
+    ],
+    error_samples=[
+        ErrorSample(
+            (Arr((3,)), index(2, low=3, high=4)), {"axis": 0}, IndexOutOfRangeError, "got 3"
+        ),
+        ErrorSample(
+            (Arr((3,)), index(2, low=-4, high=-3)), {"axis": 0}, IndexOutOfRangeError, "-4"
+        ),
+        ErrorSample((Arr((3,)), Arr((2,), dtype="float32")), {"axis": 0}, DTypeError, "integer"),
+        ErrorSample((Arr((3,)), index(2)), {"axis": 1}, ShapeError, "axis"),
+    ],
+)
+
+
+def scatter_samples():
+    return [
+        Sample((Arr((3, 2)), index(4), Arr((4, 2))), {"axis": 0}),
+        Sample((Arr((2, 3, 2)), index(2, 2), Arr((2, 2, 2, 2))), {"axis": 1}),
+        Sample((Arr((2, 4)), index(), Arr((2,))), {"axis": 1}),
+        Sample((Arr((2, 0)), index(0), Arr((2, 0))), {"axis": 1}),
+    ]
+
+
+def scatter_errors():
+    cases = [
+        (index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
+        (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
+        (index(2), Arr((2,), dtype="int8"), DTypeError, "updates of dtype"),
+        (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices"),
+    ]
+    return [
+        ErrorSample((Arr((3,)), indices, updates), {"axis": 0}, error, text)
+        for indices, updates, error, text in cases
+    ]
+
+
+scatter_add = define(
+    "scatter_add",
+    "index",
+    "x with each update added to the row that its index names; repeated indices add up.",
+    why="the transpose of gather; a product with one-hot rows costs n times the work",
+    infer=infer_scatter("scatter_add"),
+    ref=scatter_add_ref,
+    vjp=(
+        lambda g, _y, _x, _i, _u, **_: g,
+        None,
+        lambda g, _y, _x, indices, _u, *, axis: gather(g, indices, axis=axis),
+    ),
+    jvp=(
+        lambda t, y, x, indices, updates, **_: t,
+        None,
+        lambda t, y, x, indices, updates, *, axis: scatter_add(zeros(x), indices, t, axis=axis),
+    ),
+    batch=batch_scatter(lambda: scatter_add),
+    flops=lambda x, indices, updates, **_: updates.size,
+    samples=scatter_samples(),
+    error_samples=[
+        *scatter_errors(),
+        ErrorSample((Arr((3,)), index(2), Arr((2,))), {"axis": 0}, DTypeError, "numeric", "bool"),
+    ],
+    dtypes="numeric",
+)
+
+scatter_set = define(
+    "scatter_set",
+    "index",
+    "x with each update in the row that its index names; of repeated indices, the last one's.",
+    why="writing to places known only at run time; a mask and a sum would add repeated updates",
+    infer=infer_scatter("scatter_set"),
+    ref=scatter_set_ref,
+    vjp=(
+        lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
+        None,
+        lambda g, _y, _x, indices, _u, *, axis: kept_updates(g, indices, axis, _x.shape[axis]),
+    ),
+    jvp=(
+        lambda t, y, x, indices, updates, *, axis: scatter_set(
+            t, indices, zeros(updates), axis=axis
+        ),
+        None,
+        lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis),
+    ),
+    batch=batch_scatter(lambda: scatter_set),
+    flops=lambda x, indices, updates, **_: 0,
+    samples=scatter_samples(),
+    error_samples=scatter_errors(),
+)
+
+
+def gather_along(x, indices, axis: int):
+    """The elements of x at `indices` (0 or more) along `axis`, line by line.
+
+    Shapes:  x (..., n, ...), indices (..., k, ...) -> (..., k, ...)
+    """
+    last = x.ndim - 1
+    lines, places = (move_axes(v, (axis,), (last,)) for v in (x, indices))
+    n, shape = lines.shape[-1], places.shape
+    flat = gather(reshape(lines, shape=(x.size,)), line_places(places, n), axis=0)
+    return move_axes(reshape(flat, shape=shape), (last,), (axis,))
+
+
+def scatter_along(updates, indices, axis: int, size: int):
+    """The transpose of `gather_along`: updates added into lines of `size` zeros."""
+    last = indices.ndim - 1
+    lines, places = (move_axes(v, (axis,), (last,)) for v in (updates, indices))
+    shape = (*lines.shape[:-1], size)
+    target = full((math.prod(shape),), 0, updates.dtype)
+    rows = reshape(lines, shape=(updates.size,))
+    flat = scatter_add(target, line_places(places, size), rows, axis=0)
+    return move_axes(reshape(flat, shape=shape), (last,), (axis,))
+
+
+def line_places(places, size: int):
+    """Positions (..., k) in lines of `size` elements, as flat positions in all lines."""
+    k = places.shape[-1]
+    count = math.prod(places.shape[:-1])
+    first = reshape(iota(size=count, dtype=int64) * size, shape=(count, 1))
+    return reshape(reshape(places, shape=(count, k)) + first, shape=(count * k,))

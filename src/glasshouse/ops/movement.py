@@ -1,0 +1,334 @@
+"""Movement: primitives that rearrange, repeat or drop elements and compute nothing."""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.dtype import from_numpy_dtype
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec, check_axis, check_shape
+from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.ops.elementwise import batch_together
+from glasshouse.ops.reduce import sum_
+
+
+def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):
+    """A card that moves elements of any dtype: linear, and without FLOPs."""
+    return define(
+        name,
+        "movement",
+        doc,
+        why=why,
+        infer=infer,
+        ref=ref,
+        vjp=vjp,
+        jvp=jvp,
+        batch=batch,
+        flops=lambda *_specs, **_: 0,
+        samples=samples,
+        error_samples=error_samples,
+        traits=("movement", "linear"),
+    )
+
+
+def infer_reshape(x: Spec, *, shape) -> Spec:
+    shape = check_shape("reshape", shape)
+    if math.prod(shape) != x.size:
+        raise ShapeError(
+            f"reshape: expected a shape of {x.size} elements, as {x.shape} has; got {shape} with "
+            f"{math.prod(shape)}. Choose sizes whose product is {x.size}."
+        )
+    return Spec(shape, x.dtype)
+
+
+reshape = movement(
+    "reshape", "The elements of x, in row-major order, in `shape`.",
+    why="the only way to split and merge axes",
+    infer=infer_reshape,
+    ref=lambda x, *, shape: np.reshape(x, shape),
+    vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
+    batch=lambda batched, x, *, shape: reshape(x, shape=(x.shape[0], *shape)),
+    samples=[
+        Sample((Arr((2, 3)),), {"shape": (3, 2)}),
+        Sample((Arr((4,)),), {"shape": (2, 1, 2)}),
+        Sample((Arr((1, 1)),), {"shape": ()}),
+        Sample((Arr((0, 2)),), {"shape": (3, 0)}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2, 3)),), {"shape": (4,)}, ShapeError, "6 elements"),
+        ErrorSample((Arr((2,)),), {"shape": (-1,)}, ShapeError, "0 or more"),
+    ],
+)  # fmt: skip
+
+
+def infer_permute(x: Spec, *, axes) -> Spec:
+    if sorted(axes) != list(range(x.ndim)):
+        raise ShapeError(
+            f"permute: expected each axis of shape {x.shape} once; got {tuple(axes)}. "
+            f"Give a permutation of 0 … {x.ndim - 1}."
+        )
+    return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
+
+
+def inverse_permutation(axes) -> tuple[int, ...]:
+    """The permutation that undoes `axes`."""
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+permute = movement(
+    "permute", "x with its axes in the order `axes`.",
+    why="no other primitive changes the order of elements across axes",
+    infer=infer_permute,
+    ref=lambda x, *, axes: np.transpose(x, axes),
+    vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
+    batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
+    samples=[
+        Sample((Arr((2, 3, 4)),), {"axes": (2, 0, 1)}),
+        Sample((Arr((2, 0)),), {"axes": (1, 0)}),
+        Sample((Arr(()),), {"axes": ()}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2, 3)),), {"axes": (0, 0)}, ShapeError, "each axis"),
+        ErrorSample((Arr((2, 3)),), {"axes": (0,)}, ShapeError, "each axis"),
+    ],
+)  # fmt: skip
+
+
+def infer_expand(x: Spec, *, shape) -> Spec:
+    fits = len(shape) == x.ndim and all(
+        have in (1, want) for have, want in zip(x.shape, shape, strict=True)
+    )
+    if not fits:
+        raise ShapeError(
+            f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; got "
+            f"{tuple(shape)}. Reshape first to add axes."
+        )
+    return Spec(tuple(shape), x.dtype)
+
+
+def expand_vjp(g, _y, _x, *, shape):
+    axes = tuple(i for i, size in enumerate(_x.shape) if size == 1 and shape[i] != 1)
+    return reshape(sum_(g, axes=axes), shape=_x.shape)
+
+
+def expand_ref(x, *, shape):
+    """A view in which repeated axes have stride 0."""
+    x = np.asarray(x)
+    strides = [0 if a != b else s for a, b, s in zip(x.shape, shape, x.strides, strict=True)]
+    return np.lib.stride_tricks.as_strided(x, shape, strides)
+
+
+expand = movement(
+    "expand", "x repeated along its axes of size 1 to fill `shape`.",
+    why="a product with ones would compute, and read memory that a stride of 0 saves",
+    infer=infer_expand,
+    ref=expand_ref,
+    vjp=(expand_vjp,),
+    batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
+    samples=[
+        Sample((Arr((2, 1, 3)),), {"shape": (2, 4, 3)}),
+        Sample((Arr((1,)),), {"shape": (5,)}),
+        Sample((Arr((1, 2)),), {"shape": (0, 2)}),
+        Sample((Arr(()),), {"shape": ()}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2,)),), {"shape": (3,)}, ShapeError, "size 1"),
+        ErrorSample((Arr((2,)),), {"shape": (2, 2)}, ShapeError, "size 1"),
+    ],
+)  # fmt: skip
+
+
+def infer_pad(x: Spec, *, widths, value) -> Spec:
+    if len(widths) != x.ndim or any(min(width) < 0 for width in widths):
+        raise ShapeError(
+            f"pad: expected (low, high, interior) of 0 or more for each axis of {x.shape}; got "
+            f"{tuple(widths)}. Use slice to remove elements."
+        )
+    sizes = [
+        low + high + size + max(size - 1, 0) * interior
+        for size, (low, high, interior) in zip(x.shape, widths, strict=True)
+    ]
+    return Spec(tuple(sizes), x.dtype)
+
+
+def placed(x_shape, widths) -> tuple[slice, ...]:
+    """Where the elements of x stand in the padded result."""
+    return tuple(
+        slice(low, low + size + max(size - 1, 0) * interior, interior + 1)
+        for size, (low, _high, interior) in zip(x_shape, widths, strict=True)
+    )
+
+
+def pad_ref(x, *, widths, value):
+    shape = infer_pad(Spec(x.shape, from_numpy_dtype(x.dtype)), widths=widths, value=value).shape
+    out = np.full(shape, value, x.dtype)
+    out[placed(x.shape, widths)] = x
+    return out
+
+
+def pad_vjp(g, _y, _x, *, widths, value):
+    where = placed(_x.shape, widths)
+    return slice_(
+        g,
+        starts=tuple(s.start for s in where),
+        stops=tuple(s.stop for s in where),
+        steps=tuple(s.step for s in where),
+    )
+
+
+pad = movement(
+    "pad", "x with `value` around it, and `interior` of them between neighbours, on each axis.",
+    why="a scatter into a full value would need indices for every element",
+    infer=infer_pad,
+    ref=pad_ref,
+    vjp=(pad_vjp,),
+    jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
+    batch=lambda batched, x, *, widths, value: pad(x, widths=((0, 0, 0), *widths), value=value),
+    samples=[
+        Sample((Arr((2, 3)),), {"widths": ((1, 0, 0), (0, 2, 1)), "value": 0}),
+        Sample((Arr((3,)),), {"widths": ((1, 1, 2),), "value": 1}),
+        Sample((Arr((0,)),), {"widths": ((1, 1, 0),), "value": 0}),
+        Sample((Arr(()),), {"widths": (), "value": 0}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2,)),), {"widths": ((-1, 0, 0),), "value": 0}, ShapeError, "0 or more"),
+        ErrorSample((Arr((2,)),), {"widths": (), "value": 0}, ShapeError, "each axis"),
+    ],
+)  # fmt: skip
+
+
+def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
+    if not len(starts) == len(stops) == len(steps) == x.ndim:
+        raise ShapeError(
+            f"slice: expected a start, stop and step for each axis of {x.shape}; got {starts}, "
+            f"{stops}, {steps}. Give one of each per axis."
+        )
+    for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
+        if not (0 <= start <= stop <= size and step >= 1):
+            raise ShapeError(
+                f"slice: expected 0 <= start <= stop <= {size} and step >= 1; got {start}, {stop}, "
+                f"{step}. Clip the bounds; use flip for a negative step."
+            )
+    sizes = (-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
+    return Spec(tuple(sizes), x.dtype)
+
+
+def slice_vjp(g, _y, _x, *, starts, stops, steps):
+    widths = []
+    for size, kept, start, step in zip(_x.shape, g.shape, starts, steps, strict=True):
+        covered = kept + max(kept - 1, 0) * (step - 1)
+        widths.append((start, size - start - covered, step - 1))
+    return pad(g, widths=tuple(widths), value=0)
+
+
+slice_ = movement(
+    "slice", "x[start:stop:step] on every axis, with steps of 1 or more.",
+    why="a gather would need an index for every element",
+    infer=infer_slice,
+    ref=lambda x, *, starts, stops, steps: x[tuple(map(slice, starts, stops, steps))],
+    vjp=(slice_vjp,),
+    batch=lambda batched, x, *, starts, stops, steps: slice_(
+        x, starts=(0, *starts), stops=(x.shape[0], *stops), steps=(1, *steps)
+    ),
+    samples=[
+        Sample((Arr((5, 4)),), {"starts": (1, 0), "stops": (5, 3), "steps": (2, 1)}),
+        Sample((Arr((4,)),), {"starts": (2,), "stops": (2,), "steps": (1,)}),
+        Sample((Arr((6,)),), {"starts": (1,), "stops": (6,), "steps": (3,)}),
+        Sample((Arr(()),), {"starts": (), "stops": (), "steps": ()}),
+    ],
+    error_samples=[
+        ErrorSample(
+            (Arr((2,)),), {"starts": (0,), "stops": (3,), "steps": (1,)}, ShapeError, "stop <= 2"
+        ),
+        ErrorSample((Arr(()),), {"starts": (0,), "stops": (), "steps": ()}, ShapeError, "per axis"),
+    ],
+)  # fmt: skip
+
+
+def infer_flip(x: Spec, *, axes) -> Spec:
+    for axis in axes:
+        check_axis("flip", axis, x.ndim)
+    return x
+
+
+flip = movement(
+    "flip", "x with the order along `axes` reversed.",
+    why="slice keeps to positive steps, so that its gradient is one pad",
+    infer=infer_flip,
+    ref=lambda x, *, axes: np.flip(x, axes),
+    vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
+    batch=lambda batched, x, *, axes: flip(x, axes=tuple(axis + 1 for axis in axes)),
+    samples=[
+        Sample((Arr((2, 3)),), {"axes": (1,)}),
+        Sample((Arr((2, 3)),), {"axes": (0, 1)}),
+        Sample((Arr((0,)),), {"axes": (0,)}),
+    ],
+    error_samples=[ErrorSample((Arr((2,)),), {"axes": (1,)}, ShapeError, "axis")],
+)  # fmt: skip
+
+
+def infer_concatenate(*xs: Spec, axis) -> Spec:
+    if not xs:
+        raise ShapeError("concatenate: expected at least one operand; got none. Give one or more.")
+    first = xs[0]
+    axis = check_axis("concatenate", axis, first.ndim)
+    for x in xs:
+        if x.dtype is not first.dtype:
+            raise DTypeError(
+                f"concatenate: expected operands of one dtype; got {first.dtype.name} and "
+                f"{x.dtype.name}. Cast one of them."
+            )
+        if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
+            raise ShapeError(
+                f"concatenate: expected equal shapes but for axis {axis}; got {first.shape} and "
+                f"{x.shape}. Make the other axes equal."
+            )
+    total = sum(x.shape[axis] for x in xs)
+    return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+
+
+def concatenate_vjp(i: int):
+    """The part of the cotangent that operand `i` supplied."""
+
+    def vjp(g, _y, *_xs, axis):
+        start = sum(x.shape[axis] for x in _xs[:i])
+        bounds = [(0, size) for size in g.shape]
+        bounds[axis] = (start, start + _xs[i].shape[axis])
+        starts, stops = zip(*bounds, strict=True)
+        return slice_(g, starts=starts, stops=stops, steps=(1,) * g.ndim)
+
+    return vjp
+
+
+def concatenate_jvp(i: int):
+    """The tangent of operand `i` in its place, zeros elsewhere."""
+
+    def jvp(t, y, *xs, axis):
+        before = sum(x.shape[axis] for x in xs[:i])
+        after = y.shape[axis] - before - t.shape[axis]
+        widths = [(0, 0, 0)] * t.ndim
+        widths[axis] = (before, after, 0)
+        return pad(t, widths=tuple(widths), value=0)
+
+    return jvp
+
+
+concatenate = movement(
+    "concatenate", "The operands joined along an existing axis.",
+    why="a sum of padded operands would read and add zeros",
+    infer=infer_concatenate,
+    ref=lambda *xs, axis: np.concatenate(xs, axis=axis),
+    vjp=concatenate_vjp,
+    jvp=concatenate_jvp,
+    batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
+    samples=[
+        Sample((Arr((2, 3)), Arr((1, 3))), {"axis": 0}),
+        Sample((Arr((2,)), Arr((0,)), Arr((3,))), {"axis": 0}),
+        Sample((Arr((2, 1)),), {"axis": 1}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2, 3)), Arr((2, 4))), {"axis": 0}, ShapeError, "but for axis 0"),
+        ErrorSample((Arr((2,)), Arr((2,), dtype="int8")), {"axis": 0}, DTypeError, "one dtype"),
+        ErrorSample((), {"axis": 0}, ShapeError, "at least one"),
+    ],
+)  # fmt: skip

@@ -1,0 +1,95 @@
+"""Random bits: the one source of randomness, a function of a key alone.
+
+Philox4x32-10 turns a counter and a key into four 32-bit words. Here the operand is a key of four
+words, (key 0, key 1, counter 2, counter 3): the first two are Philox's key, the last two the upper
+half of its counter, and the number of the block of four words is the lower half. So equal keys give
+equal bits on every machine, and a longer draw begins with the shorter one.
+"""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.dtype import uint32
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec, check_shape
+from glasshouse.dispatch.primitive import Arr, ErrorSample, Sample, define
+
+# Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3" (SC11), sec. 3.3
+# and its library Random123: multipliers, and the key's increments (golden ratio, sqrt(3) - 1).
+MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+INCREMENTS = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+ROUNDS = 10
+WORD = np.uint64(32)
+
+
+def high_low(product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The upper and lower 32 bits of 64-bit words."""
+    return (product >> WORD).astype(np.uint32), product.astype(np.uint32)
+
+
+def philox(counter, key):
+    """Philox4x32-10: four uint32 arrays, from four of a counter and two of a key.
+
+    Example: >>> zero = np.zeros(1, np.uint32)
+             >>> [hex(int(word[0])) for word in philox((zero,) * 4, (zero,) * 2)]
+             ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(ROUNDS):
+        high0, low0 = high_low(c0 * MULTIPLIERS[0])
+        high1, low1 = high_low(c2 * MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + INCREMENTS[0], k1 + INCREMENTS[1]
+    return c0, c1, c2, c3
+
+
+def infer_bits(key: Spec, *, shape) -> Spec:
+    if key.dtype is not uint32:
+        raise DTypeError(
+            f"random_bits: expected a key of dtype uint32; got {key.dtype.name}. "
+            "Take one from gh.random.Generator."
+        )
+    if key.shape[-1:] != (4,):
+        raise ShapeError(
+            f"random_bits: expected a key of shape (..., 4); got {key.shape}. "
+            "Take one from gh.random.Generator."
+        )
+    return Spec((*key.shape[:-1], *check_shape("random_bits", shape)), uint32)
+
+
+def bits_ref(key, *, shape):
+    """Blocks of four words, one Philox call for all of them, cut to the size asked for."""
+    size = math.prod(shape)
+    block = np.arange(-(-size // 4), dtype=np.uint64)
+    low, high = block.astype(np.uint32), (block >> WORD).astype(np.uint32)
+    k0, k1, c2, c3 = (key[..., i, None] for i in range(4))
+    words = np.stack(philox((low, high, c2, c3), (k0, k1)), axis=-1)  # (..., blocks, 4)
+    words = words.reshape((*key.shape[:-1], 4 * block.size))
+    return words[..., :size].reshape((*key.shape[:-1], *shape))
+
+
+random_bits = define(
+    "random_bits",
+    "random",
+    "uint32 (..., *shape): words that look random, a function of the key uint32 (..., 4) alone.",
+    why="its composite form takes 100 passes of integer arithmetic",
+    infer=infer_bits,
+    ref=bits_ref,
+    batch=lambda batched, key, *, shape: random_bits(key, shape=shape),
+    flops=lambda key, **_: 0,  # integer arithmetic only
+    samples=[
+        Sample((Arr((4,), 0, 2**31),), {"shape": (3, 2)}),
+        Sample((Arr((2, 3, 4), 0, 2**31),), {"shape": (5,)}),
+        Sample((Arr((4,), 0, 2**31),), {"shape": ()}),
+        Sample((Arr((4,), 0, 2**31),), {"shape": (0, 2)}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((4,)),), {"shape": (2,)}, DTypeError, "uint32", "int32"),
+        ErrorSample((Arr((3,), dtype="uint32"),), {"shape": (2,)}, ShapeError, "(..., 4)"),
+        ErrorSample((Arr((4,), dtype="uint32"),), {"shape": (-1,)}, ShapeError, "0 or more"),
+    ],
+    dtypes=(uint32,),
+    source="Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3",
+)

@@ -1,0 +1,273 @@
+"""Reductions over axes (which disappear), positions of extremes, and the cumulative sum."""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype, int64
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec, check_axis, drop_axes
+from glasshouse.dispatch.bind import bind
+from glasshouse.dispatch.primitive import (
+    DTYPE_GROUPS,
+    LINEAR,
+    Arr,
+    ErrorSample,
+    Sample,
+    define,
+    primitives,
+)
+from glasshouse.dispatch.value import broadcast_to, cast, reshape
+from glasshouse.ops.cast import conj
+
+
+def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None:
+    """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
+    if x.dtype not in DTYPE_GROUPS[dtypes]:
+        raise DTypeError(
+            f"{name}: expected a dtype of the group '{dtypes}'; got {x.dtype.name}. Cast it first."
+        )
+    for axis in axes:
+        check_axis(name, axis, x.ndim)
+    if list(axes) != sorted(set(axes)) or any(axis < 0 for axis in axes):
+        raise ShapeError(
+            f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. "
+            "Use check_axes to normalise them."
+        )
+    if nonempty and any(x.shape[axis] == 0 for axis in axes):
+        raise ShapeError(
+            f"{name}: expected at least one element along axes {tuple(axes)}; got shape {x.shape}. "
+            "An empty axis has no extreme."
+        )
+
+
+def spread(g, shape, axes):
+    """`g` repeated along the reduced `axes`, back to `shape`."""
+    kept = tuple(1 if i in axes else size for i, size in enumerate(shape))
+    return broadcast_to(reshape(g, kept), shape)
+
+
+def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None, jvp=None,
+              source="standard", traits=()):  # fmt: skip
+    """A card that reduces the sorted `axes` of one operand."""
+
+    def infer(x: Spec, *, axes) -> Spec:
+        check_reduced(name, x, axes, dtypes, nonempty)
+        return Spec(drop_axes(x.shape, axes), x.dtype)
+
+    wrong = {"numeric": "bool", "bool": "int32"}.get(dtypes, "complex64")
+    samples = [
+        Sample((Arr((2, 3, 4), -2, 2),), {"axes": (1,)}),
+        Sample((Arr((2, 3), -2, 2),), {"axes": (0, 1)}),
+        Sample((Arr((3,), -2, 2),), {"axes": ()}),
+        Sample(
+            (
+                Arr(
+                    (2, 0),
+                )
+                if not nonempty
+                else Arr((2, 1)),
+            ),
+            {"axes": (1,)},
+        ),
+    ]
+    return define(
+        name,
+        "reduce",
+        doc,
+        why=why,
+        infer=infer,
+        ref=ref,
+        vjp=vjp,
+        jvp=jvp,
+        batch=lambda batched, x, *, axes: bind(
+            primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
+        ),
+        flops=lambda x, *, axes: x.size,
+        samples=samples,
+        error_samples=[
+            ErrorSample((Arr((2, 3)),), {"axes": (2,)}, ShapeError, "axis", dtype_for(dtypes)),
+            ErrorSample((Arr((2, 3)),), {"axes": (1, 0)}, ShapeError, "sorted", dtype_for(dtypes)),
+            ErrorSample((Arr((2,)),), {"axes": (0,)}, DTypeError, "expected a dtype", wrong),
+        ],
+        dtypes=dtypes,
+        traits=("reduction", *traits),
+        source=source,
+    )
+
+
+def dtype_for(dtypes: str) -> str:
+    """A dtype of the group, for error samples."""
+    return "bool" if dtypes == "bool" else "float32"
+
+
+def sum_ref(x, *, axes):
+    """Sums of 16-bit floats are carried in float32."""
+    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
+    return np.asarray(np.sum(x, axis=axes, dtype=wide)).astype(x.dtype, copy=False)
+
+
+sum_ = reduction(
+    "sum", "The sum over `axes`.", ref=sum_ref,
+    vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),),
+    jvp=LINEAR, why="a tree of additions of unknown depth", traits=("linear",),
+)  # fmt: skip
+
+
+def shifted(x, by: int, axis: int, fill):
+    """`x` moved `by` places up its axis, with `fill` in the places left free."""
+    widths = tuple((by, 0, 0) if i == axis else (0, 0, 0) for i in range(x.ndim))
+    padded = bind(primitives["pad"], (x,), {"widths": widths, "value": fill})
+    bounds = {"starts": (0,) * x.ndim, "stops": x.shape, "steps": (1,) * x.ndim}
+    return bind(primitives["slice"], (padded,), bounds)
+
+
+def scan_prod(x, axis: int):
+    """Running products along an axis, in log2(n) doubling steps.
+
+    Source:  Hillis & Steele 1986, Data Parallel Algorithms
+    """
+    step = 1
+    while step < x.shape[axis]:
+        x = x * shifted(x, step, axis, 1)
+        step *= 2
+    return x
+
+
+def products_of_others(x, axes):
+    """At each position, the product over `axes` of all other elements; right where some are 0."""
+    kept = tuple(i for i in range(x.ndim) if i not in axes)
+    moved = bind(primitives["permute"], (x,), {"axes": (*kept, *axes)})
+    flat = reshape(moved, (*moved.shape[: len(kept)], math.prod(x.shape[axis] for axis in axes)))
+    last = flat.ndim - 1
+    flip = primitives["flip"]
+    before = shifted(scan_prod(flat, last), 1, last, 1)
+    reverse = bind(flip, (flat,), {"axes": (last,)})
+    after = bind(flip, (shifted(scan_prod(reverse, last), 1, last, 1),), {"axes": (last,)})
+    inverse = tuple(sorted(range(x.ndim), key=(*kept, *axes).__getitem__))
+    return bind(primitives["permute"], (reshape(before * after, moved.shape),), {"axes": inverse})
+
+
+prod = reduction(
+    "prod", "The product over `axes`.",
+    ref=lambda x, *, axes: np.asarray(np.prod(x, axis=axes, dtype=x.dtype)),
+    vjp=(lambda g, _y, x, *, axes: spread(g, x.shape, axes) * conj(products_of_others(x, axes)),),
+    jvp=(lambda t, y, x, *, axes: sum_(t * products_of_others(x, axes), axes=axes),),
+    why="exp(sum(log(x))) fails for zeros, negative numbers and integers",
+)  # fmt: skip
+
+
+def extreme_weights(y, x, axes):
+    """1/n at each of the n positions that hold the extreme, 0 elsewhere."""
+    hits = cast(x == spread(y, x.shape, axes), x.dtype)
+    return hits / spread(sum_(hits, axes=axes), x.shape, axes)
+
+
+def extreme_vjp(g, y, x, *, axes):
+    return spread(g, x.shape, axes) * extreme_weights(y, x, axes)
+
+
+def extreme_jvp(t, y, x, *, axes):
+    return sum_(t * extreme_weights(y, x, axes), axes=axes)
+
+
+max_ = reduction(
+    "max", "The largest element over `axes`; NaN if there is one.", dtypes="real", nonempty=True,
+    ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)), vjp=(extreme_vjp,), jvp=(extreme_jvp,),
+    why="a tree of maximum of unknown depth", traits=("idempotent",),
+)  # fmt: skip
+min_ = reduction(
+    "min", "The smallest element over `axes`; NaN if there is one.", dtypes="real", nonempty=True,
+    ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)), vjp=(extreme_vjp,), jvp=(extreme_jvp,),
+    why="-max(-x) is wrong for unsigned integers", traits=("idempotent",),
+)  # fmt: skip
+any_ = reduction(
+    "any", "True where some element over `axes` is.", dtypes="bool",
+    ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
+    why="max has no booleans and no value for an empty axis", traits=("idempotent",),
+)  # fmt: skip
+all_ = reduction(
+    "all", "True where every element over `axes` is.", dtypes="bool",
+    ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
+    why="min has no booleans and no value for an empty axis", traits=("idempotent",),
+)  # fmt: skip
+
+
+def position(name, doc, *, ref, why):
+    """A card that gives the first position of an extreme along one axis."""
+
+    def infer(x: Spec, *, axis) -> Spec:
+        check_reduced(name, x, (axis,), "ordered", nonempty=True)
+        return Spec(drop_axes(x.shape, (axis,)), int64)
+
+    return define(
+        name,
+        "reduce",
+        doc,
+        why=why,
+        infer=infer,
+        ref=ref,
+        batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
+        flops=lambda x, *, axis: x.size,
+        samples=[
+            Sample((Arr((2, 3, 4), -9, 9),), {"axis": 1}),
+            Sample((Arr((3,), -9, 9),), {"axis": 0}),
+            Sample((Arr((0, 2), -9, 9),), {"axis": 1}),
+        ],
+        error_samples=[
+            ErrorSample((Arr((2, 0)),), {"axis": 1}, ShapeError, "at least one element"),
+            ErrorSample((Arr((2,)),), {"axis": 3}, ShapeError, "axis"),
+        ],
+        dtypes="ordered",
+        traits=("reduction",),
+    )
+
+
+argmax = position(
+    "argmax", "The first position of the largest element along `axis`; of a NaN if there is one.",
+    ref=lambda x, *, axis: np.asarray(np.argmax(x, axis=axis)),
+    why="a search for the maximum needs a second pass",
+)  # fmt: skip
+argmin = position(
+    "argmin", "The first position of the smallest element along `axis`; of a NaN if there is one.",
+    ref=lambda x, *, axis: np.asarray(np.argmin(x, axis=axis)),
+    why="argmax(-x) is wrong for unsigned integers",
+)  # fmt: skip
+
+
+def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
+    check_reduced("cumsum", x, (axis,), "numeric", nonempty=False)
+    return x
+
+
+def cumsum_ref(x, *, axis, reverse):
+    """Running sums; 16-bit floats are carried in float32."""
+    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
+    if reverse:
+        return np.flip(cumsum_ref(np.flip(x, axis), axis=axis, reverse=False), axis)
+    return np.cumsum(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
+
+
+cumsum = define(
+    "cumsum",
+    "reduce",
+    "Running sums along `axis`, from its end if `reverse`.",
+    why="log2(n) shifted additions, its composite form, move log2(n) times the bytes",
+    infer=infer_cumsum,
+    ref=cumsum_ref,
+    vjp=(lambda g, _y, _x, *, axis, reverse: cumsum(g, axis=axis, reverse=not reverse),),
+    jvp=LINEAR,
+    batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
+    flops=lambda x, **_: x.size,
+    samples=[
+        Sample((Arr((2, 3, 2)),), {"axis": 1, "reverse": False}),
+        Sample((Arr((4,)),), {"axis": 0, "reverse": True}),
+        Sample((Arr((2, 0)),), {"axis": 1, "reverse": False}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2,)),), {"axis": 1, "reverse": False}, ShapeError, "axis"),
+        ErrorSample((Arr((2,)),), {"axis": 0, "reverse": True}, DTypeError, "numeric", "bool"),
+    ],
+    dtypes="numeric",
+    traits=("linear",),
+)

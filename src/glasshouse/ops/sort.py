@@ -1,0 +1,122 @@
+"""Sorting primitives: values in order, with the positions they came from. NaN comes last."""
+
+import math
+
+import numpy as np
+
+from glasshouse.base.dtype import float32, int64
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.shape import Spec, check_axis
+from glasshouse.dispatch.primitive import Arr, ErrorSample, Sample, define
+from glasshouse.ops.index import gather_along, scatter_along
+
+
+def check_ordered(where: str, x: Spec) -> None:
+    if x.dtype.is_complex:
+        raise DTypeError(
+            f"{where}: expected a dtype with an order; got {x.dtype.name}. Sort gh.abs or gh.real."
+        )
+
+
+def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:
+    check_ordered("sort", x)
+    check_axis("sort", axis, x.ndim)
+    return x, Spec(x.shape, int64)
+
+
+def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """The stable permutation that sorts x; a reversed key keeps it stable, and NaN last."""
+    key = x.astype(float32.np) if x.dtype.kind == "V" else x  # bfloat16, which NumPy cannot sort
+    if descending:
+        key = ~key if key.dtype.kind in "biu" else -key
+    return np.argsort(key, axis=axis, kind="stable")
+
+
+def sort_ref(x, *, axis, descending):
+    order = order_of(x, axis, descending)
+    return np.take_along_axis(x, order, axis), order
+
+
+def comparisons(size: int, length: int) -> int:
+    """size · log2(length): the comparisons of a merge sort of lines of that length."""
+    return size * math.ceil(math.log2(max(length, 2)))
+
+
+def distinct(rng, shape):
+    """A shuffled ramp: no two values are near each other."""
+    return rng.permutation(math.prod(shape)).reshape(shape) * 0.5 - 2
+
+
+sort = define(
+    "sort",
+    "sort",
+    "(x sorted along `axis`, the positions its elements came from): smallest first, or largest "
+    "first if `descending`. Equal elements keep their order; NaN comes last.",
+    why="a sorting network of minimum and maximum takes log2(n)² passes and loses the positions",
+    infer=infer_sort,
+    ref=sort_ref,
+    vjp=(
+        lambda g, y, _x, *, axis, **_: scatter_along(g[0], y[1], axis, _x.shape[axis]),
+    ),
+    jvp=(lambda t, y, x, *, axis, **_: (gather_along(t, y[1], axis), None),),
+    batch=lambda batched, x, *, axis, descending: sort(x, axis=axis + 1, descending=descending),
+    flops=lambda x, *, axis, **_: comparisons(x.size, x.shape[axis]),
+    samples=[
+        Sample((Arr((4,), make=distinct),), {"axis": 0, "descending": False}),
+        Sample((Arr((3, 2, 2), make=distinct),), {"axis": 0, "descending": True}),
+        Sample((Arr((2, 5), make=distinct),), {"axis": 1, "descending": True}),
+        Sample((Arr((2, 0)),), {"axis": 1, "descending": False}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((3,)),), {"axis": 1, "descending": False}, ShapeError, "axis"),
+        ErrorSample(
+            (Arr((3,)),), {"axis": 0, "descending": True}, DTypeError, "an order", "complex64"
+        ),
+    ],
+    dtypes="ordered",
+    num_outputs=2,
+)  # fmt: skip
+
+
+def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
+    check_ordered("top_k", x)
+    if not x.ndim or not 0 <= k <= x.shape[-1]:
+        raise ShapeError(
+            f"top_k: expected k from 0 to the length of the last axis; got k={k} for shape "
+            f"{x.shape}. Choose a smaller k."
+        )
+    shape = (*x.shape[:-1], k)
+    return Spec(shape, x.dtype), Spec(shape, int64)
+
+
+def top_k_ref(x, *, k):
+    order = order_of(x, -1, descending=True)[..., :k]
+    return np.take_along_axis(x, order, -1), order
+
+
+top_k = define(
+    "top_k",
+    "sort",
+    "(the k largest elements along the last axis, largest first; their positions). Of equal "
+    "elements the first come first; NaN is taken last.",
+    why="a full sort costs log2(n) passes where a selection costs one",
+    infer=infer_top_k,
+    ref=top_k_ref,
+    vjp=(lambda g, y, _x, **_: scatter_along(g[0], y[1], _x.ndim - 1, _x.shape[-1]),),
+    jvp=(lambda t, y, x, **_: (gather_along(t, y[1], x.ndim - 1), None),),
+    batch=lambda batched, x, *, k: top_k(x, k=k),
+    flops=lambda x, *, k: comparisons(x.size, k),
+    samples=[
+        Sample((Arr((5,), make=distinct),), {"k": 2}),
+        Sample((Arr((2, 3), make=distinct),), {"k": 3}),
+        Sample((Arr((2, 3), make=distinct),), {"k": 1}),
+        Sample((Arr((2, 3)),), {"k": 0}),
+    ],
+    error_samples=[
+        ErrorSample((Arr((3,)),), {"k": 4}, ShapeError, "k=4"),
+        ErrorSample((Arr(()),), {"k": 1}, ShapeError, "k=1"),
+        ErrorSample((Arr((3,)),), {"k": 1}, DTypeError, "order", "complex64"),
+    ],
+    dtypes="ordered",
+    num_outputs=2,
+)

@@ -1,0 +1,308 @@
+"""Window primitives: sliding windows over the last axes, their transpose, and choice within them.
+
+Pooling is made of these: average pooling is a mean over `windows`, max pooling a `window_select`.
+Along an axis of S elements there are O = (S - dilation (k - 1) - 1) // stride + 1 windows of k
+elements; window o holds the elements o stride + i dilation for i < k.
+"""
+
+import math
+from itertools import product
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.base.shape import Shape, Spec
+from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.ops.elementwise import batch_together, infer_same
+
+
+def check_window(where: str, spatial_ndim: int, **options) -> None:
+    """Raise unless each option is a tuple of `spatial_ndim` positive integers."""
+    for name, value in options.items():
+        if len(value) != spatial_ndim:
+            raise ShapeError(
+                f"{where}: expected {name} with {spatial_ndim} entries, one per spatial axis; "
+                f"got {value}. Repeat or drop entries."
+            )
+        if any(entry < 1 for entry in value):
+            raise OptionError(
+                f"{where}: expected {name} of 1 or more; got {value}. Use 1 for the plain case."
+            )
+
+
+def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
+    """How many windows lie along each of the axes with `sizes` elements.
+
+    Raises:  ShapeError if a window is longer than its axis
+    """
+    check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
+    reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
+    if any(n < r for n, r in zip(sizes, reach)):
+        raise ShapeError(
+            f"{where}: expected windows no longer than the axes; got windows that reach over "
+            f"{reach} elements and axes of {tuple(sizes)}. Pad the input or shrink the window."
+        )
+    return tuple((n - r) // s + 1 for n, r, s in zip(sizes, reach, stride))
+
+
+def window_view(x: np.ndarray, size, stride, dilation) -> np.ndarray:
+    """All windows of `x` (..., *S) as a read-only view (..., *O, *size), without copying."""
+    lead = x.ndim - len(size)
+    counts = window_counts("windows", x.shape[lead:], size, stride, dilation)
+    steps = x.strides[lead:]
+    outer = tuple(step * s for step, s in zip(steps, stride))
+    inner = tuple(step * d for step, d in zip(steps, dilation))
+    shape = x.shape[:lead] + counts + tuple(size)
+    return as_strided(x, shape, x.strides[:lead] + outer + inner, writeable=False)
+
+
+def window_positions(counts, size, stride, dilation):
+    """For each position in a window, the index (..., slices) of that element of every window."""
+    for position in product(*map(range, size)):
+        axes = zip(position, counts, stride, dilation)
+        yield (..., *(slice(p * d, p * d + (n - 1) * s + 1, s) for p, n, s, d in axes))
+
+
+def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
+    if x.ndim < spatial_ndim:
+        raise ShapeError(
+            f"{where}: expected at least {spatial_ndim} axes, one per entry of size; got shape "
+            f"{x.shape}. Add axes or shorten size."
+        )
+
+
+def options(size, stride=None, dilation=None, **others):
+    """Attrs of a sample: stride and dilation are 1 unless given."""
+    ones = (1,) * len(size)
+    return {"size": size, "stride": stride or ones, "dilation": dilation or ones, **others}
+
+
+def infer_windows(x: Spec, *, size, stride, dilation) -> Spec:
+    check_ndim("windows", x, len(size))
+    lead = x.ndim - len(size)
+    counts = window_counts("windows", x.shape[lead:], size, stride, dilation)
+    return Spec(x.shape[:lead] + counts + size, x.dtype)
+
+
+def windows_vjp(g, _y, _x, *, size, stride, dilation):
+    return fold(g, shape=_x.shape[_x.ndim - len(size) :], stride=stride, dilation=dilation)
+
+
+STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
+
+windows = define(
+    "windows",
+    "window",
+    "All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).",
+    why="a view with overlaps; of slices it takes one primitive per position in the window",
+    infer=infer_windows,
+    ref=lambda x, *, size, stride, dilation: window_view(x, size, stride, dilation),
+    vjp=(windows_vjp,),
+    jvp=LINEAR,
+    batch=lambda batched, x, **attrs: windows(x, **attrs),
+    flops=lambda x, **_: 0,
+    samples=[
+        Sample((Arr((2, 5)),), options((3,))),
+        Sample((Arr((6, 5)),), STRIDED),
+        Sample((Arr((1, 2, 3, 4, 3)),), options((2, 1, 3), stride=(1, 2, 1))),
+        Sample((Arr((0, 4)),), options((2,), stride=(3,))),
+    ],
+    error_samples=[
+        ErrorSample((Arr((2, 3)),), options((4,)), ShapeError, "no longer than the axes"),
+        ErrorSample((Arr((2, 3)),), options((2,), stride=(-1,)), OptionError, "stride of 1"),
+        ErrorSample((Arr((2, 3)),), options((2,), stride=(1, 1)), ShapeError, "stride with 1"),
+        ErrorSample((Arr((3,)),), options((2, 2)), ShapeError, "at least 2 axes"),
+    ],
+    traits=("linear", "movement"),
+)
+
+
+def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
+    infer_same("fold", "numeric")(w)
+    n = len(shape)
+    check_ndim("fold", w, 2 * n)
+    lead, size = w.ndim - 2 * n, w.shape[w.ndim - n :]
+    counts = window_counts("fold", shape, size, stride, dilation)
+    if w.shape[lead : lead + n] != counts:
+        raise ShapeError(
+            f"fold: expected {counts} windows of {size} for axes of {tuple(shape)}; got "
+            f"{w.shape[lead : lead + n]}. Pass the shape and options that the windows came from."
+        )
+    return Spec(w.shape[:lead] + tuple(shape), w.dtype)
+
+
+def fold_ref(w, *, shape, stride, dilation):
+    """One strided addition per position in the window; 16-bit floats are summed in float32."""
+    n = len(shape)
+    lead, size = w.shape[: w.ndim - 2 * n], w.shape[w.ndim - n :]
+    out = np.zeros(lead + tuple(shape), accumulation_dtype(from_numpy_dtype(w.dtype)).np)
+    flat = w.reshape(*w.shape[: w.ndim - n], math.prod(size))
+    counts = w.shape[len(lead) : len(lead) + n]
+    for i, at in enumerate(window_positions(counts, size, stride, dilation)):
+        out[at] += flat[..., i]
+    return out.astype(w.dtype, copy=False)
+
+
+def fold_vjp(g, _y, _w, *, shape, stride, dilation):
+    size = _w.shape[_w.ndim - len(shape) :]
+    return windows(g, size=size, stride=stride, dilation=dilation)
+
+
+fold = define(
+    "fold",
+    "window",
+    "The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).",
+    why="its composite is one pad and one addition per position in the window",
+    infer=infer_fold,
+    ref=fold_ref,
+    vjp=(fold_vjp,),
+    jvp=LINEAR,
+    batch=lambda batched, w, **attrs: fold(w, **attrs),
+    flops=lambda w, **_: w.size,
+    samples=[
+        Sample((Arr((2, 3, 3)),), {"shape": (5,), "stride": (1,), "dilation": (1,)}),
+        Sample((Arr((2, 1, 2, 3)),), {"shape": (6, 5), "stride": (2, 1), "dilation": (3, 2)}),
+    ],
+    error_samples=[
+        ErrorSample(
+            (Arr((4, 3)),),
+            {"shape": (5,), "stride": (1,), "dilation": (1,)},
+            ShapeError,
+            "(3,) windows",
+        ),
+        ErrorSample(
+            (Arr((3,)),), {"shape": (5,), "stride": (1,), "dilation": (1,)}, ShapeError, "2 axes"
+        ),
+    ],
+    dtypes="numeric",
+    traits=("linear",),
+)
+
+
+def choose_in_windows(keys, size, stride, dilation):
+    """(position in its window of the largest key, that key) for each window; NaN is the largest."""
+    counts = window_counts(
+        "window_select", keys.shape[keys.ndim - len(size) :], size, stride, dilation
+    )
+    first, *others = window_positions(counts, size, stride, dilation)
+    best = keys[first].copy()
+    chosen = np.zeros_like(best, np.int32)
+    for i, at in enumerate(others, 1):
+        key = keys[at]
+        better = ~(key <= best)  # larger, or one of them is NaN
+        if keys.dtype.kind not in "biu":
+            better &= best == best
+        np.maximum(chosen, better * np.int32(i), out=chosen)
+        np.maximum(best, key, out=best)
+    return chosen, best
+
+
+def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
+    check_keys("window_select", keys)
+    if x.shape != keys.shape:
+        raise ShapeError(
+            f"window_select: expected x and keys of equal shape; got {x.shape} and {keys.shape}. "
+            "Broadcast one of them."
+        )
+    windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
+    return Spec(windowed.shape[: keys.ndim], x.dtype)
+
+
+def check_keys(where: str, keys: Spec) -> None:
+    if keys.dtype.is_complex:
+        raise DTypeError(
+            f"{where}: expected keys with an order; got {keys.dtype.name}. Take gh.abs first."
+        )
+
+
+def select_ref(x, keys, *, size, stride, dilation):
+    chosen, best = choose_in_windows(keys, size, stride, dilation)
+    if x is keys:
+        return best
+    out = np.empty(chosen.shape, x.dtype)
+    counts = chosen.shape[x.ndim - len(size) :]
+    for i, at in enumerate(window_positions(counts, size, stride, dilation)):
+        np.copyto(out, x[at], where=chosen == i)
+    return out
+
+
+def batch_with_keys(card):
+    """The batching rule of a card of two operands, whose leading axes are free."""
+    return lambda batched, *operands, **attrs: card()(*batch_together(batched, operands), **attrs)
+
+
+window_select = define(
+    "window_select",
+    "window",
+    "Per window over the last len(size) axes, the element of x where `keys` is largest: the first "
+    "such place, and a NaN's before all others.",
+    why="from windows, argmax and gather it needs a copy and an index of every element",
+    infer=infer_select,
+    ref=select_ref,
+    vjp=(lambda g, _y, _x, keys, **attrs: window_scatter(g, keys, **attrs), None),
+    jvp=(LINEAR, None),
+    batch=batch_with_keys(lambda: window_select),
+    flops=lambda x, keys, *, size, **attrs: (
+        infer_select(x, keys, size=size, **attrs).size * math.prod(size)
+    ),
+    samples=[
+        Sample((Arr((2, 6)), Arr((2, 6), -99, 99)), options((3,))),
+        Sample((Arr((6, 5)), Arr((6, 5), -99, 99)), STRIDED),
+        Sample(
+            (Arr((2, 4, 4)), Arr((2, 4, 4), -9, 9, dtype="int32")), options((2, 2), stride=(2, 2))
+        ),
+    ],
+    error_samples=[
+        ErrorSample((Arr((4,)), Arr((5,))), options((2,)), ShapeError, "equal shape"),
+        ErrorSample((Arr((4,)), Arr((4,), dtype="complex64")), options((2,)), DTypeError, "order"),
+        ErrorSample((Arr((4,)), Arr((4,))), options((5,)), ShapeError, "no longer than"),
+    ],
+    dtypes="ordered",
+)
+
+
+def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
+    infer_same("window_scatter", "real")(g)
+    check_keys("window_scatter", keys)
+    expected = infer_select(keys, keys, **attrs).shape
+    if g.shape != expected:
+        raise ShapeError(
+            f"window_scatter: expected g of shape {expected}, one entry per window of keys "
+            f"{keys.shape}; got {g.shape}. Pass the keys and options of the window_select."
+        )
+    return Spec(keys.shape, g.dtype)
+
+
+def scatter_ref(g, keys, *, size, stride, dilation):
+    chosen, _best = choose_in_windows(keys, size, stride, dilation)
+    out = np.zeros(keys.shape, accumulation_dtype(from_numpy_dtype(g.dtype)).np)
+    counts = g.shape[g.ndim - len(size) :]
+    for i, at in enumerate(window_positions(counts, size, stride, dilation)):
+        out[at] += np.where(chosen == i, g, 0)
+    return out.astype(g.dtype, copy=False)
+
+
+window_scatter = define(
+    "window_scatter",
+    "window",
+    "The transpose of `window_select` in x: each g added at the place that its window chose, zeros "
+    "elsewhere.",
+    why="a scatter_add needs an index for every window",
+    infer=infer_scatter,
+    ref=scatter_ref,
+    vjp=(lambda g, _y, _g, keys, **attrs: window_select(g, keys, **attrs), None),
+    jvp=(LINEAR, None),
+    batch=batch_with_keys(lambda: window_scatter),
+    flops=lambda g, keys, *, size, **_: g.size * (math.prod(size) + 1),
+    samples=[
+        Sample((Arr((2, 4)), Arr((2, 6), -99, 99)), options((3,))),
+        Sample((Arr((2, 1)), Arr((6, 5), -99, 99)), STRIDED),
+    ],
+    error_samples=[
+        ErrorSample((Arr((4,)), Arr((4,))), options((2,)), ShapeError, "one entry per window"),
+        ErrorSample((Arr((3,)), Arr((4,), dtype="complex64")), options((2,)), DTypeError, "order"),
+    ],
+    dtypes="real",
+)

@@ -1,0 +1,307 @@
+"""The optimizer base: parameter groups, the step over all parameters, and the saved state.
+
+A rule is one method, `change(grad, state, group)`, which returns what is added to the parameter.
+It is written with tensor operators, so it runs on every backend and under every mode.
+"""
+
+import math
+import numbers
+
+import numpy as np
+
+from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.base.dtype import real_dtype
+from glasshouse.base.errors import (
+    CheckpointError,
+    DTypeError,
+    GradError,
+    OptionError,
+    suggest,
+    type_name,
+)
+from glasshouse.ops.cast import bitcast
+from glasshouse.tensor.creation import asarray, zeros_like
+from glasshouse.tensor.handle import Tensor
+
+
+class Optimizer:
+    """Updates parameters from their gradients.
+
+    `params` is an iterable of tensors, or of groups: dicts with "params" and options that differ
+    from `defaults`. Options of a group may be changed between steps: `opt.param_groups[0]["lr"]`.
+
+    Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
+    names of their state: `buffers` are tensors of the parameter's shape.
+
+    Raises:  DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
+             parameter given twice or an option out of range, GradError for a non-leaf tensor
+    """
+
+    ranges: dict[str, tuple[float, float]] = {}
+    pairs: tuple[str, ...] = ()  # options that are two numbers
+    buffers: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()  # buffers that only some options use
+    counts_steps = True
+
+    def __init__(self, params, defaults: dict):
+        self.defaults = defaults
+        self.state: dict[Tensor, dict] = {}
+        self.param_groups: list[dict] = []
+        groups = list_groups(self.where, params)
+        known: set[int] = set()
+        for group in groups:
+            known |= {id(p) for p in self.add_checked(group, known)}
+
+    @property
+    def where(self) -> str:
+        return type(self).__name__
+
+    def change(self, grad, state: dict, group: dict):
+        """What one step adds to a parameter with this gradient; updates its `state`."""
+        raise NotImplementedError(f"{self.where}: expected change; got none.")
+
+    def add_param_group(self, group: dict) -> None:
+        """Optimize further parameters, with their own options.
+
+        Raises:  as the constructor; nothing is changed then
+        """
+        if not isinstance(group, dict):
+            raise OptionError(
+                f"{self.where}: expected a group as a dict; got {type_name(group)}. "
+                "Write {'params': [...], 'lr': ...}."
+            )
+        known = {id(p) for p in self.parameters()}
+        self.add_checked(list_groups(self.where, [group])[0], known)
+
+    def add_checked(self, group: dict, known: set[int]) -> list[Tensor]:
+        """Append `group` with the defaults filled in; returns its parameters."""
+        unknown = set(group) - {"params"} - set(self.defaults) - {"initial_lr"}
+        if unknown:
+            name = sorted(map(str, unknown))[0]
+            raise OptionError(
+                f"{self.where}: expected a known option; got {name!r}. "
+                f"{suggest(name, self.defaults)}"
+            )
+        params = check_params(self.where, group["params"], known)
+        options = {**self.defaults, **group, "params": params}
+        self.check_options(options)
+        self.param_groups.append(options)
+        return params
+
+    def check_options(self, options: dict) -> None:
+        """Raise OptionError if an option is outside its range; Python numbers are made of them."""
+        for name, (low, high) in self.ranges.items():
+            value, pair = options[name], name in self.pairs
+            values = tuple(value) if pair and isinstance(value, (tuple, list)) else (value,)
+            allowed = all(isinstance(v, numbers.Real) and low <= v < high for v in values)
+            if not allowed or len(values) != (2 if pair else 1):
+                kind = "two numbers" if pair else "a number"
+                raise OptionError(
+                    f"{self.where}: expected {name} to be {kind} in [{low}, {high}); got {value!r}."
+                )
+            # NumPy's float64 would promote float32 parameters; Python's float does not.
+            values = tuple(map(float, values))
+            options[name] = values if pair else values[0]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop the gradients of all parameters, or set them to zeros."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.grad = None if set_to_none else zeros_like(p)
+
+    def step(self, closure=None):
+        """Update every parameter that has a gradient; returns the closure's loss, if one is given.
+
+        The closure clears the gradients, computes the loss, calls backward and returns the loss.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            for group in self.param_groups:
+                for p in group["params"]:
+                    if p.grad is not None:
+                        self.update(p, p.grad.detach(), group)
+        return loss
+
+    def update(self, p: Tensor, grad, group: dict) -> None:
+        """One parameter's step: sign, weight decay, rule, addition."""
+        decay, state = group.get("weight_decay", 0.0), dict(self.state.get(p, ()))
+        if group.get("maximize"):
+            grad = -grad
+        if decay and not group.get("decoupled_weight_decay"):
+            grad = grad + p * decay
+        if p.dtype.is_complex:  # rules see the real and imaginary parts as separate numbers
+            parts = bitcast(grad, dtype=real_dtype(p.dtype))
+            change = bitcast(self.change(parts, state, group), dtype=p.dtype)
+        else:
+            change = self.change(grad, state, group)
+        if decay and group.get("decoupled_weight_decay"):
+            p *= 1 - float(group["lr"]) * decay
+        p += change
+        self.state[p] = state
+
+    def state_dict(self) -> dict:
+        """The state by parameter number, and the options of each group; in PyTorch's layout.
+
+        A snapshot: later steps do not change it.
+        """
+        numbers_of = {id(p): i for i, p in enumerate(self.parameters())}
+        groups = [
+            {**group, "params": [numbers_of[id(p)] for p in group["params"]]}
+            for group in self.param_groups
+        ]
+        state = {numbers_of[id(p)]: dict(entry) for p, entry in self.state.items()}
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Go on from `state_dict`, whose groups must have as many parameters as ours.
+
+        Raises:  CheckpointError if it does not fit, OptionError for an option out of range; nothing
+                 is changed then
+        """
+        groups = self.checked_groups(state_dict)
+        state = {}
+        params = dict(enumerate(self.parameters()))
+        for key, entry in dict(state_dict["state"]).items():
+            number = int(key) if isinstance(key, str) and key.isdecimal() else key
+            if number not in params:
+                raise CheckpointError(
+                    f"{self.where}: expected state of the parameters 0 to {len(params) - 1}; got "
+                    f"{key!r}. Load it into an optimizer of the same parameters."
+                )
+            state[params[number]] = self.checked_state(number, params[number], entry)
+        self.param_groups, self.state = groups, state
+
+    def checked_groups(self, state_dict) -> list[dict]:
+        """Our groups with the saved options."""
+        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
+            raise CheckpointError(
+                f"{self.where}: expected a dict with 'state' and 'param_groups'; got "
+                f"{describe_dict(state_dict)}. Pass what state_dict() returned."
+            )
+        sizes = [len(group["params"]) for group in self.param_groups]
+        try:
+            saved = [len(group["params"]) for group in state_dict["param_groups"]]
+        except (TypeError, KeyError):
+            saved = "something else"
+        if sizes != saved:
+            raise CheckpointError(
+                f"{self.where}: expected parameter groups of sizes {sizes}; got {saved}. "
+                "Build the optimizer with the groups it was saved with."
+            )
+        groups = []
+        for own, group in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            options = {**own, **group, "params": own["params"]}
+            self.check_options(options)
+            groups.append(options)
+        return groups
+
+    def checked_state(self, number: int, p: Tensor, entry: dict) -> dict:
+        """One parameter's saved state, as tensors of its dtype."""
+        entry = entry if isinstance(entry, dict) else {}
+        names = {name for name, value in entry.items() if value is not None}
+        needed = set(self.buffers) | ({"step"} if self.counts_steps else set())
+        missing, unknown = needed - names, names - needed - set(self.optional)
+        if missing or unknown:
+            raise CheckpointError(
+                f"{self.where}: expected the state of parameter {number} to have "
+                f"{sorted(needed)}; got {sorted(names)}. Load it into the optimizer it came from."
+            )
+        shape = (*p.shape, 2) if p.dtype.is_complex else p.shape
+        out = {}
+        for name in (name for name in entry if name in names):
+            array, wanted = np.asarray(entry[name]), () if name == "step" else shape
+            if array.shape != wanted or (name == "step" and not array >= 0):
+                got = array if array.shape == () else f"shape {array.shape}"
+                raise CheckpointError(
+                    f"{self.where}: expected {name!r} of parameter {number} to have shape "
+                    f"{wanted}, and a step to be >= 0; got {got}. "
+                    "Load it into an optimizer of the same model."
+                )
+            if name == "step":
+                out[name] = int(array)
+            else:
+                out[name] = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
+        return out
+
+    def parameters(self) -> list[Tensor]:
+        """All parameters, group after group; their position is their number in the state."""
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def __repr__(self):
+        lines = []
+        for i, group in enumerate(self.param_groups):
+            options = ", ".join(f"{k}={v}" for k, v in group.items() if k != "params")
+            lines.append(f"  group {i}: {len(group['params'])} parameters, {options}")
+        return f"{self.where}(\n" + "\n".join(lines) + "\n)"
+
+
+def list_groups(where: str, params) -> list[dict]:
+    """`params` as a list of groups, each a dict with a list under "params"."""
+    if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
+        raise DTypeError(
+            f"{where}: expected an iterable of parameters or of groups; got {type_name(params)}. "
+            "Pass model.parameters() or a list."
+        )
+    entries = list(params)
+    if not entries:
+        raise OptionError(
+            f"{where}: expected at least one parameter; got none. Pass model.parameters(), and "
+            "note that a generator can be used only once."
+        )
+    if not any(isinstance(entry, dict) for entry in entries):
+        return [{"params": entries}]
+    for entry in entries:
+        if not isinstance(entry, dict) or "params" not in entry:
+            raise OptionError(
+                f"{where}: expected every group to be a dict with 'params'; got "
+                f"{describe_dict(entry)}. Write {{'params': [...], 'lr': ...}}."
+            )
+    groups = []
+    for entry in entries:
+        own = entry["params"]
+        groups.append({**entry, "params": [own] if isinstance(own, Tensor) else list(own)})
+    return groups
+
+
+def check_params(where: str, params: list, known: set[int]) -> list[Tensor]:
+    """The parameters of one group, none of them in `known` or there twice."""
+    if not params:
+        raise OptionError(f"{where}: expected every group to have parameters; got an empty group.")
+    seen = set(known)
+    for i, p in enumerate(params):
+        if not isinstance(p, Tensor) or not p.dtype.is_inexact:
+            got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
+            raise DTypeError(
+                f"{where}: expected floating or complex tensors; got {got} at {i}. "
+                "Pass the tensors to be trained."
+            )
+        if not p.is_leaf:
+            raise GradError(
+                f"{where}: expected leaf tensors; got the result of an operation at {i}. "
+                "Pass the tensor it was made from, or detach it."
+            )
+        if id(p) in seen:
+            raise OptionError(
+                f"{where}: expected each parameter once; got the one at {i} (shape {p.shape}) "
+                "twice. Remove it from one of the groups."
+            )
+        seen.add(id(p))
+    return params
+
+
+def describe_dict(x) -> str:
+    """How an error message names a dict: by its keys."""
+    return f"a dict with {sorted(map(str, x))}" if isinstance(x, dict) else type_name(x)
+
+
+def blend(old, new, weight: float):
+    """The moving average old + (new - old) * weight; an `old` of None counts as 0."""
+    return new * weight if old is None else old + (new - old) * weight
+
+
+NON_NEGATIVE = (0.0, math.inf)
+FRACTION = (0.0, 1.0)

@@ -1,0 +1,357 @@
+"""Products that sum over axes: matmul, tensordot, einsum and their kin, all through one card."""
+
+import math
+
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
+from glasshouse.base.shape import broadcast_shapes, check_axis
+from glasshouse.dispatch.value import (
+    Value,
+    as_operand,
+    as_value,
+    broadcast_to,
+    cast,
+    common_dtype,
+    reshape,
+)
+from glasshouse.ops import contract as cards
+from glasshouse.ops.cast import conj
+from glasshouse.ops.movement import permute
+from glasshouse.ops.movement import slice_ as slice_card
+from glasshouse.ops.reduce import sum_
+
+
+def promoted(where: str, *xs) -> list[Value]:
+    """The operands as values of one numeric dtype; shapes unchanged."""
+    values = [as_value(as_operand(where, x), where=where) for x in xs]
+    dtype = common_dtype(where, values)
+    if dtype.is_bool:
+        raise DTypeError(
+            f"{where}: expected numbers; got bool. Cast to an integer or floating dtype."
+        )
+    return [cast(x, dtype) for x in values]
+
+
+def matrix_transpose(x, /):
+    """x with its last two axes swapped.
+
+    Shapes:  (..., m, n) -> (..., n, m)
+    Raises:  ShapeError for fewer than two axes
+    Example: >>> matrix_transpose(as_value([[1, 2], [3, 4]])).tolist()
+             [[1, 3], [2, 4]]
+    """
+    x = as_value(x, where="matrix_transpose")
+    n = x.ndim
+    if n < 2:
+        raise ShapeError(
+            f"matrix_transpose: expected at least two axes; got shape {x.shape}. Reshape it first."
+        )
+    return permute(x, axes=(*range(n - 2), n - 1, n - 2))
+
+
+def matmul(x1, x2, /):
+    """The matrix product over the last axis of x1 and the last but one of x2.
+
+    Leading axes broadcast; an operand with one axis is a row on the left, a column on the right.
+    A matrix on the right is shared by all rows of x1 and never repeated in memory.
+
+    Shapes:  (..., m, k), (..., k, n) -> (..., m, n)
+    Dtypes:  numeric, promoted
+    Raises:  ShapeError if the summed sizes differ or an operand is 0-d, DTypeError for booleans
+    Example: >>> matmul(as_value([[1, 2]]), as_value([3, 4])).tolist()
+             [11]
+    """
+    x1, x2 = promoted("matmul", x1, x2)
+    if not x1.ndim or not x2.ndim:
+        raise ShapeError(
+            f"matmul: expected operands with one axis or more; got {x1.shape} and {x2.shape}. "
+            "Use * for scalars."
+        )
+    if x1.shape[-1] != x2.shape[-2 if x2.ndim > 1 else 0]:
+        raise ShapeError(
+            f"matmul: expected lhs.shape[-1] == rhs.shape[-2]; got {x1.shape} and {x2.shape}. "
+            "Transpose an operand, or check the feature size."
+        )
+    row, column = x1.ndim == 1, x2.ndim == 1
+    x1 = reshape(x1, (1, *x1.shape)) if row else x1
+    x2 = reshape(x2, (*x2.shape, 1)) if column else x2
+    out = stacked_product(x1, x2)
+    if row or column:
+        shape = out.shape[:-2] + (() if row else out.shape[-2:-1])
+        out = reshape(out, shape + (() if column else out.shape[-1:]))
+    return out
+
+
+def stacked_product(x1: Value, x2: Value):
+    """The product of stacks of matrices, whose leading axes broadcast."""
+    if x2.ndim == 2:
+        if x1.ndim == 2:
+            return cards.matmul(x1, x2)
+        rows = reshape(x1, (math.prod(x1.shape[:-1]), x1.shape[-1]))
+        return reshape(cards.matmul(rows, x2), (*x1.shape[:-1], x2.shape[-1]))
+    stack = broadcast_shapes("matmul", x1.shape[:-2], x2.shape[:-2])
+    x1 = broadcast_to(x1, stack + x1.shape[-2:])
+    x2 = broadcast_to(x2, stack + x2.shape[-2:])
+    return cards.matmul(x1, x2)
+
+
+def vecdot(x1, x2, /, *, axis: int = -1):
+    """The sum of conj(x1) · x2 over one axis.
+
+    Shapes:  (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b)
+    Raises:  ShapeError if the sizes along `axis` differ
+    Example: >>> vecdot(as_value([1, 2]), as_value([3, 4])).item()
+             11
+    """
+    x1, x2 = promoted("vecdot", x1, x2)
+    axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
+    if x1.shape[axis] != x2.shape[axis]:
+        raise ShapeError(
+            f"vecdot: expected equal sizes along axis {axis}; got {x1.shape} and {x2.shape}. "
+            "Slice one of them."
+        )
+    moved = [permute(x, axes=(*(i for i in range(x.ndim) if i != x.ndim + axis), x.ndim + axis))
+             for x in (conj(x1), x2)]  # fmt: skip
+    stack = broadcast_shapes("vecdot", *(x.shape[:-1] for x in moved))
+    n = x1.shape[axis]
+    left, right = (broadcast_to(x, (*stack, n)) for x in moved)
+    product = cards.matmul(reshape(left, (*stack, 1, n)), reshape(right, (*stack, n, 1)))
+    return reshape(product, stack)
+
+
+def tensordot(x1, x2, /, *, axes=2):
+    """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
+
+    `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with.
+
+    Shapes:  the other axes of x1, then those of x2
+    Raises:  ShapeError if the summed sizes or the numbers of axes differ
+    Example: >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
+             [[11]]
+    """
+    x1, x2 = promoted("tensordot", x1, x2)
+    first, second = summed_axes(x1, x2, axes)
+    sizes = [x1.shape[a] for a in first]
+    if sizes != [x2.shape[a] for a in second]:
+        raise ShapeError(
+            f"tensordot: expected equal sizes on the summed axes; got {x1.shape} along {first} and "
+            f"{x2.shape} along {second}. Check the axes."
+        )
+    rest1 = [a for a in range(x1.ndim) if a not in first]
+    rest2 = [a for a in range(x2.ndim) if a not in second]
+    shape1, shape2 = (tuple(x.shape[a] for a in r) for x, r in ((x1, rest1), (x2, rest2)))
+    k = math.prod(sizes)
+    left = reshape(permute(x1, axes=(*rest1, *first)), (math.prod(shape1), k))
+    right = reshape(permute(x2, axes=(*second, *rest2)), (k, math.prod(shape2)))
+    return reshape(cards.matmul(left, right), shape1 + shape2)
+
+
+def summed_axes(x1: Value, x2: Value, axes):
+    """The summed axes of both operands, counted from the front."""
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(x1.ndim, x2.ndim):
+            raise ShapeError(
+                f"tensordot: expected axes from 0 to {min(x1.ndim, x2.ndim)}; got {axes} for shapes "
+                f"{x1.shape} and {x2.shape}. Sum over fewer axes."
+            )
+        return list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
+    first, second = ([a] if isinstance(a, int) else list(a) for a in axes)
+    if len(first) != len(second):
+        raise ShapeError(
+            f"tensordot: expected as many axes of x1 as of x2; got {first} and {second}. Pair them."
+        )
+    return (
+        [check_axis("tensordot", a, x1.ndim) for a in first],
+        [check_axis("tensordot", a, x2.ndim) for a in second],
+    )
+
+
+def outer(x1, x2, /):
+    """All products of an element of x1 with one of x2.
+
+    Shapes:  (m,), (n,) -> (m, n); other shapes are flattened
+    Example: >>> outer(as_value([1, 2]), as_value([3, 4])).tolist()
+             [[3, 4], [6, 8]]
+    """
+    x1, x2 = promoted("outer", x1, x2)
+    return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
+
+
+def inner(x1, x2, /):
+    """The sum of products over the last axes.
+
+    Shapes:  (*a, n), (*b, n) -> (*a, *b)
+    Raises:  ShapeError if the last sizes differ
+    Example: >>> inner(as_value([1, 2]), as_value([3, 4])).item()
+             11
+    """
+    x1, x2 = promoted("inner", x1, x2)
+    if not x1.ndim or not x2.ndim:
+        return x1 * x2
+    return tensordot(x1, x2, axes=([-1], [-1]))
+
+
+def kron(x1, x2, /):
+    """The Kronecker product: x2 scaled by every element of x1, side by side.
+
+    Shapes:  (*m), (*n) -> (*(m · n))
+    Example: >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
+             [1, 1, 2, 2]
+    """
+    x1, x2 = promoted("kron", x1, x2)
+    ndim = max(x1.ndim, x2.ndim)
+    s1, s2 = ((1,) * (ndim - x.ndim) + x.shape for x in (x1, x2))
+    left = reshape(x1, tuple(n for s in s1 for n in (s, 1)))
+    right = reshape(x2, tuple(n for s in s2 for n in (1, s)))
+    return reshape(left * right, tuple(a * b for a, b in zip(s1, s2, strict=True)))
+
+
+def einsum(subscripts: str, /, *operands):
+    """Einstein's sum: axes with one letter are multiplied together, those not in the result summed.
+
+    `"ij,jk->ik"` is a matrix product; without `->` the letters that occur once are the result, in
+    alphabetical order; `...` stands for axes that broadcast. Pairs are contracted cheapest first.
+
+    Raises:  ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse
+    Example: >>> einsum("ij,j->i", as_value([[1, 2], [3, 4]]), as_value([1, 1])).tolist()
+             [3, 7]
+    """
+    if not isinstance(subscripts, str):
+        raise DTypeError(
+            f"einsum: expected subscripts as a string first; got {type_name(subscripts)}. "
+            "Write einsum('ij,jk->ik', x, y)."
+        )
+    values = promoted("einsum", *operands) if operands else []
+    terms, result = parse_subscripts(subscripts, values)
+    sizes = letter_sizes(subscripts, terms, values)
+    pool = [diagonal(term, x) for term, x in zip(terms, values, strict=True)]
+    pool = [(t, broadcast_letters(t, x, sizes)) for t, x in pool]
+    while len(pool) > 1:
+        i, j = cheapest_pair(pool, sizes)
+        (t2, x2), (t1, x1) = pool.pop(j), pool.pop(i)
+        kept = set(result).union(*(t for t, _ in pool)) if pool else set(result)
+        pool.append(contract_pair(t1, x1, t2, x2, kept, sizes))
+    term, x = pool[0]
+    summed = tuple(i for i, letter in enumerate(term) if letter not in result)
+    x = sum_(x, axes=summed) if summed else x
+    term = [letter for letter in term if letter in result]
+    return permute(x, axes=tuple(term.index(letter) for letter in result))
+
+
+def parse_subscripts(subscripts: str, values):
+    """The letters of each operand and of the result; broadcast axes get the letters 0, 1 …"""
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(values):
+        raise OptionError(
+            f"einsum: expected {len(terms)} operands for {subscripts!r}; got {len(values)}. "
+            "Give one operand per comma-separated term."
+        )
+    rest = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, values, strict=True)]
+    widest = max((r for t, r in zip(terms, rest, strict=True) if "..." in t), default=0)
+    dots = [str(i) for i in range(widest)]
+    found = []
+    for term, r, x in zip(terms, rest, values, strict=True):
+        if r < 0 or (r and "..." not in term):
+            raise ShapeError(
+                f"einsum: expected {term!r} to name every axis of its operand; got shape {x.shape}. "
+                "Use one letter per axis, or '...'."
+            )
+        head, _, tail = term.partition("...")
+        found.append([*head, *(dots[widest - r :] if "..." in term else ()), *tail])
+    letters = [letter for term in found for letter in term]
+    if arrow:
+        head, ellipsis, tail = right.partition("...")
+        result = [*head, *(dots if ellipsis else ()), *tail]
+    else:
+        result = dots + sorted(c for c in set(letters) if letters.count(c) == 1 and c.isalpha())
+    wrong = [c for c in result if c not in letters or result.count(c) > 1]
+    wrong += [c for c in letters if not (c.isalpha() or c in dots)]
+    if wrong:
+        raise OptionError(
+            f"einsum: expected letters, and a result that names each at most once; got {wrong[0]!r} "
+            f"in {subscripts!r}. Check the subscripts."
+        )
+    return found, result
+
+
+def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
+    """The size that each letter stands for."""
+    sizes: dict[str, int] = {}
+    for term, x in zip(terms, values, strict=True):
+        for letter, size in zip(term, x.shape, strict=True):
+            known = sizes.setdefault(letter, size)
+            if known == 1:
+                sizes[letter] = size
+            elif size not in (known, 1):
+                raise ShapeError(
+                    f"einsum: expected one size for {letter!r} in {subscripts!r}; got {known} and "
+                    f"{size}. Check the operands' shapes."
+                )
+    return sizes
+
+
+def diagonal(term, x: Value):
+    """The operand with each letter once: equal letters walk down a diagonal."""
+    term = list(term)
+    for letter in dict.fromkeys(term):
+        while term.count(letter) > 1:
+            i, j = [k for k, c in enumerate(term) if c == letter][:2]
+            n = x.shape[i]
+            order = [k for k in range(x.ndim) if k not in (i, j)] + [i, j]
+            x = permute(x, axes=tuple(order))
+            x = every_nth(reshape(x, (*x.shape[:-2], n * n)), n)
+            term = [c for k, c in enumerate(term) if k not in (i, j)] + [letter]
+    return term, x
+
+
+def every_nth(x: Value, n: int):
+    """The n elements at distance n + 1 along the last axis of n · n."""
+    last = x.ndim - 1
+    from_start = (0,) * x.ndim
+    steps = (*((1,) * last), n + 1)
+    return slice_card(x, starts=from_start, stops=x.shape, steps=steps)
+
+
+def broadcast_letters(term, x: Value, sizes):
+    """The operand with axes of size 1 repeated to their letter's size."""
+    return broadcast_to(x, tuple(sizes[letter] for letter in term))
+
+
+def cheapest_pair(pool, sizes) -> tuple[int, int]:
+    """The two operands whose product takes the fewest multiplications."""
+    pairs = [(i, j) for i in range(len(pool)) for j in range(i + 1, len(pool))]
+    return min(pairs, key=lambda p: math.prod(sizes[c] for c in {*pool[p[0]][0], *pool[p[1]][0]}))
+
+
+def contract_pair(t1, x1, t2, x2, kept, sizes):
+    """The product of two operands as one stacked matrix product, letters not `kept` summed."""
+    t1, x1 = sum_alone(t1, x1, kept | set(t2))
+    t2, x2 = sum_alone(t2, x2, kept | set(t1))
+    shared = [c for c in t1 if c in t2]
+    stack = [c for c in shared if c in kept]
+    summed = [c for c in shared if c not in kept]
+    rows = [c for c in t1 if c not in shared]
+    columns = [c for c in t2 if c not in shared]
+
+    def size(letters):
+        return math.prod(sizes[c] for c in letters)
+
+    def arranged(term, x, *groups):
+        order = tuple(term.index(c) for group in groups for c in group)
+        lead = tuple(sizes[c] for c in stack)
+        return reshape(permute(x, axes=order), (*lead, *(size(g) for g in groups[1:])))
+
+    left = arranged(t1, x1, stack, rows, summed)
+    right = arranged(t2, x2, stack, summed, columns)
+    product = cards.matmul(left, right)
+    letters = [*stack, *rows, *columns]
+    return letters, reshape(product, tuple(sizes[c] for c in letters))
+
+
+def sum_alone(term, x: Value, needed):
+    """The operand with letters that nobody else needs summed at once."""
+    axes = tuple(i for i, c in enumerate(term) if c not in needed)
+    if not axes:
+        return list(term), x
+    return [c for c in term if c in needed], sum_(x, axes=axes)

@@ -1,0 +1,441 @@
+"""Making tensors: from data, filled, counted, and from other libraries."""
+
+import math
+import operator
+
+import numpy as np
+
+from glasshouse.base.dtype import (
+    DType,
+    as_dtype,
+    by_python_type,
+    default_float,
+    default_int,
+    float32,
+    int64,
+)
+from glasshouse.base.errors import DeviceError, DTypeError, OptionError, ShapeError, type_name
+from glasshouse.base.shape import check_shape
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.bind import box
+from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
+from glasshouse.ops import create
+from glasshouse.tensor.elementary import choose
+from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, stack
+
+
+def check_device(where: str, device) -> None:
+    """Raise DeviceError unless `device` is None or that of the current backend."""
+    here = backends.current()
+    if device is not None and device != here.device:
+        raise DeviceError(
+            f"{where}: expected device {here.device!r} of backend {here.name}; got {device!r}. "
+            "Choose another backend with gh.backends.use."
+        )
+
+
+def asarray(obj, /, dtype=None, *, device=None, copy=None):
+    """A tensor of the data in `obj`: a tensor, NumPy array, number, or nested lists of these.
+
+    Python floats become float32, integers int64, complex numbers complex64; arrays keep their
+    dtype. Without `copy` the memory of a NumPy array is shared where possible: leave it unchanged.
+
+    Shapes:  n lists of m numbers -> (n, m), and so on
+    Dtypes:  any
+    Raises:  DTypeError for what is not numeric, ShapeError for ragged lists, OptionError (a
+             ValueError) if copy=False and a copy is needed
+    Source:  standard
+    Example: >>> asarray([[1, 2]]).shape
+             (1, 2)
+    """
+    check_device("asarray", device)
+    dtype = None if dtype is None else as_dtype(dtype)
+    if copy is False and not shares(obj, dtype):
+        raise OptionError(
+            f"asarray: expected data that needs no copy; got {type_name(obj)} for dtype {dtype}. "
+            "Leave copy at None."
+        )
+    if isinstance(obj, (list, tuple)):
+        return of_list(obj, dtype)
+    if type(obj) is int and dtype is not None:
+        return values.full((), obj, dtype, where="asarray")
+    if copy and isinstance(obj, np.ndarray):
+        obj = obj.copy()
+    out = as_value(obj, dtype)
+    return copied(out) if copy and out is obj else out
+
+
+def shares(obj, dtype) -> bool:
+    """Whether a tensor of `obj` in `dtype` needs no copy."""
+    return isinstance(obj, (Value, np.ndarray)) and dtype in (None, as_dtype(obj.dtype))
+
+
+def of_list(items, dtype: DType | None) -> Value:
+    """A tensor of nested lists; tensors in them are stacked, and stay on their tape."""
+    if holds_tensors(items):
+        stacked = stack([asarray(item) for item in items])
+        return stacked if dtype is None else cast(stacked, dtype)
+    array = values.to_array(items, "asarray")
+    if dtype is not None and dtype.is_integer and array.dtype.kind in "iu" and array.size:
+        info = np.iinfo(dtype.np)
+        if not (info.min <= array.min() and array.max() <= info.max):
+            raise DTypeError(
+                f"asarray: expected integers that fit {dtype.name}, from {info.min} to {info.max}; "
+                f"got {array.min()} … {array.max()}. Use a wider dtype."
+            )
+    return as_value(items, dtype)
+
+
+def holds_tensors(obj) -> bool:
+    """Whether a nested list has a tensor in it."""
+    if isinstance(obj, (list, tuple)):
+        return any(map(holds_tensors, obj))
+    return isinstance(obj, Value)
+
+
+def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
+    """A new tensor with a copy of the data, a leaf; with `requires_grad` it collects its gradient.
+
+    Shapes:  as gh.asarray
+    Dtypes:  any; floating or complex with requires_grad
+    Raises:  DTypeError for what is not numeric, ShapeError for ragged lists
+    Source:  PyTorch
+    Example: >>> tensor([1.0, 2.0], requires_grad=True).requires_grad
+             True
+    """
+    out = asarray(data, dtype, device=device, copy=True)
+    out = out.detach() if isinstance(data, Value) else out
+    return out.requires_grad_() if requires_grad else out
+
+
+def from_dlpack(x, /, *, device=None, copy=None):
+    """A tensor on the memory of another library's array, without a copy where possible.
+
+    Shapes:  x (...) -> (...)
+    Dtypes:  any, kept
+    Raises:  DTypeError for objects without DLPack and for contents that cannot be shared
+    Source:  standard
+    Example: >>> from_dlpack(np.arange(3)).tolist()
+             [0, 1, 2]
+    """
+    check_device("from_dlpack", device)
+    if isinstance(x, Value):
+        return copied(x) if copy else x
+    if not hasattr(x, "__dlpack__"):
+        raise DTypeError(
+            f"from_dlpack: expected an array with __dlpack__; got {type_name(x)}. Use gh.asarray."
+        )
+    backend = backends.current()
+    try:
+        if hasattr(backend, "from_dlpack"):
+            payload = backend.from_dlpack(x)
+            out = box(payload, backend.spec_of(payload), backend)
+            return copied(out) if copy else out
+        return as_value(np.from_dlpack(x, copy=copy))
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise DTypeError(
+            f"from_dlpack: expected an array in host memory, without a gradient; got "
+            f"{type_name(x)}: {error}. Detach it and move it to the CPU."
+        ) from None
+
+
+def filled(where: str, value, shape, sizes, dtype, device) -> Value:
+    """A tensor of `value`; sizes may follow one by one, as in PyTorch, or a dtype, as in NumPy."""
+    check_device(where, device)
+    if sizes and not hasattr(sizes[-1], "__index__"):
+        *sizes, dtype = sizes
+    shape = check_shape(where, (shape, *sizes) if sizes else shape)
+    return values.full(shape, value, default_float if dtype is None else as_dtype(dtype), where)
+
+
+def zeros(shape, *sizes, dtype=None, device=None):
+    """A tensor of zeros.
+
+    Shapes:  -> shape
+    Dtypes:  any; float32 unless given
+    Raises:  ShapeError for negative sizes
+    Source:  standard
+    Example: >>> zeros((1, 2)).tolist()
+             [[0.0, 0.0]]
+    """
+    return filled("zeros", 0, shape, sizes, dtype, device)
+
+
+def ones(shape, *sizes, dtype=None, device=None):
+    """A tensor of ones.
+
+    Shapes:  -> shape
+    Dtypes:  any; float32 unless given
+    Raises:  ShapeError for negative sizes
+    Source:  standard
+    Example: >>> ones((1, 2)).tolist()
+             [[1.0, 1.0]]
+    """
+    return filled("ones", 1, shape, sizes, dtype, device)
+
+
+def empty(shape, *sizes, dtype=None, device=None):
+    """A tensor to be written to; in fact of zeros, so that results do not depend on old memory.
+
+    Shapes:  -> shape
+    Dtypes:  any; float32 unless given
+    Raises:  ShapeError for negative sizes
+    Source:  standard
+    Example: >>> empty((1, 2)).shape
+             (1, 2)
+    """
+    return filled("empty", 0, shape, sizes, dtype, device)
+
+
+def full(shape, fill_value, dtype=None, *, device=None):
+    """A tensor with `fill_value` everywhere.
+
+    Shapes:  -> shape
+    Dtypes:  any; the default for the Python type of fill_value unless given
+    Raises:  ShapeError for negative sizes, DTypeError for a value that does not fit dtype
+    Source:  standard
+    Example: >>> full((2,), 7).tolist()
+             [7, 7]
+    """
+    check_device("full", device)
+    shape = check_shape("full", shape)
+    dtype = None if dtype is None else as_dtype(dtype)
+    if type(fill_value) not in SCALARS:
+        return values.broadcast_to(as_value(fill_value, dtype, "full"), shape, "full")
+    dtype = dtype or by_python_type[type(fill_value)]
+    if type(fill_value) is complex and not dtype.is_complex:
+        raise DTypeError(
+            f"full: expected a real fill_value for {dtype.name}; got {fill_value}. "
+            "Use a complex dtype."
+        )
+    return values.full(shape, fill_value, dtype, "full")
+
+
+def like(where: str, x, value, dtype, device) -> Value:
+    """A tensor of `value` with the shape, and unless given the dtype, of x."""
+    x = as_value(x, where=where)
+    return full(x.shape, value, x.dtype if dtype is None else dtype, device=device)
+
+
+def zeros_like(x, /, dtype=None, *, device=None):
+    """A tensor of zeros with the shape of x.
+
+    Shapes:  x (...) -> (...)
+    Dtypes:  that of x unless given
+    Raises:  DTypeError for what is not numeric
+    Source:  standard
+    Example: >>> zeros_like([1, 2]).tolist()
+             [0, 0]
+    """
+    return like("zeros_like", x, 0, dtype, device)
+
+
+def ones_like(x, /, dtype=None, *, device=None):
+    """A tensor of ones with the shape of x.
+
+    Shapes:  x (...) -> (...)
+    Dtypes:  that of x unless given
+    Raises:  DTypeError for what is not numeric
+    Source:  standard
+    Example: >>> ones_like([3, 2]).tolist()
+             [1, 1]
+    """
+    return like("ones_like", x, 1, dtype, device)
+
+
+def empty_like(x, /, dtype=None, *, device=None):
+    """A tensor to be written to, with the shape of x; in fact of zeros.
+
+    Shapes:  x (...) -> (...)
+    Dtypes:  that of x unless given
+    Raises:  DTypeError for what is not numeric
+    Source:  standard
+    Example: >>> empty_like([1, 2]).shape
+             (2,)
+    """
+    return like("empty_like", x, 0, dtype, device)
+
+
+def full_like(x, /, fill_value, dtype=None, *, device=None):
+    """A tensor of `fill_value` with the shape of x.
+
+    Shapes:  x (...) -> (...)
+    Dtypes:  that of x unless given
+    Raises:  DTypeError for a value that does not fit the dtype
+    Source:  standard
+    Example: >>> full_like([1, 2], 7).tolist()
+             [7, 7]
+    """
+    return like("full_like", x, fill_value, dtype, device)
+
+
+def number(where: str, x):
+    """`x` as a Python number: one itself, or the element of a 0-d tensor or array."""
+    x = x if type(x) in SCALARS else getattr(x, "item", lambda: x)()
+    if type(x) not in SCALARS:
+        raise DTypeError(f"{where}: expected a number; got {type_name(x)}. Pass a Python number.")
+    return x
+
+
+def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
+    """The numbers from `start` (0 if only one number is given) up to, without, `stop`.
+
+    y[i] = start + i · step
+
+    Shapes:  -> (max(0, ceil((stop - start) / step)),)
+    Dtypes:  real; int64 for integers, else float32, unless given
+    Raises:  OptionError for a step of 0
+    Source:  standard
+    Example: >>> arange(1, 7, 2).tolist()
+             [1, 3, 5]
+    """
+    check_device("arange", device)
+    start, stop = (0, start) if stop is None else (start, stop)
+    start, stop, step = (number("arange", x) for x in (start, stop, step))
+    if step == 0:
+        raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
+    whole = all(isinstance(x, int) for x in (start, stop, step))
+    dtype = (default_int if whole else default_float) if dtype is None else as_dtype(dtype)
+    size = -((start - stop) // step) if whole else math.ceil((stop - start) / step)
+    size = max(0, size)
+    if whole and dtype.is_integer:
+        count = create.iota(size=size, dtype=dtype)
+        count = count if step == 1 else count * step
+        return count if start == 0 else count + start
+    return as_value((start + np.arange(size) * step).astype(dtype.np))
+
+
+def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
+    """`num` evenly spaced numbers from `start` to `stop`, which is left out without `endpoint`.
+
+    y[i] = start + i · (stop - start) / (num - 1), or / num without the end
+
+    Shapes:  -> (num,)
+    Dtypes:  any; float32 (complex64 for complex numbers) unless given
+    Raises:  OptionError for negative num
+    Source:  standard
+    Example: >>> linspace(0, 1, 3).tolist()
+             [0.0, 0.5, 1.0]
+    """
+    check_device("linspace", device)
+    start, stop = number("linspace", start), number("linspace", stop)
+    count = operator.index(num)
+    if count < 0:
+        raise OptionError(f"linspace: expected num of 0 or more; got {num}. Use 1 for start alone.")
+    if dtype is None:
+        is_complex = isinstance(start, complex) or isinstance(stop, complex)
+        dtype = by_python_type[complex if is_complex else float]
+    dtype = as_dtype(dtype)
+    points = np.linspace(start, stop, count, endpoint=endpoint)
+    return as_value((np.floor(points) if dtype.is_integer else points).astype(dtype.np))
+
+
+def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
+    """A matrix with ones on its k-th diagonal (above the main one for k > 0) and zeros elsewhere.
+
+    Shapes:  -> (n_rows, n_cols), n_cols being n_rows unless given
+    Dtypes:  any; float32 unless given
+    Raises:  ShapeError for negative sizes
+    Source:  standard
+    Example: >>> eye(2).tolist()
+             [[1.0, 0.0], [0.0, 1.0]]
+    """
+    check_device("eye", device)
+    above = diagonals(n_rows, n_rows if n_cols is None else n_cols)
+    return cast(above == operator.index(k), default_float if dtype is None else as_dtype(dtype))
+
+
+def diagonals(n_rows: int, n_cols: int) -> Value:
+    """The number of the diagonal that each place of a matrix lies on: column minus row."""
+    rows, columns = (create.iota(size=n, dtype=int64) for n in (n_rows, n_cols))
+    return columns - expand_dims(rows, 1)
+
+
+def triangle(where: str, x, outside) -> Value:
+    """The matrices x with zeros where `outside(diagonal number)` holds."""
+    x = as_value(x, where=where)
+    if x.ndim < 2:
+        raise ShapeError(
+            f"{where}: expected matrices (2 axes or more); got shape {x.shape}. "
+            "Reshape or expand it first."
+        )
+    mask = values.broadcast_to(outside(diagonals(*x.shape[-2:])), x.shape)
+    return choose(mask, values.full(x.shape, 0, x.dtype), x)
+
+
+def tril(x, /, *, k: int = 0):
+    """The matrices x with zeros above the k-th diagonal.
+
+    Shapes:  x (..., m, n) -> (..., m, n)
+    Dtypes:  any, kept
+    Raises:  ShapeError for fewer than two axes
+    Source:  standard
+    Example: >>> tril([[1, 2], [3, 4]]).tolist()
+             [[1, 0], [3, 4]]
+    """
+    return triangle("tril", x, lambda diagonal: diagonal > k)
+
+
+def triu(x, /, *, k: int = 0):
+    """The matrices x with zeros below the k-th diagonal.
+
+    Shapes:  x (..., m, n) -> (..., m, n)
+    Dtypes:  any, kept
+    Raises:  ShapeError for fewer than two axes
+    Source:  standard
+    Example: >>> triu([[1, 2], [3, 4]]).tolist()
+             [[1, 2], [0, 4]]
+    """
+    return triangle("triu", x, lambda diagonal: diagonal < k)
+
+
+def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
+    """Coordinate tensors of the grid that the vectors span.
+
+    With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
+    exchanged.
+
+    Shapes:  (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each
+    Dtypes:  any, each kept
+    Raises:  OptionError for another indexing, ShapeError for matrices
+    Source:  standard
+    Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
+             [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
+    if indexing not in ("xy", "ij"):
+        raise OptionError(
+            f"meshgrid: expected indexing 'xy' or 'ij'; got {indexing!r}. Use 'ij' for matrices."
+        )
+    arrays = [as_value(x, where="meshgrid") for x in arrays]
+    if any(x.ndim > 1 for x in arrays):
+        raise ShapeError(
+            f"meshgrid: expected vectors; got shapes {[x.shape for x in arrays]}. Flatten them."
+        )
+    order = list(range(len(arrays)))
+    if indexing == "xy" and len(order) > 1:
+        order[:2] = 1, 0
+    shaped = [
+        values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))
+        for x, axis in zip(arrays, order, strict=True)
+    ]
+    return broadcast_arrays(*shaped)
+
+
+def one_hot(indices, num_classes: int, *, dtype=float32):
+    """Vectors with 1 at the given index and 0 elsewhere; all 0 for an index out of range.
+
+    Shapes:  indices (...) -> (..., num_classes)
+    Dtypes:  integer -> dtype
+    Raises:  DTypeError unless indices are integers
+    Source:  JAX, PyTorch
+    Example: >>> one_hot([1, 0], 2).tolist()
+             [[0.0, 1.0], [1.0, 0.0]]
+    """
+    indices = as_value(indices, where="one_hot")
+    if not indices.dtype.is_integer:
+        raise DTypeError(
+            f"one_hot: expected integer indices; got {indices.dtype.name}. Cast them to int64."
+        )
+    classes = create.iota(size=operator.index(num_classes), dtype=indices.dtype)
+    return cast(expand_dims(indices, -1) == classes, as_dtype(dtype))

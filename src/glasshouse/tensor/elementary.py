@@ -1,0 +1,286 @@
+"""Formulas of elementary functions, of real and complex values, that neither cancel nor overflow.
+
+Branch cuts, signed zeros, infinities and NaN of complex functions follow ISO C, annex G, which the
+Array API quotes. Where a formula would give NaN in a branch that is not taken, its operands are
+replaced there by harmless numbers beforehand, so that derivatives are free of NaN too.
+
+Source:  Kahan 1987, Branch cuts for complex elementary functions, or Much ado about nothing's
+         sign bit
+"""
+
+import math
+
+from ml_dtypes import finfo  # NumPy's, and bfloat16
+
+from glasshouse.base.dtype import int16, int32, int64
+from glasshouse.dispatch.value import cast, full, match
+from glasshouse.ops import cast as parts_of
+from glasshouse.ops import compare
+from glasshouse.ops import elementwise as cards
+
+
+def choose(condition, x, y):
+    """x where the condition holds, else y; one of the two may be a Python scalar."""
+    x, y = match("where", x, y)
+    return compare.where(condition, x, y)
+
+
+def sign_is_set(x):
+    """True where the sign bit of real x is set, also for -0 and NaN."""
+    integer = {2: int16, 4: int32, 8: int64}[x.dtype.itemsize]
+    return parts_of.bitcast(x, dtype=integer) < 0
+
+
+def flip_if(condition, x):
+    """-x where the condition holds, else x."""
+    return compare.where(condition, -x, x)
+
+
+def copy_sign(value: float, y):
+    """The positive number `value` with the signs of y, whose sign bits count."""
+    return flip_if(sign_is_set(y), full(y.shape, value, y.dtype))
+
+
+def is_infinite(x):
+    """True where real x is +∞ or -∞."""
+    return cards.abs_(x) == math.inf
+
+
+def is_nan(x):
+    """True where x is NaN."""
+    return x != x
+
+
+def machine_epsilon(dtype) -> float:
+    """The distance from 1 to the next larger number of a floating dtype."""
+    return float(finfo(dtype.np).eps)
+
+
+def largest_number(dtype) -> float:
+    """The largest finite number of a floating dtype."""
+    return float(finfo(dtype.np).max)
+
+
+def sinh(x):
+    """2 sinh(x/2) cosh(x/2), both from expm1(±x/2)"""
+    up, down = cards.expm1(x * 0.5), cards.expm1(x * -0.5)
+    return (up - down) * ((up + down) * 0.5 + 1)
+
+
+def cosh(x):
+    """(exp(x/2)² + exp(-x/2)²) / 2, which overflows no earlier than its result"""
+    up, down = cards.exp(x * 0.5), cards.exp(x * -0.5)
+    return up * 0.5 * up + down * 0.5 * down
+
+
+def tan(x):
+    return cards.sin(x) / cards.cos(x)
+
+
+def asin(x):
+    return cards.atan2(x, cards.sqrt(1 - x) * cards.sqrt(1 + x))
+
+
+def acos(x):
+    return cards.atan2(cards.sqrt(1 - x) * cards.sqrt(1 + x), x)
+
+
+def atan(x):
+    return cards.atan2(x, full(x.shape, 1, x.dtype))
+
+
+def asinh(x):
+    """log1p(x (1 + x / (1 + sqrt(1 + x²)))) for x ≥ 0, log(2x) for large x; odd"""
+    negative = x < 0
+    x = flip_if(negative, x)
+    large = x > machine_epsilon(x.dtype) ** -0.5  # where 1 is lost beside x²
+    near, far = choose(large, 1.0, x), choose(large, x, 1.0)
+    near = cards.log1p(near * (1 + near / (1 + cards.sqrt(1 + near * near))))
+    return flip_if(negative, compare.where(large, cards.log(far) + math.log(2), near))
+
+
+def acosh(x):
+    """log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1, log(2x) for large x"""
+    large = x > machine_epsilon(x.dtype) ** -0.5
+    above, far = choose(large, 2.0, x) - 1, choose(large, x, 1.0)
+    near = cards.log1p(above + cards.sqrt(above) * cards.sqrt(above + 2))
+    return compare.where(large, cards.log(far) + math.log(2), near)
+
+
+def atanh(x):
+    return (cards.log1p(x) - cards.log1p(-x)) * 0.5
+
+
+def log_base(base: float):
+    """The function log(x) / log(base), exact at powers of `base`: those are split off first."""
+    scale = 1 / math.log(base)
+
+    def log(x):
+        rough = cards.log(x) * scale
+        within = cards.abs_(rough) < 0.9 * math.log(largest_number(x.dtype)) * scale
+        power = cards.round_(choose(within, rough, 0.0))
+        power = cast(cast(power, int32), x.dtype)  # a whole number, apart from x's derivative
+        return power + cards.log(x / base**power) * scale
+
+    return log
+
+
+def split(z):
+    """(real part, imaginary part) of complex z."""
+    return parts_of.real(z), parts_of.imag(z)
+
+
+def join(re, im):
+    """re + i·im of real values; exact for infinities, NaN and signed zeros."""
+    return parts_of.make_complex(re, im)
+
+
+def by_parts(function):
+    """The function of z that applies `function` to its real and to its imaginary part."""
+    return lambda z: join(*map(function, split(z)))
+
+
+def hypot(x, y):
+    """sqrt(x² + y²) of real values, scaled by the larger one so that no square overflows"""
+    x, y = cards.abs_(x), cards.abs_(y)
+    infinite = (x == math.inf) | (y == math.inf)
+    large = choose(infinite, 1.0, cards.maximum(x, y))
+    small = choose(infinite, 0.0, cards.minimum(x, y))
+    ratio = small / choose(large == 0, 1.0, large)
+    return choose(infinite, math.inf, large * cards.sqrt(1 + ratio * ratio))
+
+
+def scaled(factor: float):
+    """The function z · factor, by parts, so that infinities stay clean."""
+    return by_parts(lambda part: part * factor)
+
+
+def complex_log(base: float):
+    """The function log(z) / log(base)."""
+    divide = scaled(1 / math.log(base))
+    return lambda z: divide(cards.log(z))
+
+
+def complex_exp2(z):
+    """exp(z log 2)"""
+    return cards.exp(scaled(math.log(2))(z))
+
+
+def complex_abs(z):
+    return hypot(*split(z))
+
+
+def complex_sign(z):
+    """z / |z|, and 0 for 0"""
+    re, im = split(z)
+    scale = cards.maximum(cards.abs_(re), cards.abs_(im))
+    scale = choose(scale == 0, 1.0, scale)
+    re, im = re / scale, im / scale
+    length = hypot(re, im)
+    length = choose(length == 0, 1.0, length)
+    return join(re / length, im / length)
+
+
+def rotated(function):
+    """z ↦ -i · function(i · z): from sin to sinh, from tanh to tan, from asin to asinh."""
+
+    def rotate(z):
+        re, im = split(z)
+        re, im = split(function(join(-im, re)))
+        return join(im, -re)
+
+    return rotate
+
+
+complex_sinh = rotated(cards.sin)
+complex_tan = rotated(cards.tanh)
+
+
+def complex_cosh(z):
+    """cos(i · z)"""
+    re, im = split(z)
+    return cards.cos(join(-im, re))
+
+
+def complex_expm1(z):
+    """exp(z) - 1; where |re| < 1, its real part is expm1(re) cos(im) - 2 sin²(im / 2)"""
+    re, im = split(z)
+    far, height = split(cards.exp(z))
+    close = cards.abs_(re) < 1
+    re, im = choose(close, re, 0.0), choose(close, im, 0.0)
+    half = cards.sin(im * 0.5)
+    near = cards.expm1(re) * cards.cos(im) - 2 * half * half
+    return join(compare.where(close, near, far - 1), height)
+
+
+def complex_log1p(z):
+    """log(1 + z); for small z its real part is log1p(re (2 + re) + im²) / 2"""
+    re, im = split(z)
+    far, angle = split(cards.log(join(1 + re, im)))
+    close = (cards.abs_(re) < 0.5) & (cards.abs_(im) < 0.5)
+    re, im = choose(close, re, 0.0), choose(close, im, 0.0)
+    near = cards.log1p(re * (2 + re) + im * im) * 0.5
+    return join(compare.where(close, near, far), angle)
+
+
+def finite_or_half(re, im):
+    """(infinite, re, im): where a part is infinite, and both parts with 0.5 put there."""
+    infinite = is_infinite(re) | is_infinite(im)
+    return infinite, choose(infinite, 0.5, re), choose(infinite, 0.5, im)
+
+
+def roots_beside_one(re, im):
+    """The parts of sqrt(1 - z) and of sqrt(1 + z), with the sign of im kept also when it is 0."""
+    return *split(cards.sqrt(join(1 - re, -im))), *split(cards.sqrt(join(1 + re, im)))
+
+
+def complex_asin(z):
+    """Kahan's CASIN, and annex G's values for infinities and NaN"""
+    re, im = split(z)
+    infinite, x, y = finite_or_half(re, im)
+    minus_re, minus_im, plus_re, plus_im = roots_beside_one(x, y)
+    angle = cards.atan2(x, minus_re * plus_re - minus_im * plus_im)
+    angle = compare.where(infinite, cards.atan2(re, cards.abs_(im)), angle)
+    angle = compare.where((re == 0) & is_nan(im), re, angle)
+    height = asinh(minus_re * plus_im - minus_im * plus_re)
+    return join(angle, compare.where(infinite, copy_sign(math.inf, im), height))
+
+
+def complex_acos(z):
+    """Kahan's CACOS, and annex G's values for infinities and NaN"""
+    re, im = split(z)
+    infinite, x, y = finite_or_half(re, im)
+    minus_re, minus_im, plus_re, plus_im = roots_beside_one(x, y)
+    angle = 2 * cards.atan2(minus_re, plus_re)
+    angle = compare.where(infinite, cards.atan2(cards.abs_(im), re), angle)
+    angle = choose((re == 0) & is_nan(im), math.pi / 2, angle)
+    height = asinh(plus_re * minus_im - plus_im * minus_re)
+    return join(angle, compare.where(infinite, -copy_sign(math.inf, im), height))
+
+
+def complex_acosh(z):
+    """±i · acos(z), the sign chosen to make the real part positive"""
+    below = sign_is_set(parts_of.imag(z))
+    re, im = split(complex_acos(z))
+    return join(compare.where(below, im, -im), flip_if(below, re))
+
+
+def complex_atanh(z):
+    """log1p(4x / |1 - z|²) / 4 + i atan2(2y, 1 - |z|²) / 2 for x ≥ 0; the real part is odd in x"""
+    re, im = split(z)
+    infinite, x, y = finite_or_half(re, im)
+    x = flip_if(sign_is_set(re), x)
+    distance = hypot(1 - x, y)
+    touches = distance < machine_epsilon(x.dtype) ** 4  # where its square would underflow
+    apart, near = choose(touches, 1.0, distance), choose(touches, distance, 1.0)
+    width = cards.log1p(x / apart * 4 / apart) * 0.25
+    width = compare.where(touches, (math.log(2) - cards.log(near)) * 0.5, width)
+    width = flip_if(sign_is_set(re), choose(infinite, 0.0, width))
+    angle = cards.atan2(y, ((1 - x) * (1 + x) - y * y) * 0.5) * 0.5
+    right_angle = choose(is_nan(im), math.nan, copy_sign(math.pi / 2, im))
+    angle = compare.where(infinite, right_angle, angle)
+    return join(compare.where((re == 0) & is_nan(im), re, width), angle)
+
+
+complex_asinh = rotated(complex_asin)
+complex_atan = rotated(complex_atanh)

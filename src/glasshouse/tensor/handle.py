@@ -1,0 +1,445 @@
+"""Tensor: a handle on a value, with gradients, conversion to the outside, and in-place writing.
+
+Values never change and never alias. Writing (`x[i] = v`, `x += y`) binds the handle to a new value;
+tensors computed from the old one keep it.
+"""
+
+import numpy as np
+
+from glasshouse.autograd.backward import backward
+from glasshouse.autograd.tape import Leaf
+from glasshouse.base.dtype import as_dtype, by_name
+from glasshouse.base.errors import (
+    DeviceError,
+    DTypeError,
+    GradError,
+    ShapeError,
+    TransformError,
+)
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import bind, box, hooks, state
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
+from glasshouse.tensor import contract, index, printing
+
+
+class Tensor(Value):
+    """An n-dimensional array of one dtype, on one backend.
+
+    Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data, dtype)` is gh.asarray.
+
+    Example: >>> Tensor([[1.0, 2.0]]).shape
+             (1, 2)
+    """
+
+    grad = None
+
+    def __new__(cls, data=None, dtype=None):
+        value = as_value(data, None if dtype is None else as_dtype(dtype))
+        tensor = object.__new__(cls)
+        tensor.rebind(value.detach() if isinstance(data, Tensor) else value)
+        return tensor
+
+    # -- what it is ------------------------------------------------------------------------
+
+    @property
+    def device(self) -> str:
+        """Where the payload lies: "cpu", "cuda" …"""
+        value = self
+        while value.mode is not None:
+            value = value.data
+        return value.backend.device
+
+    @property
+    def T(self):
+        """A matrix with its axes swapped.
+
+        Raises:  ShapeError unless it has two axes
+        """
+        if self.ndim != 2:
+            raise ShapeError(
+                f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT for stacks of "
+                "matrices, or gh.permute_dims."
+            )
+        return bind(primitives["permute"], (self,), {"axes": (1, 0)})
+
+    @property
+    def mT(self):
+        """The last two axes swapped.
+
+        Raises:  ShapeError for fewer than two axes
+        """
+        return contract.matrix_transpose(self)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.spec.nbytes
+
+    # -- gradients -------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on this tensor are recorded for backward."""
+        return self.node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, wanted: bool = True):
+        """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
+
+        Raises:  DTypeError for integers and booleans, GradError for results of operations
+        """
+        if self.mode is not None and wanted and self.node is None:
+            raise TransformError(
+                f"requires_grad_: expected an ordinary tensor; got a value inside "
+                f"{type(self.mode).__name__}. Use gh.grad there."
+            )
+        if wanted and self.node is None:
+            if not self.dtype.is_inexact:
+                raise DTypeError(
+                    f"requires_grad_: expected a floating or complex dtype; got {self.dtype.name}. "
+                    "Cast it to float32."
+                )
+            self.node, self.slot = Leaf(self), 0
+        elif not wanted and self.node is not None:
+            if not self.is_leaf:
+                raise GradError(
+                    "requires_grad_: expected a leaf to switch off; got the result of an "
+                    "operation. Use .detach()."
+                )
+            self.node = None
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this tensor is not the recorded result of an operation."""
+        return self.node is None or isinstance(self.node, Leaf)
+
+    def backward(self, gradient=None, retain_graph=None, create_graph: bool = False) -> None:
+        """Add the gradient of this tensor to `.grad` of every leaf it depends on.
+
+        Raises:  GradError if untracked, not of one element without a gradient, or freed
+        """
+        backward(self, gradient, retain_graph, create_graph)
+
+    def register_hook(self, fn):
+        """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
+
+        Returns a handle whose `remove()` ends it.
+        Raises:  GradError if the tensor is untracked
+        """
+        if self.node is None:
+            raise GradError(
+                "register_hook: expected a tensor with requires_grad=True; got one without. "
+                "Set requires_grad first."
+            )
+        if self.node.grad_hooks is None:
+            self.node.grad_hooks = {}
+        handle = Hook(self.node.grad_hooks)
+        self.node.grad_hooks[handle] = (self.slot, fn)
+        return handle
+
+    def retain_grad(self) -> None:
+        """Have backward store this tensor's gradient in `.grad` although it is no leaf."""
+        if not self.is_leaf:
+            self.register_hook(self.store_grad)
+
+    def store_grad(self, gradient) -> None:
+        self.grad = gradient if self.grad is None else self.grad + gradient
+
+    def detach(self):
+        """The same contents, not on any tape."""
+        if self.mode is not None:
+            return self.mode.detach(self)
+        return box(self.data, self.spec, self.backend)
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def rebind(self, value) -> None:
+        """Make this handle show `value`, with its place on the tape."""
+        self.data, self.spec, self.backend = value.data, value.spec, value.backend
+        self.mode = value.mode
+        if value.node is not None or not (isinstance(self.node, Leaf) and not recording(self)):
+            self.node, self.slot = value.node, value.slot
+
+    def write(self, where: str, value):
+        """This tensor, bound to `value`, after checks that leave it unchanged when they fail."""
+        if value.mode is not self.mode:
+            raise TransformError(
+                f"{where}: expected a value of the tensor's own level; got one of an inner "
+                f"transform ({type(value.mode).__name__}). Return a new tensor instead of writing."
+            )
+        if isinstance(self.node, Leaf) and recording(self):
+            raise GradError(
+                f"{where}: expected no writing to a leaf with requires_grad=True while gradients "
+                "are recorded; got one. Write inside gh.no_grad()."
+            )
+        self.rebind(value)
+        return self
+
+    def in_place(self, where: str, result):
+        """This tensor bound to the result of an operator, which must have its shape and kind."""
+        if result is NotImplemented:
+            return result
+        if result.shape != self.shape:
+            raise ShapeError(
+                f"{where}: expected a result of shape {self.shape}; got {result.shape}. "
+                "Write x = x … to get a new tensor."
+            )
+        if result.dtype is not self.dtype:
+            if result.dtype.is_inexact and not self.dtype.is_inexact:
+                raise DTypeError(
+                    f"{where}: expected a result that fits {self.dtype.name}; got "
+                    f"{result.dtype.name}. Cast the tensor first."
+                )
+            result = cast(result, self.dtype)
+        return self.write(where, result)
+
+    def __iadd__(self, other):
+        return self.in_place("+=", self + other)
+
+    def __isub__(self, other):
+        return self.in_place("-=", self - other)
+
+    def __imul__(self, other):
+        return self.in_place("*=", self * other)
+
+    def __itruediv__(self, other):
+        return self.in_place("/=", self / other)
+
+    def __ifloordiv__(self, other):
+        return self.in_place("//=", self // other)
+
+    def __imod__(self, other):
+        return self.in_place("%=", self % other)
+
+    def __ipow__(self, other):
+        return self.in_place("**=", self**other)
+
+    def __iand__(self, other):
+        return self.in_place("&=", self & other)
+
+    def __ior__(self, other):
+        return self.in_place("|=", self | other)
+
+    def __ixor__(self, other):
+        return self.in_place("^=", self ^ other)
+
+    def __ilshift__(self, other):
+        return self.in_place("<<=", self << other)
+
+    def __irshift__(self, other):
+        return self.in_place(">>=", self >> other)
+
+    def __imatmul__(self, other):
+        return self.in_place("@=", self @ other)
+
+    def __matmul__(self, other):
+        return contract.matmul(self, other)
+
+    def __rmatmul__(self, other):
+        return contract.matmul(as_value(other, where="matmul"), self)
+
+    def __getitem__(self, key):
+        return index.getitem(self, key)
+
+    def __setitem__(self, key, value) -> None:
+        self.write("setitem", index.setitem(self, key, value))
+
+    def copy_(self, source):
+        """This tensor, now with the contents of `source` (cast and broadcast to it)."""
+        value = cast(as_value(source, where="copy_"), self.dtype)
+        return self.write("copy_", broadcast_to(value, self.shape, where="copy_"))
+
+    # -- to the outside --------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray:
+        """The contents as a read-only NumPy array, without copying where possible.
+
+        Raises:  TransformError inside vmap, where there is no single value
+        """
+        value = self
+        while value.mode is not None:
+            value = value.mode.concrete(value)
+        array = value.backend.to_numpy(value.data).view()
+        array.flags.writeable = False
+        return array
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(
+                    f"__array__: expected no copy; got a change of dtype from {array.dtype} to "
+                    f"{dtype}, which needs one. Leave copy at None."
+                )
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def item(self):
+        """The one element as a Python number.
+
+        Raises:  ShapeError if there is not just one
+        """
+        if self.size != 1:
+            raise ShapeError(
+                f"item: expected one element; got shape {self.shape}. Index it or reduce it first."
+            )
+        return self.numpy().item()
+
+    def tolist(self):
+        """The contents as nested lists of Python numbers."""
+        return self.numpy().tolist()
+
+    def one(self, where: str):
+        """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
+        if self.size != 1:
+            raise ShapeError(
+                f"{where}: expected a tensor of one element; got shape {self.shape}. "
+                "Use gh.any or gh.all, or index it."
+            )
+        return self.numpy().item()
+
+    def __bool__(self):
+        return bool(self.one("bool"))
+
+    def __int__(self):
+        return int(self.one("int"))
+
+    def __float__(self):
+        return float(self.one("float"))
+
+    def __complex__(self):
+        return complex(self.one("complex"))
+
+    def __index__(self):
+        if not self.dtype.is_integer:
+            raise DTypeError(
+                f"index: expected an integer tensor; got {self.dtype.name}. Cast it to int64."
+            )
+        return int(self.one("index"))
+
+    def __len__(self):
+        if not self.shape:
+            raise DTypeError("len: expected at least one axis; got a 0-d tensor. Use .item().")
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, element):
+        return bool((self == element).any())
+
+    def __repr__(self):
+        return printing.format_tensor(self)
+
+    def __format__(self, spec):
+        return format(self.item(), spec) if spec else str(self)
+
+    def __reduce__(self):
+        array, name = self.numpy(), self.dtype.name
+        return rebuild, (type(self), array.tobytes(), name, self.shape, self.requires_grad)
+
+    def __deepcopy__(self, memo):
+        copy = type(self).__new__(type(self), self.detach())
+        copy.grad = None if self.grad is None else self.grad.detach()
+        memo[id(self)] = copy
+        return copy.requires_grad_(self.requires_grad)
+
+    __copy__ = __deepcopy__
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        payload, options = self.exported(), {}
+        if isinstance(payload, np.ndarray):
+            options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return payload.__dlpack__(stream=stream, **options)
+
+    def __dlpack_device__(self):
+        return self.exported().__dlpack_device__()
+
+    def exported(self):
+        """What another library reads: the payload itself, unless its positions share memory."""
+        if self.mode is None and hasattr(self.data, "__dlpack__") and 0 not in strides(self.data):
+            return self.data
+        return self.numpy().copy()
+
+    # -- dtype and device ------------------------------------------------------------------
+
+    def to(self, *targets, dtype=None, device=None):
+        """This tensor in another dtype, on another device, or like another tensor.
+
+        Raises:  DTypeError, DeviceError for what is neither
+        """
+        for target in targets:
+            if isinstance(target, Tensor):
+                dtype, device = target.dtype, target.device
+            elif isinstance(target, str) and target not in by_name:
+                device = target
+            else:
+                dtype = as_dtype(target)
+        moved = self if device is None else self.to_device(device)
+        return moved if dtype is None else cast(moved, as_dtype(dtype))
+
+    def to_device(self, device, /, *, stream=None):
+        """This tensor on `device`, which the current backend, or one for that device, computes on.
+
+        Raises:  DeviceError if no backend reaches it
+        """
+        if not isinstance(device, str):
+            raise DeviceError(
+                f"to_device: expected the name of a device; got {device!r}. Use e.g. 'cpu'."
+            )
+        if device == self.device:
+            return self
+        here = backends.current()
+        if here.device != device:
+            raise DeviceError(
+                f"to_device: expected device {here.device!r} of backend {here.name}; got "
+                f"{device!r}. Switch with gh.backends.use('torch:{device}') or another backend."
+            )
+        return box(here.from_numpy(self.numpy()), self.spec, here)
+
+    def cpu(self):
+        """This tensor in host memory."""
+        if self.device == "cpu":
+            return self
+        return box(self.numpy(), self.spec, backends.load("numpy"))
+
+
+hooks.tensor_class = Tensor
+
+
+class Hook:
+    """Removes a gradient hook."""
+
+    def __init__(self, registered: dict):
+        self.registered = registered
+
+    def remove(self) -> None:
+        """Stop calling the hook."""
+        self.registered.pop(self, None)
+
+
+def recording(tensor) -> bool:
+    """Whether the tape that `tensor` belongs to records now."""
+    return state.records if tensor.mode is None else getattr(tensor.mode, "records", False)
+
+
+def strides(payload) -> tuple:
+    """The strides of a payload, or none where it has no such notion."""
+    found = getattr(payload, "strides", ())
+    return found if isinstance(found, tuple) else ()
+
+
+def rebuild(cls, raw: bytes, dtype: str, shape, requires_grad: bool):
+    """A pickled tensor."""
+    array = np.frombuffer(raw, as_dtype(dtype).np).reshape(shape)
+    return cls.__new__(cls, array.copy()).requires_grad_(requires_grad)

@@ -1,0 +1,540 @@
+"""Indexing: NumPy's rules, lowered to slice and flip, or to one gather along merged axes.
+
+A key is read once into a `Plan`: the part that slices alone do (`starts`, `stops`, `steps`, `flips`
+per axis), and the index arrays. Writing runs the same plan the other way round.
+"""
+
+import math
+import operator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from glasshouse.base.dtype import int64
+from glasshouse.base.errors import (
+    DTypeError,
+    IndexOutOfRangeError,
+    OptionError,
+    ShapeError,
+    type_name,
+)
+from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
+from glasshouse.dispatch.value import (
+    Value,
+    as_value,
+    broadcast_to,
+    cast,
+    full,
+    match,
+    reshape,
+)
+from glasshouse.ops import index as cards
+from glasshouse.ops.compare import where
+from glasshouse.ops.movement import concatenate, flip, inverse_permutation, pad, permute, slice_
+
+
+@dataclass
+class Plan:
+    """What a key means for one shape: bounds for every axis, then index arrays for some."""
+
+    starts: list[int] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    flips: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)  # axes indexed by one integer
+    shape: list[int] = field(default_factory=list)  # of the basic part, with new axes
+    arrays: dict[int, object] = field(default_factory=dict)  # axis of `shape` → indices
+    adjacent: bool = True
+
+    def cover(self, start: int, stop: int, step: int) -> int:
+        """Add an axis with these bounds; the number of elements it keeps."""
+        if step < 0:
+            count = max(0, -(-(start - stop) // -step))
+            self.flips.append(len(self.starts))
+            first = start + (count - 1) * step if count else 0
+            start, stop, step = first, first + (count - 1) * -step + 1 if count else 0, -step
+        stop = max(start, stop)
+        self.starts.append(start)
+        self.stops.append(stop)
+        self.steps.append(step)
+        return -(-(stop - start) // step)
+
+
+def expand_key(key, ndim: int) -> list:
+    """The key with an entry for every axis: slices after `...`, indices in place of masks."""
+    items: list = []
+    for item in key if isinstance(key, tuple) else (key,):
+        if isinstance(item, (bool, np.bool_)) or is_mask(item):
+            items.extend(mask_indices(item))
+        else:
+            items.append(item)
+    used = sum(
+        not (item is None or item is Ellipsis or isinstance(item, LoneMask)) for item in items
+    )
+    rests = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(rests) > 1:
+        raise IndexOutOfRangeError(
+            f"index: expected at most one '...'; got {len(rests)}. Write the other axes as ':'."
+        )
+    if used > ndim:
+        raise IndexOutOfRangeError(
+            f"index: expected at most {ndim} indices, one per axis; got {used}. "
+            "Remove some, or add axes with None."
+        )
+    place = rests[0] + 1 if rests else len(items)
+    items[place:place] = [slice(None)] * (ndim - used)
+    return items
+
+
+def is_mask(item) -> bool:
+    """Whether an index is a boolean array, tensor or list."""
+    if isinstance(item, (np.ndarray, Value)):
+        return item.dtype == "bool"
+    return isinstance(item, list) and bool(item) and np.asarray(item).dtype == bool
+
+
+class MaskPart:
+    """One axis of a boolean mask: the positions of its true elements, and the size it must have."""
+
+    def __init__(self, indices, size: int):
+        self.indices, self.size = indices, size
+
+
+class LoneMask:
+    """A 0-d mask: it adds an axis, and keeps its one element or not."""
+
+    def __init__(self, indices):
+        self.indices = indices
+
+
+def mask_indices(mask) -> list:
+    """The index arrays that a boolean mask stands for; a lone bool adds an axis of size 0 or 1."""
+    mask = np.asarray(mask.numpy() if isinstance(mask, Value) else mask)
+    if mask.ndim == 0:
+        return [LoneMask(np.zeros(int(mask), np.int64))]
+    return [MaskPart(i, size) for i, size in zip(np.nonzero(mask), mask.shape, strict=True)]
+
+
+def plan_key(key, shape: Shape) -> Plan:
+    """The plan of `key` for a value of `shape`.
+
+    Raises:  IndexOutOfRangeError, DTypeError for what is no index, ShapeError for misfitting masks
+    """
+    plan = Plan()
+    places: list[int] = []
+    for item in expand_key(key, len(shape)):
+        if item is None:
+            plan.shape.append(1)
+        elif item is Ellipsis:
+            places.append(-1)  # index arrays on its two sides are apart, even if it holds no axis
+        elif isinstance(item, LoneMask):
+            plan.arrays[len(plan.shape)] = item.indices
+            places.append(len(plan.shape))
+            plan.shape.append(1)
+        else:
+            axis = len(plan.starts)
+            plan_axis(plan, item, axis, shape[axis], places)
+    finish_integers(plan, places)
+    return plan
+
+
+def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None:
+    """Add one axis of the source, indexed by `item`, to the plan."""
+    if isinstance(item, slice):
+        try:
+            plan.shape.append(plan.cover(*item.indices(size)))
+        except TypeError:
+            raise DTypeError(
+                f"index: expected integers or None in a slice; got {item}. Use integer bounds."
+            ) from None
+        return
+    number = as_integer(item)
+    if number is not None:
+        if not -size <= number < size:
+            raise IndexOutOfRangeError(
+                f"index: expected an index from {-size} to {size - 1} for axis {axis} of size "
+                f"{size}; got {number}. Check the index against the shape."
+            )
+        number += size if number < 0 else 0
+        plan.cover(number, number + 1, 1)
+        plan.dropped.append(len(plan.shape))
+        plan.shape.append(1)
+        places.append(len(plan.shape) - 1)
+        return
+    plan.cover(0, size, 1)
+    plan.arrays[len(plan.shape)] = index_array(item, axis, size)
+    places.append(len(plan.shape))
+    plan.shape.append(size)
+
+
+def as_integer(item) -> int | None:
+    """`item` as an int if it is one (also a 0-d integer array outside transforms), else None."""
+    if isinstance(item, Value):
+        if item.shape == () and item.dtype.is_integer and item.mode is None:
+            return int(item)
+        return None
+    try:
+        return operator.index(item)
+    except TypeError:
+        return None
+
+
+def index_array(item, axis: int, size: int):
+    """`item` as integer indices counted from the front.
+
+    Raises:  DTypeError for other dtypes and types, IndexOutOfRangeError, ShapeError for a mask
+    """
+    if isinstance(item, MaskPart):
+        if item.size != size:
+            raise ShapeError(
+                f"index: expected a mask of size {size} on axis {axis}; got {item.size}. "
+                "A mask has the shape of the axes it indexes."
+            )
+        return item.indices
+    if isinstance(item, list) and not item:
+        item = np.zeros(0, np.int64)
+    if not isinstance(item, (np.ndarray, list, Value)):
+        raise DTypeError(
+            f"index: expected integers, slices, None, '...' or arrays; got {type_name(item)} "
+            f"{item!r}. Convert it to an integer."
+        )
+    item = item if isinstance(item, Value) else np.asarray(item)
+    kind = item.dtype.kind
+    if kind not in ("i", "u", "int", "uint"):
+        name = getattr(item.dtype, "name", item.dtype)
+        raise DTypeError(
+            f"index: expected integer or boolean indices; got dtype {name}. Cast them to int64."
+        )
+    if isinstance(item, Value) and item.mode is not None:
+        item = cast(item, int64)
+        return where(item < 0, item + size, item)
+    return cards.checked("index", np.asarray(item), size)
+
+
+def finish_integers(plan: Plan, places: list[int]) -> None:
+    """Beside index arrays, single integers are index arrays too, as in NumPy."""
+    if not plan.arrays:
+        return
+    for axis in plan.dropped:
+        plan.arrays[axis] = np.zeros((), np.int64)
+    plan.dropped = []
+    indexed = [place for place in places if place >= 0]
+    first, last = places.index(indexed[0]), len(places) - places[::-1].index(indexed[-1])
+    plan.adjacent = places[first:last] == list(range(indexed[0], indexed[0] + len(indexed)))
+
+
+def take_basic(x: Value, plan: Plan):
+    """The elements within the bounds, with new axes, before index arrays are applied."""
+    if not covers_all(x.shape, plan):
+        x = slice_(x, starts=tuple(plan.starts), stops=tuple(plan.stops), steps=tuple(plan.steps))
+    if plan.flips:
+        x = flip(x, axes=tuple(plan.flips))
+    return reshape(x, kept_shape(plan))
+
+
+def kept_shape(plan: Plan) -> Shape:
+    """The shape after slices, new axes and single integers."""
+    if not plan.dropped:
+        return tuple(plan.shape)
+    return tuple(s for i, s in enumerate(plan.shape) if i not in plan.dropped)
+
+
+def covers_all(shape: Shape, plan: Plan) -> bool:
+    """Whether the bounds keep every element."""
+    return (
+        tuple(plan.stops) == shape
+        and not any(plan.starts)
+        and all(step == 1 for step in plan.steps)
+    )
+
+
+class Merged:
+    """The axes with index arrays brought side by side and merged into one, with flat indices."""
+
+    def __init__(self, plan: Plan):
+        self.shape = tuple(plan.shape)
+        self.axes = sorted(plan.arrays)
+        rest = [i for i in range(len(self.shape)) if i not in self.axes]
+        before = [i for i in rest if i < self.axes[0]] if plan.adjacent else []
+        after = [i for i in rest if i not in before]
+        self.order = (*before, *self.axes, *after)
+        self.before = tuple(self.shape[i] for i in before)
+        self.after = tuple(self.shape[i] for i in after)
+        self.count = math.prod(self.shape[i] for i in self.axes)
+        self.indices = self.flat_indices(plan)
+        self.axis = len(before)
+
+    def flat_indices(self, plan: Plan):
+        """One index into the merged axis for every result, broadcast over the index arrays."""
+        arrays = [plan.arrays[i] for i in self.axes]
+        shape = broadcast_shapes("index", *(a.shape for a in arrays))
+        strides = [math.prod(self.shape[j] for j in self.axes[k + 1 :])
+                   for k in range(len(self.axes))]  # fmt: skip
+        known = [a for a in arrays if isinstance(a, np.ndarray)]
+        if len(known) == len(arrays):
+            total = sum(a * s for a, s in zip(arrays, strides, strict=True))
+            return as_value(np.broadcast_to(np.asarray(total, np.int64), shape))
+        total = None
+        for a, s in zip(arrays, strides, strict=True):
+            part = broadcast_to(as_value(a), shape) * s
+            total = part if total is None else total + part
+        return total
+
+    def merge(self, x):
+        """x with the indexed axes as one, at `axis`."""
+        if self.order != tuple(range(len(self.shape))):
+            x = permute(x, axes=self.order)
+        return reshape(x, (*self.before, self.count, *self.after))
+
+    def split(self, x):
+        """The inverse of `merge`."""
+        x = reshape(x, tuple(self.shape[i] for i in self.order))
+        if self.order == tuple(range(len(self.shape))):
+            return x
+        return permute(x, axes=inverse_permutation(self.order))
+
+    @property
+    def result_shape(self) -> Shape:
+        return (*self.before, *self.indices.shape, *self.after)
+
+
+def getitem(x: Value, key):
+    """x[key], by NumPy's rules.
+
+    Raises:  IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
+             fit, TransformError for a mask whose contents a transform does not show
+    """
+    plan = plan_key(key, x.shape)
+    part = take_basic(x, plan)
+    if not plan.arrays:
+        return part
+    merged = Merged(plan)
+    return cards.gather(merged.merge(part), merged.indices, axis=merged.axis)
+
+
+def setitem(x: Value, key, value):
+    """x with x[key] replaced by `value`, cast and broadcast to it; where indices repeat, the last.
+
+    Raises:  as getitem; ShapeError if value does not broadcast
+    """
+    return update(x, key, value, "setitem", cards.scatter_set)
+
+
+def add_at(x: Value, key, value):
+    """x with `value` added at x[key]; repeated indices add up.
+
+    Raises:  as getitem; ShapeError if value does not broadcast
+    """
+    x = as_value(x)
+    plan = plan_key(key, x.shape)
+    if not plan.arrays:
+        return setitem(x, key, getitem(x, key) + as_value(value, x.dtype))
+    return update(x, key, value, "add_at", cards.scatter_add)
+
+
+def update(x: Value, key, value, name: str, scatter):
+    """x with the places that `key` names written by `scatter`, or by slices where they suffice."""
+    plan = plan_key(key, x.shape)
+    value = convert(name, value, x)
+    if not plan.arrays:
+        value = fit(name, value, kept_shape(plan))
+        return set_basic(x, plan, value)
+    merged = Merged(plan)
+    part = merged.merge(take_basic(x, plan))
+    value = fit(name, value, merged.result_shape)
+    written = merged.split(scatter(part, merged.indices, value, axis=merged.axis))
+    return set_basic(x, plan, written)
+
+
+def convert(name: str, value, x: Value):
+    """The new contents in the dtype of x."""
+    value = as_value(value, where=name)
+    if value.dtype.is_complex and not x.dtype.is_complex:
+        raise DTypeError(
+            f"{name}: expected values that fit {x.dtype.name}; got {value.dtype.name}. "
+            "Take gh.real of them, or make the tensor complex."
+        )
+    return cast(value, x.dtype)
+
+
+def fit(name: str, value: Value, shape: Shape):
+    """The new contents in the shape of the places; leading axes of size 1 are dropped."""
+    while value.ndim > len(shape) and value.shape[0] == 1:
+        value = reshape(value, value.shape[1:])
+    return broadcast_to(value, shape, where=name)
+
+
+def set_basic(x: Value, plan: Plan, value: Value):
+    """x with the elements within the bounds replaced by `value` (in the shape they are taken in)."""
+    counts = [-(-(b - a) // s) for a, b, s in zip(plan.starts, plan.stops, plan.steps, strict=True)]
+    value = reshape(value, tuple(counts))
+    if plan.flips:
+        value = flip(value, axes=tuple(plan.flips))
+    if covers_all(x.shape, plan):
+        return value
+    partial = [i for i, (n, size) in enumerate(zip(counts, x.shape, strict=True)) if n != size]
+    if len(partial) == 1 and plan.steps[partial[0]] == 1:
+        return splice(x, value, partial[0], plan.starts[partial[0]])
+    widths = []
+    for size, n, start, step in zip(x.shape, counts, plan.starts, plan.steps, strict=True):
+        covered = n + max(n - 1, 0) * (step - 1)
+        widths.append((start, size - start - covered, step - 1))
+    inside = pad(full(value.shape, True, as_value(True).dtype), widths=tuple(widths), value=False)
+    return where(inside, pad(value, widths=tuple(widths), value=0), x)
+
+
+def splice(x: Value, value: Value, axis: int, start: int):
+    """x with `value` in place of as many elements along one axis."""
+    pieces = [section(x, axis, 0, start), value]
+    pieces.append(section(x, axis, start + value.shape[axis], x.shape[axis]))
+    return concatenate(*[p for p in pieces if p.shape[axis]], axis=axis) if x.size else x
+
+
+def section(x: Value, axis: int, start: int, stop: int):
+    """x[start:stop] along one axis."""
+    starts, stops = [0] * x.ndim, list(x.shape)
+    starts[axis], stops[axis] = start, stop
+    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * x.ndim)
+
+
+def check_indices(where_: str, indices):
+    """`indices` as a value of integers."""
+    indices = as_value(indices, where=where_)
+    if not indices.dtype.is_integer:
+        raise DTypeError(
+            f"{where_}: expected integer indices; got {indices.dtype.name}. Cast them to int64."
+        )
+    return indices
+
+
+def take(x, indices, /, *, axis=None):
+    """The slices of x along `axis` that `indices` name.
+
+    Shapes:  x (*before, n, *after), indices (*k) -> (*before, *k, *after)
+    Raises:  IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError
+    Example: >>> take(as_value([1.0, 2.0, 3.0]), [2, 0]).tolist()
+             [3.0, 1.0]
+    """
+    x = as_value(x, where="take")
+    if axis is None:
+        if x.ndim != 1:
+            raise ShapeError(
+                f"take: expected an axis for x of shape {x.shape}; got none. Pass axis=0, say."
+            )
+        axis = 0
+    axis = check_axis("take", axis, x.ndim)
+    return cards.gather(x, check_indices("take", indices), axis=axis)
+
+
+def along(where_: str, x, indices, axis: int):
+    """x and non-negative indices, broadcast against each other but for `axis`."""
+    x, indices = as_value(x, where=where_), check_indices(where_, indices)
+    axis = check_axis(where_, axis, x.ndim)
+    if indices.ndim != x.ndim:
+        raise ShapeError(
+            f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
+            f"{indices.shape}. Add axes with expand_dims."
+        )
+    rest = broadcast_shapes(
+        where_,
+        tuple(1 if i == axis else s for i, s in enumerate(x.shape)),
+        tuple(1 if i == axis else s for i, s in enumerate(indices.shape)),
+    )
+    size, count = x.shape[axis], indices.shape[axis]
+    x = broadcast_to(x, (*rest[:axis], size, *rest[axis + 1 :]))
+    indices = broadcast_to(cast(indices, int64), (*rest[:axis], count, *rest[axis + 1 :]))
+    if indices.mode is None:
+        checked = cards.checked(where_, indices.numpy(), size)
+        return x, as_value(checked), axis
+    return x, where(indices < 0, indices + size, indices), axis
+
+
+def take_along_axis(x, indices, /, *, axis: int = -1):
+    """The elements of x that `indices` name along `axis`, line by line.
+
+    Shapes:  x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b)
+    Raises:  IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError
+    Example: >>> take_along_axis(as_value([[1.0, 2.0]]), [[1]], axis=1).tolist()
+             [[2.0]]
+    """
+    x, indices, axis = along("take_along_axis", x, indices, axis)
+    return cards.gather_along(x, indices, axis)
+
+
+def put_along_axis(x, indices, values, /, *, axis: int = -1):
+    """x with `values` written where `indices` name along `axis`, line by line.
+
+    Shapes:  x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b)
+    Raises:  as take_along_axis
+    Example: >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
+             [[1.0, 5.0]]
+    """
+    x, indices, axis = along("put_along_axis", x, indices, axis)
+    values = fit("put_along_axis", convert("put_along_axis", values, x), indices.shape)
+    last = x.ndim - 1
+    order = tuple(i for i in range(x.ndim) if i != axis) + (axis,)
+    lines, places, new = (permute(v, axes=order) for v in (x, indices, values))
+    flat = cards.scatter_set(
+        reshape(lines, (x.size,)),
+        cards.line_places(places, lines.shape[last]),
+        reshape(new, (new.size,)),
+        axis=0,
+    )
+    return permute(reshape(flat, lines.shape), axes=inverse_permutation(order))
+
+
+def nonzero(x, /) -> tuple:
+    """The positions of the elements that are not 0, one int64 tensor per axis.
+
+    Shapes:  each (count,); count depends on the contents, so vmap refuses it
+    Raises:  ShapeError for a 0-d x
+    Example: >>> nonzero(as_value([0, 3, 0, 4]))[0].tolist()
+             [1, 3]
+    """
+    x = as_value(x, where="nonzero")
+    if not x.ndim:
+        raise ShapeError(
+            "nonzero: expected at least one axis; got a 0-d value. Reshape it to (1,) first."
+        )
+    return tuple(as_value(positions) for positions in np.nonzero(x.numpy()))
+
+
+def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
+    """Where each element of x2 belongs in the sorted x1, by bisection.
+
+    Shapes:  x1 (n,), x2 (*k) -> (*k) int64
+    Raises:  ShapeError unless x1 has one axis, OptionError for an unknown side
+    Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
+             [1, 3]
+    """
+    if side not in ("left", "right"):
+        raise OptionError(
+            f"searchsorted: expected side 'left' or 'right'; got {side!r}. Choose one of them."
+        )
+    x1, x2 = as_value(x1, where="searchsorted"), as_value(x2, where="searchsorted")
+    if x1.ndim != 1:
+        raise ShapeError(
+            f"searchsorted: expected x1 with one axis; got shape {x1.shape}. Search line by line."
+        )
+    if sorter is not None:
+        x1 = take(x1, sorter, axis=0)
+    shape, n = x2.shape, x1.shape[0]
+    low, high = full(shape, 0, int64), full(shape, n, int64)
+    for _ in range(n.bit_length()):
+        middle = (low + high) >> 1
+        pivot = cards.gather(
+            x1, where(middle < n, middle, full(shape, max(n - 1, 0), int64)), axis=0
+        )
+        right = goes_right(pivot, x2, side) & (low < high)
+        low, high = where(right, middle + 1, low), where(right | (low >= high), high, middle)
+    return low
+
+
+def goes_right(pivot, x, side: str):
+    """Whether x belongs behind `pivot`; NaN comes last, as in sort."""
+    pivot, x = match("searchsorted", pivot, x)
+    if pivot.dtype.is_bool:
+        pivot, x = cast(pivot, int64), cast(x, int64)
+    if side == "left":
+        return (pivot < x) | ((x != x) & (pivot == pivot))
+    return (pivot <= x) | (x != x)

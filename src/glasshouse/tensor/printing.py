@@ -1,0 +1,121 @@
+"""How tensors print: aligned, summarised when large, within the terminal's width."""
+
+import shutil
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from glasshouse.base.errors import OptionError, suggest
+from glasshouse.dispatch.value import Value
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """Digits after the point, elements up to which all are shown, elements at each edge beyond,
+    and the line width (None: the terminal's)."""
+
+    precision: int = 4
+    threshold: int = 1000
+    edge_items: int = 3
+    line_width: int | None = None
+
+
+class Current:
+    """The options in force."""
+
+    options = PrintOptions()
+
+
+class set_print_options(AbstractContextManager):
+    """Change how tensors print; as a context, until its end.
+
+    Raises:  OptionError for an unknown option or a value that is no non-negative integer
+    Example: >>> import glasshouse as gh
+             >>> with set_print_options(precision=2):
+             ...     print(gh.asarray([1.23456]))
+             Tensor([1.23], dtype=float32)
+    """
+
+    def __init__(self, **options):
+        known = PrintOptions.__dataclass_fields__
+        for name, value in options.items():
+            if name not in known:
+                raise OptionError(
+                    f"set_print_options: expected a known option; got {name!r}. "
+                    f"{suggest(name, known)}"
+                )
+            if not (isinstance(value, int) and value >= 0) and (name, value) != (
+                "line_width",
+                None,
+            ):
+                raise OptionError(
+                    f"set_print_options: expected {name} as an integer of 0 or more; got {value!r}. "
+                    "Pass an int."
+                )
+        self.before = Current.options
+        Current.options = replace(self.before, **options)
+
+    def __exit__(self, *exc_info):
+        Current.options = self.before
+
+
+def format_tensor(x: Value) -> str:
+    """The text of repr(x): contents, dtype, and what is not as usual.
+
+    Example: >>> import glasshouse as gh
+             >>> format_tensor(gh.asarray([1, 2]))
+             'Tensor([1, 2], dtype=int64)'
+    """
+    name = type(x).__name__
+    if x.mode is not None and not hasattr(x.mode, "records"):
+        kind = type(x.mode).__name__.removesuffix("Mode")
+        return f"{kind}{name}(shape={x.shape}, dtype={x.dtype.name})"
+    notes = [f"dtype={x.dtype.name}"]
+    if 0 in x.shape and x.shape != (0,):
+        notes.append(f"shape={x.shape}")
+    if x.device != "cpu":
+        notes.append(f"device={x.device!r}")
+    if x.requires_grad:
+        notes.append("requires_grad=True")
+    options = Current.options
+    width = options.line_width or max(40, shutil.get_terminal_size((88, 24)).columns)
+    body = format_array(x.numpy(), len(name) + 1, width, options)
+    tail = ", ".join(notes) + ")"
+    last = body.rsplit("\n", 1)[-1]
+    start = 0 if "\n" in body else len(name) + 1
+    fits = start + len(last) + 2 + len(tail) <= width
+    gap = ", " if fits else ",\n" + " " * (len(name) + 1)
+    return f"{name}({body}{gap}{tail}"
+
+
+def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptions) -> str:
+    """The contents as nested brackets, lines after the first indented."""
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if not array.size:
+        return "[]"
+    formatter = {"float_kind": single_float} if array.ndim == 0 else None
+    return np.array2string(
+        array,
+        max_line_width=width,
+        precision=options.precision,
+        separator=", ",
+        prefix=" " * indent,
+        threshold=options.threshold,
+        edgeitems=options.edge_items,
+        floatmode="maxprec",
+        suppress_small=False,
+        formatter=formatter,
+    )
+
+
+def single_float(value) -> str:
+    """A lone number with the digits that the options give."""
+    return (
+        np.format_float_positional(
+            value, precision=Current.options.precision, unique=True, trim="0"
+        )
+        if 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
+        else (np.format_float_scientific(value, precision=Current.options.precision, trim="0"))
+    )

@@ -1,0 +1,460 @@
+"""Random numbers: `gh.random`. Counter-based, so a seed gives the same numbers on every backend.
+
+A `Generator` is a seed and a count of draws. Each draw makes a key of both, and the `random_bits`
+card turns the key into bits; nothing else is stateful.
+"""
+
+import math
+import operator
+import threading
+
+import numpy as np
+
+from glasshouse.base.dtype import DType, as_dtype, default_int, float32, float64, uint64
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.base.shape import check_axis, check_shape
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
+from glasshouse.ops import elementwise as cards
+from glasshouse.ops.cast import bitcast
+from glasshouse.ops.compare import where
+from glasshouse.ops.index import gather
+from glasshouse.ops.random import random_bits
+from glasshouse.ops.reduce import argmax, cumsum
+from glasshouse.ops.sort import sort
+from glasshouse.tensor.index import searchsorted
+
+MASK = 0xFFFFFFFF
+
+
+def mixed(n: int) -> int:
+    """A 64-bit integer that depends on every bit of the 64-bit integer `n`.
+
+    Source:  Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64)
+    """
+    n = (n + 0x9E3779B97F4A7C15) & 2**64 - 1
+    n = ((n ^ n >> 30) * 0xBF58476D1CE4E5B9) & 2**64 - 1
+    n = ((n ^ n >> 27) * 0x94D049BB133111EB) & 2**64 - 1
+    return n ^ n >> 31
+
+
+def key_of(seed: int) -> tuple[int, int]:
+    """Two key words from a seed of any size and sign."""
+    state = mixed(int(seed < 0))
+    rest = abs(seed)
+    while True:
+        state = mixed(state ^ rest & 2**64 - 1)
+        rest >>= 64
+        if not rest:
+            return state >> 32, state & MASK
+
+
+class Generator:
+    """A stream of random numbers fixed by its seed.
+
+    Source:  Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3
+    Example: >>> Generator(7).state() == Generator(7).state()
+             True
+    """
+
+    def __init__(self, seed: int = 0):
+        self.lock = threading.Lock()
+        self.restart(seed)
+
+    def restart(self, seed: int) -> None:
+        """Go back to the first draw of `seed`.
+
+        Raises:  DTypeError unless seed is an integer
+        """
+        try:
+            seed = operator.index(seed)
+        except TypeError:
+            raise DTypeError(
+                f"seed: expected an integer; got {seed!r}. Use e.g. gh.random.seed(0)."
+            ) from None
+        self.seed, self.draws = seed, 0
+        self.key_words = key_of(seed)
+
+    def key(self) -> Value:
+        """A key for one draw, never given before: uint32 (4,)."""
+        with self.lock:
+            draw = self.draws
+            self.draws += 1
+        counter = (draw & MASK, draw >> 32 & MASK)
+        return as_value(np.array([*self.key_words, *counter], np.uint32))
+
+    def split(self, n: int) -> list["Generator"]:
+        """`n` generators whose streams are independent of this one's and each other's."""
+        with self.lock:
+            start = self.draws
+            self.draws += n
+        children = [Generator(self.seed) for _ in range(n)]
+        parent = self.key_words[0] << 32 | self.key_words[1]
+        for i, child in enumerate(children):
+            child.key_words = key_of(parent ^ (mixed(start + i) << 64))
+        return children
+
+    def state(self) -> dict:
+        """Seed, key and number of draws, for `set_state` and JSON."""
+        return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
+
+    def set_state(self, state: dict) -> None:
+        """Go on from a saved `state()`.
+
+        Raises:  OptionError, leaving the generator as it was, if it is no such state
+        """
+        try:
+            seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
+            first, second = map(operator.index, state["key"])
+        except (KeyError, TypeError, ValueError):
+            raise OptionError(
+                f"set_state: expected what state() returned; got {state!r}. "
+                "Save it with generator.state()."
+            ) from None
+        self.seed, self.draws, self.key_words = seed, draws, (first, second)
+
+    def __repr__(self):
+        return f"Generator(seed={self.seed}, draws={self.draws})"
+
+
+global_generator = Generator(0)
+
+
+def default_generator() -> Generator:
+    """The generator of draws that name none."""
+    return global_generator
+
+
+def seed(n: int) -> None:
+    """Restart the default generator at `n`: the draws that follow are fixed by it.
+
+    Raises:  DTypeError unless n is an integer
+    Example: >>> seed(3)
+    """
+    global_generator.restart(n)
+
+
+def bits(shape, generator: Generator | None = None) -> Value:
+    """Uniform random bits as uint32.
+
+    Example: >>> bits((2,)).dtype
+             glasshouse.uint32
+    """
+    key = (generator or global_generator).key()
+    return random_bits(key, shape=check_shape("random", shape))
+
+
+def check_floating(where_: str, dtype) -> DType:
+    """`dtype` as a DType.
+
+    Raises:  DTypeError unless it is floating
+    """
+    dtype = as_dtype(dtype)
+    if not dtype.is_floating:
+        raise DTypeError(
+            f"{where_}: expected a floating dtype; got {dtype.name}. Draw floats, then cast."
+        )
+    return dtype
+
+
+def long_bits(shape, generator) -> Value:
+    """Uniform random bits as uint64."""
+    words = bits((*shape, 2), generator)
+    pair = cast(words, uint64)
+    high, low = (pick_last(pair, i) for i in (0, 1))
+    return high * 2**32 + low
+
+
+def pick_last(x: Value, i: int) -> Value:
+    """x[..., i]."""
+    return gather(x, as_value(np.int64(i)), axis=x.ndim - 1)
+
+
+def unit(shape, dtype: DType, generator) -> Value:
+    """Uniform numbers in [0, 1): multiples of 2**-24, or of 2**-53 for float64."""
+    if dtype is float64:
+        return cast(long_bits(shape, generator) >> 11, float64) * 2.0**-53
+    return cast(bits(shape, generator) >> 8, float32) * 2.0**-24
+
+
+def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
+    """Numbers uniform in [low, high).
+
+    Shapes:  low and high broadcast to `shape`
+    Raises:  DTypeError unless dtype is floating
+    Example: >>> seed(0); 0 <= uniform(()).item() < 1
+             True
+    """
+    dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)
+    drawn = unit(shape, dtype, generator)
+    if type(low) is float and type(high) is float and (low, high) == (0.0, 1.0):
+        return round_down(drawn, dtype)
+    return cast(drawn * (high - low) + low, dtype)
+
+
+def round_down(x: Value, dtype: DType) -> Value:
+    """x in [0, 1) in a narrower dtype, still below 1."""
+    narrow = cast(x, dtype)
+    if dtype.itemsize > 2:
+        return narrow
+    below_one = 1.0 - (2.0**-8 if dtype.name == "bfloat16" else 2.0**-11)
+    return where(narrow < 1, narrow, full(x.shape, below_one, dtype))
+
+
+def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
+    """Numbers with the normal distribution of this mean and standard deviation.
+
+    Shapes:  mean and std broadcast to `shape`
+    Raises:  DTypeError unless dtype is floating
+    Source:  Box & Muller 1958
+    Example: >>> normal((2, 3)).shape
+             (2, 3)
+    """
+    dtype, shape = check_floating("normal", dtype), check_shape("normal", shape)
+    u, v = (unit(shape, dtype, generator) for _ in range(2))
+    radius = cards.sqrt(cards.log(1.0 - u) * -2.0)  # 1 - u lies in (0, 1]
+    drawn = radius * cards.cos(v * (2 * math.pi))
+    if not (type(std) is float and std == 1.0):
+        drawn = drawn * std
+    if not (type(mean) is float and mean == 0.0):
+        drawn = drawn + mean
+    return cast(drawn, dtype)
+
+
+def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32,
+                     generator=None) -> Value:  # fmt: skip
+    """Normal numbers conditioned on lying in [low, high], by the inverse distribution function.
+
+    Raises:  OptionError unless low < high, DTypeError unless dtype is floating
+    Example: >>> bool((abs(truncated_normal((100,))) <= 2).all())
+             True
+    """
+    dtype, shape = check_floating("truncated_normal", dtype), check_shape("normal", shape)
+    if not low < high:
+        raise OptionError(
+            f"truncated_normal: expected low < high; got {low} and {high}. Swap them."
+        )
+    a, b = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (low, high))
+    drawn = erfinv(unit(shape, float64, generator) * (b - a) + a) * (std * math.sqrt(2)) + mean
+    drawn = cards.minimum(cards.maximum(drawn, drawn * 0 + low), drawn * 0 + high)
+    return cast(drawn, dtype)
+
+
+def erfinv(y: Value) -> Value:
+    """The inverse of erf, by a closed first guess and three Newton steps.
+
+    Source:  Winitzki 2008, A handy approximation for the error function and its inverse
+    """
+    a = 0.147
+    edge = 1.0 - 2.0**-53
+    y = cards.minimum(cards.maximum(y, y * 0 - edge), y * 0 + edge)
+    log = cards.log1p(-y * y)
+    first = 2 / (math.pi * a) + log / 2
+    x = cards.sqrt(cards.sqrt(first * first - log / a) - first)
+    x = where(y < 0, -x, x)
+    for _ in range(3):
+        x = x - (cards.erf(x) - y) / (cards.exp(-x * x) * (2 / math.sqrt(math.pi)) + 1e-300)
+    return x
+
+
+def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Value:
+    """Integers uniform in [low, high), or in [0, low) if `high` is left out.
+
+    64 random bits are reduced, so that the bias is below (high - low) / 2**64.
+
+    Raises:  OptionError unless low < high, DTypeError unless dtype is an integer type
+    Example: >>> bool((randint(6, shape=(100,)) < 6).all())
+             True
+    """
+    low, high = (0, low) if high is None else (low, high)
+    dtype, shape = as_dtype(dtype), check_shape("randint", shape)
+    if not dtype.is_integer:
+        raise DTypeError(
+            f"randint: expected an integer dtype; got {dtype.name}. Use gh.random.uniform."
+        )
+    low, high = operator.index(low), operator.index(high)
+    info = np.iinfo(dtype.np)
+    if not info.min <= low < high <= info.max + 1:
+        raise OptionError(
+            f"randint: expected low < high within {dtype.name}; got {low} and {high}. "
+            "Widen the range or the dtype."
+        )
+    drawn = long_bits(shape, generator)
+    if high - low < 2**64:
+        drawn = drawn % (high - low)
+    if dtype.kind == "uint":
+        return cast(drawn + low, dtype)
+    return cast(bitcast(drawn, dtype=default_int) + low, dtype)
+
+
+def bernoulli(p=0.5, shape=None, generator=None) -> Value:
+    """True with probability `p`.
+
+    Shapes:  of `p` unless `shape` is given
+    Raises:  OptionError for a number p outside [0, 1]
+    Example: >>> bool(bernoulli(1.0, (3,)).all())
+             True
+    """
+    if isinstance(p, (int, float)) and not 0 <= p <= 1:
+        raise OptionError(
+            f"bernoulli: expected a probability from 0 to 1; got {p}. Check the scale."
+        )
+    shape = (p.shape if isinstance(p, Value) else np.shape(p)) if shape is None else shape
+    return uniform(shape, generator=generator) < p
+
+
+def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
+    """Numbers with the exponential distribution of mean `scale`.
+
+    Raises:  DTypeError unless dtype is floating
+    Example: >>> exponential((2,)).shape
+             (2,)
+    """
+    dtype, shape = check_floating("exponential", dtype), check_shape("exponential", shape)
+    return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
+
+
+def gumbel(shape=(), dtype=float32, generator=None) -> Value:
+    """Numbers with the standard Gumbel distribution.
+
+    Raises:  DTypeError unless dtype is floating
+    Example: >>> gumbel((2,)).shape
+             (2,)
+    """
+    dtype, shape = check_floating("gumbel", dtype), check_shape("gumbel", shape)
+    tiny = 2.0**-54 if dtype is float64 else 2.0**-25  # the middle of the lowest step, for log(0)
+    u = unit(shape, dtype, generator) + tiny
+    return cast(-cards.log(-cards.log(u)), dtype)
+
+
+def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
+    """Positions along `axis` drawn with probabilities softmax(logits), by the Gumbel maximum.
+
+    Shapes:  logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b)
+    Raises:  ShapeError for an axis out of range
+    Source:  Maddison et al. 2014, arXiv:1411.0030
+    Example: >>> categorical(as_value([0.0, 100.0])).item()
+             1
+    """
+    logits = as_value(logits, where="categorical")
+    axis = check_axis("categorical", axis, logits.ndim)
+    lead = () if shape is None else check_shape("categorical", shape)
+    noise = gumbel((*lead, *logits.shape), generator=generator)
+    return argmax(noise + logits, axis=len(lead) + axis)
+
+
+def permutation(n, axis: int = 0, generator=None) -> Value:
+    """The integers below `n` in random order; for a tensor, its slices along `axis`.
+
+    Example: >>> sorted(permutation(4).tolist())
+             [0, 1, 2, 3]
+    """
+    if isinstance(n, (Value, np.ndarray)):
+        x = as_value(n)
+        axis = check_axis("permutation", axis, x.ndim)
+        return gather(x, permutation(x.shape[axis], generator=generator), axis=axis)
+    (n,) = check_shape("permutation", n)
+    return sort(long_bits((n,), generator), axis=0, descending=False)[1]
+
+
+def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, generator=None) -> Value:
+    """Elements drawn from `options`, a tensor along `axis`, or the integers below a number.
+
+    Without replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
+
+    Shapes:  `shape` in place of the axis
+    Raises:  ShapeError for more draws than options without replacement, or p of another length
+    Example: >>> choice(10, (3,)).shape
+             (3,)
+    """
+    shape = check_shape("choice", shape)
+    x = None if isinstance(options, int) else as_value(options, where="choice")
+    axis = 0 if x is None else check_axis("choice", axis, x.ndim)
+    n, count = options if x is None else x.shape[axis], math.prod(shape)
+    if n < 1 or (not replace and count > n):
+        raise ShapeError(
+            f"choice: expected at most {n} draws from {n} options without replacement; got {count}. "
+            "Draw fewer, or pass replace=True."
+        )
+    weights = None if p is None else check_weights(p, n)
+    places = choose(n, count, replace, weights, generator)
+    picked = places if x is None else gather(x, places, axis=axis)
+    if x is None:
+        return reshape(picked, shape)
+    return reshape(picked, x.shape[:axis] + shape + x.shape[axis + 1 :])
+
+
+def check_weights(p, n: int) -> Value:
+    """`p` as n weights."""
+    p = as_value(p, where="choice")
+    if p.shape != (n,):
+        raise ShapeError(
+            f"choice: expected p of shape ({n},), one weight per option; got {p.shape}. Check p."
+        )
+    return cast(p, float64)
+
+
+def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
+    """`count` positions below n."""
+    if replace and weights is None:
+        return randint(n, shape=(count,), generator=generator)
+    if replace:
+        total = cumsum(weights, axis=0, reverse=False)
+        last = gather(total, as_value(np.int64(-1)), axis=0)
+        places = searchsorted(total, uniform((count,), dtype=float64, generator=generator) * last,
+                              side="right")  # fmt: skip
+        return where(places < n, places, full((count,), n - 1, default_int))
+    scores = gumbel((n,), dtype=float64, generator=generator)
+    if weights is not None:
+        scores = scores + cards.log(weights)
+    order = sort(scores, axis=0, descending=True)[1]
+    return gather(order, as_value(np.arange(count)), axis=0)
+
+
+def shuffle(x, axis: int = 0, generator=None) -> Value:
+    """The slices of x along `axis` in random order, as a new tensor.
+
+    Example: >>> sorted(shuffle(as_value([3, 1, 2])).tolist())
+             [1, 2, 3]
+    """
+    return permutation(as_value(x), axis=axis, generator=generator)
+
+
+def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Value:
+    """Numbers with the gamma distribution, by 16 rounds of rejection.
+
+    A round accepts with probability above 0.95, so that all fail once in 10**20.
+
+    Raises:  OptionError unless alpha is positive, DTypeError unless dtype is floating
+    Source:  Marsaglia & Tsang 2000, A simple method for generating gamma variables
+    Example: >>> bool((gamma((10,), 2.0) > 0).all())
+             True
+    """
+    dtype, shape = check_floating("gamma", dtype), check_shape("gamma", shape)
+    if isinstance(alpha, (int, float)) and not alpha > 0:
+        raise OptionError(f"gamma: expected alpha above 0; got {alpha}. Pass a positive shape.")
+    alpha = broadcast_to(cast(as_value(alpha), float64), shape)
+    d = where(alpha < 1, alpha + 1, alpha) - 1 / 3
+    c = 1 / cards.sqrt(d * 9)
+    accepted, found = full(shape, 0.0, float64) > 1, d
+    for _ in range(16):
+        x = normal(shape, dtype=float64, generator=generator)
+        v = (x * c + 1) ** 3
+        u = 1 - unit(shape, float64, generator)
+        log_v = cards.log(cards.maximum(v, full(shape, 1e-300, float64)))
+        good = (v > 0) & (cards.log(u) < 0.5 * x * x + d - d * v + d * log_v)
+        found = where(good & ~accepted, d * v, found)
+        accepted = accepted | good
+    boost = cards.log(1 - unit(shape, float64, generator)) / alpha
+    drawn = where(alpha < 1, found * cards.exp(boost), found)
+    return cast(drawn * scale, dtype)
+
+
+def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:
+    """Numbers with the beta distribution: x / (x + y) of two gammas.
+
+    Raises:  OptionError unless a and b are positive, DTypeError unless dtype is floating
+    Example: >>> bool((beta((10,), 2.0, 3.0) < 1).all())
+             True
+    """
+    x, y = (gamma(shape, k, dtype=float64, generator=generator) for k in (a, b))
+    return cast(x / (x + y), check_floating("beta", dtype))

@@ -1,0 +1,192 @@
+"""Order: sorting, the largest elements, and the distinct elements of a tensor."""
+
+from typing import NamedTuple
+
+from glasshouse.base.dtype import int64
+from glasshouse.base.errors import OptionError
+from glasshouse.base.shape import check_axis
+from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
+from glasshouse.ops import create
+from glasshouse.ops import index as indexing
+from glasshouse.ops import reduce as reductions
+from glasshouse.ops import sort as sorting
+from glasshouse.tensor import index
+from glasshouse.tensor.elementary import split
+from glasshouse.tensor.elementwise import check_real
+from glasshouse.tensor.manipulate import concat, moveaxis, part
+
+
+def sorted_with_positions(where: str, x, axis: int, descending: bool):
+    """(x sorted along the axis, the positions that its elements came from)."""
+    x = as_value(x, where=where)
+    check_real(where, x)
+    axis = check_axis(where, axis, x.ndim)
+    return sorting.sort(x, axis=axis, descending=bool(descending))
+
+
+def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
+    """x sorted along an axis, smallest first; NaN comes last. Always stable.
+
+    Shapes:  x (...) -> (...)
+    Dtypes:  real or bool, kept
+    Raises:  DTypeError for complex values, ShapeError for an axis out of range
+    Source:  standard
+    Example: >>> sort([3, 1, 2], descending=True).tolist()
+             [3, 2, 1]
+    """
+    return sorted_with_positions("sort", x, axis, descending)[0]
+
+
+def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
+    """The positions that sort x along an axis; equal elements keep their order.
+
+    Shapes:  x (...) -> (...)
+    Dtypes:  real or bool -> int64
+    Raises:  DTypeError for complex values, ShapeError for an axis out of range
+    Source:  standard
+    Example: >>> argsort([3, 1, 2]).tolist()
+             [1, 2, 0]
+    """
+    return sorted_with_positions("argsort", x, axis, descending)[1]
+
+
+class TopK(NamedTuple):
+    """The k largest (or smallest) elements along an axis, and their positions."""
+
+    values: Value
+    indices: Value
+
+
+def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
+    """(values, indices): the k largest or smallest elements along an axis, the extreme one first.
+
+    Shapes:  x (..., n, ...) -> (..., k, ...), (..., k, ...)
+    Dtypes:  real or bool, kept; indices int64
+    Raises:  OptionError unless 0 <= k <= n
+    Source:  PyTorch
+    Example: >>> topk([3, 1, 2], 2).indices.tolist()
+             [0, 2]
+    """
+    x = as_value(x, where="topk")
+    check_real("topk", x)
+    axis = check_axis("topk", axis, x.ndim)
+    if not 0 <= k <= x.shape[axis]:
+        raise OptionError(
+            f"topk: expected k from 0 to {x.shape[axis]}; got {k} for shape {x.shape} and "
+            f"axis {axis}. Choose a smaller k."
+        )
+    if largest:
+        found = sorting.top_k(moveaxis(x, axis, -1), k=k)
+        return TopK(*(moveaxis(y, -1, axis) for y in found))
+    return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
+
+
+class UniqueAll(NamedTuple):
+    """Distinct elements, where each is first, where x has which, and how often each occurs."""
+
+    values: Value
+    indices: Value
+    inverse_indices: Value
+    counts: Value
+
+
+class UniqueCounts(NamedTuple):
+    """Distinct elements, and how often each occurs."""
+
+    values: Value
+    counts: Value
+
+
+class UniqueInverse(NamedTuple):
+    """Distinct elements, and which of them each element of x is."""
+
+    values: Value
+    inverse_indices: Value
+
+
+def sorting_positions(x: Value) -> Value:
+    """The stable order of a 1-d value; complex numbers go by real, then imaginary part."""
+    if not x.dtype.is_complex:
+        return argsort(x)
+    re, im = split(x)
+    by_imag = argsort(im)
+    return indexing.gather(by_imag, argsort(indexing.gather(re, by_imag, axis=0)), axis=0)
+
+
+def runs(where: str, x):
+    """(x flattened, its sorting positions, where a new value starts in the sorted sequence)."""
+    x = as_value(x, where=where)
+    x = reshape(x, (x.size,))
+    order = sorting_positions(x)
+    if x.size == 0:
+        return x, order, x != x
+    ordered = indexing.gather(x, order, axis=0)
+    differs = part(ordered, 0, 1, x.size) != part(ordered, 0, 0, x.size - 1)
+    return x, order, concat([full((1,), True, differs.dtype), differs])
+
+
+def unique_all(x, /) -> UniqueAll:
+    """(values, indices, inverse_indices, counts) of the distinct elements of x, in order.
+
+    `indices` is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts
+    as distinct. The tensor is read at once, since the results' shapes depend on it.
+
+    Shapes:  x (...) -> (k,), (k,), (...), (k,)
+    Dtypes:  any, kept; the others int64
+    Raises:  DTypeError for what is not numeric
+    Source:  standard
+    Example: >>> unique_all([7, 5, 7]).counts.tolist()
+             [1, 2]
+    """
+    shape = as_value(x, where="unique_all").shape
+    x, order, new = runs("unique_all", x)
+    (starts,) = index.nonzero(new)
+    first = indexing.gather(order, starts, axis=0)
+    ends = concat([part(starts, 0, min(1, starts.size), starts.size), [x.size]])
+    counts = part(ends, 0, 0, starts.size) - starts
+    rank = reductions.cumsum(cast(new, int64), axis=0, reverse=False) - 1
+    places = create.iota(size=x.size, dtype=rank.dtype)
+    inverse = indexing.scatter_set(places, order, rank, axis=0)
+    values = indexing.gather(x, first, axis=0)
+    return UniqueAll(values, first, reshape(inverse, shape), counts)
+
+
+def unique_counts(x, /) -> UniqueCounts:
+    """(values, counts): the distinct elements of x, in order, and how often each occurs.
+
+    Shapes:  x (...) -> (k,), (k,)
+    Dtypes:  any, kept; counts int64
+    Raises:  DTypeError for what is not numeric
+    Source:  standard
+    Example: >>> unique_counts([7, 5, 7]).counts.tolist()
+             [1, 2]
+    """
+    found = unique_all(x)
+    return UniqueCounts(found.values, found.counts)
+
+
+def unique_inverse(x, /) -> UniqueInverse:
+    """(values, inverse_indices): the distinct elements of x, in order, and which each element is.
+
+    Shapes:  x (...) -> (k,), (...)
+    Dtypes:  any, kept; inverse_indices int64
+    Raises:  DTypeError for what is not numeric
+    Source:  standard
+    Example: >>> unique_inverse([7, 5, 7]).inverse_indices.tolist()
+             [1, 0, 1]
+    """
+    found = unique_all(x)
+    return UniqueInverse(found.values, found.inverse_indices)
+
+
+def unique_values(x, /):
+    """The distinct elements of x, in order.
+
+    Shapes:  x (...) -> (k,)
+    Dtypes:  any, kept
+    Raises:  DTypeError for what is not numeric
+    Source:  standard
+    Example: >>> unique_values([7, 5, 7]).tolist()
+             [5, 7]
+    """
+    return unique_all(x).values

@@ -1,0 +1,129 @@
+"""Forward mode: jvp carries a tangent along with every value."""
+
+from glasshouse.autograd.backward import zeros
+from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base.tree import flatten, unflatten
+from glasshouse.dispatch.bind import box
+from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.primitive import LINEAR
+from glasshouse.dispatch.value import Value, as_value
+from glasshouse.transforms.reverse import as_leaves, check_outputs
+
+
+class JvpMode(Mode):
+    """Its values hold a primal and a tangent (None for zero), both values of the level below."""
+
+    def wrap(self, primal, tangent):
+        dual = box(primal, primal.spec, None)
+        dual.mode = self
+        dual.tangent = tangent
+        return dual
+
+    def constant(self, value):
+        return self.wrap(value, None)
+
+    def concrete(self, value):
+        return value.data
+
+    def detach(self, value):
+        return self.constant(value.data.detach())
+
+    def process(self, primitive, args, attrs, below):
+        if not any(arg.mode is self for arg in args):
+            return below(primitive, args, attrs)
+        primals = tuple([arg.data if arg.mode is self else arg for arg in args])
+        tangents = [arg.tangent if arg.mode is self else None for arg in args]
+        y = below(primitive, primals, attrs)
+        tangent = push(primitive, primals, tangents, y, attrs)
+        if primitive.num_outputs == 1:
+            return self.wrap(y, tangent if y.dtype.is_inexact else None)
+        tangent = tangent or (None,) * len(y)
+        return tuple(
+            self.wrap(part, t if part.dtype.is_inexact else None)
+            for part, t in zip(y, tangent, strict=True)
+        )
+
+
+def push(primitive, primals, tangents, y, attrs):
+    """The tangent of the result: the contributions of the operands' tangents, summed."""
+    total = None
+    for i, t in enumerate(tangents):
+        if t is None or primitive.jvp is None:
+            continue
+        part = contribution(primitive, i, t, y, primals, attrs)
+        if part is None:
+            continue
+        total = part if total is None else add_tangents(total, part)
+    return total
+
+
+def add_tangents(a, b):
+    if not isinstance(a, tuple):
+        return a + b
+    return tuple(x if y is None else y if x is None else x + y for x, y in zip(a, b, strict=True))
+
+
+def contribution(primitive, i: int, t, y, primals, attrs):
+    """What the tangent of operand `i` adds to the result's."""
+    rule = primitive.jvp
+    if rule is not LINEAR:
+        rule = rule(i) if callable(rule) else rule[i]
+    if rule is None:
+        return None
+    if rule is LINEAR:
+        return primitive(*primals[:i], t, *primals[i + 1 :], **attrs)
+    return rule(t, y, *primals, **attrs)
+
+
+def jvp(fn, primals, tangents, has_aux: bool = False):
+    """(fn(*primals), its derivative along `tangents`).
+
+    Shapes:  `tangents` as `primals`; the derivative as the result
+    Raises:  ShapeError, DTypeError unless tangents have the structure and shapes of primals
+    Example: >>> import glasshouse as gh
+             >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
+             [9.0, 6.0]
+    """
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise DTypeError(
+            f"jvp: expected tuples of primals and tangents; got {type(primals).__name__} and "
+            f"{type(tangents).__name__}. Write jvp(fn, (x,), (t,))."
+        )
+    values, in_def = as_leaves("jvp", tuple(primals))
+    ts, t_def = flatten(tuple(tangents))
+    if t_def != in_def:
+        raise ShapeError(
+            f"jvp: expected tangents structured as the primals, {in_def}; got {t_def}. "
+            "Give one tangent per primal."
+        )
+    ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
+    mode = JvpMode()
+    with mode:
+        duals = [mode.wrap(x, t) for x, t in zip(values, ts, strict=True)]
+        out = fn(*unflatten(in_def, duals))
+        aux = None
+        if has_aux:
+            out, aux = out
+        outputs, out_def = check_outputs("jvp", out)
+    lowered = [y.data if y.mode is mode else y for y in outputs]
+    derivative = [
+        y.tangent if y.mode is mode and y.tangent is not None else zeros(low.spec)
+        for y, low in zip(outputs, lowered, strict=True)
+    ]
+    results = unflatten(out_def, lowered), unflatten(out_def, derivative)
+    return (*results, aux) if has_aux else results
+
+
+def check_tangent(x: Value, t):
+    """The tangent for `x` as a value of its spec."""
+    t = as_value(t, where="jvp")
+    if t.shape != x.shape:
+        raise ShapeError(
+            f"jvp: expected a tangent of shape {x.shape}; got {t.shape}. "
+            "It has the shape of its primal."
+        )
+    if t.dtype is not x.dtype:
+        raise DTypeError(
+            f"jvp: expected a tangent of dtype {x.dtype.name}; got {t.dtype.name}. Cast it."
+        )
+    return t

@@ -1,0 +1,198 @@
+"""Reverse-mode transforms: vjp, grad and value_and_grad, to any order and in any nesting."""
+
+import functools
+
+from glasshouse.autograd.backward import pull_back, zeros
+from glasshouse.autograd.level import TapeMode
+from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
+from glasshouse.base.tree import flatten, tree_map, unflatten
+from glasshouse.dispatch.value import SCALARS, Value, as_value
+from glasshouse.transforms.vmap import tie_to_batch
+
+
+def as_leaves(where: str, tree):
+    """The leaves of a tree of tensors, arrays and numbers as values, and its structure.
+
+    Raises:  DTypeError for leaves that are not floating or complex
+    """
+    leaves, treedef = flatten(tree)
+    values = []
+    for leaf in leaves:
+        value = as_value(leaf, where=where)
+        if not value.dtype.is_inexact:
+            raise DTypeError(
+                f"{where}: expected floating or complex inputs to differentiate; got "
+                f"{value.dtype.name}. Cast them, or choose other argnums."
+            )
+        values.append(value)
+    return values, treedef
+
+
+def check_outputs(where: str, out):
+    """The leaves of what the function returned, and their structure.
+
+    Raises:  DTypeError for leaves that are no tensors
+    """
+    leaves, treedef = flatten(out)
+    for leaf in leaves:
+        if not isinstance(leaf, (Value, *SCALARS)):
+            raise DTypeError(
+                f"{where}: expected the function to return tensors; got {type_name(leaf)}. "
+                "Return tensors, or use has_aux=True for other results."
+            )
+    return [as_value(leaf, where=where) for leaf in leaves], treedef
+
+
+class Pullback:
+    """What `vjp` returns beside the result: cotangents of outputs → cotangents of inputs."""
+
+    def __init__(self, mode: TapeMode, inputs, in_def, outputs, out_def):
+        self.mode, self.inputs, self.in_def = mode, inputs, in_def
+        self.outputs, self.out_def = outputs, out_def
+
+    def __call__(self, cotangents):
+        """One cotangent per input, zeros for inputs that the outputs do not depend on.
+
+        Raises:  ShapeError, DTypeError unless `cotangents` is structured as the output
+        """
+        gs, treedef = flatten(cotangents)
+        if treedef != self.out_def:
+            raise ShapeError(
+                f"vjp: expected cotangents structured as the output, {self.out_def}; got "
+                f"{treedef}. "
+                "Give one tensor per output."
+            )
+        tracked = [
+            (y, as_value(g, y.dtype))
+            for y, g in zip(self.outputs, gs, strict=True)
+            if y.node is not None and y.mode is self.mode
+        ]
+        found: list = [None] * len(self.inputs)
+        if tracked:
+            outputs, seeds = zip(*tracked, strict=True)
+            with self.mode:
+                found = pull_back("vjp", outputs, self.inputs, seeds, True, False)
+        pulled = [
+            zeros(x.spec) if g is None else self.mode.lower(g)
+            for x, g in zip(self.inputs, found, strict=True)
+        ]
+        return unflatten(self.in_def, pulled)
+
+
+def trace(where: str, fn, primals, has_aux: bool):
+    """Run `fn` on a new tape level: (outputs one level down, pullback, aux)."""
+    values, in_def = as_leaves(where, primals)
+    mode = TapeMode()
+    with mode:
+        inputs = [mode.leaf(tie_to_batch(value)) for value in values]
+        out = fn(*unflatten(in_def, inputs))
+        out, aux = split_aux(where, out, has_aux)
+        outputs, out_def = check_outputs(where, out)
+    lowered = unflatten(out_def, [mode.lower(y) for y in outputs])
+    aux = tree_map(lambda leaf: mode.lower(leaf) if isinstance(leaf, Value) else leaf, aux)
+    return lowered, Pullback(mode, inputs, in_def, outputs, out_def), aux
+
+
+def split_aux(where: str, out, has_aux: bool):
+    if not has_aux:
+        return out, None
+    if not (isinstance(out, tuple) and len(out) == 2):
+        raise DTypeError(
+            f"{where}: expected the function to return (output, aux), as has_aux=True says; got "
+            f"{type_name(out)}. Return a pair."
+        )
+    return out
+
+
+def vjp(fn, *primals, has_aux: bool = False):
+    """(fn(*primals), pullback): the pullback maps cotangents of the result to those of the inputs.
+
+    Shapes:  the pullback returns a tuple shaped as `primals`
+    Raises:  DTypeError for inputs that are not floating or complex
+    Example: >>> import glasshouse as gh
+             >>> y, pullback = vjp(lambda x: x * x, gh.asarray(3.0))
+             >>> pullback(gh.asarray(1.0))[0].item()
+             6.0
+    """
+    out, pullback, aux = trace("vjp", fn, primals, has_aux)
+    return (out, pullback, aux) if has_aux else (out, pullback)
+
+
+def value_and_grad(fn, argnums=0, has_aux: bool = False):
+    """A function that returns (fn(*args), its gradient with respect to the args `argnums`).
+
+    Shapes:  the gradient is shaped as the argument; a tuple of them if argnums is a tuple
+    Raises:  GradError if fn returns anything but one real number
+    Example: >>> import glasshouse as gh
+             >>> [v.item() for v in value_and_grad(lambda x: x * x)(gh.asarray(3.0))]
+             [9.0, 6.0]
+    """
+    numbers = check_argnums("grad", argnums)
+
+    @functools.wraps(fn)
+    def with_grad(*args, **kwargs):
+        if max(numbers) >= len(args):
+            raise GradError(
+                f"grad: expected at least {max(numbers) + 1} positional arguments, for argnums="
+                f"{argnums}; got {len(args)}. Pass the differentiated arguments by position."
+            )
+
+        def chosen(*picked):
+            full = list(args)
+            for number, value in zip(numbers, picked, strict=True):
+                full[number] = value
+            return fn(*full, **kwargs)
+
+        out, pullback, aux = trace("grad", chosen, tuple(args[n] for n in numbers), has_aux)
+        check_scalar(out)
+        grads = pullback(one(out))
+        grads = grads if isinstance(argnums, (tuple, list)) else grads[0]
+        return ((out, aux), grads) if has_aux else (out, grads)
+
+    return with_grad
+
+
+def one(y):
+    return zeros(y.spec) + 1
+
+
+def check_scalar(out) -> None:
+    if not isinstance(out, Value) or out.shape != () or out.dtype.is_complex:
+        got = out.spec if isinstance(out, Value) else type_name(out)
+        raise GradError(
+            f"grad: expected a function that returns one real number (shape ()); got {got}. "
+            "Reduce the result with .sum() or .mean(), or use gh.jacobian."
+        )
+
+
+def check_argnums(where: str, argnums) -> tuple[int, ...]:
+    """`argnums` as a tuple of positions.
+
+    Raises:  DTypeError unless it is a non-negative integer or several
+    """
+    numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
+        raise DTypeError(
+            f"{where}: expected argnums as a position from 0, or a tuple of them; got {argnums!r}. "
+            "Count the positional arguments from 0."
+        )
+    return tuple(numbers)
+
+
+def grad(fn, argnums=0, has_aux: bool = False):
+    """A function that returns the gradient of `fn` with respect to the arguments `argnums`.
+
+    Shapes:  as the argument; a tuple if argnums is a tuple; (gradient, aux) with has_aux
+    Raises:  GradError if fn returns anything but one real number
+    Example: >>> import glasshouse as gh
+             >>> gh.grad(gh.grad(lambda x: x * x * x))(gh.asarray(2.0)).item()
+             12.0
+    """
+    both = value_and_grad(fn, argnums, has_aux)
+
+    @functools.wraps(fn)
+    def gradient(*args, **kwargs):
+        out, grads = both(*args, **kwargs)
+        return (grads, out[1]) if has_aux else grads
+
+    return gradient

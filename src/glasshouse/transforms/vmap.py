@@ -1,0 +1,182 @@
+"""vmap: run a function for one example on a whole batch, by the cards' batching rules."""
+
+import functools
+
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, TransformError, type_name
+from glasshouse.base.shape import Spec, check_axis
+from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
+from glasshouse.dispatch.bind import bind, box, state
+from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, full
+
+
+class VmapMode(Mode):
+    """Holds one batch axis: its values show one example, their payload has the axis in front."""
+
+    def __init__(self, size: int, randomness: str = "error"):
+        self.size = size
+        self.randomness = randomness
+
+    def wrap(self, value):
+        """A value of this level around `value`, whose first axis is the batch."""
+        batched = box(value, Spec(value.shape[1:], value.dtype), None)
+        batched.mode = self
+        return batched
+
+    def constant(self, value):
+        return self.wrap(broadcast_to(value, (self.size, *value.shape)))
+
+    def concrete(self, value):
+        raise TransformError(
+            f"vmap: expected no need for the contents of {value.spec}, which differ from example "
+            "to example; got a request for them (bool(), .item(), .numpy(), a mask as index …). "
+            "Use gh.where instead of `if`, or take this part out of the mapped function."
+        )
+
+    def detach(self, value):
+        return self.wrap(value.data.detach())
+
+    def process(self, primitive, args, attrs, below):
+        batched = tuple([arg.mode is self for arg in args])
+        if True not in batched:
+            if primitive.name == "random_bits":
+                return self.random(primitive, args, attrs, below)
+            return below(primitive, args, attrs)
+        operands = [a.data if b else a for a, b in zip(args, batched, strict=True)]
+        # The specs of one example, so that errors speak of what the user wrote.
+        primitive.infer(*[arg.spec for arg in args], **attrs)
+        result = primitive.batch(batched, *operands, **attrs)
+        if primitive.num_outputs == 1:
+            return self.wrap(result)
+        return tuple(map(self.wrap, result))
+
+    def random(self, primitive, args, attrs, below):
+        """Random bits asked for by the mapped function, by the chosen `randomness`."""
+        if self.randomness == "same":
+            return below(primitive, args, attrs)
+        if self.randomness == "different":
+            bits = below(primitive, args, {"shape": (self.size, *attrs["shape"])})
+            return self.wrap(bits)
+        raise TransformError(
+            "vmap: expected no random numbers in the mapped function; got a draw. Pass "
+            "randomness='different' (one draw per example) or 'same' (one for all)."
+        )
+
+
+def tie_to_batch(value):
+    """`value` with its own copy in every active vmap, so that its gradient is per example."""
+    for mode in state.modes:
+        if isinstance(mode, VmapMode) and not depends_on(value, mode):
+            value = value + mode.constant(full(value.shape, 0, value.dtype))
+    return value
+
+
+def depends_on(value, mode) -> bool:
+    """Whether a value, at any depth, belongs to `mode`."""
+    while value.mode is not None:
+        if value.mode is mode:
+            return True
+        value = value.data
+    return False
+
+
+def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
+    """A function that applies `fn` to every example along an axis of its arguments.
+
+    `in_axes`: per argument the axis that is mapped, None for one that all examples share; a tree
+    prefix of the arguments. `out_axes`: where the axis goes in the results. `randomness`: whether
+    draws inside are an error, 'different' per example, or the 'same'.
+
+    Raises:  ShapeError if mapped sizes differ or nothing is mapped, TransformError where fn needs
+             the contents of a mapped value
+    Source:  Bradbury et al., JAX, 2018 (vmap)
+    Example: >>> import glasshouse as gh
+             >>> gh.vmap(lambda a, b: (a * b).sum())(gh.ones((3, 2)), gh.ones((3, 2))).shape
+             (3,)
+    """
+    if randomness not in ("error", "different", "same"):
+        raise OptionError(
+            f"vmap: expected randomness 'error', 'different' or 'same'; got {randomness!r}. "
+            "Choose one of them."
+        )
+
+    @functools.wraps(fn)
+    def mapped(*args, **kwargs):
+        leaves, treedef = flatten(args)
+        axes = broadcast_prefix("vmap", tuple_axes(in_axes, args), treedef)
+        values = [as_value(x, where="vmap") if a is not None else x
+                  for x, a in zip(leaves, axes, strict=True)]  # fmt: skip
+        axes = [None if a is None else check_axis("vmap", a, x.ndim)
+                for x, a in zip(values, axes, strict=True)]  # fmt: skip
+        mode = VmapMode(batch_size(values, axes), randomness)
+        with mode:
+            inputs = [x if a is None else mode.wrap(move_axis(x, a, 0))
+                      for x, a in zip(values, axes, strict=True)]  # fmt: skip
+            out = fn(*unflatten(treedef, inputs), **kwargs)
+        return finish(mode, out, out_axes)
+
+    return mapped
+
+
+def tuple_axes(in_axes, args):
+    """`in_axes` as a prefix of the argument tuple."""
+    if isinstance(in_axes, (tuple, list)):
+        if len(in_axes) != len(args):
+            raise ShapeError(
+                f"vmap: expected one entry of in_axes per argument, {len(args)}; got {in_axes!r}. "
+                "Use None for arguments that are not mapped."
+            )
+        return tuple(in_axes)
+    return (in_axes,) * len(args)
+
+
+def batch_size(values, axes) -> int:
+    """The size that all mapped axes share."""
+    sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
+    if not sizes:
+        raise ShapeError(
+            "vmap: expected at least one mapped argument; got in_axes=None for all. "
+            "Give an axis for one of them."
+        )
+    if len(set(sizes)) > 1:
+        raise ShapeError(
+            f"vmap: expected mapped axes of one size; got sizes {sizes}. Check in_axes."
+        )
+    return sizes[0]
+
+
+def move_axis(x, src: int, dst: int):
+    """`x` with one axis moved to another place."""
+    if src == dst:
+        return x
+    order = [i for i in range(x.ndim) if i != src]
+    order.insert(dst, src)
+    return bind(primitives["permute"], (x,), {"axes": tuple(order)})
+
+
+def finish(mode: VmapMode, out, out_axes):
+    """The results of the mapped function, with the batch axis where `out_axes` says."""
+    leaves, treedef = flatten(out)
+    axes = broadcast_prefix("vmap", out_axes, treedef)
+    results = []
+    for leaf, axis in zip(leaves, axes, strict=True):
+        if not isinstance(leaf, Value):
+            try:
+                leaf = as_value(leaf, where="vmap")
+            except DTypeError:
+                raise DTypeError(
+                    f"vmap: expected the function to return tensors; got {type_name(leaf)}. "
+                    "Return tensors only."
+                ) from None
+        if axis is None:
+            if leaf.mode is mode:
+                raise ShapeError(
+                    "vmap: expected an unmapped result where out_axes is None; got a mapped one. "
+                    "Give an axis for it."
+                )
+            results.append(leaf)
+            continue
+        batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data
+        results.append(move_axis(batched, 0, check_axis("vmap", axis, batched.ndim)))
+    return unflatten(treedef, results)
