@@ -8,6 +8,7 @@ that was stopped and resumed, or extended, gives the numbers of one that was not
 import json
 import math
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class Run:
         )
         self.held_out = DataLoader(digits("test"), EVALUATION_BATCH)
         self.history: list[dict] = []
+        self.saved_epochs = 0
 
     def epoch(self, after_batch) -> dict:
         """Train for one epoch, evaluate, and return the numbers of it."""
@@ -150,6 +152,7 @@ class Run:
             epoch=len(self.history),
             metrics={"recipe": asdict(self.recipe), "history": self.history},
         )
+        self.saved_epochs = len(self.history)
 
     @classmethod
     def restore(cls, out: Path) -> "Run":
@@ -173,6 +176,7 @@ class Run:
             random_state=gh.random.default_generator(),
         )
         run.history = metrics["history"]
+        run.saved_epochs = len(run.history)
         return run
 
 
@@ -222,9 +226,8 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
         try:
             train_to_end(console, run, out)
         except KeyboardInterrupt:
-            done = len(run.history)
             console.print(
-                f"\nStopped. The checkpoint holds epoch {done} of {run.recipe.epochs}; go on with\n"
+                f"\nStopped; {run.saved_epochs} of {run.recipe.epochs} epochs saved. To go on:\n"
                 f"  glasshouse train digits --resume --out {out}",
                 soft_wrap=True,
             )
@@ -256,7 +259,7 @@ def train_to_end(console: Console, run: Run, out: Path) -> None:
 
 COLUMNS = (  # heading, width, how an epoch's number is written
     ("epoch", 7, lambda e: f"{e['epoch']}"),
-    ("rate", 10, lambda e: f"{e['lr']:.6f}"),
+    ("rate", 10, lambda e: f"{e['lr']:.3g}"),
     ("train loss", 13, lambda e: f"{e['train_loss']:.4f}"),
     ("accuracy", 11, lambda e: f"{e['train_accuracy']:.2%}"),
     ("held-out loss", 16, lambda e: f"{e['test_loss']:.4f}"),
@@ -272,13 +275,13 @@ def row(entry: dict) -> str:
 
 def show_start(console: Console, run: Run, resume: bool) -> None:
     """Print what is trained on what, and the head of the table with the epochs already done."""
-    recipe, network = run.recipe, run.model
-    size = sum(p.size for p in network.parameters())
+    recipe, backend = run.recipe, gh.backends.current()
+    size = sum(p.size for p in run.model.parameters())
     console.print("[bold cyan]Handwritten digits[/]")
     console.print(
         f"  {len(run.batches.dataset):,} images to train on, {len(run.held_out.dataset)} held out; "
         f"{size:,} parameters\n  AdamW, lr {recipe.lr:g} x {DECAY}/epoch, batches of "
-        f"{recipe.batch_size}, seed {recipe.seed}, backend {gh.backends.current().name}"
+        f"{recipe.batch_size}, seed {recipe.seed}, backend {backend.name} on {backend.device}"
     )
     if resume:
         console.print(f"  resumed after epoch {len(run.history)}")
@@ -297,11 +300,12 @@ def show_end(console: Console, run: Run, out: Path) -> None:
     seconds = sum(entry["seconds"] for entry in history)
     console.print(
         f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
-        f"({total - len(wrong)} of {total}) after {len(history)} epochs, {seconds:.1f} s"
+        f"({total - len(wrong)} of {total}) after {seconds:.1f} s"
     )
     if wrong:
-        shown = ", ".join(f"{true} as {read}" for true, read in wrong[:12])
-        console.print(f"  read wrongly: {shown}{', …' if len(wrong) > 12 else ''}")
+        kinds = Counter(f"{true} as {read}" for true, read in wrong).most_common(8)
+        shown = ", ".join(f"{kind} ({n}x)" if n > 1 else kind for kind, n in kinds)
+        console.print(f"  read wrongly: {shown}", soft_wrap=True)
     numbers = {"recipe": asdict(run.recipe), "history": history, "mistakes": wrong}
     (out / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n")
     saved = ["numbers.json", CHECKPOINT]

@@ -42,12 +42,12 @@ def random_order(count: int, *path: int) -> np.ndarray:
     return np.argsort(bit_source(path).random_raw(count), kind="stable")
 
 
-def sample_generator(*path: int) -> np.random.Generator:
+def sample_generator(*path: int) -> "np.random.Generator":
     """A NumPy generator determined by the integers in `path`, e.g. (seed, epoch, index)."""
     return np.random.Generator(bit_source(path))
 
 
-def bit_source(path: tuple[int, ...]) -> np.random.Philox:
+def bit_source(path: tuple[int, ...]) -> "np.random.Philox":
     """The counter-based generator of a path; two words a number keep different paths apart."""
     words = [word for value in path for word in (value & 0xFFFFFFFF, value >> 32)]
     return np.random.Philox(np.random.SeedSequence([len(path), *words]))

@@ -105,7 +105,8 @@ def load_all(path, targets: dict, tree: dict) -> None:
             for undo, before in reversed(done):
                 undo(before)
             raise CheckpointError(
-                f"load_checkpoint: expected a {name} that fits {path}; got: {error}"
+                f"load_checkpoint: expected a {name} that fits {path}; got ({error}). "
+                "Build the objects as they were when it was saved."
             ) from error
 
 

@@ -16,6 +16,7 @@ from glasshouse.base.errors import (
     DTypeError,
     GradError,
     OptionError,
+    ShapeError,
     suggest,
     type_name,
 )
@@ -114,16 +115,20 @@ class Optimizer:
         """Update every parameter that has a gradient; returns the closure's loss, if one is given.
 
         The closure clears the gradients, computes the loss, calls backward and returns the loss.
+
+        Raises:  ShapeError, DTypeError if a gradient is not like its parameter; nothing is changed
         """
         loss = None
         if closure is not None:
             with enable_grad():
                 loss = closure()
         with no_grad():
-            for group in self.param_groups:
-                for p in group["params"]:
-                    if p.grad is not None:
-                        self.update(p, p.grad.detach(), group)
+            work = [(p, group) for group in self.param_groups for p in group["params"]]
+            work = [(p, group) for p, group in work if p.grad is not None]
+            for p, _ in work:
+                check_gradient(self.where, p)
+            for p, group in work:
+                self.update(p, p.grad.detach(), group)
         return loss
 
     def update(self, p: Tensor, grad, group: dict) -> None:
@@ -165,7 +170,7 @@ class Optimizer:
         groups = self.checked_groups(state_dict)
         state = {}
         params = dict(enumerate(self.parameters()))
-        for key, entry in dict(state_dict["state"]).items():
+        for key, entry in state_dict["state"].items():
             number = int(key) if isinstance(key, str) and key.isdecimal() else key
             if number not in params:
                 raise CheckpointError(
@@ -177,7 +182,9 @@ class Optimizer:
 
     def checked_groups(self, state_dict) -> list[dict]:
         """Our groups with the saved options."""
-        if not isinstance(state_dict, dict) or not {"state", "param_groups"} <= set(state_dict):
+        names = {"state", "param_groups"}
+        is_state = isinstance(state_dict, dict) and names <= set(state_dict)
+        if not is_state or not isinstance(state_dict["state"], dict):
             raise CheckpointError(
                 f"{self.where}: expected a dict with 'state' and 'param_groups'; got "
                 f"{describe_dict(state_dict)}. Pass what state_dict() returned."
@@ -291,6 +298,18 @@ def check_params(where: str, params: list, known: set[int]) -> list[Tensor]:
             )
         seen.add(id(p))
     return params
+
+
+def check_gradient(where: str, p: Tensor) -> None:
+    """Raise unless the gradient is a tensor of the parameter's shape and dtype."""
+    if isinstance(p.grad, Tensor) and p.grad.spec == p.spec:
+        return
+    got = p.grad.spec if isinstance(p.grad, Tensor) else type_name(p.grad)
+    wrong_shape = isinstance(p.grad, Tensor) and p.grad.shape != p.shape
+    raise (ShapeError if wrong_shape else DTypeError)(
+        f"{where}: expected a gradient like its parameter, {p.spec}; got {got}. "
+        "Set .grad to a tensor of that shape and dtype."
+    )
 
 
 def describe_dict(x) -> str:

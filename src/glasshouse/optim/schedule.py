@@ -82,13 +82,7 @@ class LRScheduler:
         Raises:  CheckpointError if it does not fit this schedule; nothing is changed then
         """
         own = self.state_dict()
-        fits = isinstance(state, dict) and set(state) == set(own)
-        for name in own if fits else ():
-            values = state[name] if isinstance(own[name], list) else [state[name]]
-            fits &= isinstance(values, (list, tuple))
-            fits = fits and all(isinstance(v, numbers.Real) or v is None for v in values)
-            fits = fits and (not isinstance(own[name], list) or len(values) == len(own[name]))
-        if not fits:
+        if not has_form(own, state):
             raise CheckpointError(
                 f"{type(self).__name__}: expected a state like {own}; got {state!r}. "
                 "Pass what state_dict() of the same schedule returned."
@@ -99,6 +93,23 @@ class LRScheduler:
 
     def __repr__(self):
         return f"{type(self).__name__}(step {self.last_epoch}, lr {self.last_lr})"
+
+
+def has_form(own, given) -> bool:
+    """Whether `given` has the names, lengths and numbers of `own`; "best" may also be None."""
+    if isinstance(own, dict):
+        return (
+            isinstance(given, dict)
+            and given.keys() == own.keys()
+            and all(has_form(own[k], v) or (k == "best" and v is None) for k, v in given.items())
+        )
+    if isinstance(own, list):
+        return (
+            isinstance(given, (list, tuple))
+            and len(given) == len(own)
+            and all(map(has_form, own, given))
+        )
+    return isinstance(given, numbers.Real)
 
 
 def check_optimizer(where: str, optimizer) -> None:

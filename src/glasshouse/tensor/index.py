@@ -168,10 +168,8 @@ def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None
 
 
 def as_integer(item) -> int | None:
-    """`item` as an int if it is one (also a 0-d integer array outside transforms), else None."""
+    """`item` as an int if it is one, else None; a 0-d tensor is an index array, and not read."""
     if isinstance(item, Value):
-        if item.shape == () and item.dtype.is_integer and item.mode is None:
-            return int(item)
         return None
     try:
         return operator.index(item)
@@ -205,10 +203,30 @@ def index_array(item, axis: int, size: int):
         raise DTypeError(
             f"index: expected integer or boolean indices; got dtype {name}. Cast them to int64."
         )
-    if isinstance(item, Value) and item.mode is not None:
-        item = cast(item, int64)
-        return where(item < 0, item + size, item)
-    return cards.checked("index", np.asarray(item), size)
+    if isinstance(item, Value):
+        return cast(item, int64)
+    return cards.checked("index", item, size)
+
+
+def places_in(indices: Value, size: int, beyond: int) -> Value:
+    """`indices` counted from the front; `beyond`, which no gather accepts, where out of range."""
+    places = where(indices < 0, indices + size, indices)
+    outside = (places < 0) | (places >= size)
+    return where(outside, full(places.shape, beyond, int64), places)
+
+
+def explained(where_: str, run, indexed):
+    """`run()`; if an index is out of range, the error names it and its axis' size.
+
+    `indexed`: pairs of indices and the size of the axis that they index.
+    """
+    try:
+        return run()
+    except IndexOutOfRangeError:
+        for indices, size in indexed:
+            if isinstance(indices, Value) and indices.mode is None:
+                cards.checked(where_, indices.numpy(), size)
+        raise
 
 
 def finish_integers(plan: Plan, places: list[int]) -> None:
@@ -274,11 +292,17 @@ class Merged:
         if len(known) == len(arrays):
             total = sum(a * s for a, s in zip(arrays, strides, strict=True))
             return as_value(np.broadcast_to(np.asarray(total, np.int64), shape))
+        if len(arrays) == 1:
+            return arrays[0]
         total = None
-        for a, s in zip(arrays, strides, strict=True):
-            part = broadcast_to(as_value(a), shape) * s
+        for axis, a, s in zip(self.axes, arrays, strides, strict=True):
+            part = broadcast_to(places_in(as_value(a), self.shape[axis], self.count), shape) * s
             total = part if total is None else total + part
         return total
+
+    def indexed(self, plan: Plan):
+        """Each index array with the size of its axis."""
+        return [(plan.arrays[i], self.shape[i]) for i in self.axes]
 
     def merge(self, x):
         """x with the indexed axes as one, at `axis`."""
@@ -309,7 +333,11 @@ def getitem(x: Value, key):
     if not plan.arrays:
         return part
     merged = Merged(plan)
-    return cards.gather(merged.merge(part), merged.indices, axis=merged.axis)
+    return explained(
+        "index",
+        lambda: cards.gather(merged.merge(part), merged.indices, axis=merged.axis),
+        merged.indexed(plan),
+    )
 
 
 def setitem(x: Value, key, value):
@@ -342,8 +370,12 @@ def update(x: Value, key, value, name: str, scatter):
     merged = Merged(plan)
     part = merged.merge(take_basic(x, plan))
     value = fit(name, value, merged.result_shape)
-    written = merged.split(scatter(part, merged.indices, value, axis=merged.axis))
-    return set_basic(x, plan, written)
+    written = explained(
+        name,
+        lambda: scatter(part, merged.indices, value, axis=merged.axis),
+        merged.indexed(plan),
+    )
+    return set_basic(x, plan, merged.split(written))
 
 
 def convert(name: str, value, x: Value):
@@ -427,7 +459,7 @@ def take(x, indices, /, *, axis=None):
 
 
 def along(where_: str, x, indices, axis: int):
-    """x and non-negative indices, broadcast against each other but for `axis`."""
+    """x and indices, broadcast against each other but for `axis`."""
     x, indices = as_value(x, where=where_), check_indices(where_, indices)
     axis = check_axis(where_, axis, x.ndim)
     if indices.ndim != x.ndim:
@@ -443,10 +475,7 @@ def along(where_: str, x, indices, axis: int):
     size, count = x.shape[axis], indices.shape[axis]
     x = broadcast_to(x, (*rest[:axis], size, *rest[axis + 1 :]))
     indices = broadcast_to(cast(indices, int64), (*rest[:axis], count, *rest[axis + 1 :]))
-    if indices.mode is None:
-        checked = cards.checked(where_, indices.numpy(), size)
-        return x, as_value(checked), axis
-    return x, where(indices < 0, indices + size, indices), axis
+    return x, indices, axis
 
 
 def take_along_axis(x, indices, /, *, axis: int = -1):
@@ -458,7 +487,11 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
              [[2.0]]
     """
     x, indices, axis = along("take_along_axis", x, indices, axis)
-    return cards.gather_along(x, indices, axis)
+    size = x.shape[axis]
+    places = places_in(indices, size, x.size)
+    return explained(
+        "take_along_axis", lambda: cards.gather_along(x, places, axis), [(indices, size)]
+    )
 
 
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
@@ -471,14 +504,15 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
     """
     x, indices, axis = along("put_along_axis", x, indices, axis)
     values = fit("put_along_axis", convert("put_along_axis", values, x), indices.shape)
-    last = x.ndim - 1
     order = tuple(i for i in range(x.ndim) if i != axis) + (axis,)
-    lines, places, new = (permute(v, axes=order) for v in (x, indices, values))
-    flat = cards.scatter_set(
-        reshape(lines, (x.size,)),
-        cards.line_places(places, lines.shape[last]),
-        reshape(new, (new.size,)),
-        axis=0,
+    size = x.shape[axis]
+    inside = places_in(indices, size, x.size)
+    lines, places, new = (permute(v, axes=order) for v in (x, inside, values))
+    target, rows = reshape(lines, (x.size,)), reshape(new, (new.size,))
+    flat = explained(
+        "put_along_axis",
+        lambda: cards.scatter_set(target, cards.line_places(places, size), rows, axis=0),
+        [(indices, size)],
     )
     return permute(reshape(flat, lines.shape), axes=inverse_permutation(order))
 

@@ -23,12 +23,46 @@ from glasshouse.tensor import elementwise, reduce
 from glasshouse.tensor.contract import (
     matmul,
     matrix_transpose,
+    outer,
     promoted,
+    tensordot,
+    vecdot,
 )
 from glasshouse.tensor.creation import eye, tril, triu
 from glasshouse.tensor.index import getitem
 from glasshouse.tensor.manipulate import moveaxis, stack
 from glasshouse.tensor.namespace import finfo
+
+
+__all__ = [
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "lstsq",
+    "lu",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "norm",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
 
 
 class EighResult(NamedTuple):

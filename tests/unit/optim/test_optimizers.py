@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.base.errors import CheckpointError, DTypeError, GradError, OptionError
+from glasshouse.base.errors import CheckpointError, DTypeError, GradError, OptionError, ShapeError
 from glasshouse.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 
 
@@ -204,6 +204,24 @@ def test_zero_grad():
     assert [p.grad for p in params] == [None] * 3
 
 
+@pytest.mark.parametrize(
+    ("gradient", "error", "text"),
+    [
+        (gh.ones((2,)), ShapeError, r"float32\[1\]; got float32\[2\]"),
+        (gh.ones(()), ShapeError, "got float32"),
+        (gh.ones((1,), dtype="float64"), DTypeError, "got float64"),
+        (np.ones(1), DTypeError, "got numpy.ndarray"),
+    ],
+)
+def test_a_gradient_unlike_its_parameter_changes_nothing(gradient, error, text):
+    params = [gh.tensor([1.0], requires_grad=True) for _ in range(2)]
+    opt = SGD(params)
+    params[0].grad, params[1].grad = gh.ones((1,)), gradient
+    with pytest.raises(error, match=text):
+        opt.step()
+    assert [p.tolist() for p in params] == [[1.0], [1.0]]
+
+
 def test_closure_runs_with_gradients_and_returns_its_loss():
     p = gh.tensor([2.0], requires_grad=True)
     opt = SGD([p], lr=0.25)
@@ -316,6 +334,7 @@ def wrong_lr(state):
 BAD_STATES = [
     (lambda state: 3, CheckpointError, "got int"),
     (lambda state: {}, CheckpointError, "'state' and 'param_groups'"),
+    (broken(state=5), CheckpointError, "'state' and 'param_groups'"),
     (broken(param_groups=[]), CheckpointError, r"sizes \[3\]; got \[\]"),
     (broken(param_groups=[{"params": [0]}]), CheckpointError, r"sizes \[3\]; got \[1\]"),
     (broken(param_groups=[5]), CheckpointError, "something else"),

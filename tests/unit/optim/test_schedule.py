@@ -192,6 +192,8 @@ def test_a_state_that_does_not_fit_changes_nothing(state):
         scheduler.load_state_dict({**before, "base_lrs": [1.0]})
     with pytest.raises(CheckpointError):
         scheduler.load_state_dict({**before, "last_lr": ["a", "b"]})
+    with pytest.raises(CheckpointError):
+        scheduler.load_state_dict({**before, "last_epoch": None})
     assert scheduler.state_dict() == before
 
 

@@ -1,32 +1,14 @@
 """The reference backend: payloads are NumPy arrays, kernels are the cards' references."""
 
-import contextvars
-import threading
-
 import numpy as np
 
 from glasshouse.base.dtype import from_numpy_dtype
 from glasshouse.base.errors import DeviceError
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch.backend import TensorBackend
+from glasshouse.dispatch.backend import TensorBackend, quiet
 from glasshouse.dispatch.primitive import primitives
 
 SILENT_KINDS = ("movement", "create")  # move data only, so NumPy has nothing to warn of
-
-
-class Quiet(threading.local):
-    """A context per thread in which NumPy gives infinities and NaN without a warning.
-
-    Entering it costs a third of what `np.errstate` does, and leaves the user's setting alone.
-    """
-
-    def __init__(self):
-        context = contextvars.Context()
-        context.run(np.seterr, all="ignore")
-        self.run = context.run
-
-
-quiet = Quiet()
 
 
 class Backend(TensorBackend):

@@ -1,0 +1,48 @@
+"""The backend that computes nothing: a payload is the spec of what would be there.
+
+A whole program runs on it (forward, backward, optimizer) in no time and no memory, as long as it
+asks for no contents. It is also the backend to copy: fill in the methods, then add one method per
+card that you compute yourself, called with payloads and the card's attrs, e.g.
+
+    def add(self, x, y): ...
+    def sum(self, x, *, axes): ...
+"""
+
+from glasshouse.base.dtype import from_numpy_dtype
+from glasshouse.base.errors import BackendError
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.backend import TensorBackend
+from glasshouse.dispatch.primitive import primitives
+
+
+class Backend(TensorBackend):
+    """Payloads are Specs."""
+
+    name = "stub"
+
+    def from_numpy(self, array) -> Spec:
+        """The payload for an array from outside."""
+        return Spec(array.shape, from_numpy_dtype(array.dtype))
+
+    def to_numpy(self, data: Spec):
+        """The contents of a payload; this backend has none."""
+        raise BackendError(
+            f"stub: expected no need for contents; got a request for those of {data}. "
+            "Compute on another backend: with gh.backends.use('numpy')."
+        )
+
+    def spec_of(self, data: Spec) -> Spec:
+        """Shape and dtype of a payload."""
+        return data
+
+    def sync(self) -> None:
+        """Return when all work is done; here at once."""
+
+    def fallback(self, name: str):
+        """What computes a card that has no method: here its infer, which gives the spec."""
+        card = primitives[name]
+
+        def infer(*data: Spec, **attrs):
+            return card.infer(*data, **attrs)
+
+        return infer

@@ -1,0 +1,424 @@
+"""The torch backend: payloads are torch tensors, each card one or a few calls of torch's kernels.
+
+torch has no (or few) kernels for uint16 and uint32: such operands are widened to int64 and the
+result narrowed again. What is left (uint64, some 16-bit types) runs on the card's reference.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from glasshouse.base.dtype import by_name
+from glasshouse.base.errors import DeviceError, IndexOutOfRangeError, LinAlgError
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.backend import TensorBackend
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.ops.movement import infer_pad, placed
+from glasshouse.ops.random import INCREMENTS, MULTIPLIERS, ROUNDS
+from glasshouse.ops.window import window_counts, window_positions
+
+TO_TORCH = {dtype: getattr(torch, name) for name, dtype in by_name.items()}
+FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items()}
+NARROW = (torch.uint16, torch.uint32)  # widened to int64
+CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+WORD = 0xFFFFFFFF
+
+
+def missing(error: Exception) -> bool:
+    """Whether torch refused because it has no kernel for this dtype or rank."""
+    text = str(error)
+    return isinstance(error, NotImplementedError) or any(
+        words in text for words in ("not implemented for", "not support")
+    )
+
+
+class Backend(TensorBackend):
+    """One method per card; `device` is "cpu", "cuda" or "cuda:1"."""
+
+    name = "torch"
+
+    def __init__(self, device: str = "cpu"):
+        if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
+            raise DeviceError(
+                f"torch: expected device 'cpu', or 'cuda' where there is one; got {device!r}. "
+                "Use 'torch'."
+            )
+        super().__init__(device)
+
+    def kernel(self, name: str):
+        """The method for a card, with narrow unsigned integers widened and gaps filled."""
+        card, reference = primitives[name], self.fallback(name)
+        own = getattr(self, name, reference)
+        moves = card.kind in ("movement", "create", "random") or name == "cast"
+
+        def run(*data, **attrs):
+            wide = not moves and any(x.dtype in NARROW for x in data)
+            if not moves and any(x.dtype is torch.uint64 for x in data):
+                return reference(*data, **attrs)
+            operands = [x.to(torch.int64) if wide and x.dtype in NARROW else x for x in data]
+            try:
+                with torch.no_grad():
+                    out = own(*operands, **attrs)
+            except (RuntimeError, NotImplementedError) as error:
+                if missing(error):
+                    return reference(*data, **attrs)
+                raise
+            return self.narrowed(card, data, attrs, out) if wide else out
+
+        return run
+
+    def narrowed(self, card, data, attrs, out):
+        """Results of a widened call in the dtypes that the card infers."""
+        specs = card.infer(*map(self.spec_of, data), **attrs)
+        if card.num_outputs == 1:
+            return out.to(TO_TORCH[specs.dtype])
+        return tuple(y.to(TO_TORCH[s.dtype]) for y, s in zip(out, specs, strict=True))
+
+    def to_numpy(self, data):
+        data = data.detach().cpu()
+        if data.dtype is torch.bfloat16:
+            return data.view(torch.int16).numpy().view(by_name["bfloat16"].np)
+        return data.resolve_conj().numpy()
+
+    def from_numpy(self, array):
+        array = np.asarray(array)
+        if array.dtype.name == "bfloat16":
+            return self.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        if not array.flags.writeable or any(step < 0 for step in array.strides):
+            array = array.copy()
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        return torch.from_numpy(array).to(self.device)
+
+    def sync(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize(self.device)
+
+    def spec_of(self, data) -> Spec:
+        return Spec(tuple(data.shape), FROM_TORCH[data.dtype])
+
+    # -- create ----------------------------------------------------------------------------
+
+    def constant(self, *, value):
+        return self.from_numpy(value)
+
+    def full(self, *, shape, value, dtype):
+        return self.from_numpy(np.asarray(value).astype(dtype.np)).expand(shape)
+
+    def iota(self, *, size, dtype):
+        return torch.arange(size, device=self.device).to(TO_TORCH[dtype])
+
+    def random_bits(self, key, *, shape):
+        """Philox4x32-10 in int64 arithmetic, where products of 32-bit words are taken in halves."""
+        count = -(-math.prod(shape) // 4)
+        words = [key[..., i, None].to(torch.int64) for i in range(4)]
+        block = torch.arange(count, device=self.device)
+        c0, c1, c2, c3 = block & WORD, block >> 32, words[2], words[3]
+        k0, k1 = words[:2]
+        for _ in range(ROUNDS):
+            high0, low0 = wide_product(c0, int(MULTIPLIERS[0]))
+            high1, low1 = wide_product(c2, int(MULTIPLIERS[1]))
+            c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+            k0, k1 = (k0 + int(INCREMENTS[0])) & WORD, (k1 + int(INCREMENTS[1])) & WORD
+        lead = torch.broadcast_shapes(*(c.shape for c in (c0, c1, c2, c3)))
+        drawn = torch.stack([c.expand(lead) for c in (c0, c1, c2, c3)], dim=-1)
+        flat = drawn.reshape((*key.shape[:-1], 4 * count))[..., : math.prod(shape)]
+        return flat.reshape((*key.shape[:-1], *shape)).to(torch.uint32)
+
+    # -- elementwise -----------------------------------------------------------------------
+
+    neg = staticmethod(torch.neg)
+    abs = staticmethod(torch.abs)
+    floor = staticmethod(torch.floor)
+    round = staticmethod(torch.round)
+    exp = staticmethod(torch.exp)
+    expm1 = staticmethod(torch.expm1)
+    log = staticmethod(torch.log)
+    log1p = staticmethod(torch.log1p)
+    sqrt = staticmethod(torch.sqrt)
+    sin = staticmethod(torch.sin)
+    cos = staticmethod(torch.cos)
+    tanh = staticmethod(torch.tanh)
+    erf = staticmethod(torch.erf)
+    add = staticmethod(torch.add)
+    sub = staticmethod(torch.sub)
+    mul = staticmethod(torch.mul)
+    pow = staticmethod(torch.pow)
+    maximum = staticmethod(torch.maximum)
+    minimum = staticmethod(torch.minimum)
+    atan2 = staticmethod(torch.atan2)
+    equal = staticmethod(torch.eq)
+    less = staticmethod(torch.lt)
+    bitwise_and = staticmethod(torch.bitwise_and)
+    bitwise_or = staticmethod(torch.bitwise_or)
+    bitwise_xor = staticmethod(torch.bitwise_xor)
+    shift_right = staticmethod(torch.bitwise_right_shift)
+    where = staticmethod(torch.where)
+
+    def div(self, x, y):
+        if x.dtype.is_floating_point or x.dtype.is_complex:
+            return torch.div(x, y)
+        zero = y == 0
+        return torch.where(zero, 0, torch.div(x, y + zero.to(y.dtype), rounding_mode="floor"))
+
+    def remainder(self, x, y):
+        if x.dtype.is_floating_point:
+            return torch.remainder(x, y)
+        zero = y == 0
+        return torch.where(zero, 0, torch.remainder(x, y + zero.to(y.dtype)))
+
+    def cast(self, x, *, dtype):
+        return x.to(TO_TORCH[dtype])
+
+    def bitcast(self, x, *, dtype):
+        if x.dtype.is_complex and not dtype.is_complex:
+            return torch.view_as_real(x.resolve_conj())
+        if dtype.is_complex and not x.dtype.is_complex:
+            return torch.view_as_complex(x.contiguous())
+        return x.contiguous().view(TO_TORCH[dtype])
+
+    # -- reduce ----------------------------------------------------------------------------
+
+    def sum(self, x, *, axes):
+        return torch.sum(x, dim=axes, dtype=x.dtype) if axes else x
+
+    def prod(self, x, *, axes):
+        for axis in reversed(axes):
+            x = torch.prod(x, dim=axis, dtype=x.dtype)
+        return x
+
+    def max(self, x, *, axes):
+        return torch.amax(x, dim=axes) if axes else x
+
+    def min(self, x, *, axes):
+        return torch.amin(x, dim=axes) if axes else x
+
+    def any(self, x, *, axes):
+        return torch.any(x, dim=axes) if axes else x
+
+    def all(self, x, *, axes):
+        return torch.all(x, dim=axes) if axes else x
+
+    def argmax(self, x, *, axis):
+        return torch.argmax(x.to(torch.uint8) if x.dtype is torch.bool else x, dim=axis)
+
+    def argmin(self, x, *, axis):
+        return torch.argmin(x.to(torch.uint8) if x.dtype is torch.bool else x, dim=axis)
+
+    def cumsum(self, x, *, axis, reverse):
+        if reverse:
+            return self.cumsum(x.flip(axis), axis=axis, reverse=False).flip(axis)
+        return torch.cumsum(x, dim=axis, dtype=x.dtype)
+
+    # -- movement --------------------------------------------------------------------------
+
+    def reshape(self, x, *, shape):
+        return x.reshape(shape)
+
+    def permute(self, x, *, axes):
+        return x.permute(axes)
+
+    def expand(self, x, *, shape):
+        return x.expand(shape)
+
+    def pad(self, x, *, widths, value):
+        shape = infer_pad(self.spec_of(x), widths=widths, value=value).shape
+        out = torch.full(shape, value, dtype=x.dtype, device=x.device)
+        out[placed(tuple(x.shape), widths)] = x
+        return out
+
+    def slice(self, x, *, starts, stops, steps):
+        return x[tuple(map(slice, starts, stops, steps))]
+
+    def flip(self, x, *, axes):
+        return x.flip(axes)
+
+    def concatenate(self, *xs, axis):
+        return torch.cat(xs, dim=axis)
+
+    # -- index -----------------------------------------------------------------------------
+
+    def gather(self, x, indices, *, axis):
+        places = checked("gather", indices, x.shape[axis]).reshape(-1)
+        return x.index_select(axis, places).reshape(rows_shape(x, indices, axis))
+
+    def scatter_add(self, x, indices, updates, *, axis):
+        places = checked("scatter_add", indices, x.shape[axis]).reshape(-1)
+        rows = updates.reshape(*x.shape[:axis], places.numel(), *x.shape[axis + 1 :])
+        return x.clone(memory_format=torch.contiguous_format).index_add_(axis, places, rows)
+
+    def scatter_set(self, x, indices, updates, *, axis):
+        """The last update of each place is found first, so that the order of writing is no matter."""
+        places = checked("scatter_set", indices, x.shape[axis]).reshape(-1)
+        rows = updates.reshape(*x.shape[:axis], places.numel(), *x.shape[axis + 1 :])
+        order = torch.arange(places.numel(), device=x.device)
+        last = torch.full((x.shape[axis],), -1, device=x.device)
+        last.scatter_reduce_(0, places, order, "amax")
+        written = (last >= 0).nonzero().reshape(-1)
+        out = x.clone(memory_format=torch.contiguous_format)
+        return out.index_copy_(axis, written, rows.index_select(axis, last[written]))
+
+    # -- contract --------------------------------------------------------------------------
+
+    matmul = staticmethod(torch.matmul)
+
+    def conv(self, x, w, *, stride, padding, dilation, groups):
+        x, even = even_padding(x, padding)
+        return kernel_for(x)(x, w, None, stride, even, dilation, groups)
+
+    def conv_data_grad(self, g, w, *, shape, stride, padding, dilation, groups):
+        x = g.new_empty((g.shape[0], w.shape[1] * groups, *grown(shape, padding)))
+        dx = conv_backward(g, x, w, stride, dilation, groups, (True, False, False))[0]
+        inside = (slice(low, low + size) for size, (low, _high) in zip(shape, padding, strict=True))
+        return dx[(slice(None), slice(None), *inside)]
+
+    def conv_weight_grad(self, x, g, *, shape, stride, padding, dilation, groups):
+        w = g.new_empty((g.shape[1], x.shape[1] // groups, *shape))
+        padded = functional.pad(x, torch_padding(padding))
+        return conv_backward(g, padded, w, stride, dilation, groups, (False, True, False))[1]
+
+    # -- window ----------------------------------------------------------------------------
+
+    def windows(self, x, *, size, stride, dilation):
+        return window_view(x, size, stride, dilation)
+
+    def fold(self, w, *, shape, stride, dilation):
+        d = len(shape)
+        size, counts = tuple(w.shape[-d:]), tuple(w.shape[-2 * d : -d])
+        out = w.new_zeros((*w.shape[: -2 * d], *shape))
+        flat = w.reshape(*w.shape[:-d], math.prod(size))
+        for i, place in enumerate(window_positions(counts, size, stride, dilation)):
+            out[place] += flat[..., i]
+        return out
+
+    def window_select(self, x, keys, *, size, stride, dilation):
+        d = len(size)
+        chosen = window_view(keys, size, stride, dilation).flatten(-d).argmax(-1, keepdim=True)
+        return window_view(x, size, stride, dilation).flatten(-d).gather(-1, chosen)[..., 0]
+
+    def window_scatter(self, g, keys, *, size, stride, dilation):
+        d = len(size)
+        options = {"stride": stride, "dilation": dilation}
+        view = window_view(keys, size, **options).flatten(-d)
+        spread = g.new_zeros(view.shape)
+        spread.scatter_(-1, view.argmax(-1, keepdim=True), g[..., None])
+        return self.fold(spread.unflatten(-1, size), shape=keys.shape[-d:], **options)
+
+    # -- sort ------------------------------------------------------------------------------
+
+    def sort(self, x, *, axis, descending):
+        if descending and x.dtype.is_floating_point:  # torch would put NaN first
+            order = torch.sort(-x, dim=axis, stable=True).indices
+            return x.gather(axis, order), order
+        return tuple(torch.sort(x, dim=axis, descending=descending, stable=True))
+
+    def top_k(self, x, *, k):
+        values, order = self.sort(x, axis=x.ndim - 1, descending=True)
+        return values[..., :k], order[..., :k]
+
+    # -- linalg ----------------------------------------------------------------------------
+
+    def cholesky(self, a):
+        lower, info = torch.linalg.cholesky_ex(hermitian(a))
+        if info.any():
+            raise LinAlgError(
+                f"cholesky: expected positive definite matrices; got matrices of shape "
+                f"{tuple(a.shape)} that are not. Look for NaN, or add a multiple of the identity."
+            )
+        return lower
+
+    def qr(self, a, *, mode):
+        return tuple(torch.linalg.qr(a, mode=mode))
+
+    def lu(self, a):
+        packed, swaps = torch.linalg.lu_factor_ex(a)[:2]
+        matrix = torch.lu_unpack(packed, swaps, unpack_data=False)[0]
+        return packed, matrix.real.argmax(-2) if a.dtype.is_complex else matrix.argmax(-2)
+
+    def triangular_solve(self, a, b, *, lower, transpose, unit_diagonal):
+        a, lower = (a.mT, not lower) if transpose else (a, lower)
+        return torch.linalg.solve_triangular(a, b, upper=not lower, unitriangular=unit_diagonal)
+
+    def eigh(self, a):
+        return tuple(torch.linalg.eigh(hermitian(a)))
+
+    def svd(self, a, *, full_matrices):
+        return tuple(torch.linalg.svd(a, full_matrices=full_matrices))
+
+
+def wide_product(x, multiplier: int):
+    """The upper and lower 32 bits of x · multiplier, of 32-bit words held in int64."""
+    low, high = x * (multiplier & 0xFFFF), x * (multiplier >> 16)  # each below 2**48
+    return (high + (low >> 16)) >> 16, (low + ((high & 0xFFFF) << 16)) & WORD
+
+
+def rows_shape(x, indices, axis: int):
+    """The shape of the rows of x that indices name."""
+    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+
+
+def checked(where: str, indices, size: int):
+    """`indices` as int64, counted from the front.
+
+    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
+    """
+    indices = indices.to(torch.int64)
+    wrong = (indices < -size) | (indices >= size)
+    if wrong.any():
+        raise IndexOutOfRangeError(
+            f"{where}: expected indices from {-size} to {size - 1}; got {indices[wrong][0].item()}. "
+            f"The axis has {size} elements."
+        )
+    return torch.where(indices < 0, indices + size, indices)
+
+
+def torch_padding(padding) -> list[int]:
+    """(low, high) pairs in torch's order: the last axis first."""
+    return [width for pair in reversed(padding) for width in pair]
+
+
+def even_padding(x, padding):
+    """(x, padding that is equal on both sides), x padded here where the sides differ."""
+    if all(low == high for low, high in padding):
+        return x, [low for low, _high in padding]
+    return functional.pad(x, torch_padding(padding)), [0] * len(padding)
+
+
+def grown(shape, padding):
+    """The spatial shape with its padding."""
+    return [size + low + high for size, (low, high) in zip(shape, padding, strict=True)]
+
+
+def kernel_for(x):
+    """torch's convolution for the rank of x."""
+    if x.ndim - 2 not in CONVOLUTIONS or not x.numel():
+        raise NotImplementedError("convolution of this rank or of nothing")
+    return CONVOLUTIONS[x.ndim - 2]
+
+
+def conv_backward(g, x, w, stride, dilation, groups, mask):
+    """torch's gradients of a convolution without padding."""
+    if x.ndim - 2 not in CONVOLUTIONS or not (g.numel() and x.numel()) or g.dtype.is_complex:
+        raise NotImplementedError("convolution gradient of this rank, dtype or of nothing")
+    zeros = [0] * len(stride)
+    return torch.ops.aten.convolution_backward(
+        g, x, w, None, stride, zeros, dilation, False, zeros, groups, mask
+    )
+
+
+def window_view(x, size, stride, dilation):
+    """All windows of x (..., *S) as a view (..., *O, *size)."""
+    d = len(size)
+    counts = window_counts("windows", tuple(x.shape[-d:]), size, stride, dilation)
+    steps = x.stride()[-d:]
+    outer = [step * s for step, s in zip(steps, stride, strict=True)]
+    inner = [step * s for step, s in zip(steps, dilation, strict=True)]
+    shape = (*x.shape[:-d], *counts, *size)
+    return x.as_strided(shape, (*x.stride()[:-d], *outer, *inner))
+
+
+def hermitian(a):
+    """(a + a^H) / 2."""
+    return (a + a.mH) / 2

@@ -1,0 +1,155 @@
+"""The order of the house: layers, names, flags, what an import loads, and its size."""
+
+import ast
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.flags import declared
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "glasshouse"
+FILES = sorted(PACKAGE.rglob("*.py"))
+SNAPSHOT = Path(__file__).with_name("public_names.txt")
+PACKAGES = ("", "autograd", "backends", "data", "dispatch", "interop", "linalg", "metrics", "nn",
+            "nn.functional", "nn.init", "optim", "random", "transforms")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def layers():
+    return runpy.run_path(str(ROOT / "tools" / "check_layers.py"))
+
+
+def test_imports_go_down_only(capsys, layers):
+    assert layers["main"]() == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("from glasshouse.nn import Module", "ops may not import nn"),
+        ("import glasshouse.tensor.handle", "ops may not import tensor"),
+        ("from glasshouse import optim", "ops may not import optim"),
+        ("def f():\n    from glasshouse.base import dtype", "inside a function"),
+        ("def f():\n    import torch", "inside a function"),
+        ("from . import cast", "relative import"),
+    ],
+)
+def test_the_layer_check_finds_violations(tmp_path, layers, line, message):
+    bad = tmp_path / "src" / "glasshouse" / "ops" / "bad.py"
+    bad.parent.mkdir(parents=True)
+    bad.write_text(line + "\n")
+    scope = layers["check_file"].__globals__
+    before = scope["PACKAGE"]
+    scope["PACKAGE"] = tmp_path / "src" / "glasshouse"
+    try:
+        rules = __import__("tomllib").loads((PACKAGE / "layers.toml").read_text())
+        found = layers["check_file"](bad, rules)
+    finally:
+        scope["PACKAGE"] = before
+    assert any(message in text and "ops/bad.py:" in text for text in found), found
+
+
+def public_names() -> list[str]:
+    """Every public name, as `package.name`."""
+    found = []
+    for package in PACKAGES:
+        module = gh
+        for part in filter(None, package.split(".")):
+            module = getattr(module, part)
+        names = getattr(module, "__all__", None)
+        if names is None:
+            names = [n for n in dir(module) if not n.startswith("_")]
+            names = [n for n in names if package or not hasattr(getattr(module, n), "__path__")]
+            own = module.__name__.partition(".")[0]
+            names = [n for n in names if in_our_house(getattr(module, n), own) or not package]
+        found += [".".join(filter(None, ("gh", package, n))) for n in names]
+    return sorted(found)
+
+
+def in_our_house(x, own: str) -> bool:
+    return getattr(x, "__module__", "").startswith(own) or not callable(x)
+
+
+def test_public_names_are_those_of_the_snapshot():
+    """Update with: python tests/structure/test_house.py"""
+    assert public_names() == SNAPSHOT.read_text().split()
+
+
+def test_init_files_hold_imports_only():
+    for path in PACKAGE.rglob("__init__.py"):
+        for node in ast.parse(path.read_text()).body:
+            docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            names = isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+            assert docstring or names or isinstance(node, (ast.Import, ast.ImportFrom)), path
+
+
+def test_names_of_leftovers_are_not_used():
+    names = {path.stem for path in PACKAGE.rglob("*")}
+    assert not names & {"core", "utils", "util", "common", "helpers", "helper", "misc"}
+
+
+def test_every_module_says_what_it_is():
+    for path in FILES:
+        text = ast.get_docstring(ast.parse(path.read_text()))
+        assert text and len(text) > 15, path
+
+
+def test_environment_is_read_in_one_place():
+    for path in FILES:
+        # `glasshouse info` also shows the thread settings of other libraries.
+        if path.relative_to(PACKAGE).as_posix() not in ("base/flags.py", "cli/info.py"):
+            assert "environ" not in path.read_text(), path
+
+
+def test_flags_are_documented():
+    text = (ROOT / "docs" / "architecture.md").read_text() + (ROOT / "README.md").read_text()
+    for flag in declared:
+        assert flag.variable in text, f"{flag.variable} is in no document"
+
+
+def test_small_is_a_feature():
+    lines = sum(len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py"))
+    assert lines < 27_000
+
+
+def test_import_loads_no_heavy_library():
+    heavy = ("torch", "sklearn", "scipy", "matplotlib", "rich", "typer", "click", "safetensors",
+             "plotext", "numpy.random", "importlib.metadata", "PIL", "jax")  # fmt: skip
+    code = f"import glasshouse, sys; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def raised_messages():
+    """(file:line, text) of every message given to one of our errors."""
+    classes = {n for n in dir(gh.base.errors) if n.endswith("Error")}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in classes
+                and node.args
+                and isinstance(node.args[0], (ast.Constant, ast.JoinedStr))
+            ):
+                text = ast.unparse(node.args[0])
+                yield f"{path.relative_to(PACKAGE)}:{node.lineno}", text
+
+
+def test_errors_have_the_house_form():
+    wrong = [
+        (where, text)
+        for where, text in raised_messages()
+        if not re.search(r":.*expected .*; (?:but )?got .*\. ?\S", text, re.S)
+    ]
+    assert wrong == []
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text("\n".join(public_names()) + "\n")
