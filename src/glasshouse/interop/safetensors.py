@@ -8,8 +8,6 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from glasshouse.base.dtype import from_numpy_dtype
 from glasshouse.base.errors import CheckpointError, DTypeError, type_name
@@ -51,6 +49,8 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
 
 def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
     """The bytes of a safetensors file, with a checksum over tensors and metadata in its header."""
+    import safetensors.numpy
+
     arrays = {name: to_array(name, x) for name, x in tensors.items()}
     wide = [name for name, array in arrays.items() if array.dtype == np.complex128]
     stored = {name: to_storable(array) for name, array in arrays.items()}
@@ -158,6 +158,8 @@ def read_safetensors(path, needs_checksum: bool = False):
 
     Raises:  CheckpointError if the file is missing, damaged or cut off
     """
+    import safetensors
+
     try:
         data = Path(path).read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Adagrad."""
+"""Adagrad: steps shrink with the sum of squared gradients."""
 
 from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer

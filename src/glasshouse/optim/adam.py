@@ -1,4 +1,4 @@
-"""Adam and AdamW."""
+"""Adam and AdamW: steps scaled by running moments of the gradient."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""RMSprop."""
+"""RMSprop: steps scaled by a running mean of squared gradients."""
 
 from glasshouse.ops.elementwise import sqrt
 from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend
