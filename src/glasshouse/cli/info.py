@@ -114,7 +114,8 @@ def backend_states() -> dict[str, str]:
             found[name] = f"not usable: {error}"
             continue
         own = sum(callable(getattr(backend, card, None)) for card in primitives)
-        note = f"kernels for {own} of {len(primitives)} cards" if own else "runs the references"
+        about = (type(backend).__doc__ or "").partition(";")[0].partition(".\n")[0].strip(". ")
+        note = f"kernels for {own} of {len(primitives)} cards" if own else about
         found[name] = f"on {backend.device}, {note}"
     found[backends.current().name] += "  (current)"
     return found

@@ -20,21 +20,34 @@ from glasshouse.dispatch.primitive import (
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
 
+NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
+
 
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None:
     """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
-    if x.dtype not in DTYPE_GROUPS[dtypes]:
+    if x.dtype.name not in NAMES[dtypes]:
         raise DTypeError(
             f"{name}: expected a dtype of the group '{dtypes}'; got {x.dtype.name}. Cast it first."
         )
+    last = -1
     for axis in axes:
-        check_axis(name, axis, x.ndim)
-    if list(axes) != sorted(set(axes)) or any(axis < 0 for axis in axes):
-        raise ShapeError(
-            f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. "
-            "Use check_axes to normalise them."
-        )
-    if nonempty and any(x.shape[axis] == 0 for axis in axes):
+        if axis <= last or axis >= len(x.shape):
+            check_axis(name, axis, x.ndim)
+            break
+        last = axis
+    else:
+        if nonempty:
+            check_nonempty(name, x, axes)
+        return
+    raise ShapeError(
+        f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. "
+        "Use check_axes to normalise them."
+    )
+
+
+def check_nonempty(name: str, x: Spec, axes) -> None:
+    """Raise if there is no element to reduce."""
+    if any(x.shape[axis] == 0 for axis in axes):
         raise ShapeError(
             f"{name}: expected at least one element along axes {tuple(axes)}; got shape {x.shape}. "
             "An empty axis has no extreme."
@@ -103,8 +116,9 @@ def dtype_for(dtypes: str) -> str:
 
 def sum_ref(x, *, axes):
     """Sums of 16-bit floats are carried in float32."""
-    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
-    return np.asarray(np.sum(x, axis=axes, dtype=wide)).astype(x.dtype, copy=False)
+    if x.dtype.itemsize > 2 or x.dtype.kind in "iu":
+        return np.add.reduce(x, axis=axes, dtype=x.dtype)
+    return np.asarray(np.add.reduce(x, axis=axes, dtype=np.float32)).astype(x.dtype)
 
 
 sum_ = reduction(

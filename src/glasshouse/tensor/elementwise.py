@@ -83,6 +83,8 @@ def unary(name, real, of_complex, returns, formula, example):
     """A function of one floating argument; `of_complex` computes it for complex values, if any."""
 
     def function(x, /):
+        if isinstance(x, Value) and x.dtype.is_floating:
+            return real(x)
         (x,) = inexact(name, x)
         if not x.dtype.is_complex:
             return real(x)
