@@ -56,7 +56,7 @@ def main() -> None:
         "bind overhead",
         ["", "numpy", "bind", "bind, recorded", "as users write it"],
         rows,
-        f"µs per call on {SIZE} float32 elements, medians of {repeats} runs; "
+        f"µs per call on {SIZE} float32 elements, medians of {repeats} runs\n"
         "(+ beyond numpy; aim: bind +5, recorded +10)",
     )
     print(save("bind_overhead", results, options))

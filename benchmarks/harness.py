@@ -75,4 +75,4 @@ def show(title: str, columns: list[str], rows: list[list[str]], note: str = "") 
     for row in rows:
         table.add_row(*row)
     console = Console(highlight=False)
-    console.print(f"[bold cyan]{title}[/]  [dim]{note}[/]", table, sep="\n")
+    console.print(f"\n[bold cyan]{title}[/]", f"[dim]{note}[/]", table, sep="\n")

@@ -4,6 +4,7 @@ A node keeps payload snapshots, not tensors, and only those that its rules read.
 functional, writing to a tensor rebinds its handle and never harms a node.
 """
 
+import functools
 import heapq
 import itertools
 import weakref
@@ -210,13 +211,11 @@ class grad_mode:
             tape.records = before
 
     def __call__(self, fn):
+        @functools.wraps(fn)
         def wrapped(*args, **kwargs):
-            with type(self)():
+            with grad_mode(self.enabled):
                 return fn(*args, **kwargs)
 
-        wrapped.__name__ = getattr(fn, "__name__", "wrapped")
-        wrapped.__doc__ = fn.__doc__
-        wrapped.__wrapped__ = fn
         return wrapped
 
 

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import glasshouse as gh
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import primitives
 
 # The vector extensions that decide how fast dense kernels can be, x86 and then ARM.
 VECTOR_FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
                    "avx512_vnni", "amx_bf16", "asimd", "sve", "bf16", "i8mm")  # fmt: skip
-PACKAGES = ("glasshouse", "numpy", "ml_dtypes", "safetensors", "rich", "click",
+PACKAGES = ("numpy", "ml_dtypes", "safetensors", "rich", "click",
             "torch", "scikit-learn", "matplotlib", "plotext")  # fmt: skip
 COMPILERS = ("cc", "gcc", "clang")
 
@@ -95,7 +96,7 @@ def machine() -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Installed versions of Glasshouse and of what it can use."""
-    found = {}
+    found = {"glasshouse": gh.__version__}
     for name in PACKAGES:
         try:
             found[name] = version(name)
@@ -116,7 +117,7 @@ def backend_states() -> dict[str, str]:
         own = sum(callable(getattr(backend, card, None)) for card in primitives)
         about = (type(backend).__doc__ or "").partition(";")[0].partition(".\n")[0].strip(". ")
         note = f"kernels for {own} of {len(primitives)} cards" if own else about
-        found[name] = f"on {backend.device}, {note}"
+        found[name] = f"{backend.device}, {note[:1].lower()}{note[1:]}"
     found[backends.current().name] += "  (current)"
     return found
 

@@ -9,9 +9,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+import glasshouse as gh
 from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, OptionError, suggest
 from glasshouse.base.flags import declared, flags
-from glasshouse.cli.info import show_info, versions
+from glasshouse.cli.info import show_info
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
 from glasshouse.cli.train_digits import Diverged, Recipe, train
 from glasshouse.dispatch import find
@@ -72,7 +73,7 @@ def console() -> Console:
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(versions()["glasshouse"], prog_name="glasshouse")
+@click.version_option(gh.__version__, prog_name="glasshouse")
 def main():
     """Glasshouse: a machine-learning framework whose inside is open."""
 

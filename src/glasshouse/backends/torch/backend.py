@@ -247,7 +247,9 @@ class Backend(TensorBackend):
     def scatter_add(self, x, indices, updates, *, axis):
         places = checked("scatter_add", indices, x.shape[axis]).reshape(-1)
         rows = updates.reshape(*x.shape[:axis], places.numel(), *x.shape[axis + 1 :])
-        return x.clone(memory_format=torch.contiguous_format).index_add_(axis, places, rows)
+        if x.dtype.itemsize == 2 and x.dtype.is_floating_point:
+            return x.float().index_add(axis, places, rows.float()).to(x.dtype)
+        return x.index_add(axis, places, rows)
 
     def scatter_set(self, x, indices, updates, *, axis):
         """The last update of each place is found first, so that the order of writing is no matter."""
@@ -342,10 +344,10 @@ class Backend(TensorBackend):
         return torch.linalg.solve_triangular(a, b, upper=not lower, unitriangular=unit_diagonal)
 
     def eigh(self, a):
-        return tuple(torch.linalg.eigh(hermitian(a)))
+        return factors("eigh", torch.linalg.eigh, hermitian(a))
 
     def svd(self, a, *, full_matrices):
-        return tuple(torch.linalg.svd(a, full_matrices=full_matrices))
+        return factors("svd", torch.linalg.svd, a, full_matrices)
 
 
 def wide_product(x, multiplier: int):
@@ -417,6 +419,17 @@ def window_view(x, size, stride, dilation):
     inner = [step * s for step, s in zip(steps, dilation, strict=True)]
     shape = (*x.shape[:-d], *counts, *size)
     return x.as_strided(shape, (*x.stride()[:-d], *outer, *inner))
+
+
+def factors(where: str, factor, a, *options) -> tuple:
+    """The results of a factorisation; torch's failure as ours."""
+    try:
+        return tuple(factor(a, *options))
+    except torch.linalg.LinAlgError as error:
+        raise LinAlgError(
+            f"{where}: expected matrices that converge; got matrices of shape {tuple(a.shape)} that "
+            f"do not ({error}). Look for NaN and infinities."
+        ) from error
 
 
 def hermitian(a):
