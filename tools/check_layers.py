@@ -1,4 +1,4 @@
-"""Check that imports go down only, as src/glasshouse/layers.toml says. Prints file:line messages."""
+"""Check that imports go down only, as src/glasshouse/layers.toml says; prints file:line."""
 
 import ast
 import sys

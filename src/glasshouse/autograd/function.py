@@ -100,12 +100,17 @@ class Function:
 
     @staticmethod
     def forward(ctx, *args):
-        raise GradError("Function: expected a static method forward(ctx, *args); got a class without. Define it.")
+        raise GradError(
+            "Function: expected a static method forward(ctx, *args); got a class without. "
+            "Define it."
+        )
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise GradError("Function: expected a static method backward(ctx, *gradients); got a class without. "
-            "Define it.")
+        raise GradError(
+            "Function: expected a static method backward(ctx, *gradients); got a class without. "
+            "Define it."
+        )
 
     @classmethod
     def apply(cls, *args):

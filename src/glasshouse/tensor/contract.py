@@ -150,8 +150,8 @@ def summed_axes(x1: Value, x2: Value, axes):
     if isinstance(axes, int):
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             raise ShapeError(
-                f"tensordot: expected axes from 0 to {min(x1.ndim, x2.ndim)}; got {axes} for shapes "
-                f"{x1.shape} and {x2.shape}. Sum over fewer axes."
+                f"tensordot: expected axes from 0 to {min(x1.ndim, x2.ndim)}; got {axes} for "
+                f"shapes {x1.shape} and {x2.shape}. Sum over fewer axes."
             )
         return list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     first, second = ([a] if isinstance(a, int) else list(a) for a in axes)
@@ -254,8 +254,8 @@ def parse_subscripts(subscripts: str, values):
     for term, r, x in zip(terms, rest, values, strict=True):
         if r < 0 or (r and "..." not in term):
             raise ShapeError(
-                f"einsum: expected {term!r} to name every axis of its operand; got shape {x.shape}. "
-                "Use one letter per axis, or '...'."
+                f"einsum: expected {term!r} to name every axis of its operand; got shape "
+                f"{x.shape}. Use one letter per axis, or '...'."
             )
         head, _, tail = term.partition("...")
         found.append([*head, *(dots[widest - r :] if "..." in term else ()), *tail])
@@ -269,8 +269,8 @@ def parse_subscripts(subscripts: str, values):
     wrong += [c for c in letters if not (c.isalpha() or c in dots)]
     if wrong:
         raise OptionError(
-            f"einsum: expected letters, and a result that names each at most once; got {wrong[0]!r} "
-            f"in {subscripts!r}. Check the subscripts."
+            f"einsum: expected letters, and a result that names each at most once; got "
+            f"{wrong[0]!r} in {subscripts!r}. Check the subscripts."
         )
     return found, result
 

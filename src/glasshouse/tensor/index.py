@@ -397,7 +397,7 @@ def fit(name: str, value: Value, shape: Shape):
 
 
 def set_basic(x: Value, plan: Plan, value: Value):
-    """x with the elements within the bounds replaced by `value` (in the shape they are taken in)."""
+    """x with the elements within the bounds replaced by `value`, shaped as they are taken."""
     counts = [-(-(b - a) // s) for a, b, s in zip(plan.starts, plan.stops, plan.steps, strict=True)]
     value = reshape(value, tuple(counts))
     if plan.flips:

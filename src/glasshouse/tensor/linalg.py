@@ -33,7 +33,6 @@ from glasshouse.tensor.index import getitem
 from glasshouse.tensor.manipulate import moveaxis, stack
 from glasshouse.tensor.namespace import finfo
 
-
 __all__ = [
     "cholesky",
     "cross",

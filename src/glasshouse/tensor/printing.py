@@ -50,8 +50,8 @@ class set_print_options(AbstractContextManager):
                 None,
             ):
                 raise OptionError(
-                    f"set_print_options: expected {name} as an integer of 0 or more; got {value!r}. "
-                    "Pass an int."
+                    f"set_print_options: expected {name} as an integer of 0 or more; got "
+                    f"{value!r}. Pass an int."
                 )
         self.before = Current.options
         Current.options = replace(self.before, **options)

@@ -372,8 +372,8 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     n, count = options if x is None else x.shape[axis], math.prod(shape)
     if n < 1 or (not replace and count > n):
         raise ShapeError(
-            f"choice: expected at most {n} draws from {n} options without replacement; got {count}. "
-            "Draw fewer, or pass replace=True."
+            f"choice: expected at most {n} draws from {n} options without replacement; got "
+            f"{count}. Draw fewer, or pass replace=True."
         )
     weights = None if p is None else check_weights(p, n)
     places = choose(n, count, replace, weights, generator)

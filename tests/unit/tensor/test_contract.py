@@ -17,7 +17,9 @@ EQUATIONS = [
 
 def operand(term):
     rest = [SIZES[c] for c in term.replace("...", "")]
-    return rng.normal(size=[5, *rest] if term.startswith("...") else [*rest, 5] if "..." in term else rest)
+    return rng.normal(
+        size=[5, *rest] if term.startswith("...") else [*rest, 5] if "..." in term else rest
+    )
 
 
 @pytest.mark.parametrize("equation", EQUATIONS)

@@ -120,9 +120,7 @@ def test_vmapped_hessians_and_nested_vmap():
     xs = gh.asarray(rng.normal(size=(2, 3, 4)))
     hessians = gh.vmap(gh.vmap(gh.hessian(f)))(xs)
     assert hessians.shape == (2, 3, 4, 4)
-    np.testing.assert_allclose(
-        hessians[1, 2].numpy(), gh.hessian(f)(xs[1, 2]).numpy(), rtol=1e-10
-    )
+    np.testing.assert_allclose(hessians[1, 2].numpy(), gh.hessian(f)(xs[1, 2]).numpy(), rtol=1e-10)
 
 
 def test_grad_inside_two_vmaps_of_different_arguments():
@@ -146,9 +144,10 @@ def test_no_perturbation_confusion():
         return gh.jvp(lambda y: x * y, (gh.asarray(1.0),), (gh.asarray(1.0),))[1]
 
     assert gh.grad(lambda x: x * inner(x))(gh.asarray(3.0)).item() == 6.0
-    assert gh.grad(lambda x: x * gh.grad(lambda y: x + y)(gh.asarray(1.0)))(
-        gh.asarray(3.0)
-    ).item() == 1.0
+    assert (
+        gh.grad(lambda x: x * gh.grad(lambda y: x + y)(gh.asarray(1.0)))(gh.asarray(3.0)).item()
+        == 1.0
+    )
 
 
 def test_grad_of_a_closed_over_leaf_leaves_both_right():

@@ -252,7 +252,7 @@ class Backend(TensorBackend):
         return x.index_add(axis, places, rows)
 
     def scatter_set(self, x, indices, updates, *, axis):
-        """The last update of each place is found first, so that the order of writing is no matter."""
+        """Finds the last update of each place first, so that the order of writing is no matter."""
         places = checked("scatter_set", indices, x.shape[axis]).reshape(-1)
         rows = updates.reshape(*x.shape[:axis], places.numel(), *x.shape[axis + 1 :])
         order = torch.arange(places.numel(), device=x.device)
@@ -370,8 +370,8 @@ def checked(where: str, indices, size: int):
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
         raise IndexOutOfRangeError(
-            f"{where}: expected indices from {-size} to {size - 1}; got {indices[wrong][0].item()}. "
-            f"The axis has {size} elements."
+            f"{where}: expected indices from {-size} to {size - 1}; got "
+            f"{indices[wrong][0].item()}. The axis has {size} elements."
         )
     return torch.where(indices < 0, indices + size, indices)
 
@@ -427,8 +427,8 @@ def factors(where: str, factor, a, *options) -> tuple:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
         raise LinAlgError(
-            f"{where}: expected matrices that converge; got matrices of shape {tuple(a.shape)} that "
-            f"do not ({error}). Look for NaN and infinities."
+            f"{where}: expected matrices that converge; got matrices of shape {tuple(a.shape)} "
+            f"that do not ({error}). Look for NaN and infinities."
         ) from error
 
 
