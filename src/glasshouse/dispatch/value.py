@@ -347,7 +347,7 @@ def floor_divide(lhs, rhs):
     quotient = lhs / rhs
     exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
     floor = bind(primitives["floor"], (quotient,), {})
-    special = (quotient - quotient != 0) | (quotient == 0) | (rhs - rhs != 0)
+    special = (quotient - quotient != 0) | (floor == 0) | (rhs - rhs != 0)
     return bind(primitives["where"], (special, floor, exact), {})
 
 

@@ -259,13 +259,17 @@ remainder = elementwise(
 
 
 def pow_ref(x, y):
-    """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does."""
+    """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does.
+
+    For one exponent of 0.5 NumPy takes the square root, which is wrong for -0 and -infinity; it
+    does not notice when the exponents are laid out one by one.
+    """
     if x.dtype.kind == "i" and (y < 0).any():
         odd = np.where(y % 2, x, x * x)
         return np.where(y < 0, np.where(np.abs(x) == 1, odd, 0), np.power(x, np.abs(y))).astype(
             x.dtype
         )
-    return np.power(x, y)
+    return np.power(np.atleast_1d(x), np.ascontiguousarray(y)).reshape(x.shape)
 
 
 def d_pow_base(_y, a, b):

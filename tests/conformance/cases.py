@@ -1,0 +1,145 @@
+"""What the generated conformance tests share: cases from the cards, tolerances, differences."""
+
+import importlib.util
+from dataclasses import dataclass
+
+import numpy as np
+
+import glasshouse as gh
+from glasshouse.base.dtype import as_dtype
+from glasshouse.base.errors import DTypeError
+from glasshouse.dispatch import primitives
+from glasshouse.dispatch.value import as_value
+
+TOLERANCE = {"float16": 4e-3, "bfloat16": 4e-2, "float32": 2e-5, "complex64": 2e-5}
+BACKENDS = ["numpy", *(["torch"] if importlib.util.find_spec("torch") else [])]
+PHASE = "unique_up_to_phase"  # of eigenvectors and singular vectors
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one card in one dtype."""
+
+    card: object
+    number: int
+    dtype: str
+
+    @property
+    def sample(self):
+        return self.card.samples[self.number]
+
+    @property
+    def attrs(self):
+        return self.sample.attrs
+
+    def arrays(self):
+        """The operands, the same at every call."""
+        return self.sample.fill(np.random.default_rng(self.number), self.dtype)
+
+    def bind(self, *args):
+        """The card on values, arrays or numbers."""
+        return self.card(*map(as_value, args), **self.attrs)
+
+    def __repr__(self):
+        return f"{self.card.name}-{self.dtype}-{self.number}"
+
+
+def cases(dtypes=None):
+    """Every sample of every card in its dtypes (or those of them given)."""
+    found = []
+    for card in primitives.values():
+        for dtype in card.dtypes:
+            if dtypes is not None and dtype.name not in dtypes:
+                continue
+            for number in range(len(card.samples)):
+                case = Case(card, number, dtype.name)
+                if is_valid(case):
+                    found.append(case)
+    return found
+
+
+def is_valid(case) -> bool:
+    """Whether the card takes the sample in this dtype; fixed operands may exclude some."""
+    try:
+        specs = [spec_of(a) for a in case.arrays()]
+        case.card.infer(*specs, **case.attrs)
+    except DTypeError:
+        return False
+    return True
+
+
+def spec_of(array):
+    return gh.base.shape.Spec(array.shape, as_dtype(array.dtype))
+
+
+def differentiable(dtypes=("float64",)):
+    """Cases with a vjp, a tracked operand and a floating result, all in double precision."""
+    found = [case for case in cases(dtypes) if case.card.vjp is not None and tracked(case)]
+    return [case for case in found if is_double(case)]
+
+
+def is_double(case) -> bool:
+    """Whether all floating operands and results have double precision, as differences need."""
+    specs = [spec_of(a) for a in case.arrays()]
+    outs = outputs(case.card.infer(*specs, **case.attrs))
+    exact = ("float64", "complex128")
+    return all(s.dtype.name in exact for s in (*specs, *outs) if s.dtype.is_inexact)
+
+
+def tracked(case) -> list[int]:
+    """The operands that have a derivative."""
+    arrays = case.arrays()
+    outs = outputs(case.card.infer(*map(spec_of, arrays), **case.attrs))
+    if not any(out.dtype.is_inexact for out in outs):
+        return []
+    return [
+        i for i, a in enumerate(arrays)
+        if as_dtype(a.dtype).is_inexact and a.size and case.card.vjp_rule(i) is not None
+    ]  # fmt: skip
+
+
+def outputs(result) -> tuple:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def smooth(case, result):
+    """The results to differentiate, with the phase of vectors taken out."""
+    ys = [y for y in outputs(result) if y.dtype.is_inexact]
+    if PHASE not in case.card.traits:
+        return ys
+    return [y if y.ndim < 2 else gh.real(y * gh.conj(y)) for y in ys]
+
+
+def scalar_of(case, weights, *args):
+    """A real number that depends on every smooth result: Σ Re(conj(w) · y)."""
+    total = None
+    for y, w in zip(smooth(case, case.bind(*args)), weights, strict=True):
+        part = gh.sum(gh.real(gh.conj(as_value(w)) * y))
+        total = part if total is None else total + part
+    return total
+
+
+def weights_for(case, arrays):
+    """Fixed random cotangents, one per smooth result."""
+    rng = np.random.default_rng(99)
+    return [draw(rng, y) for y in smooth(case, case.bind(*arrays))]
+
+
+def draw(rng, like):
+    """Random values of the shape and dtype of `like`."""
+    values = rng.normal(size=like.shape)
+    dtype = as_dtype(like.dtype)
+    if dtype.is_complex:
+        values = values + 1j * rng.normal(size=like.shape)
+    return np.asarray(values).astype(dtype.np)
+
+
+def numeric_gradient(fn, x, eps=1e-6):
+    """dfn/dx by central differences; for complex x, d/dRe + i d/dIm."""
+    g = np.zeros_like(x)
+    for i in np.ndindex(x.shape):
+        for unit in (1, 1j) if np.iscomplexobj(x) else (1,):
+            step = np.zeros_like(x)
+            step[i] = unit * eps
+            g[i] += unit * (fn(x + step) - fn(x - step)) / (2 * eps)
+    return g

@@ -1,0 +1,270 @@
+"""Generated from the cards: forwards on every backend first, then every derivative and batching."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from cases import (
+    BACKENDS,
+    PHASE,
+    TOLERANCE,
+    cases,
+    differentiable,
+    draw,
+    numeric_gradient,
+    outputs,
+    scalar_of,
+    spec_of,
+    tracked,
+    weights_for,
+)
+
+import glasshouse as gh
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch import Mode, Rule, primitives
+from glasshouse.dispatch.value import as_value
+
+FORM = re.compile(r"^[\w. ]+: expected .*; got .*\. \S.*\.$", re.S)
+ALL = list(primitives.values())
+names = [card.name for card in ALL]
+
+
+def close(got, expected, dtype, factor=1.0, message=""):
+    """Assert equality within the dtype's tolerance."""
+    tolerance = TOLERANCE.get(dtype, 1e-10) * factor
+    got, expected = (np.asarray(v) for v in (got, expected))
+    if got.dtype.kind == "V" or got.dtype.name == "bfloat16":
+        got, expected = got.astype(np.float32), np.asarray(expected, np.float32)
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance, err_msg=message)
+
+
+# -- the cards themselves -----------------------------------------------------------------
+
+
+def test_there_are_about_sixty_cards():
+    assert 54 <= len(ALL) <= 70
+
+
+@pytest.mark.parametrize("card", ALL, ids=names)
+def test_card_is_complete(card):
+    assert card.doc.endswith(".") and card.why and card.source and card.kind and card.dtypes
+    assert card.samples and card.error_samples or card.name in ("constant",)
+    assert callable(card.infer) and callable(card.ref) and callable(card.batch)
+    if card.vjp is not None:
+        assert card.jvp is not None, "a vjp without a jvp"
+        assert any(d.is_inexact for d in card.dtypes)
+
+
+@pytest.mark.parametrize("case", cases(), ids=repr)
+def test_costs_are_counts(case):
+    specs = [spec_of(a) for a in case.arrays()]
+    for count in (case.card.flops(*specs, **case.attrs), case.card.bytes(*specs, **case.attrs)):
+        assert isinstance(count, int) and count >= 0
+
+
+@pytest.mark.parametrize("card", ALL, ids=names)
+def test_wrong_operands_are_refused(card):
+    for sample in card.error_samples:
+        rng = np.random.default_rng(0)
+        args = [a.fill(rng, sample.dtype) if hasattr(a, "fill") else a for a in sample.args]
+        with pytest.raises(sample.error, match=re.escape(sample.text)) as caught:
+            card(*map(as_value, args), **sample.attrs)
+        assert FORM.match(str(caught.value)), str(caught.value)
+
+
+# -- forwards ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("case", cases(), ids=repr)
+def test_forward(case, name):
+    arrays = case.arrays()
+    backend = gh.backends.load(name)
+    with np.errstate(all="ignore"):
+        expected = outputs(case.card.ref(*arrays, **case.attrs))
+    data = [backend.from_numpy(a) for a in arrays]
+    got = outputs(backend.kernels[case.card.name](*data, **case.attrs))
+    specs = outputs(case.card.infer(*map(spec_of, arrays), **case.attrs))
+    for y, e, spec in zip(got, expected, specs, strict=True):
+        assert backend.spec_of(y) == spec, f"{case.card.name} on {name}: inferred {spec}"
+        if PHASE not in case.card.traits or y.ndim < 2:
+            close(backend.to_numpy(y), e, case.dtype, message=case.card.name)
+
+
+# -- gradients -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", differentiable(("float64", "complex128")), ids=repr)
+def test_vjp_is_the_difference_quotient(case):
+    arrays = case.arrays()
+    weights = weights_for(case, arrays)
+    for i in tracked(case):
+
+        def fn(x, i=i):
+            return scalar_of(case, weights, *arrays[:i], x, *arrays[i + 1 :])
+
+        got = gh.grad(fn)(as_value(arrays[i])).numpy()
+        numeric = numeric_gradient(lambda x: fn(x).item(), arrays[i])
+        np.testing.assert_allclose(got, numeric, rtol=2e-5, atol=2e-6, err_msg=case.card.name)
+
+
+@pytest.mark.parametrize("case", differentiable(("float64", "complex128")), ids=repr)
+def test_jvp_agrees_with_vjp(case):
+    """<w, J t> == <Jᵀ w, t> for random w and t, all operands at once."""
+    arrays, places = case.arrays(), tracked(case)
+    weights = weights_for(case, arrays)
+    rng = np.random.default_rng(5)
+    tangents = [draw(rng, arrays[i]) for i in places]
+
+    def fn(*xs):
+        full = list(arrays)
+        for i, x in zip(places, xs, strict=True):
+            full[i] = x
+        return scalar_of(case, weights, *full)
+
+    primals = tuple(as_value(arrays[i]) for i in places)
+    forward = gh.jvp(fn, primals, tuple(map(as_value, tangents)))[1].item()
+    grads = gh.grad(fn, argnums=tuple(range(len(places))))(*primals)
+    reverse = sum(
+        np.sum((np.conj(g.numpy()) * t).real) for g, t in zip(grads, tangents, strict=True)
+    )
+    assert forward == pytest.approx(reverse, rel=1e-8, abs=1e-9), case.card.name
+
+
+@pytest.mark.parametrize("case", differentiable(), ids=repr)
+def test_second_derivative_is_the_difference_quotient(case):
+    arrays, places = case.arrays(), tracked(case)
+    weights = weights_for(case, arrays)
+    rng = np.random.default_rng(6)
+    directions = [draw(rng, arrays[i]) for i in places]
+
+    def slope(*xs):
+        """The gradient along `directions`, which is nonlinear in every operand."""
+
+        def fn(*inner):
+            full = list(arrays)
+            for i, x in zip(places, inner, strict=True):
+                full[i] = x
+            return scalar_of(case, weights, *full)
+
+        grads = gh.grad(fn, argnums=tuple(range(len(places))))(*xs)
+        return sum((gh.sum(g * d) for g, d in zip(grads, directions, strict=True)), gh.asarray(0.0))
+
+    for k, i in enumerate(places):
+
+        def along(x, k=k):
+            return slope(*[as_value(x if j == k else arrays[p]) for j, p in enumerate(places)])
+
+        got = gh.grad(along)(as_value(arrays[i])).numpy()
+        numeric = numeric_gradient(lambda x: along(x).item(), arrays[i], eps=1e-5)
+        np.testing.assert_allclose(got, numeric, rtol=1e-4, atol=1e-4, err_msg=case.card.name)
+
+
+@pytest.mark.parametrize("case", differentiable(), ids=repr)
+def test_gradient_while_recording_is_the_gradient(case):
+    class Record(Mode):
+        def __init__(self):
+            self.calls = []
+
+        def process(self, primitive, args, attrs, below):
+            self.calls.append(primitive.name)
+            return below(primitive, args, attrs)
+
+    arrays, i = case.arrays(), tracked(case)[0]
+    weights = weights_for(case, arrays)
+
+    def fn(x):
+        return scalar_of(case, weights, *arrays[:i], x, *arrays[i + 1 :])
+
+    plain = gh.grad(fn)(as_value(arrays[i])).numpy()
+    with Record() as outside:
+        recorded = gh.grad(fn)(as_value(arrays[i])).numpy()
+
+    def recorded_inside(x):
+        with Record():
+            return fn(x)
+
+    np.testing.assert_array_equal(recorded, plain)
+    np.testing.assert_array_equal(gh.grad(recorded_inside)(as_value(arrays[i])).numpy(), plain)
+    assert case.card.name in outside.calls
+
+
+# -- batching ------------------------------------------------------------------------------
+
+
+def batchable():
+    chosen = ("float64", "int64", "bool", "uint32", "complex128")
+    return [c for c in cases(chosen) if c.arrays() and c.dtype in chosen]
+
+
+def stacked(case, batched, size):
+    """Operands with a batch axis where `batched`, and the operands of each example."""
+    fills = [case.sample.fill(np.random.default_rng(50 + k), case.dtype) for k in range(size)]
+    first = case.arrays()
+    if case.card.kind == "index":  # indices and shapes stay valid, whatever the draw
+        fills = [
+            [f if b else a for f, a, b in zip(fill, first, batched, strict=True)] for fill in fills
+        ]
+    args = [np.stack([f[i] for f in fills]) if b else first[i] for i, b in enumerate(batched)]
+    examples = [[f[i] if b else first[i] for i, b in enumerate(batched)] for f in fills]
+    return args, examples
+
+
+@pytest.mark.parametrize("case", batchable(), ids=repr)
+def test_vmap_is_the_loop(case):
+    n = len(case.arrays())
+    for batched in itertools.product((False, True), repeat=n):
+        if not any(batched):
+            continue
+        args, examples = stacked(case, batched, 3)
+        axes = tuple(0 if b else None for b in batched)
+        got = outputs(gh.vmap(lambda *xs: case.bind(*xs), in_axes=axes)(*map(as_value, args)))
+        loop = [outputs(case.bind(*example)) for example in examples]
+        for k, y in enumerate(got):
+            expected = np.stack([one[k].numpy() for one in loop])
+            if PHASE in case.card.traits and y.ndim > 2:
+                close(np.abs(y.numpy()), np.abs(expected), case.dtype, 10)
+            else:
+                close(y.numpy(), expected, case.dtype, 10, f"{case.card.name} batched {batched}")
+
+
+@pytest.mark.parametrize("case", differentiable(), ids=repr)
+def test_gradient_under_vmap_is_the_loop(case):
+    places = tracked(case)
+    weights = weights_for(case, case.arrays())
+    batched = tuple(i in places for i in range(len(case.arrays())))
+    args, examples = stacked(case, batched, 2)
+    axes = tuple(0 if b else None for b in batched)
+    gradient = gh.grad(lambda *xs: scalar_of(case, weights, *xs), argnums=tuple(places))
+    got = gh.vmap(gradient, in_axes=axes)(*map(as_value, args))
+    loop = [gradient(*map(as_value, example)) for example in examples]
+    for k, g in enumerate(got):
+        expected = np.stack([one[k].numpy() for one in loop])
+        np.testing.assert_allclose(
+            g.numpy(), expected, rtol=1e-8, atol=1e-9, err_msg=case.card.name
+        )
+
+
+# -- what is kept for backward --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", differentiable(), ids=repr)
+def test_rules_get_specs_for_what_they_do_not_read(case):
+    """The tape keeps just the operands that some needed rule names without an underscore."""
+    arrays = [as_value(a) for a in case.arrays()]
+    places = tracked(case)
+    for i in places:
+        arrays[i].requires_grad_()
+    result = outputs(case.bind(*arrays))
+    node = next(y.node for y in result if y.node is not None)
+    needs = tuple(a.node is not None for a in arrays)
+    rules = [case.card.vjp_rule(i) for i in places]
+    assert all(isinstance(rule, Rule) for rule in rules)
+    for i, saved in enumerate(node.saved):
+        read = any(rule.reads_operand(i) for rule in rules)
+        assert (saved is not None) == read, f"{case.card.name}: operand {i}"
+        if not read:
+            assert isinstance(node.revive(saved, node.specs[i], None, False), Spec)
+    assert (node.saved_out[0] is not None) == any(rule.reads_y for rule in rules)
+    assert case.card.kept(needs)[1] == tuple(s is not None for s in node.saved)
