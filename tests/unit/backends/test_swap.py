@@ -1,0 +1,239 @@
+"""Swapping one primitive changes every use of it, in a full training step of a digits network."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse import nn
+from glasshouse.backends.numpy import Backend
+from glasshouse.base.errors import BackendError, OptionError
+
+
+class Door(gh.Mode):
+    """Counts the primitives that pass, by name."""
+
+    def __init__(self):
+        self.calls = Counter()
+
+    def process(self, primitive, args, attrs, below):
+        self.calls[primitive.name] += 1
+        return below(primitive, args, attrs)
+
+
+def build():
+    gh.random.seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3, padding=1),
+        nn.GELU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.LayerNorm(24),
+        nn.Dropout(0.1),
+        nn.Linear(24, 10),
+    )
+
+
+IMAGES = np.random.default_rng(0).random((6, 1, 8, 8), np.float32)
+LABELS = np.arange(6) % 10
+
+
+def train_step(model, optimizer=None):
+    """One whole step: forward, backward, clipping, update. The loss."""
+    optimizer = optimizer or gh.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(gh.asarray(IMAGES)), gh.asarray(LABELS))
+    loss.backward()
+    gh.optim.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def test_no_addition_goes_elsewhere():
+    seen = []
+
+    def add(x, y):
+        seen.append(x.shape)
+        return np.add(x, y)
+
+    model = build()
+    with gh.backends.current().replace("add", add), Door() as door:
+        train_step(model)
+    assert door.calls["add"] == len(seen) > 20
+
+
+def test_every_kernel_call_is_a_primitive_at_the_door():
+    kernels = Counter()
+
+    class Watched(Backend):
+        """Counts each kernel as it computes."""
+
+        def kernel(self, name):
+            own = super().kernel(name)
+
+            def run(*data, **attrs):
+                kernels[name] += 1
+                return own(*data, **attrs)
+
+            return run
+
+    with gh.backends.use(Watched()):
+        model = build()
+        with Door() as door:
+            before = kernels.copy()
+            train_step(model)
+    assert kernels - before == door.calls
+
+
+def test_a_subclass_replaces_add_as_well():
+    class Counting(Backend):
+        """NumPy with an addition of its own."""
+
+        additions = 0
+
+        def add(self, x, y):
+            self.additions += 1
+            return np.add(x, y)
+
+    backend = Counting()
+    with gh.backends.use(backend):
+        model = build()
+        backend.additions = 0
+        with Door() as door:
+            train_step(model)
+    assert backend.additions == door.calls["add"] > 20
+
+
+def state_after_step(add=None):
+    model = build()
+    if add is None:
+        loss = train_step(model)
+    else:
+        with gh.backends.current().replace("add", add):
+            loss = train_step(model)
+    return loss, {k: v.numpy().copy() for k, v in model.state_dict().items()}
+
+
+def test_a_perturbed_addition_reaches_layers_gradients_and_updates():
+    loss, state = state_after_step()
+    same_loss, same = state_after_step(lambda x, y: np.add(x, y))
+    assert same_loss == loss and all((same[k] == state[k]).all() for k in state)
+    other_loss, other = state_after_step(lambda x, y: np.add(x, y) * np.float32(1.01))
+    assert other_loss != loss
+    floats = [k for k in state if state[k].dtype.kind == "f"]
+    assert all((other[k] != state[k]).any() for k in floats)
+
+
+def test_pooling_averages_and_norms_use_the_new_addition():
+    x = gh.asarray(np.random.default_rng(1).random((1, 2, 4, 4), np.float32))
+    norm, bias = nn.BatchNorm2d(2), nn.Linear(4, 3)
+    layers = [norm, bias, lambda v: v.mean() + 1.0, lambda v: nn.functional.gelu(v)]
+    for layer in layers:
+        plain = layer(x).numpy()
+        with gh.backends.current().replace("add", lambda a, b: np.add(a, b) + np.float32(0.5)):
+            assert not np.array_equal(layer(x).numpy(), plain)
+
+
+def test_gradients_are_summed_by_the_new_addition():
+    def gradient():
+        v = gh.tensor([1.0, 2.0], requires_grad=True)
+        (v * 3 * v).sum().backward()
+        return v.grad.tolist()
+
+    assert gradient() == [6.0, 12.0]
+    with gh.backends.current().replace("add", lambda a, b: np.add(a, b) * 2):
+        assert gradient() == [12.0, 24.0]
+
+
+def test_replacing_ends_with_its_context_or_undo():
+    backend = gh.backends.current()
+    with backend.replace("exp", lambda x: x * 0):
+        assert gh.exp(gh.ones(())).item() == 0.0
+    assert gh.exp(gh.zeros(())).item() == 1.0
+    handle = backend.replace("exp", lambda x: x * 0)
+    handle.undo()
+    assert gh.exp(gh.zeros(())).item() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: gh.backends.current().replace("adds", np.add), OptionError, "'add'"),
+        (lambda: gh.backends.current().replace("add", 3), BackendError, "got 3"),
+        (lambda: gh.backends.use("nump"), OptionError, "'numpy'"),
+        (lambda: gh.backends.use(7), BackendError, "got 7"),
+        (lambda: gh.backends.load("numpy:cuda"), Exception, "cuda"),
+    ],
+)
+def test_wrong_calls(call, error, text):
+    before = gh.backends.current()
+    with pytest.raises(error, match=text):
+        call()
+    assert gh.backends.current() is before
+
+
+def test_stub_runs_a_whole_step_without_contents():
+    with gh.backends.use("stub"):
+        model = build()
+        optimizer = gh.optim.SGD(model.parameters(), lr=0.1)
+        logits = model(gh.asarray(IMAGES))
+        loss = nn.functional.cross_entropy(logits, gh.asarray(LABELS))
+        loss.backward()
+        optimizer.step()
+        assert logits.shape == (6, 10) and loss.shape == ()
+        with pytest.raises(BackendError, match="contents"):
+            loss.item()
+
+
+def test_torch_computes_the_same_step():
+    pytest.importorskip("torch")
+    results = []
+    for name in ("numpy", "torch"):
+        with gh.backends.use(name) as backend:
+            before = sum(backend.fallbacks.values())
+            model = build()  # SGD: AdamW divides rounding errors by their own size
+            loss = train_step(model, gh.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+            results.append((loss, {k: v.numpy() for k, v in model.state_dict().items()}))
+            assert sum(backend.fallbacks.values()) == before
+    (loss, state), (other_loss, other) = results
+    assert other_loss == pytest.approx(loss, rel=1e-5)
+    for key in state:
+        np.testing.assert_allclose(other[key], state[key], rtol=1e-4, atol=1e-5)
+
+
+def test_fallbacks_are_counted_and_strict_refuses_them():
+    class Bare(Backend):
+        """Everything on the protocol's own fallback."""
+
+        kernel = gh.backends.TensorBackend.kernel
+        fallback = gh.backends.TensorBackend.fallback
+
+    with gh.backends.use(Bare()) as backend:
+        x = gh.zeros(2)
+        assert gh.exp(x).tolist() == [1.0, 1.0]
+        assert backend.fallbacks["exp"] == 1
+        backend.strict = True
+        with pytest.raises(BackendError, match=r"'exp'.*strict"):
+            gh.exp(x)
+
+
+def test_threads_may_compute_on_different_backends():
+    import threading
+
+    names = []
+
+    def work():
+        with gh.backends.use("stub"):
+            names.append(gh.ones(2).backend.name)
+
+    thread = threading.Thread(target=work)
+    with gh.backends.use(Backend()) as mine:
+        thread.start()
+        thread.join()
+        assert gh.ones(2).backend is mine
+    assert names == ["stub"]
