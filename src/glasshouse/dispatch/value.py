@@ -238,38 +238,55 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     """
     if isinstance(x, Value):
         return x if dtype is None else cast(x, dtype)
-    array = to_array(x, where)
-    if dtype is None and isinstance(x, (*SCALARS, list, tuple)):
-        dtype = python_dtype(x, array)
-    if dtype is not None:
-        array = array.astype(dtype.np, copy=False)
+    kinds = leaf_types(x)
+    if any(issubclass(kind, Value) for kind in kinds):
+        joined = join(where, [as_value(item, where=where) for item in x])
+        return joined if dtype is None else cast(joined, dtype)
+    array = to_array(x, where, dtype)
+    if dtype is None and kinds and not any(issubclass(k, (np.ndarray, np.generic)) for k in kinds):
+        dtype = {"f": default_float, "c": default_complex, "i": default_int}.get(array.dtype.kind)
+    if dtype is not None and array.dtype != dtype.np:
+        with np.errstate(all="ignore"):
+            array = array.astype(dtype.np)
     return bind(primitives["constant"], (), {"value": array})
 
 
-def python_dtype(x, array) -> DType | None:
-    """The default dtype of Python data: float32 for floats, complex64 for complex numbers."""
-    if holds_arrays(x):
-        return None
-    return {"f": default_float, "c": default_complex, "i": default_int}.get(array.dtype.kind)
+def leaf_types(x) -> set[type]:
+    """The types of the numbers in a nested list, or of one number; none of them for an array."""
+    if isinstance(x, SCALARS):
+        return {type(x)}
+    if not isinstance(x, (list, tuple)):
+        return set()
+    kinds = set(map(type, x))
+    if not x or list in kinds or tuple in kinds:
+        return {float}.union(*map(leaf_types, x)) if not x else set().union(*map(leaf_types, x))
+    return kinds
 
 
-def holds_arrays(x) -> bool:
-    """Whether a nested list has arrays or NumPy scalars in it, which bring their own dtype."""
-    if isinstance(x, (list, tuple)):
-        return any(map(holds_arrays, x))
-    return isinstance(x, (np.ndarray, np.generic))
+def join(where: str, items: list[Value]):
+    """The values, promoted to each other, along a new first axis."""
+    dtype = common_dtype(where, items)
+    if any(item.shape != items[0].shape for item in items):
+        raise ShapeError(
+            f"{where}: expected tensors of equal shape in a list; got "
+            f"{', '.join(str(item.shape) for item in items)}. Pad or reshape them first."
+        )
+    rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
+    return bind(primitives["concatenate"], rows, {"axis": 0})
 
 
-def to_array(x, where: str) -> np.ndarray:
-    """`x` as a NumPy array of a dtype that we have."""
+def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
+    """`x` as a NumPy array of a dtype that we have; Python numbers in `dtype`, if they fit."""
     library = type(x).__module__.partition(".")[0]
     if library in ("torch", "jax", "jaxlib", "tensorflow", "tinygrad"):
         raise DTypeError(
             f"{where}: expected a Glasshouse tensor, NumPy array or number; got {type_name(x)}. "
             "Convert it with gh.from_dlpack."
         )
+    python = isinstance(x, (*SCALARS, list, tuple))
     try:
-        array = np.asarray(x)
+        with np.errstate(all="ignore"):
+            array = np.asarray(x, dtype.np if python and dtype is not None else None)
         from_numpy_dtype(array.dtype)
     except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ValueError) and "inhomogeneous" in str(error):
@@ -277,9 +294,10 @@ def to_array(x, where: str) -> np.ndarray:
                 f"{where}: expected nested lists of equal lengths; got a ragged list. "
                 "Pad the rows to one length."
             ) from None
+        wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
         raise DTypeError(
-            f"{where}: expected numbers or a numeric array; got {type_name(x)} {str(x)[:40]!r}. "
-            "Convert it to numbers first."
+            f"{where}: expected {wanted}; got {type_name(x)} {str(x)[:40]!r}. "
+            f"{'Convert it to numbers first' if dtype is None else 'Choose another dtype'}."
         ) from None
     return array
 

@@ -325,7 +325,7 @@ def cheapest_pair(pool, sizes) -> tuple[int, int]:
 
 
 def contract_pair(t1, x1, t2, x2, kept, sizes):
-    """The product of two operands as one stacked matrix product, letters not `kept` summed."""
+    """The product of two operands as stacks of matrices, letters not `kept` summed."""
     t1, x1 = sum_alone(t1, x1, kept | set(t2))
     t2, x2 = sum_alone(t2, x2, kept | set(t1))
     shared = [c for c in t1 if c in t2]
@@ -344,7 +344,8 @@ def contract_pair(t1, x1, t2, x2, kept, sizes):
 
     left = arranged(t1, x1, stack, rows, summed)
     right = arranged(t2, x2, stack, summed, columns)
-    product = cards.matmul(left, right)
+    # Where nothing is summed, matrices (…, m, 1) and (…, 1, n) multiply element by element.
+    product = cards.matmul(left, right) if summed else left * right
     letters = [*stack, *rows, *columns]
     return letters, reshape(product, tuple(sizes[c] for c in letters))
 

@@ -22,7 +22,7 @@ from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.ops import create
 from glasshouse.tensor.elementary import choose
-from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, stack
+from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, flip, stack
 
 
 def check_device(where: str, device) -> None:
@@ -58,8 +58,6 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
         )
     if isinstance(obj, (list, tuple)):
         return of_list(obj, dtype)
-    if type(obj) is int and dtype is not None:
-        return values.full((), obj, dtype, where="asarray")
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -76,14 +74,6 @@ def of_list(items, dtype: DType | None) -> Value:
     if holds_tensors(items):
         stacked = stack([asarray(item) for item in items])
         return stacked if dtype is None else cast(stacked, dtype)
-    array = values.to_array(items, "asarray")
-    if dtype is not None and dtype.is_integer and array.dtype.kind in "iu" and array.size:
-        info = np.iinfo(dtype.np)
-        if not (info.min <= array.min() and array.max() <= info.max):
-            raise DTypeError(
-                f"asarray: expected integers that fit {dtype.name}, from {info.min} to {info.max}; "
-                f"got {array.min()} … {array.max()}. Use a wider dtype."
-            )
     return as_value(items, dtype)
 
 
@@ -297,13 +287,22 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
         raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
     dtype = (default_int if whole else default_float) if dtype is None else as_dtype(dtype)
-    size = -((start - stop) // step) if whole else math.ceil((stop - start) / step)
-    size = max(0, size)
     if whole and dtype.is_integer:
-        count = create.iota(size=size, dtype=dtype)
-        count = count if step == 1 else count * step
-        return count if start == 0 else count + start
+        return whole_range(range(start, stop, step), dtype)
+    size = max(0, math.ceil((stop - start) / step))
     return as_value((start + np.arange(size) * step).astype(dtype.np))
+
+
+def whole_range(numbers: range, dtype: DType) -> Value:
+    """The numbers of a range: lowest first as a count, which holds for unsigned dtypes too."""
+    step = abs(numbers.step)
+    if len(numbers) < 3:  # the step may not fit the dtype
+        return of_list(list(numbers), dtype)
+    out = create.iota(size=len(numbers), dtype=dtype)
+    out = out if step == 1 else out * step
+    lowest = min(numbers[0], numbers[-1])
+    out = out if lowest == 0 else out + lowest
+    return out if numbers.step > 0 else flip(out)
 
 
 def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):

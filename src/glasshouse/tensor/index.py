@@ -20,6 +20,7 @@ from glasshouse.base.errors import (
 )
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
 from glasshouse.dispatch.value import (
+    SCALARS,
     Value,
     as_value,
     broadcast_to,
@@ -27,6 +28,7 @@ from glasshouse.dispatch.value import (
     full,
     match,
     reshape,
+    to_array,
 )
 from glasshouse.ops import index as cards
 from glasshouse.ops.compare import where
@@ -44,6 +46,7 @@ class Plan:
     dropped: list[int] = field(default_factory=list)  # axes indexed by one integer
     shape: list[int] = field(default_factory=list)  # of the basic part, with new axes
     arrays: dict[int, object] = field(default_factory=dict)  # axis of `shape` → indices
+    origins: dict[int, int] = field(default_factory=dict)  # axis of `shape` → axis of the source
     adjacent: bool = True
 
     def cover(self, start: int, stop: int, step: int) -> int:
@@ -64,6 +67,8 @@ def expand_key(key, ndim: int) -> list:
     """The key with an entry for every axis: slices after `...`, indices in place of masks."""
     items: list = []
     for item in key if isinstance(key, tuple) else (key,):
+        if isinstance(item, (list, tuple, range)):
+            item = to_array(item, "index") if len(item) else np.zeros(0, np.int64)
         if isinstance(item, (bool, np.bool_)) or is_mask(item):
             items.extend(mask_indices(item))
         else:
@@ -87,10 +92,8 @@ def expand_key(key, ndim: int) -> list:
 
 
 def is_mask(item) -> bool:
-    """Whether an index is a boolean array, tensor or list."""
-    if isinstance(item, (np.ndarray, Value)):
-        return item.dtype == "bool"
-    return isinstance(item, list) and bool(item) and np.asarray(item).dtype == bool
+    """Whether an index is a boolean array or tensor."""
+    return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
 
 
 class MaskPart:
@@ -163,6 +166,7 @@ def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None
         return
     plan.cover(0, size, 1)
     plan.arrays[len(plan.shape)] = index_array(item, axis, size)
+    plan.origins[len(plan.shape)] = axis
     places.append(len(plan.shape))
     plan.shape.append(size)
 
@@ -189,14 +193,11 @@ def index_array(item, axis: int, size: int):
                 "A mask has the shape of the axes it indexes."
             )
         return item.indices
-    if isinstance(item, list) and not item:
-        item = np.zeros(0, np.int64)
-    if not isinstance(item, (np.ndarray, list, Value)):
+    if not isinstance(item, (np.ndarray, Value)):
         raise DTypeError(
             f"index: expected integers, slices, None, '...' or arrays; got {type_name(item)} "
             f"{item!r}. Convert it to an integer."
         )
-    item = item if isinstance(item, Value) else np.asarray(item)
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
@@ -205,27 +206,43 @@ def index_array(item, axis: int, size: int):
         )
     if isinstance(item, Value):
         return cast(item, int64)
-    return cards.checked("index", item, size)
+    return from_front("index", item, axis, size)
+
+
+def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """`indices` as int64, counted from the front.
+
+    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
+    """
+    indices = indices.astype(np.int64, copy=False)
+    wrong = indices[(indices < -size) | (indices >= size)]
+    if wrong.size:
+        raise IndexOutOfRangeError(
+            f"{where_}: expected indices from {-size} to {size - 1} for axis {axis} of size {size}; "
+            f"got {wrong[0]}. Check the indices against the shape."
+        )
+    return np.where(indices < 0, indices + size, indices)
 
 
 def places_in(indices: Value, size: int, beyond: int) -> Value:
     """`indices` counted from the front; `beyond`, which no gather accepts, where out of range."""
-    places = where(indices < 0, indices + size, indices)
-    outside = (places < 0) | (places >= size)
-    return where(outside, full(places.shape, beyond, int64), places)
+    places = indices % max(size, 1)
+    inside = (places == indices) | (places == indices + size)
+    return where(inside, places, full(places.shape, beyond, int64))
 
 
 def explained(where_: str, run, indexed):
-    """`run()`; if an index is out of range, the error names it and its axis' size.
+    """`run()`; if an index is out of range, the error names it, its axis and the axis' size.
 
-    `indexed`: pairs of indices and the size of the axis that they index.
+    `indexed`: for every index tensor the axis that it indexes, and the size of that axis.
     """
     try:
         return run()
     except IndexOutOfRangeError:
-        for indices, size in indexed:
-            if isinstance(indices, Value) and indices.mode is None:
-                cards.checked(where_, indices.numpy(), size)
+        for indices, axis, size in indexed:
+            while indices.mode is not None:  # the indices of all examples, at the bottom
+                indices = indices.data
+            from_front(where_, indices.numpy(), axis, size)
         raise
 
 
@@ -296,13 +313,16 @@ class Merged:
             return arrays[0]
         total = None
         for axis, a, s in zip(self.axes, arrays, strides, strict=True):
-            part = broadcast_to(places_in(as_value(a), self.shape[axis], self.count), shape) * s
+            known = isinstance(a, np.ndarray)  # and so checked and counted from the front
+            part = as_value(a) if known else places_in(a, self.shape[axis], self.count)
+            part = broadcast_to(part * s if s > 1 else part, shape)
             total = part if total is None else total + part
         return total
 
     def indexed(self, plan: Plan):
-        """Each index array with the size of its axis."""
-        return [(plan.arrays[i], self.shape[i]) for i in self.axes]
+        """Each index tensor with its axis and the size of that."""
+        tensors = [i for i in self.axes if isinstance(plan.arrays[i], Value)]
+        return [(plan.arrays[i], plan.origins[i], self.shape[i]) for i in tensors]
 
     def merge(self, x):
         """x with the indexed axes as one, at `axis`."""
@@ -343,8 +363,12 @@ def getitem(x: Value, key):
 def setitem(x: Value, key, value):
     """x with x[key] replaced by `value`, cast and broadcast to it; where indices repeat, the last.
 
+    One number written through a mask of the shape of x needs no contents of the mask.
+
     Raises:  as getitem; ShapeError if value does not broadcast
     """
+    if is_mask(key) and key.shape == x.shape and np.ndim(value) == 0:
+        return where(as_value(key), contents("setitem", value, x, x.shape), x)
     return update(x, key, value, "setitem", cards.scatter_set)
 
 
@@ -356,20 +380,19 @@ def add_at(x: Value, key, value):
     x = as_value(x)
     plan = plan_key(key, x.shape)
     if not plan.arrays:
-        return setitem(x, key, getitem(x, key) + as_value(value, x.dtype))
+        part = take_basic(x, plan)
+        return set_basic(x, plan, part + contents("add_at", value, x, part.shape))
     return update(x, key, value, "add_at", cards.scatter_add)
 
 
 def update(x: Value, key, value, name: str, scatter):
     """x with the places that `key` names written by `scatter`, or by slices where they suffice."""
     plan = plan_key(key, x.shape)
-    value = convert(name, value, x)
     if not plan.arrays:
-        value = fit(name, value, kept_shape(plan))
-        return set_basic(x, plan, value)
+        return set_basic(x, plan, contents(name, value, x, kept_shape(plan)))
     merged = Merged(plan)
     part = merged.merge(take_basic(x, plan))
-    value = fit(name, value, merged.result_shape)
+    value = contents(name, value, x, merged.result_shape)
     written = explained(
         name,
         lambda: scatter(part, merged.indices, value, axis=merged.axis),
@@ -378,22 +401,23 @@ def update(x: Value, key, value, name: str, scatter):
     return set_basic(x, plan, merged.split(written))
 
 
-def convert(name: str, value, x: Value):
-    """The new contents in the dtype of x."""
+def contents(name: str, value, x: Value, shape: Shape):
+    """`value` in the dtype of x and in `shape`; its leading axes of size 1 are dropped.
+
+    Raises:  DTypeError if a complex value would lose its imaginary part, ShapeError
+    """
+    if type(value) in SCALARS and (x.dtype.is_complex or type(value) is not complex):
+        return full(shape, value, x.dtype, where=name)
     value = as_value(value, where=name)
     if value.dtype.is_complex and not x.dtype.is_complex:
         raise DTypeError(
             f"{name}: expected values that fit {x.dtype.name}; got {value.dtype.name}. "
             "Take gh.real of them, or make the tensor complex."
         )
-    return cast(value, x.dtype)
-
-
-def fit(name: str, value: Value, shape: Shape):
-    """The new contents in the shape of the places; leading axes of size 1 are dropped."""
-    while value.ndim > len(shape) and value.shape[0] == 1:
-        value = reshape(value, value.shape[1:])
-    return broadcast_to(value, shape, where=name)
+    extra = value.ndim - len(shape)
+    if extra > 0 and value.shape[:extra] == (1,) * extra:
+        value = reshape(value, value.shape[extra:])
+    return broadcast_to(cast(value, x.dtype), shape, where=name)
 
 
 def set_basic(x: Value, plan: Plan, value: Value):
@@ -455,7 +479,10 @@ def take(x, indices, /, *, axis=None):
             )
         axis = 0
     axis = check_axis("take", axis, x.ndim)
-    return cards.gather(x, check_indices("take", indices), axis=axis)
+    indices = check_indices("take", indices)
+    return explained(
+        "take", lambda: cards.gather(x, indices, axis=axis), [(indices, axis, x.shape[axis])]
+    )
 
 
 def along(where_: str, x, indices, axis: int):
@@ -490,7 +517,7 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
     size = x.shape[axis]
     places = places_in(indices, size, x.size)
     return explained(
-        "take_along_axis", lambda: cards.gather_along(x, places, axis), [(indices, size)]
+        "take_along_axis", lambda: cards.gather_along(x, places, axis), [(indices, axis, size)]
     )
 
 
@@ -503,7 +530,7 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
              [[1.0, 5.0]]
     """
     x, indices, axis = along("put_along_axis", x, indices, axis)
-    values = fit("put_along_axis", convert("put_along_axis", values, x), indices.shape)
+    values = contents("put_along_axis", values, x, indices.shape)
     order = tuple(i for i in range(x.ndim) if i != axis) + (axis,)
     size = x.shape[axis]
     inside = places_in(indices, size, x.size)
@@ -512,7 +539,7 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
     flat = explained(
         "put_along_axis",
         lambda: cards.scatter_set(target, cards.line_places(places, size), rows, axis=0),
-        [(indices, size)],
+        [(indices, axis, size)],
     )
     return permute(reshape(flat, lines.shape), axes=inverse_permutation(order))
 

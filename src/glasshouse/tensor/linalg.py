@@ -32,6 +32,7 @@ from glasshouse.tensor.creation import eye, tril, triu
 from glasshouse.tensor.index import getitem
 from glasshouse.tensor.manipulate import moveaxis, stack
 from glasshouse.tensor.namespace import finfo
+from glasshouse.tensor.search import argsort
 
 __all__ = [
     "cholesky",
@@ -110,18 +111,28 @@ class LstsqResult(NamedTuple):
     singular_values: Value
 
 
-def matrices(where_: str, x, square: bool = False) -> Value:
-    """`x` as a stack of floating or complex matrices.
+def stacked(where_: str, x, square: bool = False) -> Value:
+    """`x` as a stack of matrices.
 
     Raises:  ShapeError for fewer than two axes, or unequal last axes where `square`
     """
     x = as_value(x, where=where_)
-    x = cast(x, inexact_dtype(x.dtype))
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
         raise ShapeError(
             f"{where_}: expected {kind}; got shape {x.shape}. Reshape it, or check the sizes."
         )
+    return x
+
+
+def matrices(where_: str, x, square: bool = False) -> Value:
+    """`x` as a stack of matrices of a dtype that can be factorised; integers become float32.
+
+    Raises:  ShapeError as stacked, DTypeError for 16-bit floats
+    """
+    x = stacked(where_, x, square)
+    x = cast(x, inexact_dtype(x.dtype))
+    cards.check_matrix(where_, x.spec)
     return x
 
 
@@ -257,13 +268,44 @@ def pivot_sign(order: Value) -> Value:
 def det(x, /):
     """The determinant.
 
+    Its gradient is right for singular matrices too.
+
     Shapes:  (..., n, n) -> (...)
     Raises:  ShapeError unless square
     Example: >>> det(as_value([[2.0, 0.0], [0.0, 3.0]])).item()
              6.0
     """
-    packed, order = cards.lu(matrices("det", x, square=True))
+    x = matrices("det", x, square=True)
+    if x.mode is None and not x.requires_grad:
+        return signed_product(*cards.lu(x))
+    shift = regular_shift(x.detach())
+    out = signed_product(*cards.lu(x + shift))
+    singular = reduce.any(shift != 0, axis=(-2, -1))
+    return where(singular, out - out.detach(), out)
+
+
+def signed_product(packed: Value, order: Value) -> Value:
+    """The determinant from an LU factorisation."""
     return reduce.prod(diagonal(packed), axis=-1) * cast(pivot_sign(order), packed.dtype)
+
+
+def regular_shift(x: Value) -> Value:
+    """What to add to singular matrices to make each pivot of 0 a small one; 0 for others.
+
+    The derivative of an LU factorisation divides by the pivots; with pivots of sqrt(eps) the
+    determinant's comes out right up to sqrt(eps).
+    """
+    if not x.size:
+        return x
+    packed, order = cards.lu(x)
+    n = x.shape[-1]
+    size = reduce.max(elementwise.abs(x), axis=(-2, -1), keepdims=True)
+    small = where(size == 0, size + 1, size) * finfo(x.dtype).eps ** 0.5
+    missing = reshape(diagonal(packed) == 0, (*x.shape[:-2], 1, n))
+    lower = tril(packed, k=-1) + eye(n, dtype=x.dtype)
+    rows = lower * cast(cast(missing, small.dtype) * small, x.dtype)
+    back = broadcast_to(reshape(argsort(order), (*order.shape, 1)), rows.shape)
+    return gather_along(rows, back, rows.ndim - 2)
 
 
 def slogdet(x, /) -> SlogdetResult:
@@ -360,7 +402,9 @@ def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = Fal
 
 
 def cutoff(s: Value, shape, rtol) -> Value:
-    """The threshold below which singular values count as 0: rtol · the largest, (..., 1)."""
+    """The threshold up to which singular values count as 0: rtol · the largest, (..., 1)."""
+    if not s.shape[-1]:
+        return full((*s.shape[:-1], 1), 0, s.dtype)
     if rtol is None:
         rtol = max(shape[-2:]) * finfo(s.dtype).eps
     rtol = cast(as_value(rtol), s.dtype)
@@ -380,10 +424,14 @@ def pinv(x, /, *, rtol=None):
     if not x.size:
         return matrix_transpose(x)
     u, s, vh = svd(x, full_matrices=False)
+    return matmul(adjoint(vh) * inverse_row(s, x, rtol), adjoint(u))
+
+
+def inverse_row(s: Value, x: Value, rtol) -> Value:
+    """1 / s for the singular values s of x that count, 0 for others, in the dtype of x: (..., 1, k)."""
     keep = s > cutoff(s, x.shape, rtol)
     inverse = where(keep, 1 / where(keep, s, full(s.shape, 1, s.dtype)), full(s.shape, 0, s.dtype))
-    scaled = adjoint(vh) * cast(reshape(inverse, (*s.shape[:-1], 1, s.shape[-1])), x.dtype)
-    return matmul(scaled, adjoint(u))
+    return cast(reshape(inverse, (*s.shape[:-1], 1, s.shape[-1])), x.dtype)
 
 
 def matrix_rank(x, /, *, rtol=None):
@@ -396,8 +444,6 @@ def matrix_rank(x, /, *, rtol=None):
     """
     x = matrices("matrix_rank", x)
     s = svdvals(x)
-    if not s.shape[-1]:
-        return reduce.count_nonzero(s, axis=-1)
     return reduce.count_nonzero(s > cutoff(s, x.shape, rtol), axis=-1)
 
 
@@ -411,8 +457,7 @@ def matrix_power(x, n: int, /):
     """
     if not isinstance(n, int):
         raise DTypeError(f"matrix_power: expected an integer power; got {n!r}. Use eigh instead.")
-    x = as_value(x, where="matrix_power")
-    x = matrices("matrix_power", x, square=True) if not x.dtype.is_integer or n < 0 else x
+    x = stacked("matrix_power", x, square=True)
     x = inv(x) if n < 0 else x
     n, result = abs(n), None
     while n:
@@ -499,7 +544,8 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     Example: >>> matrix_norm(as_value([[3.0, 4.0]])).item()
              5.0
     """
-    x = matrices("matrix_norm", x)
+    x = stacked("matrix_norm", x)
+    x = cast(x, inexact_dtype(x.dtype))
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
     if ord not in known:
         raise OptionError(f"matrix_norm: expected ord of {known}; got {ord!r}. Choose one of them.")
@@ -554,11 +600,11 @@ def check_order(where_: str, axis, ndim: int) -> tuple[int, ...]:
 
 
 def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
-    """The y of least norm that minimises |x1 @ y - x2|, through the pseudo-inverse.
+    """The y of least norm that minimises |x1 @ y - x2|, by the singular value decomposition.
 
     Shapes:  (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n)
     Raises:  ShapeError
-    Example: >>> lstsq(as_value([[1.0], [1.0]]), as_value([1.0, 3.0])).solution.tolist()
+    Example: >>> lstsq(as_value([[1.0], [0.0]]), as_value([2.0, 3.0])).solution.tolist()
              [2.0]
     """
     x1, x2 = promoted("lstsq", x1, x2)
@@ -571,9 +617,12 @@ def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
             f"lstsq: expected x2 with {x1.shape[-2]} rows; got x1 {x1.shape} and x2 {x2.shape}. "
             "Check the sizes."
         )
-    solution = matmul(pinv(x1, rtol=rtol), columns)
+    u, s, vh = svd(x1, full_matrices=False)
+    weights = matmul(adjoint(u), columns) * matrix_transpose(inverse_row(s, x1, rtol))
+    solution = matmul(adjoint(vh), weights)
     residual = elementwise.abs(matmul(x1, solution) - columns)
     squares = reduce.sum(elementwise.square(residual), axis=-2)
     if vector:
         solution, squares = (reshape(v, v.shape[:-1]) for v in (solution, squares))
-    return LstsqResult(solution, squares, matrix_rank(x1, rtol=rtol), svdvals(x1))
+    rank = reduce.count_nonzero(s > cutoff(s, x1.shape, rtol), axis=-1)
+    return LstsqResult(solution, squares, rank, s)
