@@ -4,9 +4,12 @@ Array functions follow the Array API standard, neural networks PyTorch's habits,
 names. Below them lie about 60 primitives behind one door; every layer can be seen and replaced.
 
     import glasshouse as gh
+
+What reaches outside (checkpoints, safetensors, torch) is imported by name:
+`from glasshouse import interop`.
 """
 
-from glasshouse import autograd, backends, base, data, dispatch, interop, metrics, nn, ops, optim
+from glasshouse import autograd, backends, base, data, dispatch, metrics, nn, ops, optim
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from glasshouse.base.dtype import (
     DType,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import glasshouse as gh
+import glasshouse.interop
 from glasshouse.base.flags import declared
 
 ROOT = Path(__file__).parents[2]

@@ -22,6 +22,7 @@ from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import primitives
 
 SCALARS = (bool, int, float, complex)
+FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
 
 
 class Value:
@@ -242,8 +243,9 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     if any(issubclass(kind, Value) for kind in kinds):
         joined = join(where, [as_value(item, where=where) for item in x])
         return joined if dtype is None else cast(joined, dtype)
+    reject_foreign(where, kinds)
     array = to_array(x, where, dtype)
-    if dtype is None and kinds and not any(issubclass(k, (np.ndarray, np.generic)) for k in kinds):
+    if dtype is None and all(kind in SCALARS for kind in kinds):
         dtype = {"f": default_float, "c": default_complex, "i": default_int}.get(array.dtype.kind)
     if dtype is not None and array.dtype != dtype.np:
         with np.errstate(all="ignore"):
@@ -252,15 +254,23 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
 
 
 def leaf_types(x) -> set[type]:
-    """The types of the numbers in a nested list, or of one number; none of them for an array."""
-    if isinstance(x, SCALARS):
-        return {type(x)}
+    """The types of what is in a nested list, or of `x` itself."""
     if not isinstance(x, (list, tuple)):
-        return set()
+        return {type(x)}
     kinds = set(map(type, x))
-    if not x or list in kinds or tuple in kinds:
-        return {float}.union(*map(leaf_types, x)) if not x else set().union(*map(leaf_types, x))
+    if any(issubclass(kind, (list, tuple)) for kind in kinds):
+        return set().union(*map(leaf_types, x))
     return kinds
+
+
+def reject_foreign(where: str, kinds) -> None:
+    """Raise DTypeError for tensors of other libraries."""
+    for kind in kinds:
+        if kind.__module__.partition(".")[0] in FOREIGN:
+            raise DTypeError(
+                f"{where}: expected a Glasshouse tensor, NumPy array or number; got "
+                f"{kind.__module__}.{kind.__name__}. Convert it with gh.from_dlpack."
+            )
 
 
 def join(where: str, items: list[Value]):
@@ -277,12 +287,7 @@ def join(where: str, items: list[Value]):
 
 def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
     """`x` as a NumPy array of a dtype that we have; Python numbers in `dtype`, if they fit."""
-    library = type(x).__module__.partition(".")[0]
-    if library in ("torch", "jax", "jaxlib", "tensorflow", "tinygrad"):
-        raise DTypeError(
-            f"{where}: expected a Glasshouse tensor, NumPy array or number; got {type_name(x)}. "
-            "Convert it with gh.from_dlpack."
-        )
+    reject_foreign(where, {type(x)})
     python = isinstance(x, (*SCALARS, list, tuple))
     try:
         with np.errstate(all="ignore"):

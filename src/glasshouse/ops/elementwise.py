@@ -310,10 +310,20 @@ minimum = elementwise(
     why="-maximum(-x, -y) is wrong for unsigned integers",
     traits=("commutative", "associative", "idempotent"),
 )  # fmt: skip
+
+
+def squared_length(a, b):
+    """a² + b², and 1 at the origin, where the angle jumps and its derivative is taken as 0."""
+    length = a * a + b * b
+    return where_(length == 0, scalar(1, length), length)
+
+
 atan2 = elementwise(
     "atan2", "The angle of the point (y, x) from the x axis, in radians.", ref=np.arctan2,
     ranges=((0.3, 2), (0.3, 2)), dtypes="floating", flops=2 * POLYNOMIAL,
-    derivatives=(lambda _y, a, b: b / (a * a + b * b), lambda _y, a, b: -a / (a * a + b * b)),
+    derivatives=(
+        lambda _y, a, b: b / squared_length(a, b), lambda _y, a, b: -a / squared_length(a, b),
+    ),
     why="every inverse trigonometric function is made of it; a quotient loses the quadrant",
     source="ISO C, 7.12.4.4",
 )  # fmt: skip

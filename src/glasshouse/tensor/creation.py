@@ -22,7 +22,7 @@ from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.ops import create
 from glasshouse.tensor.elementary import choose
-from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, flip, stack
+from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, flip
 
 
 def check_device(where: str, device) -> None:
@@ -56,8 +56,6 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
             f"asarray: expected data that needs no copy; got {type_name(obj)} for dtype {dtype}. "
             "Leave copy at None."
         )
-    if isinstance(obj, (list, tuple)):
-        return of_list(obj, dtype)
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -67,21 +65,6 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
 def shares(obj, dtype) -> bool:
     """Whether a tensor of `obj` in `dtype` needs no copy."""
     return isinstance(obj, (Value, np.ndarray)) and dtype in (None, as_dtype(obj.dtype))
-
-
-def of_list(items, dtype: DType | None) -> Value:
-    """A tensor of nested lists; tensors in them are stacked, and stay on their tape."""
-    if holds_tensors(items):
-        stacked = stack([asarray(item) for item in items])
-        return stacked if dtype is None else cast(stacked, dtype)
-    return as_value(items, dtype)
-
-
-def holds_tensors(obj) -> bool:
-    """Whether a nested list has a tensor in it."""
-    if isinstance(obj, (list, tuple)):
-        return any(map(holds_tensors, obj))
-    return isinstance(obj, Value)
 
 
 def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
@@ -194,10 +177,11 @@ def full(shape, fill_value, dtype=None, *, device=None):
     if type(fill_value) not in SCALARS:
         return values.broadcast_to(as_value(fill_value, dtype, "full"), shape, "full")
     dtype = dtype or by_python_type[type(fill_value)]
-    if type(fill_value) is complex and not dtype.is_complex:
+    endless = type(fill_value) is float and not math.isfinite(fill_value)
+    if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
         raise DTypeError(
-            f"full: expected a real fill_value for {dtype.name}; got {fill_value}. "
-            "Use a complex dtype."
+            f"full: expected a fill_value that fits {dtype.name}; got {fill_value}. "
+            "Choose another dtype."
         )
     return values.full(shape, fill_value, dtype, "full")
 
@@ -296,8 +280,9 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 def whole_range(numbers: range, dtype: DType) -> Value:
     """The numbers of a range: lowest first as a count, which holds for unsigned dtypes too."""
     step = abs(numbers.step)
+    ends = as_value([*numbers[:1], *numbers[1:][-1:]], dtype, "arange")  # raises if they do not fit
     if len(numbers) < 3:  # the step may not fit the dtype
-        return of_list(list(numbers), dtype)
+        return ends
     out = create.iota(size=len(numbers), dtype=dtype)
     out = out if step == 1 else out * step
     lowest = min(numbers[0], numbers[-1])

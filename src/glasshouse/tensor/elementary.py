@@ -174,11 +174,11 @@ def complex_sign(z):
     """z / |z|, and 0 for 0"""
     re, im = split(z)
     scale = cards.maximum(cards.abs_(re), cards.abs_(im))
-    scale = choose(scale == 0, 1.0, scale)
-    re, im = re / scale, im / scale
+    zero = scale == 0
+    scale = choose(zero, 1.0, scale)
+    re, im = choose(zero, 1.0, re / scale), im / scale
     length = hypot(re, im)
-    length = choose(length == 0, 1.0, length)
-    return join(re / length, im / length)
+    return join(choose(zero, 0.0, re / length), choose(zero, 0.0, im / length))
 
 
 def rotated(function):

@@ -68,7 +68,7 @@ def expand_key(key, ndim: int) -> list:
     items: list = []
     for item in key if isinstance(key, tuple) else (key,):
         if isinstance(item, (list, tuple, range)):
-            item = to_array(item, "index") if len(item) else np.zeros(0, np.int64)
+            item = listed(item)
         if isinstance(item, (bool, np.bool_)) or is_mask(item):
             items.extend(mask_indices(item))
         else:
@@ -89,6 +89,18 @@ def expand_key(key, ndim: int) -> list:
     place = rests[0] + 1 if rests else len(items)
     items[place:place] = [slice(None)] * (ndim - used)
     return items
+
+
+def listed(item):
+    """A list of indices as an array; as a tensor if there are tensors in it.
+
+    Raises:  ShapeError for a ragged list, DTypeError for what is not numeric
+    """
+    if not len(item):
+        return np.zeros(0, np.int64)
+    if any(isinstance(i, Value) for i in item):
+        return as_value(list(item), where="index")
+    return to_array(item, "index")
 
 
 def is_mask(item) -> bool:
@@ -218,8 +230,8 @@ def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.nda
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
         raise IndexOutOfRangeError(
-            f"{where_}: expected indices from {-size} to {size - 1} for axis {axis} of size {size}; "
-            f"got {wrong[0]}. Check the indices against the shape."
+            f"{where_}: expected indices from {-size} to {size - 1} for axis {axis} of size "
+            f"{size}; got {wrong[0]}. Check the indices against the shape."
         )
     return np.where(indices < 0, indices + size, indices)
 
@@ -347,6 +359,8 @@ def getitem(x: Value, key):
 
     Raises:  IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
              fit, TransformError for a mask whose contents a transform does not show
+    Example: >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()
+             [[2, 1], [4, 3]]
     """
     plan = plan_key(key, x.shape)
     part = take_basic(x, plan)
@@ -366,6 +380,8 @@ def setitem(x: Value, key, value):
     One number written through a mask of the shape of x needs no contents of the mask.
 
     Raises:  as getitem; ShapeError if value does not broadcast
+    Example: >>> setitem(as_value([1, 2, 3]), slice(1), 0).tolist()
+             [0, 2, 3]
     """
     if is_mask(key) and key.shape == x.shape and np.ndim(value) == 0:
         return where(as_value(key), contents("setitem", value, x, x.shape), x)
@@ -376,6 +392,8 @@ def add_at(x: Value, key, value):
     """x with `value` added at x[key]; repeated indices add up.
 
     Raises:  as getitem; ShapeError if value does not broadcast
+    Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
+             [0.0, 4.0]
     """
     x = as_value(x)
     plan = plan_key(key, x.shape)
@@ -426,17 +444,29 @@ def set_basic(x: Value, plan: Plan, value: Value):
     value = reshape(value, tuple(counts))
     if plan.flips:
         value = flip(value, axes=tuple(plan.flips))
-    if covers_all(x.shape, plan):
-        return value
     partial = [i for i, (n, size) in enumerate(zip(counts, x.shape, strict=True)) if n != size]
-    if len(partial) == 1 and plan.steps[partial[0]] == 1:
-        return splice(x, value, partial[0], plan.starts[partial[0]])
+    if not partial:
+        return value
+    first, last = partial[0], partial[-1]
+    if counts[first:last] == [1] * (last - first) and (plan.steps[last] == 1 or counts[last] == 1):
+        return set_run(x, value, first, last, plan.starts[first : last + 1])
     widths = []
     for size, n, start, step in zip(x.shape, counts, plan.starts, plan.steps, strict=True):
         covered = n + max(n - 1, 0) * (step - 1)
         widths.append((start, size - start - covered, step - 1))
     inside = pad(full(value.shape, True, as_value(True).dtype), widths=tuple(widths), value=False)
     return where(inside, pad(value, widths=tuple(widths), value=0), x)
+
+
+def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
+    """x with `value` written where the axes `first` to `last`, as one axis, have a single run."""
+    before, after = x.shape[:first], x.shape[last + 1 :]
+    place = 0
+    for start, size in zip(starts, x.shape[first : last + 1], strict=True):
+        place = place * size + start
+    merged = reshape(x, (*before, math.prod(x.shape[first : last + 1]), *after))
+    run = reshape(value, (*before, value.shape[last], *after))
+    return reshape(splice(merged, run, first, place), x.shape)
 
 
 def splice(x: Value, value: Value, axis: int, start: int):

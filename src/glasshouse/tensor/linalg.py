@@ -428,7 +428,7 @@ def pinv(x, /, *, rtol=None):
 
 
 def inverse_row(s: Value, x: Value, rtol) -> Value:
-    """1 / s for the singular values s of x that count, 0 for others, in the dtype of x: (..., 1, k)."""
+    """1 / s for the singular values of x that count, else 0, in the dtype of x: (..., 1, k)."""
     keep = s > cutoff(s, x.shape, rtol)
     inverse = where(keep, 1 / where(keep, s, full(s.shape, 1, s.dtype)), full(s.shape, 0, s.dtype))
     return cast(reshape(inverse, (*s.shape[:-1], 1, s.shape[-1])), x.dtype)

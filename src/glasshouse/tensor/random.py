@@ -10,7 +10,15 @@ import threading
 
 import numpy as np
 
-from glasshouse.base.dtype import DType, as_dtype, default_int, float32, float64, uint64
+from glasshouse.base.dtype import (
+    DType,
+    as_dtype,
+    default_int,
+    float32,
+    float64,
+    int32,
+    uint64,
+)
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import check_axis, check_shape
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
@@ -18,10 +26,31 @@ from glasshouse.ops import elementwise as cards
 from glasshouse.ops.cast import bitcast
 from glasshouse.ops.compare import where
 from glasshouse.ops.index import gather
+from glasshouse.ops.movement import concatenate
 from glasshouse.ops.random import random_bits
 from glasshouse.ops.reduce import argmax, cumsum
 from glasshouse.ops.sort import sort
-from glasshouse.tensor.index import searchsorted
+from glasshouse.tensor.index import getitem, searchsorted
+
+__all__ = [
+    "Generator",
+    "bernoulli",
+    "beta",
+    "bits",
+    "categorical",
+    "choice",
+    "default_generator",
+    "exponential",
+    "gamma",
+    "gumbel",
+    "normal",
+    "permutation",
+    "randint",
+    "seed",
+    "shuffle",
+    "truncated_normal",
+    "uniform",
+]
 
 MASK = 0xFFFFFFFF
 
@@ -71,8 +100,8 @@ class Generator:
             raise DTypeError(
                 f"seed: expected an integer; got {seed!r}. Use e.g. gh.random.seed(0)."
             ) from None
-        self.seed, self.draws = seed, 0
-        self.key_words = key_of(seed)
+        with self.lock:
+            self.seed, self.draws, self.key_words = seed, 0, key_of(seed)
 
     def key(self) -> Value:
         """A key for one draw, never given before: uint32 (4,)."""
@@ -85,17 +114,18 @@ class Generator:
     def split(self, n: int) -> list["Generator"]:
         """`n` generators whose streams are independent of this one's and each other's."""
         with self.lock:
-            start = self.draws
+            start, words, seed = self.draws, self.key_words, self.seed
             self.draws += n
-        children = [Generator(self.seed) for _ in range(n)]
-        parent = self.key_words[0] << 32 | self.key_words[1]
+        children = [Generator(seed) for _ in range(n)]
+        parent = words[0] << 32 | words[1]
         for i, child in enumerate(children):
             child.key_words = key_of(parent ^ (mixed(start + i) << 64))
         return children
 
     def state(self) -> dict:
         """Seed, key and number of draws, for `set_state` and JSON."""
-        return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
+        with self.lock:
+            return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
 
     def set_state(self, state: dict) -> None:
         """Go on from a saved `state()`.
@@ -110,7 +140,8 @@ class Generator:
                 f"set_state: expected what state() returned; got {state!r}. "
                 "Save it with generator.state()."
             ) from None
-        self.seed, self.draws, self.key_words = seed, draws, (first, second)
+        with self.lock:
+            self.seed, self.draws, self.key_words = seed, draws, (first, second)
 
     def __repr__(self):
         return f"Generator(seed={self.seed}, draws={self.draws})"
@@ -156,48 +187,55 @@ def check_floating(where_: str, dtype) -> DType:
     return dtype
 
 
+def words(shape, generator) -> tuple[Value, Value]:
+    """Two words of 32 uniform random bits, as int64."""
+    pair = cast(bits((2, *shape), generator), default_int)
+    return getitem(pair, 0), getitem(pair, 1)
+
+
 def long_bits(shape, generator) -> Value:
-    """Uniform random bits as uint64."""
-    words = bits((*shape, 2), generator)
-    pair = cast(words, uint64)
-    high, low = (pick_last(pair, i) for i in (0, 1))
+    """63 uniform random bits as int64: every backend computes with those, not all with uint64."""
+    high, low = words(shape, generator)
+    return (high >> 1) * 2**32 + low
+
+
+def longer_bits(shape, generator) -> Value:
+    """64 uniform random bits as uint64."""
+    high, low = (cast(word, uint64) for word in words(shape, generator))
     return high * 2**32 + low
-
-
-def pick_last(x: Value, i: int) -> Value:
-    """x[..., i]."""
-    return gather(x, as_value(np.int64(i)), axis=x.ndim - 1)
 
 
 def unit(shape, dtype: DType, generator) -> Value:
     """Uniform numbers in [0, 1): multiples of 2**-24, or of 2**-53 for float64."""
     if dtype is float64:
-        return cast(long_bits(shape, generator) >> 11, float64) * 2.0**-53
-    return cast(bits(shape, generator) >> 8, float32) * 2.0**-24
+        return cast(long_bits(shape, generator) >> 10, float64) * 2.0**-53
+    signed = bitcast(bits(shape, generator), dtype=int32) >> 8  # 24 bits, from -2**23
+    return cast(signed, float32) * 2.0**-24 + 0.5
 
 
 def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
     """Numbers uniform in [low, high).
 
+    Where low and high are tensors, rounding may give `high` itself.
+
     Shapes:  low and high broadcast to `shape`
-    Raises:  DTypeError unless dtype is floating
+    Raises:  OptionError unless low <= high, DTypeError unless dtype is floating
     Example: >>> seed(0); 0 <= uniform(()).item() < 1
              True
     """
     dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)
     drawn = unit(shape, dtype, generator)
-    if type(low) is float and type(high) is float and (low, high) == (0.0, 1.0):
-        return round_down(drawn, dtype)
-    return cast(drawn * (high - low) + low, dtype)
-
-
-def round_down(x: Value, dtype: DType) -> Value:
-    """x in [0, 1) in a narrower dtype, still below 1."""
-    narrow = cast(x, dtype)
-    if dtype.itemsize > 2:
-        return narrow
-    below_one = 1.0 - (2.0**-8 if dtype.name == "bfloat16" else 2.0**-11)
-    return where(narrow < 1, narrow, full(x.shape, below_one, dtype))
+    if not (isinstance(low, (int, float)) and isinstance(high, (int, float))):
+        return cast(drawn * (high - low) + low, dtype)
+    if not low <= high:
+        raise OptionError(f"uniform: expected low <= high; got {low} and {high}. Swap them.")
+    if (low, high) != (0, 1):
+        drawn = drawn * (high - low) + low
+    elif drawn.dtype is dtype:
+        return drawn
+    bound = np.asarray(high).astype(dtype.np)
+    largest = np.nextafter(bound, np.asarray(low).astype(dtype.np))
+    return cards.minimum(cast(drawn, dtype), full(shape, largest.item(), dtype))
 
 
 def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
@@ -210,9 +248,12 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
              (2, 3)
     """
     dtype, shape = check_floating("normal", dtype), check_shape("normal", shape)
-    u, v = (unit(shape, dtype, generator) for _ in range(2))
-    radius = cards.sqrt(cards.log(1.0 - u) * -2.0)  # 1 - u lies in (0, 1]
-    drawn = radius * cards.cos(v * (2 * math.pi))
+    size = math.prod(shape)
+    pair = unit((2, (size + 1) // 2), dtype, generator)
+    radius = cards.sqrt(cards.log(1.0 - getitem(pair, 0)) * -2.0)  # 1 - u lies in (0, 1]
+    angle = getitem(pair, 1) * (2 * math.pi)
+    drawn = concatenate(radius * cards.cos(angle), radius * cards.sin(angle), axis=0)
+    drawn = reshape(getitem(drawn, slice(0, size)), shape)
     if not (type(std) is float and std == 1.0):
         drawn = drawn * std
     if not (type(mean) is float and mean == 0.0):
@@ -259,7 +300,7 @@ def erfinv(y: Value) -> Value:
 def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Value:
     """Integers uniform in [low, high), or in [0, low) if `high` is left out.
 
-    64 random bits are reduced, so that the bias is below (high - low) / 2**64.
+    No integer is likelier than another by more than 2**-23 of its probability.
 
     Raises:  OptionError unless low < high, DTypeError unless dtype is an integer type
     Example: >>> bool((randint(6, shape=(100,)) < 6).all())
@@ -278,12 +319,30 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
             f"randint: expected low < high within {dtype.name}; got {low} and {high}. "
             "Widen the range or the dtype."
         )
-    drawn = long_bits(shape, generator)
-    if high - low < 2**64:
-        drawn = drawn % (high - low)
-    if dtype.kind == "uint":
+    drawn = below(high - low, shape, generator)
+    if dtype is uint64:
+        return cast(drawn, dtype) + low
+    if drawn.dtype is default_int:
         return cast(drawn + low, dtype)
-    return cast(bitcast(drawn, dtype=default_int) + low, dtype)
+    return bitcast(drawn ^ 2**63, dtype=default_int) + (low + 2**63)  # drawn - 2**63 fits int64
+
+
+def below(span: int, shape, generator) -> Value:
+    """Integers uniform in [0, span): int64, or uint64 for a span above 2**63.
+
+    A remainder of 63 bits is uniform up to span / 2**63. Above 2**40 numbers too large are drawn
+    again, up to 40 times; each draw succeeds with probability above one half.
+    """
+    if span <= 2**40:
+        return long_bits(shape, generator) % span
+    draw = longer_bits if span > 2**63 else long_bits
+    mask = 2 ** (span - 1).bit_length() - 1
+    drawn = draw(shape, generator) & mask
+    if span == mask + 1:
+        return drawn
+    for _ in range(40):
+        drawn = where(drawn < span, drawn, draw(shape, generator) & mask)
+    return drawn % span
 
 
 def bernoulli(p=0.5, shape=None, generator=None) -> Value:
@@ -367,6 +426,7 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
              (3,)
     """
     shape = check_shape("choice", shape)
+    options = int(options) if isinstance(options, np.integer) else options
     x = None if isinstance(options, int) else as_value(options, where="choice")
     axis = 0 if x is None else check_axis("choice", axis, x.ndim)
     n, count = options if x is None else x.shape[axis], math.prod(shape)
@@ -420,7 +480,7 @@ def shuffle(x, axis: int = 0, generator=None) -> Value:
 
 
 def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Value:
-    """Numbers with the gamma distribution, by 16 rounds of rejection.
+    """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient.
 
     A round accepts with probability above 0.95, so that all fail once in 10**20.
 
@@ -432,7 +492,7 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
     dtype, shape = check_floating("gamma", dtype), check_shape("gamma", shape)
     if isinstance(alpha, (int, float)) and not alpha > 0:
         raise OptionError(f"gamma: expected alpha above 0; got {alpha}. Pass a positive shape.")
-    alpha = broadcast_to(cast(as_value(alpha), float64), shape)
+    alpha = broadcast_to(cast(as_value(alpha), float64), shape).detach()
     d = where(alpha < 1, alpha + 1, alpha) - 1 / 3
     c = 1 / cards.sqrt(d * 9)
     accepted, found = full(shape, 0.0, float64) > 1, d

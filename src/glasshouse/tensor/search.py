@@ -138,8 +138,13 @@ def unique_all(x, /) -> UniqueAll:
     Example: >>> unique_all([7, 5, 7]).counts.tolist()
              [1, 2]
     """
-    shape = as_value(x, where="unique_all").shape
-    x, order, new = runs("unique_all", x)
+    return distinct("unique_all", x)
+
+
+def distinct(where: str, x) -> UniqueAll:
+    """unique_all, for any of the functions below."""
+    shape = as_value(x, where=where).shape
+    x, order, new = runs(where, x)
     (starts,) = index.nonzero(new)
     first = indexing.gather(order, starts, axis=0)
     ends = concat([part(starts, 0, min(1, starts.size), starts.size), [x.size]])
@@ -161,7 +166,7 @@ def unique_counts(x, /) -> UniqueCounts:
     Example: >>> unique_counts([7, 5, 7]).counts.tolist()
              [1, 2]
     """
-    found = unique_all(x)
+    found = distinct("unique_counts", x)
     return UniqueCounts(found.values, found.counts)
 
 
@@ -175,7 +180,7 @@ def unique_inverse(x, /) -> UniqueInverse:
     Example: >>> unique_inverse([7, 5, 7]).inverse_indices.tolist()
              [1, 0, 1]
     """
-    found = unique_all(x)
+    found = distinct("unique_inverse", x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
@@ -189,4 +194,4 @@ def unique_values(x, /):
     Example: >>> unique_values([7, 5, 7]).tolist()
              [5, 7]
     """
-    return unique_all(x).values
+    return distinct("unique_values", x).values

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse import nn
+from glasshouse import interop, nn
 from glasshouse.base.errors import CheckpointError, DTypeError
 from glasshouse.interop import load_checkpoint, save_checkpoint, save_safetensors
 from glasshouse.optim import SGD, Adam, StepLR
@@ -99,7 +99,7 @@ def test_trees_of_all_kinds_survive(tmp_path):
 def test_model_tensors_keep_their_names(tmp_path):
     run = Run()
     save_checkpoint(tmp_path / "t", model=run.model)
-    names = set(gh.interop.load_safetensors(tmp_path / "t"))
+    names = set(interop.load_safetensors(tmp_path / "t"))
     assert {f"model.{name}" for name in run.model.state_dict()} == names
 
 

@@ -9,6 +9,8 @@ from glasshouse import nn
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 
 REDUCTIONS = ["none", "mean", "sum"]
+# torch warns that "mean" of kl_div divides by all elements; that is what we compare with.
+pytestmark = pytest.mark.filterwarnings("ignore:reduction. .mean. divides:UserWarning")
 rng = np.random.default_rng(0)
 PAIRWISE = [
     ("mse_loss", {}),
@@ -34,14 +36,26 @@ def test_loss_of_pairs_equals_pytorchs(twin, name, options, reduction):
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_binary_cross_entropy_equals_pytorchs(twin, reduction):
     theirs = twin.torch.nn.functional.binary_cross_entropy
-    x, y, w = rng.uniform(size=(3, 2, 5))
-    x[0, :4], y[0, :4] = [0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 0.5, 0.0]
-    # PyTorch has no gradient for the weight, and another one for targets at the limits
+    x, y, w = rng.uniform(0.01, 0.99, size=(3, 2, 5))
     twin.function(
         lambda x: F.binary_cross_entropy(x, y, w, reduction),
         lambda x: theirs(x, twin.torch.tensor(y), twin.torch.tensor(w), reduction=reduction),
         x,
     )
+
+
+def test_binary_cross_entropy_at_the_limits(twin):
+    """Values are PyTorch's; slopes are those of the formula, where PyTorch gives 0 for x = y."""
+    x, y = np.array([0.0, 1.0, 0.0, 1.0]), np.array([0.0, 1.0, 0.5, 0.0])
+    ours = F.binary_cross_entropy(gh.asarray(x), gh.asarray(y), reduction="none")
+    theirs = twin.torch.nn.functional.binary_cross_entropy(
+        twin.torch.tensor(x), twin.torch.tensor(y), reduction="none"
+    )
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy())
+    slope = gh.grad(lambda v: F.binary_cross_entropy(v, gh.asarray(y), reduction="sum"))
+    got = slope(gh.asarray(x)).numpy()
+    np.testing.assert_allclose(got[:2], [1.0, -1.0])
+    assert np.isfinite(got).all() and got[2] < -1e11 and got[3] > 1e11
 
 
 def test_binary_cross_entropy_with_weights_equals_pytorchs(twin):

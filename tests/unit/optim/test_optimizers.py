@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
+from glasshouse import interop
 from glasshouse.base.errors import CheckpointError, DTypeError, GradError, OptionError, ShapeError
 from glasshouse.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 
@@ -294,7 +295,7 @@ def test_a_state_from_pytorch_goes_on(kind, options):
         torch_step(torch, twins, torch_opt, step)
     copies = [gh.tensor(t.detach().numpy().copy(), requires_grad=True) for t in twins]
     opt = kind(copies)
-    opt.load_state_dict(gh.interop.state_dict_from_torch(torch_opt.state_dict()))
+    opt.load_state_dict(interop.state_dict_from_torch(torch_opt.state_dict()))
     run(opt, copies, range(4, 8))
     for step in range(4, 8):
         torch_step(torch, twins, torch_opt, step)

@@ -59,6 +59,7 @@ def test_a_shared_matrix_is_not_repeated():
 
     with Shapes():
         gh.ones((4, 5, 2, 3)) @ gh.ones((3, 6))
+        gh.einsum("ij,ij->ij", gh.ones((2, 3)), gh.ones((2, 3)))  # no sum, so no matmul
     assert shapes == [[(40, 3), (3, 6)]]
 
 
