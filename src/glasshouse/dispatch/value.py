@@ -292,7 +292,7 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
     try:
         with np.errstate(all="ignore"):
             array = np.asarray(x, dtype.np if python and dtype is not None else None)
-        from_numpy_dtype(array.dtype)
+        native = from_numpy_dtype(array.dtype).np
     except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ValueError) and "inhomogeneous" in str(error):
             raise ShapeError(
@@ -304,6 +304,8 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
             f"{where}: expected {wanted}; got {type_name(x)} {str(x)[:40]!r}. "
             f"{'Convert it to numbers first' if dtype is None else 'Choose another dtype'}."
         ) from None
+    if array.dtype.num != native.num or not array.dtype.isnative:  # e.g. big-endian, ulonglong
+        array = array.astype(native)
     return array
 
 

@@ -28,6 +28,8 @@ from glasshouse.tensor.elementary import (
 
 def operands(where: str, *xs) -> list[Value]:
     """The arguments as values of one dtype and shape; Python scalars are weakly typed."""
+    if all(isinstance(x, Value) for x in xs) and all(x.spec == xs[0].spec for x in xs):
+        return list(xs)
     if all(type(x) in SCALARS for x in xs):
         xs = (as_value(xs[0]), *xs[1:])
     return match(where, *xs)
@@ -70,6 +72,7 @@ Example: >>> {example}
 """
 FLOATING = "floating or complex, kept; integers and booleans become float32"
 REAL = "real; integers and booleans become float32"
+NUMERIC = "what is not numeric"
 
 
 def named(function, name: str, **doc):
@@ -99,7 +102,7 @@ def unary(name, real, of_complex, returns, formula, example):
         formula=formula,
         shapes="x (...) -> (...)",
         dtypes=REAL if of_complex is None else FLOATING,
-        errors="complex values and what is not numeric" if of_complex is None else "no number",
+        errors="complex values and what is not numeric" if of_complex is None else NUMERIC,
         more="",
         example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
     )
@@ -316,7 +319,6 @@ def nextafter_real(x1, x2):
 
 PROMOTED = "those of x1 and x2 promoted to each other"
 TRUTH = "any -> bool; what is not 0 counts as true"
-NUMERIC = "what is not numeric"
 NO_COMPLEX = "complex values"
 NO_FLOATS = "floating and complex values"
 # fmt: off

@@ -230,7 +230,8 @@ def mean(x, /, axis=None, keepdims: bool = False):
     x, dtype = widened("mean", x)
     axes = check_axes("mean", axis, x.ndim)
     total = reduced(reductions.sum_, "mean", x, axes, keepdims)
-    return cast(total / math.prod(x.shape[i] for i in axes), dtype)
+    count = math.prod(x.shape[i] for i in axes)
+    return cast(cards.div(total, full(total.shape, float(count), total.dtype)), dtype)
 
 
 def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):

@@ -23,6 +23,11 @@ def test_large_integers_are_exact():
     assert gh.arange(2**63, 2**63 + 4, dtype=gh.uint64).tolist()[-1] == 2**63 + 3
 
 
+def test_foreign_byte_order_is_converted():
+    x = gh.asarray(np.arange(3, dtype=">i4"))
+    assert x.dtype is gh.int32 and x.numpy().dtype.isnative and (x + 1).tolist() == [1, 2, 3]
+
+
 def test_lists_of_tensors_stay_on_the_tape():
     x = gh.tensor(2.0, requires_grad=True)
     y = gh.asarray([[x * x, 1.0], [x, 0.0]])
