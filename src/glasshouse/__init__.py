@@ -30,6 +30,7 @@ from glasshouse.base.dtype import (
 )
 from glasshouse.base.dtype import bool_ as bool
 from glasshouse.base.errors import (
+    AxisError,
     BackendError,
     CaptureError,
     CheckpointError,

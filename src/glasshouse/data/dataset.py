@@ -110,7 +110,10 @@ def check_count(where: str, name: str, value, least: int) -> int:
     except TypeError:
         found = least - 1
     if isinstance(value, bool) or found < least:
-        raise OptionError(f"{where}: expected {name} to be an integer >= {least}; got {value!r}.")
+        raise OptionError(
+            f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
+            f"Pass e.g. {max(least, 1)}."
+        )
     return found
 
 

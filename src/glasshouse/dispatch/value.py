@@ -175,8 +175,14 @@ def arithmetic(name: str, lhs, rhs):
 
 
 def is_operand(x) -> bool:
-    """Whether an operator accepts `x` beside a value."""
-    return isinstance(x, (Value, np.ndarray, np.generic, *SCALARS))
+    """Whether an operator accepts `x` beside a value.
+
+    Raises:  DTypeError for tensors of other libraries
+    """
+    if isinstance(x, (Value, np.ndarray, np.generic, *SCALARS)):
+        return True
+    reject_foreign("operator", (type(x),))
+    return False
 
 
 def match(where: str, *operands):

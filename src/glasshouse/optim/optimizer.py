@@ -98,7 +98,8 @@ class Optimizer:
             if not allowed or len(values) != (2 if pair else 1):
                 kind = "two numbers" if pair else "a number"
                 raise OptionError(
-                    f"{self.where}: expected {name} to be {kind} in [{low}, {high}); got {value!r}."
+                    f"{self.where}: expected {name} to be {kind} in [{low}, {high}); got "
+                    f"{value!r}. Check its scale and sign."
                 )
             # NumPy's float64 would promote float32 parameters; Python's float does not.
             values = tuple(map(float, values))

@@ -124,7 +124,10 @@ def check_optimizer(where: str, optimizer) -> None:
 def check_steps(where: str, name: str, value, least: int = 1) -> int:
     """`value` as an integer of at least `least`; raises OptionError otherwise."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise OptionError(f"{where}: expected {name} to be an integer >= {least}; got {value!r}.")
+        raise OptionError(
+            f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
+            f"Pass e.g. {max(least, 1)}."
+        )
     return int(value)
 
 
@@ -132,7 +135,8 @@ def check_range(where: str, name: str, value, low: float, high: float) -> float:
     """`value` as a float in [low, high]; raises OptionError otherwise."""
     if not isinstance(value, numbers.Real) or not low <= value <= high:
         raise OptionError(
-            f"{where}: expected {name} to be a number in [{low}, {high}]; got {value!r}."
+            f"{where}: expected {name} to be a number in [{low}, {high}]; got {value!r}. "
+            "Check its scale."
         )
     return float(value)
 
@@ -142,7 +146,8 @@ def per_group(where: str, name: str, value, count: int) -> list:
     values = list(value) if isinstance(value, (list, tuple)) else [value] * count
     if len(values) != count:
         raise OptionError(
-            f"{where}: expected one {name} for each of {count} parameter groups; got {len(values)}."
+            f"{where}: expected one {name} for each of {count} parameter groups; got "
+            f"{len(values)}. Give one value for all, or a list of {count}."
         )
     return values
 
@@ -393,7 +398,8 @@ class SequentialLR(LRScheduler):
         for part in self.schedulers:
             if not isinstance(part, LRScheduler) or isinstance(part, ReduceLROnPlateau):
                 raise OptionError(
-                    f"SequentialLR: expected schedules of the step alone; got {type_name(part)}."
+                    f"SequentialLR: expected schedules of the step alone; got "
+                    f"{type_name(part)}. Step a plateau schedule by itself."
                 )
             if part.optimizer is not optimizer:
                 raise OptionError(
@@ -404,7 +410,8 @@ class SequentialLR(LRScheduler):
         if len(marks) != len(self.schedulers) - 1 or marks != sorted(set(marks)):
             raise OptionError(
                 f"SequentialLR: expected {len(self.schedulers) - 1} rising milestones for "
-                f"{len(self.schedulers)} schedules; got {self.milestones}."
+                f"{len(self.schedulers)} schedules; got {self.milestones}. "
+                "Give one less milestone than schedules."
             )
         for group in optimizer.param_groups:  # take back what making the parts has set
             group["lr"] = group["initial_lr"]

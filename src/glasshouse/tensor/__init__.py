@@ -175,6 +175,8 @@ from glasshouse.tensor.reduce import (
     sum,
     var,
 )
+from glasshouse.tensor.reduce import cumulative_prod as cumprod
+from glasshouse.tensor.reduce import cumulative_sum as cumsum
 from glasshouse.tensor.search import (
     argsort,
     sort,
@@ -229,6 +231,8 @@ __all__ = [
     "cos",
     "cosh",
     "count_nonzero",
+    "cumprod",
+    "cumsum",
     "cumulative_prod",
     "cumulative_sum",
     "diff",

@@ -337,9 +337,10 @@ def solve(x1, x2, /):
     vector = x2.ndim == 1
     x2 = reshape(x2, (*x2.shape, 1)) if vector else x2
     if x2.shape[-2:-1] != x1.shape[-1:]:
+        given = x2.shape[:-1] if vector else x2.shape
         raise ShapeError(
             f"solve: expected x2 with {x1.shape[-1]} rows, as x1 has columns; got x1 {x1.shape} "
-            f"and x2 {x2.shape}. Check the sizes."
+            f"and x2 {given}. Check the sizes."
         )
     out = solve_stack(x1, x2)
     return reshape(out, out.shape[:-1]) if vector else out
