@@ -1,4 +1,4 @@
-"""A table of wrong calls of public functions: each names what was expected, what came, and the fix."""
+"""A table of wrong calls: each error names what was expected, what came, and the fix."""
 
 import re
 

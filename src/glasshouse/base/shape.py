@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 class Spec:
     """What is known of a value without computing it: its `shape` and `dtype`.
 
-    Example: >>> Spec((2, 3), as_dtype("float32")).nbytes
+    Example: >>> Spec((2, 3), gh.float32).nbytes
              24
     """
 

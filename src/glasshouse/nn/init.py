@@ -124,6 +124,7 @@ def xavier_normal_(tensor, gain=1.0, generator=None):
 
 
 def kaiming_std(where: str, tensor, a: float, mode: str, nonlinearity: str) -> float:
+    """The standard deviation gain / sqrt(fan) that keeps the variance through the layer."""
     check_option(where, "mode", mode, ("fan_in", "fan_out"))
     fan = fans(where, tensor)[mode == "fan_out"]
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))

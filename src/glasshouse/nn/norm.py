@@ -249,7 +249,9 @@ class GroupNorm(Module):
     Source:  Wu & He 2018, arXiv:1803.08494
     """
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True):
+    def __init__(
+        self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True
+    ):
         super().__init__()
         check_positive("GroupNorm", num_channels=num_channels)
         check_divides("GroupNorm", "num_channels", num_channels, "num_groups", num_groups)

@@ -385,7 +385,7 @@ class SequentialLR(LRScheduler):
 
     Raises:  OptionError unless there is one milestone between every two schedules, in rising order,
              and all belong to `optimizer`
-    Example: >>> opt = SGD([gh.tensor([1.0], requires_grad=True)], lr=1.0)
+    Example: >>> opt = gh.optim.SGD([gh.tensor([1.0], requires_grad=True)], lr=1.0)
              >>> parts = [LinearLR(opt, 0.5, total_iters=2), CosineAnnealingLR(opt, 4)]
              >>> schedule = SequentialLR(opt, parts, milestones=[2])
              >>> schedule.get_last_lr()

@@ -153,6 +153,7 @@ class Tensor(Value):
             self.register_hook(self.store_grad)
 
     def store_grad(self, gradient) -> None:
+        """Add `gradient` to `.grad`; the hook of `retain_grad`."""
         self.grad = gradient if self.grad is None else self.grad + gradient
 
     def detach(self):

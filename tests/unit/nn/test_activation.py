@@ -35,15 +35,37 @@ FUNCTIONS = [
     ("tanh", {}),
 ]
 LAYERS = [
-    ("ReLU", {}), ("ReLU", {"inplace": True}), ("ReLU6", {}), ("SiLU", {}), ("Mish", {}),
-    ("SELU", {}), ("Hardswish", {}), ("Hardsigmoid", {}), ("Sigmoid", {}), ("Tanh", {}),
-    ("LogSigmoid", {}), ("Softsign", {}), ("Tanhshrink", {}), ("LeakyReLU", {"negative_slope": 0.3}),
-    ("ELU", {"alpha": 2.0}), ("CELU", {}), ("GELU", {}), ("GELU", {"approximate": "tanh"}),
-    ("Softplus", {"beta": 3.0}), ("Hardtanh", {"min_val": -2.0, "max_val": 0.5}),
-    ("Threshold", {"threshold": 0.1, "value": 20.0}), ("Softshrink", {}), ("Hardshrink", {}),
-    ("GLU", {"dim": 1}), ("Softmax", {"dim": 1}), ("Softmin", {"dim": -1}), ("LogSoftmax", {"dim": 2}),
-    ("Softmax2d", {}), ("PReLU", {}), ("PReLU", {"num_parameters": 4}),
-]  # fmt: skip
+    ("ReLU", {}),
+    ("ReLU", {"inplace": True}),
+    ("ReLU6", {}),
+    ("SiLU", {}),
+    ("Mish", {}),
+    ("SELU", {}),
+    ("Hardswish", {}),
+    ("Hardsigmoid", {}),
+    ("Sigmoid", {}),
+    ("Tanh", {}),
+    ("LogSigmoid", {}),
+    ("Softsign", {}),
+    ("Tanhshrink", {}),
+    ("LeakyReLU", {"negative_slope": 0.3}),
+    ("ELU", {"alpha": 2.0}),
+    ("CELU", {}),
+    ("GELU", {}),
+    ("GELU", {"approximate": "tanh"}),
+    ("Softplus", {"beta": 3.0}),
+    ("Hardtanh", {"min_val": -2.0, "max_val": 0.5}),
+    ("Threshold", {"threshold": 0.1, "value": 20.0}),
+    ("Softshrink", {}),
+    ("Hardshrink", {}),
+    ("GLU", {"dim": 1}),
+    ("Softmax", {"dim": 1}),
+    ("Softmin", {"dim": -1}),
+    ("LogSoftmax", {"dim": 2}),
+    ("Softmax2d", {}),
+    ("PReLU", {}),
+    ("PReLU", {"num_parameters": 4}),
+]
 
 
 def points():
@@ -99,7 +121,9 @@ def test_softmax_takes_a_dtype():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("name", ["sigmoid", "softplus", "logsigmoid", "silu", "mish", "elu", "selu"])
+@pytest.mark.parametrize(
+    "name", ["sigmoid", "softplus", "logsigmoid", "silu", "mish", "elu", "selu"]
+)
 def test_gradients_are_finite_in_small_dtypes(name, dtype):
     x = gh.asarray([-60000.0, -100.0, -1.0, 0.0, 1.0, 100.0, 60000.0], dtype=dtype).requires_grad_()
     y = getattr(F, name)(x)
@@ -125,9 +149,13 @@ def test_second_derivatives_equal_pytorchs(twin):
     torch = twin.torch
     for name in ("sigmoid", "silu", "softplus", "gelu", "elu", "mish", "logsigmoid"):
         x = np.random.default_rng(0).normal(size=5)
-        ours = gh.grad(lambda x: gh.grad(lambda x: getattr(F, name)(x).sum())(x).sum())(gh.asarray(x))  # noqa: B023
+        ours = gh.grad(lambda x, name=name: gh.grad(lambda x: getattr(F, name)(x).sum())(x).sum())(
+            gh.asarray(x)
+        )
         t = torch.tensor(x, requires_grad=True)
-        (g,) = torch.autograd.grad(getattr(torch.nn.functional, name)(t).sum(), t, create_graph=True)
+        (g,) = torch.autograd.grad(
+            getattr(torch.nn.functional, name)(t).sum(), t, create_graph=True
+        )
         (expected,) = torch.autograd.grad(g.sum(), t)
         np.testing.assert_allclose(ours.numpy(), expected.numpy(), rtol=1e-8, atol=1e-10)
 

@@ -75,14 +75,18 @@ def test_functional_forms(twin):
     twin.function(
         lambda *a: F.conv1d(*a, stride=2, padding=1, groups=2),
         lambda *a: theirs.conv1d(*a, stride=2, padding=1, groups=2),
-        x, w, b,
-    )  # fmt: skip
+        x,
+        w,
+        b,
+    )
     w = rng.normal(size=(4, 3, 3))
     twin.function(
         lambda *a: F.conv_transpose1d(*a, stride=2, output_padding=1, groups=2),
         lambda *a: theirs.conv_transpose1d(*a, stride=2, output_padding=1, groups=2),
-        x, w, b,
-    )  # fmt: skip
+        x,
+        w,
+        b,
+    )
 
 
 def test_initial_values_follow_pytorch():
@@ -100,27 +104,63 @@ IMAGE = gh.ones((1, 3, 8, 8))
 @pytest.mark.parametrize(
     "call, error, text",
     [
-        (lambda: nn.Conv2d(4, 2, 3)(IMAGE), ShapeError, "Conv2d: expected 4 input channels on axis 1"),
+        (
+            lambda: nn.Conv2d(4, 2, 3)(IMAGE),
+            ShapeError,
+            "Conv2d: expected 4 input channels on axis 1",
+        ),
         (lambda: nn.Conv2d(3, 2, 9)(IMAGE), ShapeError, "at least the kernel's size"),
         (lambda: nn.Conv2d(3, 2, 3)(gh.ones((8, 8))), ShapeError, "3 or 4 axes"),
-        (lambda: nn.Conv2d(3, 2, 3)(gh.ones((1, 3, 8, 8), dtype="float64")), DTypeError, "weight's dtype"),
+        (
+            lambda: nn.Conv2d(3, 2, 3)(gh.ones((1, 3, 8, 8), dtype="float64")),
+            DTypeError,
+            "weight's dtype",
+        ),
         (lambda: nn.Conv2d(3, 2, 3)(gh.ones((1, 3, 8, 8), dtype="uint8")), DTypeError, "got uint8"),
-        (lambda: nn.Conv2d(3, 2, 3, groups=2), OptionError, "expected groups to divide in_channels"),
-        (lambda: nn.Conv2d(4, 3, 3, groups=2), OptionError, "expected groups to divide out_channels"),
+        (
+            lambda: nn.Conv2d(3, 2, 3, groups=2),
+            OptionError,
+            "expected groups to divide in_channels",
+        ),
+        (
+            lambda: nn.Conv2d(4, 3, 3, groups=2),
+            OptionError,
+            "expected groups to divide out_channels",
+        ),
         (lambda: nn.Conv2d(3, 2, (3, 3, 3)), OptionError, "kernel_size to be an integer"),
-        (lambda: nn.Conv2d(3, 2, 3, stride=0), OptionError, "stride to be an integer of at least 1"),
+        (
+            lambda: nn.Conv2d(3, 2, 3, stride=0),
+            OptionError,
+            "stride to be an integer of at least 1",
+        ),
         (lambda: nn.Conv2d(3, 2, 3, padding=-1), OptionError, "padding to be an integer"),
         (lambda: nn.Conv2d(3, 2, 3, padding="sane"), OptionError, "Did you mean 'same'?"),
-        (lambda: nn.Conv2d(3, 2, 3, 2, padding="same"), OptionError, "stride 1 with padding='same'"),
+        (
+            lambda: nn.Conv2d(3, 2, 3, 2, padding="same"),
+            OptionError,
+            "stride 1 with padding='same'",
+        ),
         (lambda: nn.Conv2d(3, 2, 3, padding_mode="mirror"), OptionError, "expected padding_mode"),
         (lambda: nn.Conv2d(0, 2, 3), OptionError, "in_channels to be an integer of at least 1"),
-        (lambda: nn.ConvTranspose2d(3, 2, 3, output_padding=1)(IMAGE), OptionError, "output_padding"),
-        (lambda: nn.ConvTranspose2d(4, 2, 3)(IMAGE), ShapeError, "ConvTranspose2d: expected 4 input"),
+        (
+            lambda: nn.ConvTranspose2d(3, 2, 3, output_padding=1)(IMAGE),
+            OptionError,
+            "output_padding",
+        ),
+        (
+            lambda: nn.ConvTranspose2d(4, 2, 3)(IMAGE),
+            ShapeError,
+            "ConvTranspose2d: expected 4 input",
+        ),
         (lambda: nn.ConvTranspose2d(3, 2, 3, padding="same"), OptionError, "padding as numbers"),
-        (lambda: F.conv2d(IMAGE, gh.ones((2, 3, 3))), ShapeError, "conv2d: expected a weight of 4 axes"),
+        (
+            lambda: F.conv2d(IMAGE, gh.ones((2, 3, 3))),
+            ShapeError,
+            "conv2d: expected a weight of 4 axes",
+        ),
         (lambda: F.conv2d(IMAGE, gh.ones((2, 3, 3, 3)), gh.ones(3)), ShapeError, "bias of (2,)"),
     ],
-)  # fmt: skip
+)
 def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call()

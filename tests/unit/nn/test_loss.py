@@ -119,7 +119,9 @@ def test_cross_entropy_equals_pytorchs(twin, shape, reduction, weighted, smoothi
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_cross_entropy_of_distributions_equals_pytorchs(twin, shape, reduction, weighted, smoothing):
+def test_cross_entropy_of_distributions_equals_pytorchs(
+    twin, shape, reduction, weighted, smoothing
+):
     theirs = twin.torch.nn.functional.cross_entropy
     x, p = rng.normal(size=shape) * 3, rng.uniform(size=shape)
     options = {"reduction": reduction, "label_smoothing": smoothing}
@@ -154,10 +156,15 @@ def test_nll_loss_equals_pytorchs(twin, shape, reduction, weighted):
 
 
 LAYERS = [
-    ("MSELoss", {}), ("L1Loss", {"reduction": "sum"}), ("SmoothL1Loss", {"beta": 0.5}),
-    ("HuberLoss", {"delta": 0.5}), ("BCELoss", {}), ("BCEWithLogitsLoss", {}),
-    ("KLDivLoss", {"reduction": "batchmean"}), ("CrossEntropyLoss", {"label_smoothing": 0.1}),
-]  # fmt: skip
+    ("MSELoss", {}),
+    ("L1Loss", {"reduction": "sum"}),
+    ("SmoothL1Loss", {"beta": 0.5}),
+    ("HuberLoss", {"delta": 0.5}),
+    ("BCELoss", {}),
+    ("BCEWithLogitsLoss", {}),
+    ("KLDivLoss", {"reduction": "batchmean"}),
+    ("CrossEntropyLoss", {"label_smoothing": 0.1}),
+]
 
 
 @pytest.mark.parametrize("name, options", LAYERS)
@@ -203,23 +210,59 @@ X, T = gh.ones((2, 3)), gh.asarray([0, 2])
 @pytest.mark.parametrize(
     "call, error, text",
     [
-        (lambda: F.mse_loss(X, gh.ones((2, 1))), ShapeError, "mse_loss: expected input and target of one shape"),
+        (
+            lambda: F.mse_loss(X, gh.ones((2, 1))),
+            ShapeError,
+            "mse_loss: expected input and target of one shape",
+        ),
         (lambda: F.mse_loss(X, X, reduction="men"), OptionError, "Did you mean 'mean'?"),
-        (lambda: nn.CrossEntropyLoss(reduction="avg"), OptionError, "CrossEntropyLoss: expected reduction"),
-        (lambda: F.cross_entropy(X, gh.asarray([0, 3])), IndexOutOfRangeError, "from 0 to 2, or ignore_index -100; got indices from 0 to 3"),
-        (lambda: F.cross_entropy(X, gh.asarray([0, -1])), IndexOutOfRangeError, "got indices from -1 to 0"),
-        (lambda: F.cross_entropy(X, gh.asarray([0, 1, 2])), ShapeError, "expected a target of (2,) for input (2, 3)"),
-        (lambda: F.cross_entropy(X, gh.asarray([0.0, 1.0])), DTypeError, "integer class indices (2,); got float32 (2,)"),
+        (
+            lambda: nn.CrossEntropyLoss(reduction="avg"),
+            OptionError,
+            "CrossEntropyLoss: expected reduction",
+        ),
+        (
+            lambda: F.cross_entropy(X, gh.asarray([0, 3])),
+            IndexOutOfRangeError,
+            "from 0 to 2, or ignore_index -100; got indices from 0 to 3",
+        ),
+        (
+            lambda: F.cross_entropy(X, gh.asarray([0, -1])),
+            IndexOutOfRangeError,
+            "got indices from -1 to 0",
+        ),
+        (
+            lambda: F.cross_entropy(X, gh.asarray([0, 1, 2])),
+            ShapeError,
+            "expected a target of (2,) for input (2, 3)",
+        ),
+        (
+            lambda: F.cross_entropy(X, gh.asarray([0.0, 1.0])),
+            DTypeError,
+            "integer class indices (2,); got float32 (2,)",
+        ),
         (lambda: F.cross_entropy(X, T, gh.ones(2)), ShapeError, "a weight for each of 3 classes"),
-        (lambda: F.cross_entropy(X, T, label_smoothing=2.0), OptionError, "label_smoothing in [0, 1]"),
-        (lambda: F.cross_entropy(gh.ones((2, 3), dtype="int32"), T), DTypeError, "expected a floating input; got int32"),
-        (lambda: F.nll_loss(X, gh.asarray([0, 5])), IndexOutOfRangeError, "nll_loss: expected class indices"),
+        (
+            lambda: F.cross_entropy(X, T, label_smoothing=2.0),
+            OptionError,
+            "label_smoothing in [0, 1]",
+        ),
+        (
+            lambda: F.cross_entropy(gh.ones((2, 3), dtype="int32"), T),
+            DTypeError,
+            "expected a floating input; got int32",
+        ),
+        (
+            lambda: F.nll_loss(X, gh.asarray([0, 5])),
+            IndexOutOfRangeError,
+            "nll_loss: expected class indices",
+        ),
         (lambda: F.nll_loss(gh.ones(()), T), ShapeError, "expected an input (C,)"),
         (lambda: F.huber_loss(X, X, delta=0), OptionError, "delta above 0"),
         (lambda: F.smooth_l1_loss(X, X, beta=-1), OptionError, "beta of 0 or more"),
         (lambda: F.kl_div(X, X, "batch"), OptionError, "Did you mean 'batchmean'?"),
     ],
-)  # fmt: skip
+)
 def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call()

@@ -113,15 +113,18 @@ def test_normalize_and_cosine_similarity_equal_pytorchs(twin):
     x[0] = 0.0
     for p in (1, 2, 3, float("inf")):
         twin.function(
-            lambda x: F.normalize(x, p=p, dim=1), lambda x: theirs.normalize(x, p=p, dim=1), x[1:]  # noqa: B023
-        )  # fmt: skip
+            lambda x, p=p: F.normalize(x, p=p, dim=1),
+            lambda x, p=p: theirs.normalize(x, p=p, dim=1),
+            x[1:],
+        )
     assert not F.normalize(gh.asarray(x)).numpy()[0].any()
     for dim in (0, 1):
         twin.function(
             lambda x, y: F.cosine_similarity(x, y, dim=dim),  # noqa: B023
             lambda x, y: theirs.cosine_similarity(x, y, dim=dim),  # noqa: B023
-            x[1:], y[1:],
-        )  # fmt: skip
+            x[1:],
+            y[1:],
+        )
 
 
 def test_normalize_of_zero_has_a_finite_gradient():
@@ -134,19 +137,55 @@ def test_normalize_of_zero_has_a_finite_gradient():
 @pytest.mark.parametrize(
     "call, error, text",
     [
-        (lambda: nn.BatchNorm2d(3)(gh.ones((1, 4, 2, 2))), ShapeError, "BatchNorm2d: expected 3 channels on axis 1"),
-        (lambda: nn.BatchNorm2d(3)(gh.ones((2, 3, 2))), ShapeError, "BatchNorm2d: expected an input of 4 axes"),
+        (
+            lambda: nn.BatchNorm2d(3)(gh.ones((1, 4, 2, 2))),
+            ShapeError,
+            "BatchNorm2d: expected 3 channels on axis 1",
+        ),
+        (
+            lambda: nn.BatchNorm2d(3)(gh.ones((2, 3, 2))),
+            ShapeError,
+            "BatchNorm2d: expected an input of 4 axes",
+        ),
         (lambda: nn.BatchNorm1d(3)(gh.ones((1, 3))), ShapeError, "more than 1 value per channel"),
-        (lambda: nn.InstanceNorm1d(3)(gh.ones((2, 3, 1))), ShapeError, "more than 1 spatial element"),
-        (lambda: nn.LayerNorm(3)(gh.ones((3, 4))), ShapeError, "LayerNorm: expected an input that ends in (3,)"),
-        (lambda: nn.RMSNorm((2, 3))(gh.ones(3)), ShapeError, "RMSNorm: expected an input that ends in (2, 3)"),
-        (lambda: nn.GroupNorm(4, 6), OptionError, "GroupNorm: expected num_groups to divide num_channels"),
+        (
+            lambda: nn.InstanceNorm1d(3)(gh.ones((2, 3, 1))),
+            ShapeError,
+            "more than 1 spatial element",
+        ),
+        (
+            lambda: nn.LayerNorm(3)(gh.ones((3, 4))),
+            ShapeError,
+            "LayerNorm: expected an input that ends in (3,)",
+        ),
+        (
+            lambda: nn.RMSNorm((2, 3))(gh.ones(3)),
+            ShapeError,
+            "RMSNorm: expected an input that ends in (2, 3)",
+        ),
+        (
+            lambda: nn.GroupNorm(4, 6),
+            OptionError,
+            "GroupNorm: expected num_groups to divide num_channels",
+        ),
         (lambda: nn.GroupNorm(2, 6)(gh.ones((2, 4))), ShapeError, "GroupNorm: expected 6 channels"),
-        (lambda: F.group_norm(gh.ones((2, 5)), 2), OptionError, "expected num_groups to divide channels"),
-        (lambda: F.batch_norm(gh.ones((2, 3)), None, None), OptionError, "expected running_mean and running_var"),
-        (lambda: F.layer_norm(gh.ones((2, 3)), (3,), gh.ones(2)), ShapeError, "weight and bias of (3,)"),
+        (
+            lambda: F.group_norm(gh.ones((2, 5)), 2),
+            OptionError,
+            "expected num_groups to divide channels",
+        ),
+        (
+            lambda: F.batch_norm(gh.ones((2, 3)), None, None),
+            OptionError,
+            "expected running_mean and running_var",
+        ),
+        (
+            lambda: F.layer_norm(gh.ones((2, 3)), (3,), gh.ones(2)),
+            ShapeError,
+            "weight and bias of (3,)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call()

@@ -59,7 +59,8 @@ def test_divisor_override(twin):
 
 @pytest.mark.parametrize("kind", ["Avg", "Max"])
 @pytest.mark.parametrize(
-    "n, size", [(1, 4), (1, 11), (2, 1), (2, (3, 4)), (2, (None, 5)), (3, 2), (3, (5, 4, 3)), (2, 9)]
+    "n, size",
+    [(1, 4), (1, 11), (2, 1), (2, (3, 4)), (2, (None, 5)), (3, 2), (3, (5, 4, 3)), (2, 9)],
 )
 def test_adaptive_pool_equals_pytorchs(twin, kind, n, size):
     name = f"Adaptive{kind}Pool{n}d"
@@ -87,8 +88,10 @@ def test_no_batch_axis(twin):
     theirs = twin.torch.nn.functional
     for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "adaptive_max_pool2d"):
         twin.function(
-            lambda x: getattr(F, name)(x, 3), lambda x: getattr(theirs, name)(x, 3), images(2)[0]  # noqa: B023
-        )  # fmt: skip
+            lambda x, name=name: getattr(F, name)(x, 3),
+            lambda x, name=name: getattr(theirs, name)(x, 3),
+            images(2)[0],
+        )
 
 
 def test_nan_wins_max_pooling():
@@ -140,10 +143,22 @@ IMAGE = gh.ones((1, 3, 4, 4))
 @pytest.mark.parametrize(
     "call, error, text",
     [
-        (lambda: nn.MaxPool2d(2, padding=2)(IMAGE), OptionError, "MaxPool2d: expected padding of at most half"),
+        (
+            lambda: nn.MaxPool2d(2, padding=2)(IMAGE),
+            OptionError,
+            "MaxPool2d: expected padding of at most half",
+        ),
         (lambda: nn.MaxPool2d(5)(IMAGE), ShapeError, "at least the kernel's size"),
-        (lambda: nn.MaxPool2d(2)(gh.ones((4, 4))), ShapeError, "MaxPool2d: expected an input of 3 or 4 axes"),
-        (lambda: nn.AvgPool2d(2, divisor_override=0)(IMAGE), OptionError, "divisor_override other than 0"),
+        (
+            lambda: nn.MaxPool2d(2)(gh.ones((4, 4))),
+            ShapeError,
+            "MaxPool2d: expected an input of 3 or 4 axes",
+        ),
+        (
+            lambda: nn.AvgPool2d(2, divisor_override=0)(IMAGE),
+            OptionError,
+            "divisor_override other than 0",
+        ),
         (lambda: nn.AdaptiveAvgPool2d(0)(IMAGE), OptionError, "output_size to be an integer"),
         (lambda: nn.AdaptiveAvgPool2d((1, 2, 3))(IMAGE), OptionError, "2 of them; got (1, 2, 3)"),
         (lambda: F.pad(IMAGE, (1, 1), "reflekt"), OptionError, "Did you mean 'reflect'?"),
@@ -154,7 +169,7 @@ IMAGE = gh.ones((1, 3, 4, 4))
         (lambda: F.pad(IMAGE, (-3, -3)), ShapeError, "to crop at most the size"),
         (lambda: F.fold(gh.ones((1, 8, 5)), (4, 4), 2), ShapeError, "fold: expected (…, C · 4, 9)"),
     ],
-)  # fmt: skip
+)
 def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call()

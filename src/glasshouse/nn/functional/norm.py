@@ -242,8 +242,8 @@ def normalize(input, p=2.0, dim=1, eps=1e-12):
 
     Shapes:  any -> the same
     Source:  standard
-    Example: >>> normalize([[3.0, 4.0]]).numpy().round(1).tolist()
-             [[0.6, 0.8]]
+    Example: >>> normalize([[3.0, 4.0]])
+             Tensor([[0.6, 0.8]], dtype=float32)
     """
     x = check_floating("normalize", input)
     return x / norm(x, p, dim, eps)
