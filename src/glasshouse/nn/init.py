@@ -69,11 +69,9 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """Drawn from the normal distribution within [a, b]."""
 
     def make():
-        low, high = (a - mean) / std, (b - mean) / std
-        drawn = random.truncated_normal(
-            tensor.shape, low, high, dtype=tensor.dtype, generator=generator
+        return random.truncated_normal(
+            tensor.shape, mean, std, a, b, dtype=tensor.dtype, generator=generator
         )
-        return drawn * std + mean
 
     return write("trunc_normal_", tensor, make)
 

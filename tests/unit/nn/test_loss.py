@@ -24,6 +24,7 @@ PAIRWISE = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning")
 @pytest.mark.parametrize("name, options", PAIRWISE)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_loss_of_pairs_equals_pytorchs(twin, name, options, reduction):
@@ -71,6 +72,7 @@ def test_binary_cross_entropy_with_weights_equals_pytorchs(twin):
     )
 
 
+@pytest.mark.filterwarnings("ignore:reduction. 'mean' divides:UserWarning")
 @pytest.mark.parametrize("reduction", [*REDUCTIONS, "batchmean"])
 def test_kl_div_equals_pytorchs(twin, reduction):
     theirs = twin.torch.nn.functional.kl_div
