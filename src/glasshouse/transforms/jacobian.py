@@ -10,7 +10,7 @@ from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, reshape
 from glasshouse.transforms.forward import jvp
-from glasshouse.transforms.reverse import check_argnums, grad, vjp
+from glasshouse.transforms.reverse import check_argnums, grad, of_arguments, vjp
 from glasshouse.transforms.vmap import vmap
 
 
@@ -41,18 +41,7 @@ def jacobian(fn, argnums=0, mode: str = "reverse"):
 
     @functools.wraps(fn)
     def derivative(*args, **kwargs):
-        if max(numbers) >= len(args):
-            raise GradError(
-                f"jacobian: expected at least {max(numbers) + 1} positional arguments; got "
-                f"{len(args)}. Pass the differentiated arguments by position."
-            )
-
-        def chosen(*picked):
-            full = list(args)
-            for number, value in zip(numbers, picked, strict=True):
-                full[number] = value
-            return fn(*full, **kwargs)
-
+        chosen = of_arguments("jacobian", fn, numbers, args, kwargs)
         found = make(chosen, tuple(tree_map(as_value, args[n]) for n in numbers))
         return found if isinstance(argnums, (tuple, list)) else found[0]
 

@@ -131,18 +131,7 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
 
     @functools.wraps(fn)
     def with_grad(*args, **kwargs):
-        if max(numbers) >= len(args):
-            raise GradError(
-                f"grad: expected at least {max(numbers) + 1} positional arguments, for argnums="
-                f"{argnums}; got {len(args)}. Pass the differentiated arguments by position."
-            )
-
-        def chosen(*picked):
-            full = list(args)
-            for number, value in zip(numbers, picked, strict=True):
-                full[number] = value
-            return fn(*full, **kwargs)
-
+        chosen = of_arguments("grad", fn, numbers, args, kwargs)
         out, pullback, aux = trace("grad", chosen, tuple(args[n] for n in numbers), has_aux)
         check_scalar(out)
         grads = pullback(one(out))
@@ -150,6 +139,26 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
         return ((out, aux), grads) if has_aux else (out, grads)
 
     return with_grad
+
+
+def of_arguments(where: str, fn, numbers, args, kwargs):
+    """`fn` as a function of its arguments at the positions `numbers` alone.
+
+    Raises:  GradError if there are too few positional arguments
+    """
+    if max(numbers) >= len(args):
+        raise GradError(
+            f"{where}: expected at least {max(numbers) + 1} positional arguments, for argnums="
+            f"{numbers}; got {len(args)}. Pass the differentiated arguments by position."
+        )
+
+    def chosen(*picked):
+        full = list(args)
+        for number, value in zip(numbers, picked, strict=True):
+            full[number] = value
+        return fn(*full, **kwargs)
+
+    return chosen
 
 
 def one(y):
