@@ -83,12 +83,12 @@ def constant_(tensor, val):
 
 def zeros_(tensor):
     """Filled with 0."""
-    return constant_(tensor, 0)
+    return write("zeros_", tensor, lambda: creation.zeros(tensor.shape, dtype=tensor.dtype))
 
 
 def ones_(tensor):
     """Filled with 1."""
-    return constant_(tensor, 1)
+    return write("ones_", tensor, lambda: creation.ones(tensor.shape, dtype=tensor.dtype))
 
 
 def eye_(tensor):

@@ -11,7 +11,7 @@ from glasshouse.base.dtype import as_dtype, bfloat16, by_name, float16, float32,
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.nn.checks import check_callable
-from glasshouse.tensor.creation import asarray
+from glasshouse.tensor.creation import asarray, from_dlpack
 from glasshouse.tensor.handle import Tensor
 
 
@@ -496,7 +496,7 @@ class Module:
     def _check_loaded(self, name: str, own, given, found: dict, wrong: list) -> None:
         """Put `given`, as a tensor to copy, into `found`, or what is wrong with it into `wrong`."""
         try:
-            value = asarray(given)
+            value = given if isinstance(given, Value) else adopted(given)
             if value.shape != own.shape:
                 wrong.append(f"{name} of shape {value.shape}, not {own.shape}")
             else:
@@ -534,6 +534,13 @@ class Module:
             return f"{type(self).__name__}({''.join(extra)})"
         lines = "\n  ".join([*extra, *children])
         return f"{type(self).__name__}(\n  {lines}\n)"
+
+
+def adopted(given) -> Value:
+    """A tensor of its own with the contents of an array or of another library's tensor."""
+    if hasattr(given, "__dlpack__") and not hasattr(given, "__array_interface__"):
+        given = from_dlpack(given)
+    return asarray(given, copy=True)
 
 
 def indented(text: str) -> str:

@@ -92,18 +92,18 @@ class BatchNorm(RunningNorm):
 
     def forward(self, input):
         x = self.check_input(input, True)
-        momentum = self.momentum
-        if self.training and self.track_running_stats:
-            self.num_batches_tracked += 1
-            if momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        use_batch = self.training or self.running_mean is None
         tracked = self.track_running_stats
-        return normalize_batch(
+        momentum = self.momentum
+        if self.training and tracked and momentum is None:
+            momentum = 1 / (self.num_batches_tracked.item() + 1)
+        y = normalize_batch(
             type(self).__name__, x, self.running_mean if tracked else None,
-            self.running_var if tracked else None, self.weight, self.bias, use_batch, momentum,
-            self.eps,
+            self.running_var if tracked else None, self.weight, self.bias,
+            self.training or self.running_mean is None, momentum, self.eps,
         )  # fmt: skip
+        if self.training and tracked:
+            self.num_batches_tracked += 1
+        return y
 
 
 class BatchNorm1d(BatchNorm):

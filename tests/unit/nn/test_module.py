@@ -1,211 +1,327 @@
-"""Module: parameters, buffers, state, modes, hooks, containers."""
+"""Module: attributes, walking, state, hooks, copies, printing, module paths."""
 
 import copy
 import pickle
-from collections import OrderedDict
 
 import numpy as np
 import pytest
 
 import glasshouse as gh
 from glasshouse import nn
-from glasshouse.base.errors import CheckpointError
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError
 
 
 class Net(nn.Module):
-    """Two layers, one of them shared, and a buffer."""
+    """Two layers, a buffer of each kind, a shared layer."""
 
     def __init__(self):
         super().__init__()
-        self.first = nn.Linear(4, 3)
-        self.norm = nn.BatchNorm1d(3)
-        self.blocks = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
-        self.again = self.blocks[0]
-        self.register_buffer("steps", gh.asarray(0))
-        self.register_buffer("scratch", gh.zeros(2), persistent=False)
+        self.first = nn.Linear(3, 4)
+        self.body = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+        self.again = self.body[0]
+        self.scale = nn.Parameter(gh.ones(4))
+        self.register_buffer("offset", gh.zeros(4))
+        self.register_buffer("cache", gh.zeros(2), persistent=False)
+        self.register_parameter("absent", None)
+        self.paths = []
 
     def forward(self, x):
-        x = self.norm(self.first(x))
-        for block in self.blocks:
-            x = nn.functional.relu(block(x))
-        return self.again(x)
+        self.paths.append(nn.current_module_path())
+        return self.again(self.body(self.first(x))) * self.scale + self.offset
 
 
 NAMES = [
-    "steps", "first.weight", "first.bias", "norm.weight", "norm.bias", "norm.running_mean",
-    "norm.running_var", "norm.num_batches_tracked", "blocks.0.weight", "blocks.0.bias",
-    "blocks.1.weight", "blocks.1.bias", "again.weight", "again.bias",
+    "scale", "offset", "first.weight", "first.bias", "body.0.weight", "body.0.bias",
+    "body.1.weight", "body.1.bias", "body.1.running_mean", "body.1.running_var",
+    "body.1.num_batches_tracked", "again.weight", "again.bias",
 ]  # fmt: skip
 
 
-def test_state_names_are_dotted_and_ordered():
+def test_state_dict_names_and_order():
     assert list(Net().state_dict()) == NAMES
 
 
-def test_shared_parameters_count_once():
-    names = [name for name, _ in Net().named_parameters()]
-    assert names == [n for n in NAMES if n.split(".")[0] != "again" and "running" not in n
-                     and "num_batches" not in n and n != "steps"]  # fmt: skip
-    assert [n for n, _ in Net().named_buffers()][:2] == ["steps", "scratch"]
-    assert [n for n, _ in Net().named_children()] == ["first", "norm", "blocks", "again"]
-    assert "blocks.1" in dict(Net().named_modules())
-
-
-def test_state_round_trip():
-    a, b = Net(), Net()
-    b.load_state_dict(a.state_dict())
-    a.eval(), b.eval()
-    x = gh.random.normal((5, 4))
-    assert (a(x) == b(x)).all()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda s: s.pop("first.bias"),
-        lambda s: s.update(extra=gh.ones(1)),
-        lambda s: s.update({"blocks.1.weight": gh.ones((2, 2))}),
-    ],
-)
-def test_a_misfit_state_changes_nothing(change):
+def test_parameters_are_counted_once_when_shared():
     net = Net()
-    before = {k: v.numpy().copy() for k, v in net.state_dict().items()}
-    state = OrderedDict((k, v * 2) for k, v in Net().state_dict().items())
-    change(state)
-    with pytest.raises(CheckpointError, match="expected"):
-        net.load_state_dict(state)
-    assert all((net.state_dict()[k].numpy() == before[k]).all() for k in before)
+    names = [name for name, _ in net.named_parameters()]
+    assert names == ["scale", *NAMES[2:8]]
+    assert len(list(net.parameters())) == len(names)
+    every = [name for name, _ in net.named_parameters(remove_duplicate=False)]
+    assert every == [*names, "again.weight", "again.bias"]
+    assert [n for n, _ in net.named_buffers()][:2] == ["offset", "cache"]
+    assert len(list(net.parameters(recurse=False))) == 1
 
 
-def test_loading_without_strict_takes_what_fits():
-    net = nn.Linear(2, 1)
-    result = net.load_state_dict({"weight": gh.ones((1, 2)), "other": gh.ones(1)}, strict=False)
-    assert net.weight.tolist() == [[1.0, 1.0]]
-    assert result.missing_keys == ["bias"] and result.unexpected_keys == ["other"]
-
-
-def test_modes_dtypes_and_gradients_reach_everything():
+def test_modules_and_children():
     net = Net()
-    assert net.training and not net.eval().blocks[0].training and net.train().norm.training
-    net.double()
-    assert {p.dtype.name for p in net.parameters()} == {"float64"}
-    assert net.norm.num_batches_tracked.dtype == gh.int64
-    net.to(gh.float32)
-    net(gh.random.normal((5, 4))).sum().backward()
-    assert all(p.grad is not None for p in net.parameters())
-    net.zero_grad()
-    assert all(p.grad is None for p in net.parameters())
+    names = [name for name, _ in net.named_modules()]
+    assert names == ["", "first", "body", "body.0", "body.1", "body.2"]
+    assert [name for name, _ in net.named_children()] == ["first", "body", "again"]
+    assert net.get_submodule("body.1") is net.body[1]
+    assert net.get_parameter("body.0.bias") is net.body[0].bias
+    assert net.get_buffer("body.1.running_mean") is net.body[1].running_mean
+
+
+def test_train_eval_apply_requires_grad():
+    net = Net()
+    assert net.eval() is net and not any(m.training for m in net.modules())
+    net.train()
+    assert all(m.training for m in net.modules())
+    seen = []
+    net.body.apply(lambda m: seen.append(type(m).__name__))
+    assert seen == ["Linear", "BatchNorm1d", "Dropout", "Sequential"]
     net.requires_grad_(False)
     assert not any(p.requires_grad for p in net.parameters())
-    seen = []
-    net.apply(lambda m: seen.append(type(m).__name__))
-    assert seen[-1] == "Net"
 
 
-def test_batch_norm_keeps_running_statistics_in_training_only():
-    norm = nn.BatchNorm1d(2)
-    x = gh.asarray([[1.0, 2.0], [3.0, 6.0]])
-    norm(x)
-    np.testing.assert_allclose(norm.running_mean.numpy(), [0.2, 0.4])
-    norm.eval()(x)
-    np.testing.assert_allclose(norm.running_mean.numpy(), [0.2, 0.4])
-    assert norm.num_batches_tracked.item() == 1
-
-
-def test_hooks():
-    layer, seen = nn.Linear(2, 2), []
-    before = layer.register_forward_pre_hook(lambda m, args: (args[0] * 0,))
-    after = layer.register_forward_hook(lambda m, args, out: seen.append(out.shape))
-    assert (layer(gh.ones((1, 2))) == layer.bias).all()
-    before.remove(), after.remove()
-    layer(gh.ones((1, 2)))
-    assert seen == [(1, 2)]
-
-
-def test_copies_and_pickles():
-    net = Net().eval()
-    x = gh.random.normal((2, 4))
-    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        assert (twin(x) == net(x)).all()
-        assert twin.again is twin.blocks[0]
-        with gh.no_grad():
-            twin.first.weight += 1
-        assert not (twin.first.weight == net.first.weight).all()
-
-
-def test_containers():
-    net = nn.Sequential(OrderedDict(a=nn.Linear(2, 3), b=nn.ReLU()))
-    assert list(net.state_dict()) == ["a.weight", "a.bias"]
-    net.append(nn.Linear(3, 1))
-    assert len(net) == 3 and isinstance(net[-1], nn.Linear) and len(net[:2]) == 2
-    assert net(gh.ones((1, 2))).shape == (1, 1)
-    heads = nn.ModuleDict({"x": nn.Linear(1, 1)})
-    heads["y"] = nn.Linear(1, 2)
-    assert list(heads) == ["x", "y"] and "y.weight" in heads.state_dict()
-
-
-def test_repr_is_nested():
-    text = repr(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.1)))
-    assert text.splitlines()[1] == "  (0): Linear(in_features=2, out_features=3, bias=True)"
-    assert "(1): Dropout(p=0.1" in text
-
-
-def test_attributes_are_tracked_and_missing_ones_named():
+def test_zero_grad():
     net = Net()
-    net.extra = nn.Parameter(gh.ones(2))
-    assert "extra" in dict(net.named_parameters())
-    del net.extra
-    assert "extra" not in dict(net.named_parameters())
-    with pytest.raises(AttributeError, match="frist.*first"):
-        _ = net.frist
+    net(gh.ones((5, 3))).sum().backward()
+    net.zero_grad(set_to_none=False)
+    assert not net.scale.grad.numpy().any()
+    net.zero_grad()
+    assert all(p.grad is None for p in net.parameters())
 
 
-def test_dropout_is_random_in_training_and_nothing_in_evaluation():
-    layer, x = nn.Dropout(0.5), gh.ones(2000)
-    y = layer(x).numpy()
-    assert set(np.unique(y)) == {0.0, 2.0} and 0.4 < (y == 0).mean() < 0.6
-    assert (layer.eval()(x) == x).all()
+def test_to_converts_floats_in_place():
+    net = Net()
+    net(gh.ones((5, 3))).sum().backward()
+    weight = net.first.weight
+    assert net.to("float64") is net and net.first.weight is weight
+    assert weight.dtype is gh.float64 and weight.grad.dtype is gh.float64
+    assert weight.requires_grad and weight.is_leaf
+    assert net.body[1].num_batches_tracked.dtype is gh.int64
+    for name in ("half", "bfloat16", "float", "double"):
+        getattr(net, name)()
+    assert net.offset.dtype is gh.float64
+    assert net.to("cpu", gh.float32).scale.dtype is gh.float32
+    assert net.to(gh.zeros(1, dtype="float64")).scale.dtype is gh.float64
 
 
-def test_the_module_path_is_known_while_it_computes():
-    from glasshouse.nn.module import current_module_path
+def test_state_dict_is_a_snapshot_and_loads_back():
+    net = Net()
+    state = net.state_dict()
+    handle = net.scale
+    with gh.no_grad():
+        net.scale += 1
+    assert state["scale"].tolist() == [1.0] * 4 and not state["scale"].requires_grad
+    assert repr(net.load_state_dict(state)) == "<All keys matched successfully>"
+    assert net.scale is handle and handle.tolist() == [1.0] * 4 and handle.requires_grad
+    assert net.state_dict(keep_vars=True)["scale"] is handle
+    assert list(nn.Linear(1, 1).state_dict(prefix="a.")) == ["a.weight", "a.bias"]
 
-    class Spy(nn.Module):
-        def forward(self, x):
-            self.seen = current_module_path()
-            return x
 
-    net = nn.Sequential(nn.Identity(), nn.Sequential(Spy()))
-    net(gh.ones(1))
-    assert "1.0" in str(net[1][0].seen)
-    assert not current_module_path()
+def test_a_bad_state_changes_nothing_and_is_named():
+    net, other = Net(), Net()
+    before = {n: v.numpy() for n, v in net.state_dict().items()}
+    state = other.state_dict()
+    del state["first.weight"]
+    state["secnd.weight"] = gh.ones(1)
+    state["scale"] = gh.ones(5)
+    with pytest.raises(CheckpointError) as caught:
+        net.load_state_dict(state)
+    text = str(caught.value)
+    assert text.startswith("Net.load_state_dict: expected")
+    assert "missing first.weight" in text and "unexpected secnd.weight" in text
+    assert "scale of shape (5,), not (4,)" in text
+    with pytest.raises(CheckpointError, match="scale of shape"):
+        net.load_state_dict(state, strict=False)
+    for name, value in net.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[name])
+    del state["scale"]
+    keys = net.load_state_dict(state, strict=False)
+    assert keys.missing_keys == ["scale", "first.weight"]
+    assert keys.unexpected_keys == ["secnd.weight"]
+    np.testing.assert_array_equal(net.first.bias.numpy(), other.first.bias.numpy())
+
+
+def test_values_that_are_no_numbers_are_refused():
+    with pytest.raises(CheckpointError, match="mismatched weight"):
+        nn.Linear(1, 1).load_state_dict({"weight": "text", "bias": gh.ones(1)})
+
+
+def test_pytorchs_state_loads_directly(twin):
+    theirs = twin.torch.nn.Linear(3, 2)
+    ours = nn.Linear(3, 2)
+    ours.load_state_dict(theirs.state_dict())
+    np.testing.assert_array_equal(ours.weight.numpy(), theirs.weight.detach().numpy())
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_are_apart_and_keep_sharing(duplicate):
+    net = Net()
+    twin = duplicate(net)
+    assert list(twin.state_dict()) == NAMES
+    assert twin.again is twin.body[0] and twin.again is not net.again
+    assert type(twin.scale) is nn.Parameter and twin.scale.requires_grad
+    assert type(twin.offset) is gh.Tensor
+    with gh.no_grad():
+        twin.scale += 1
+    assert net.scale.tolist() == [1.0] * 4
+    twin.eval()(gh.ones((2, 3))).sum().backward()
+    assert twin.scale.grad is not None and net.scale.grad is None
+
+
+def test_hooks_see_and_replace():
+    net = nn.Linear(2, 2)
+    seen = []
+    pre = net.register_forward_pre_hook(lambda m, args: (args[0] * 0,))
+    post = net.register_forward_hook(lambda m, args, y: seen.append(args[0].tolist()))
+    first = net.register_forward_pre_hook(lambda m, args: seen.append("first"), prepend=True)
+    np.testing.assert_array_equal(net(gh.ones(2)).numpy(), net.bias.numpy())
+    assert seen == ["first", [0.0, 0.0]]
+    pre.remove()
+    first.remove()
+    net.register_forward_hook(lambda m, args, y: y * 2)
+    expected = 2 * (net.weight.numpy().sum(1) + net.bias.numpy())
+    np.testing.assert_allclose(net(gh.ones(2)).numpy(), expected, rtol=1e-6)
+    with post:
+        pass
+    net(gh.ones(2))
+    assert len(seen) == 3
+
+
+def test_hooks_with_keywords():
+    net = nn.Linear(2, 2)
+    seen = []
+    net.register_forward_pre_hook(lambda m, a, k: (a, {"input": gh.zeros(2)}), with_kwargs=True)
+    net.register_forward_hook(lambda m, a, k, y: seen.append(list(k)), with_kwargs=True)
+    np.testing.assert_array_equal(net(input=gh.ones(2)).numpy(), net.bias.numpy())
+    assert seen == [["input"]]
+
+
+def test_module_path_names_the_running_module():
+    net = Net()
+    paths = []
+    for m in net.modules():
+        m.register_forward_hook(lambda m, args, y: paths.append(nn.current_module_path()))
+    net(gh.ones((2, 3)))
+    assert paths == [
+        "Net.first", "Net.body.0", "Net.body.1", "Net.body.2", "Net.body", "Net.body.0", "Net",
+    ]  # fmt: skip
+    assert net.paths == ["Net"]
+    assert nn.current_module_path() == ""
+
+
+def test_module_path_is_empty_after_an_error():
+    with pytest.raises(ValueError, match="features"):
+        nn.Sequential(nn.Linear(2, 2))(gh.ones(3))
+    assert nn.current_module_path() == ""
+
+
+def test_functional_call_and_gradients_of_parameters():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+    x = gh.asarray(np.random.default_rng(0).normal(size=(5, 3)))
+    weights = dict(net.named_parameters())
+    gradient = gh.grad(lambda w: nn.functional_call(net, w, x).sum())(weights)
+    net(x).sum().backward()
+    for name, p in net.named_parameters():
+        np.testing.assert_allclose(gradient[name].numpy(), p.grad.numpy())
+    each = gh.vmap(gh.grad(lambda w, x: nn.functional_call(net, w, x).sum()), in_axes=(None, 0))
+    per_example = each(weights, x)
+    for name, p in net.named_parameters():
+        np.testing.assert_allclose(per_example[name].numpy().sum(0), p.grad.numpy(), rtol=1e-12)
+    assert dict(net.named_parameters()) == weights or all(
+        a is b for a, b in zip(net.parameters(), weights.values(), strict=True)
+    )
+
+
+def test_functional_call_replaces_shared_parameters_everywhere():
+    net = Net().eval()
+    zero = gh.zeros((4, 4))
+    inside = []
+    net.again.register_forward_hook(lambda m, a, y: inside.append(m.weight is zero))
+    nn.functional_call(net, {"again.weight": zero}, gh.ones((1, 3)))
+    assert inside == [True, True] and net.again.weight is not zero
+
+
+def test_attributes():
+    net = Net()
+    net.scale = nn.Parameter(gh.zeros(4))
+    net.offset = gh.ones(4)
+    assert net.state_dict()["offset"].tolist() == [1.0] * 4
+    net.offset = None
+    assert "offset" not in net.state_dict()
+    net.first = nn.Identity()
+    net.body = None
+    assert list(net.state_dict()) == ["scale", "again.weight", "again.bias"]
+    del net.scale
+    assert not hasattr(net, "scale")
+    net.plain = 3
+    net.plain = nn.Parameter(gh.ones(1))
+    assert "plain" not in net.__dict__ and "plain" in net.state_dict()
+    assert "again" in dir(net)
+
+
+def test_repr_is_pytorchs(twin):
+    def build(nn):
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(2, 3, bias=False)
+                self.b = nn.ModuleList([nn.ReLU(), nn.ReLU(), nn.Sequential(nn.Tanh())])
+                self.c = nn.ModuleDict({"x": nn.Identity(), "y": nn.Flatten()})
+
+            def forward(self, x):
+                return x
+
+        return nn.Sequential(Block(), nn.Embedding(4, 2, padding_idx=0), nn.Sequential())
+
+    assert repr(build(nn)) == repr(build(twin.torch.nn))
+
+
+def test_parameter():
+    p = nn.Parameter([1.0, 2.0])
+    assert p.requires_grad and p.is_leaf and isinstance(p, gh.Tensor)
+    assert not nn.Parameter(gh.asarray([1])).requires_grad
+    assert not nn.Parameter(gh.ones(1), requires_grad=False).requires_grad
+    assert repr(p).startswith("Parameter containing:\n")
+    base = gh.ones(2).requires_grad_() * 2
+    assert nn.Parameter(base).is_leaf
+
+
+def no_init():
+    class Bad(nn.Module):
+        def __init__(self):
+            self.layer = nn.Identity()
+
+    Bad()
 
 
 @pytest.mark.parametrize(
-    ("init", "mean", "std"),
+    "call, error, text",
     [
-        (lambda w: nn.init.normal_(w, 1.0, 0.5), 1.0, 0.5),
-        (lambda w: nn.init.uniform_(w, -1.0, 1.0), 0.0, 1 / 3**0.5),
-        (lambda w: nn.init.xavier_uniform_(w), 0.0, (2 / 300) ** 0.5),
-        (lambda w: nn.init.xavier_normal_(w), 0.0, (2 / 300) ** 0.5),
-        (lambda w: nn.init.kaiming_normal_(w), 0.0, (2 / 200) ** 0.5),
-        (lambda w: nn.init.kaiming_uniform_(w, a=5**0.5), 0.0, (1 / 600) ** 0.5),
-        (lambda w: nn.init.trunc_normal_(w, std=0.02), 0.0, 0.02),
+        (lambda net: net.frist, AttributeError, "Did you mean 'first'?"),
+        (lambda net: net.get_submodule("body.7"), AttributeError, "got '7' of 'body.7'"),
+        (lambda net: net.get_parameter("scal"), AttributeError, "Did you mean 'scale'?"),
+        (lambda net: setattr(net, "scale", gh.ones(4)), DTypeError, "expected a Parameter or None"),
+        (
+            lambda net: setattr(net, "first", 3),
+            DTypeError,
+            "expected a Module or None for module 'first'",
+        ),
+        (
+            lambda net: setattr(net, "offset", 3.0),
+            DTypeError,
+            "expected a Value or None for buffer",
+        ),
+        (lambda net: net.register_buffer("scale", gh.ones(1)), OptionError, "expected a new name"),
+        (lambda net: net.register_parameter("a.b", None), OptionError, "a name without dots"),
+        (lambda net: net.register_parameter("new", gh.ones(1)), DTypeError, "expected a Parameter"),
+        (lambda net: net.add_module("new", 3), DTypeError, "expected a Module"),
+        (lambda net: net.train(1), OptionError, "expected True or False"),
+        (lambda net: net.to("int32"), DTypeError, "floating or complex dtype; got int32"),
+        (lambda net: net.register_forward_hook(3), DTypeError, "expected hook to be callable"),
+        (lambda net: nn.Module()(1), NotImplementedError, "expected a method forward"),
+        (lambda net: no_init(), AttributeError, "expected super().__init__() to have run"),
+        (
+            lambda net: nn.functional_call(net, {"scal": gh.ones(4)}, ()),
+            OptionError,
+            "Did you mean 'scale'?",
+        ),
     ],
 )
-def test_initial_values(init, mean, std):
-    gh.random.seed(0)
-    w = nn.Parameter(gh.zeros((100, 200)))
-    init(w)
-    values = w.numpy()
-    assert w.requires_grad and w.is_leaf
-    assert values.mean() == pytest.approx(mean, abs=0.02 * max(1, std))
-    assert values.std() == pytest.approx(std, rel=0.05)
-
-
-def test_constant_and_orthogonal_initial_values():
-    w = nn.Parameter(gh.zeros((4, 4)))
-    assert (nn.init.constant_(w, 3.0) == 3).all() and (nn.init.ones_(w) == 1).all()
-    assert (nn.init.eye_(w) == gh.eye(4)).all() and (nn.init.zeros_(w) == 0).all()
-    q = nn.init.orthogonal_(w).numpy()
-    np.testing.assert_allclose(q @ q.T, np.eye(4), atol=1e-5)
+def test_bad_calls(call, error, text):
+    with pytest.raises(error) as caught:
+        call(Net())
+    assert text in str(caught.value)

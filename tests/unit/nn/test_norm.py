@@ -8,7 +8,7 @@ import pytest
 import glasshouse as gh
 import glasshouse.nn.functional as F
 from glasshouse import nn
-from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.base.errors import OptionError, ShapeError, TransformError
 
 SHAPES = {1: (4, 6, 5), 2: (3, 6, 4, 2), 3: (2, 6, 2, 3, 2)}
 
@@ -92,19 +92,22 @@ def test_running_statistics_keep_their_handles_and_no_graph():
 
 
 def test_batch_norm_trains_under_a_functional_gradient():
-    layer = nn.BatchNorm1d(3).double()
+    net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).double()
     x = gh.asarray(batch((5, 3)))
-    weights = dict(layer.named_parameters())
 
     def loss(weights):
-        return (nn.functional_call(layer, weights, (x,)) ** 3).sum()
+        return (nn.functional_call(net, weights, x) ** 3).sum()
 
-    gradient = gh.grad(loss)(weights)
-    layer2 = copy.deepcopy(layer)
-    (layer2(x) ** 3).sum().backward()
-    np.testing.assert_allclose(gradient["weight"].numpy(), layer2.weight.grad.numpy())
-    assert layer.num_batches_tracked.item() == 1
-    assert layer.running_mean.mode is None
+    other = copy.deepcopy(net)
+    gradient = gh.grad(loss)(dict(net.named_parameters()))
+    (other(x) ** 3).sum().backward()
+    for name, p in other.named_parameters():
+        np.testing.assert_allclose(gradient[name].numpy(), p.grad.numpy(), atol=1e-12)
+    assert net[1].num_batches_tracked.item() == 1
+    np.testing.assert_allclose(net[1].running_mean.numpy(), other[1].running_mean.numpy())
+    assert net[1].running_var.mode is None
+    with pytest.raises(TransformError, match="vmap"):
+        gh.vmap(net)(x[None])
 
 
 def test_normalize_and_cosine_similarity_equal_pytorchs(twin):

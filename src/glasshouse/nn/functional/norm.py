@@ -92,9 +92,20 @@ def update_running(running_mean, running_var, mean, var, count: int, momentum: f
     with no_grad():
         for running, new in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
             if running is not None:
-                new = reshape(cast(new.detach(), running.dtype), running.shape)
+                new = outside(new.detach(), running.mode)
+                new = reshape(cast(new, running.dtype), running.shape)
                 running *= 1 - momentum
                 running += new * momentum
+
+
+def outside(x: Value, mode) -> Value:
+    """The contents of `x`, a value of a gh.grad or jvp that runs, at the level of `mode`.
+
+    Raises:  TransformError inside vmap, where the contents differ from example to example
+    """
+    while x.mode is not None and x.mode is not mode:
+        x = x.mode.concrete(x)
+    return x
 
 
 def instance_norm(
