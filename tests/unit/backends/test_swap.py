@@ -237,3 +237,22 @@ def test_threads_may_compute_on_different_backends():
         thread.join()
         assert gh.ones(2).backend is mine
     assert names == ["stub"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "int64", "int16", "bool"])
+def test_the_fast_where_is_the_slow_one(dtype):
+    rng = np.random.default_rng(0)
+    backend = gh.backends.load("numpy")
+    x, y = (rng.normal(size=(90, 100)).astype(dtype) for _ in "xy")
+    if dtype == "float32":
+        x[0, :3] = np.nan, np.inf, -0.0
+    for condition in (rng.random((90, 100)) < 0.5, np.zeros((90, 100), bool)):
+        for a, b, c in (
+            (x, y, condition),
+            (x.T, y.T, condition.T),
+            (x, np.zeros_like(y[:1]), condition),
+        ):
+            b = np.broadcast_to(b, a.shape)
+            got = backend.kernels["where"](c, a, b)
+            np.testing.assert_array_equal(got, np.where(c, a, b))
+            assert got.dtype == a.dtype
