@@ -102,12 +102,28 @@ def outputs(result) -> tuple:
     return result if isinstance(result, tuple) else (result,)
 
 
-def smooth(case, result):
-    """The results to differentiate, with the phase of vectors taken out."""
-    ys = [y for y in outputs(result) if y.dtype.is_inexact]
+def comparable(case, result, xp=np) -> list:
+    """The results without what is arbitrary in them: the phases of eigen- and singular vectors.
+
+    Instead of vectors u_k (and v_k) stand the matrices u_k u_kᴴ and u_k v_kᴴ, k in front.
+    """
+    ys = list(outputs(result))
     if PHASE not in case.card.traits:
         return ys
-    return [y if y.ndim < 2 else gh.real(y * gh.conj(y)) for y in ys]
+    if len(ys) == 2:
+        values, u = ys
+        vh = xp.conj(xp.matrix_transpose(u))
+    else:
+        u, values, vh = ys
+    k = values.shape[-1]
+    u = xp.matrix_transpose(u)[..., :k, :, None]
+    mixed = u * vh[..., :k, None, :]
+    return [values, mixed] if len(ys) == 2 else [u * xp.conj(xp.matrix_transpose(u)), values, mixed]
+
+
+def smooth(case, result):
+    """The results to differentiate."""
+    return [y for y in comparable(case, result, gh) if y.dtype.is_inexact]
 
 
 def scalar_of(case, weights, *args):

@@ -1,6 +1,6 @@
 """Window primitives: sliding windows over the last axes, their transpose, and choice within them.
 
-Pooling is made of these: average pooling is a mean over `windows`, max pooling a `window_select`.
+Max pooling is a `window_select`; `nn.functional.unfold` and its inverse are `windows` and `fold`.
 Along an axis of S elements there are O = (S - dilation (k - 1) - 1) // stride + 1 windows of k
 elements; window o holds the elements o stride + i dilation for i < k.
 """

@@ -9,7 +9,7 @@ from glasshouse.nn.checks import check_floating, check_ndim, int_tuple, widened
 from glasshouse.nn.functional.conv import AXES, check_extent
 from glasshouse.ops import movement
 from glasshouse.ops.index import gather
-from glasshouse.ops.window import window_select, windows
+from glasshouse.ops.window import window_select
 from glasshouse.tensor import reduce
 from glasshouse.tensor.creation import arange
 from glasshouse.tensor.elementwise import where as choose
@@ -154,19 +154,36 @@ def pool_average(where, n, input, kernel, stride, padding, ceil_mode, include_pa
     kernel, stride, padding = pool_options(where, n, kernel, stride, padding)
     if divisor == 0:
         raise OptionError(f"{where}: expected a divisor_override other than 0; got 0. Change it.")
-    ones = (1,) * n
-    widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, ones, ceil_mode)
-    taken = windows(grow(x, widths, 0.0), size=kernel, stride=stride, dilation=ones)
-    total = reduce.sum(taken, axis=tuple(range(-n, 0)))
+    widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, (1,) * n, ceil_mode)
+    total = grow(widened(x), widths, 0.0)
+    for axis, k, s in zip(range(x.ndim - n, x.ndim), kernel, stride, strict=True):
+        total = sum_windows(total, axis, k, s)
     if divisor is not None:
-        return total / divisor
+        return cast(total / divisor, x.dtype)
     per_axis = [
         window_counts(size, k, s, p, count, include_pad)
         for size, k, s, p, count in zip(
             x.shape[-n:], kernel, stride, padding, total.shape[-n:], strict=True
         )
     ]
-    return total / element_counts(per_axis, total)
+    return cast(total / element_counts(per_axis, total), x.dtype)
+
+
+def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
+    """The sums of windows of k elements along one axis, added element by element of the window.
+
+    Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written.
+    """
+    count = (x.shape[axis] - k) // stride + 1
+    steps = tuple(stride if i == axis else 1 for i in range(x.ndim))
+    total = None
+    for first in range(k):
+        starts = tuple(first if i == axis else 0 for i in range(x.ndim))
+        last = first + (count - 1) * stride + 1
+        stops = tuple(last if i == axis else size for i, size in enumerate(x.shape))
+        part = movement.slice_(x, starts=starts, stops=stops, steps=steps)
+        total = part if total is None else total + part
+    return total
 
 
 def window_counts(size, k, s, p, count, include_pad) -> list[int]:
