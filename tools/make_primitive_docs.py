@@ -1,5 +1,6 @@
 """Write docs/primitives.md from the cards; with --check, say whether it is up to date."""
 
+import inspect
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -19,22 +20,40 @@ INTRO = """# Primitives
 cards by `python tools/make_primitive_docs.py`. Operands of a card have equal shapes and dtypes
 where that applies: operators and array functions broadcast and promote before they bind a card.
 
-`vjp` and `jvp`: whether the card has a derivative to pull back and push forward ("linear": the
-primitive applied to the tangent). Dtype groups: real = integers and floats, inexact = floats and
-complex, ordered = all but complex, bitwise = booleans and integers.
+The column "derivative": "yes" if the card has rules to pull cotangents back (vjp) and to push
+tangents forward (jvp); "linear" if the latter is the primitive itself, applied with one operand
+replaced by its tangent; "none" if there is no derivative. Below a table stand the calls, operands
+before the semicolon and static attributes behind it. Dtype groups: numeric = all but bool, real =
+integers and floats, inexact = floats and complex, linalg = the inexact of 32 bits and more per
+part, ordered = all but complex, bitwise = booleans and integers. FLOPs are those of one sample, a
+multiply-add being 2.
 """
 
 
 def dtype_group(card) -> str:
-    """The name of the card's set of dtypes."""
-    return next((n for n, d in DTYPE_GROUPS.items() if d == card.dtypes), "own")
+    """The name of the card's set of dtypes, or all of their names."""
+    named = next((n for n, d in DTYPE_GROUPS.items() if d == card.dtypes), None)
+    return named or ", ".join(d.name for d in card.dtypes)
 
 
 def derivatives(card) -> str:
     """What derivatives the card has, in a word."""
     if card.vjp is None:
         return "none"
-    return "linear" if card.jvp == LINEAR else "yes"
+    rules = card.jvp if isinstance(card.jvp, tuple) else (card.jvp,)
+    return "linear" if all(rule == LINEAR for rule in rules) else "yes"
+
+
+def operands(card) -> str:
+    """The card's call, as `name(x, y; axis)`: operands before the semicolon, attrs behind it."""
+    attrs = list(card.samples[0].attrs)
+    parameters = inspect.signature(card.infer).parameters.values()
+    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if callable(card.vjp):
+        names = ["*xs"]
+    elif any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        names = list("xyz"[: len(card.samples[0].args)])
+    return f"{card.name}({', '.join(names)}{'; ' if attrs else ''}{', '.join(attrs)})"
 
 
 def cost(card) -> str:
@@ -48,11 +67,6 @@ def cost(card) -> str:
             shapes = ", ".join(str(spec.shape) for spec in specs) or "no operand"
             return f"{flops} FLOPs for {shapes}"
     return "0 FLOPs"
-
-
-def attrs(card) -> str:
-    """The names of the card's static attributes."""
-    return ", ".join(f"`{name}`" for name in card.samples[0].attrs) or "none"
 
 
 def page() -> str:
@@ -69,8 +83,8 @@ def page() -> str:
         parts.append("\n")
         for card in group:
             parts.append(
-                f"\n**`{card.name}`**: attrs {attrs(card)}; dtypes {dtype_group(card)}; "
-                f"{cost(card)}; source: {card.source}.\n"
+                f"\n`{operands(card)}`: dtypes {dtype_group(card)}; {cost(card)}; "
+                f"source: {card.source}.\n"
             )
     return "".join(parts)
 

@@ -319,7 +319,7 @@ def squared_length(a, b):
 
 
 atan2 = elementwise(
-    "atan2", "The angle of the point (y, x) from the x axis, in radians.", ref=np.arctan2,
+    "atan2", "The angle of the point with height x and abscissa y, in radians.", ref=np.arctan2,
     ranges=((0.3, 2), (0.3, 2)), dtypes="floating", flops=2 * POLYNOMIAL,
     derivatives=(
         lambda _y, a, b: b / squared_length(a, b), lambda _y, a, b: -a / squared_length(a, b),

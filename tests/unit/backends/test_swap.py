@@ -129,14 +129,76 @@ def test_a_perturbed_addition_reaches_layers_gradients_and_updates():
     assert all((other[k] != state[k]).any() for k in floats)
 
 
-def test_pooling_averages_and_norms_use_the_new_addition():
+@pytest.mark.parametrize(
+    "layer",
+    [nn.AvgPool2d(2), nn.AvgPool2d(3, stride=1, padding=1), nn.BatchNorm2d(2), nn.LayerNorm(4),
+     nn.Linear(4, 3), nn.Conv2d(2, 3, 3), nn.GELU()],
+    ids=repr,
+)  # fmt: skip
+def test_layers_use_the_new_addition(layer):
     x = gh.asarray(np.random.default_rng(1).random((1, 2, 4, 4), np.float32))
-    norm, bias = nn.BatchNorm2d(2), nn.Linear(4, 3)
-    layers = [norm, bias, lambda v: v.mean() + 1.0, lambda v: nn.functional.gelu(v)]
-    for layer in layers:
-        plain = layer(x).numpy()
-        with gh.backends.current().replace("add", lambda a, b: np.add(a, b) + np.float32(0.5)):
-            assert not np.array_equal(layer(x).numpy(), plain)
+    plain = layer(x).numpy()
+    with gh.backends.current().replace("add", lambda a, b: np.add(a, b) + np.float32(0.5)):
+        assert not np.array_equal(layer(x).numpy(), plain)
+
+
+def test_pooling_averages_are_made_of_additions():
+    """A 2 by 2 window takes one addition per axis; replaced by the maximum, it pools those."""
+    x = np.random.default_rng(1).random((1, 1, 4, 4), np.float32)
+    with gh.backends.current().replace("add", np.maximum), Door() as door:
+        pooled = nn.functional.avg_pool2d(gh.asarray(x), 2).numpy()
+    largest = x.reshape(1, 1, 2, 2, 2, 2).max(axis=(3, 5))
+    np.testing.assert_array_equal(pooled, largest / 4)
+    assert door.calls["add"] == 2 and door.calls["sum"] == 0
+
+
+class Sealed:
+    """A payload that nothing but its backend can compute with."""
+
+    __slots__ = ("array",)
+    __array_ufunc__ = None  # so that NumPy refuses it too
+
+    def __init__(self, array):
+        self.array = array
+
+
+class SealedBackend(Backend):
+    """NumPy behind payloads without operators; counts what is taken out of them."""
+
+    opened = 0
+
+    def from_numpy(self, array):
+        return Sealed(np.asarray(array))
+
+    def to_numpy(self, data):
+        self.opened += 1
+        return super().to_numpy(data.array)
+
+    def spec_of(self, data):
+        return super().spec_of(data.array)
+
+    def kernel(self, name):
+        """NumPy's kernel between unsealing and sealing."""
+        own = super().kernel(name)
+
+        def run(*data, **attrs):
+            out = own(*(d.array for d in data), **attrs)
+            return tuple(map(Sealed, out)) if isinstance(out, tuple) else Sealed(out)
+
+        return run
+
+
+def test_nothing_is_computed_outside_the_kernels():
+    """A step with payloads that have no arithmetic, opened only for the loss it returns."""
+    loss, state = state_after_step()
+    with gh.backends.use(SealedBackend()) as backend:
+        model = build()
+        optimizer = gh.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+        backend.opened = 0
+        assert train_step(model, optimizer) == loss
+        assert backend.opened == 1
+        sealed = {k: v.numpy() for k, v in model.state_dict().items()}
+    assert all(np.array_equal(sealed[k], state[k]) for k in state)
 
 
 def test_gradients_are_summed_by_the_new_addition():
