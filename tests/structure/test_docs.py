@@ -54,9 +54,14 @@ for case in own:
     test_cards.test_costs_are_counts(case)
 for case in smooth:
     test_cards.test_vjp_is_the_difference_quotient(case)
+    test_cards.test_jvp_is_the_difference_quotient(case)
     test_cards.test_jvp_agrees_with_vjp(case)
+    test_cards.test_second_derivative_is_the_difference_quotient(case)
     test_cards.test_vmap_is_the_loop(case)
     test_cards.test_gradient_under_vmap_is_the_loop(case)
+    test_cards.test_gradient_while_recording_is_the_gradient(case)
+    test_cards.test_rules_get_specs_for_what_they_do_not_read(case)
+test_cards.test_card_is_complete(gh.primitives["cosh"])
 test_cards.test_wrong_operands_are_refused(gh.primitives["cosh"])
 print(len(own) > 10, len(smooth) > 2)
 """
@@ -75,6 +80,11 @@ with gh.backends.use("precise") as backend:
     total = x.sum()
     total.backward()
     print(abs(total.item() - 1000.0) < 1e-3, x.grad.sum().item(), backend.fallbacks["sum"])
+
+import test_cards
+from cases import cases
+for case in cases():
+    test_cards.test_forward(case, "precise")
 """
 
 
