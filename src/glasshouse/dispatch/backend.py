@@ -61,6 +61,13 @@ class TensorBackend:
         self.fallbacks: Counter[str] = Counter()
         self.strict = flags.strict
 
+    def run(self, primitive, data, attrs: dict, spec):
+        """The payload (or tuple of payloads) of a call whose result has `spec`."""
+        return self.kernels[primitive.name](*data, **attrs)
+
+    def evaluate(self, payloads=()) -> None:
+        """Have the payloads, and all that was put off so far, computed; here at once."""
+
     def to_numpy(self, data):
         """The payload as a NumPy array, without copying where possible."""
         raise NotImplementedError

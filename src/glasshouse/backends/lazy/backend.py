@@ -1,0 +1,92 @@
+"""The default backend: payloads are nodes of a recording, computed when a value is needed."""
+
+import numpy as np
+
+from glasshouse.base.dtype import from_numpy_dtype
+from glasshouse.base.errors import DeviceError
+from glasshouse.base.shape import Spec
+from glasshouse.compile.program import run_recording
+from glasshouse.dispatch.backend import Replacement, TensorBackend
+from glasshouse.dispatch.primitive import Primitive
+from glasshouse.graph.record import (
+    Lazy,
+    computed,
+    describe,
+    record_full,
+    recorder,
+    signature_of,
+    with_ancestors,
+)
+
+
+class Backend(TensorBackend):
+    """Records every primitive; `replace` makes one a step that calls the user's function."""
+
+    name = "lazy"
+
+    def __init__(self, device: str = "cpu"):
+        if device != "cpu":
+            raise DeviceError(f"lazy: expected device 'cpu'; got {device!r}. Use 'lazy'.")
+        super().__init__(device)
+        self.replaced: dict[str, object] = {}
+
+    def run(self, primitive: Primitive, data, attrs: dict, spec):
+        """A node for the call; `constant` and `full` have their own kinds."""
+        name = primitive.name
+        if not data:
+            if name == "constant":
+                return self.from_numpy(attrs["value"])
+            if name == "full" and name not in self.replaced:
+                return record_full(spec, attrs["value"])
+        signature = signature_of(name, len(data), attrs, self.replaced.get(name))
+        node = recorder.record(signature, data, spec)
+        if recorder.is_full():
+            self.evaluate()
+        if primitive.num_outputs == 1:
+            return node
+        return tuple(
+            recorder.record(signature_of("pick", 1, {"number": i}), (node,), part)
+            for i, part in enumerate(spec)
+        )
+
+    def replace(self, name: str, kernel) -> Replacement:
+        """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
+        handle = super().replace(name, kernel)
+        handle.kernels = self.replaced
+        handle.before = self.replaced.get(name)
+        self.replaced[name] = kernel
+        return handle
+
+    def kernel(self, name: str):
+        """What `replace` puts aside; the recording needs no kernels."""
+        return None
+
+    def evaluate(self, payloads=()) -> None:
+        """Compute what was recorded in this thread and is still referred to, and `payloads`."""
+        recording = recorder.take()
+        if recording is not None:
+            run_recording(recording)
+        missing = [node for node in payloads if node.value is None]
+        if missing:  # recorded by another thread
+            run_recording(describe(with_ancestors(missing), missing))
+
+    def sync(self) -> None:
+        """Return when all work handed over so far is done."""
+        self.evaluate()
+
+    def to_numpy(self, data: Lazy) -> np.ndarray:
+        """The value of a node, computed now if it was not yet."""
+        if data.value is None:
+            self.evaluate((data,))
+        return data.value
+
+    def from_numpy(self, array) -> Lazy:
+        """A node for an array from outside, which must not change any more."""
+        array = np.asarray(array)
+        spec = Spec(array.shape, from_numpy_dtype(array.dtype))
+        recorder.held_bytes += array.nbytes
+        return computed(array, spec, owned=False)
+
+    def spec_of(self, data: Lazy):
+        """Shape and dtype of a payload."""
+        return data.spec

@@ -1,0 +1,1 @@
+"""Graphs of primitives: recording them, rewriting, checking and printing them."""

@@ -1,0 +1,318 @@
+"""Recording: a primitive call becomes a node, and is computed when a value is needed.
+
+A node is also the payload that a tensor of the lazy backend holds. Nodes wait in a list per thread,
+in the order of the calls, which is a topological order. `Recorder.take` turns the list into a
+recording: what is still referenced becomes an output, the rest is computed only where an output
+needs it. Nodes that nobody refers to any more cost nothing.
+"""
+
+import struct
+import sys
+import threading
+
+import numpy as np
+
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.primitive import primitives
+
+MAX_PENDING = 20_000  # nodes; a longer recording is cut, so that a loop without reads stays small
+MAX_HELD_BYTES = 1 << 30  # of arrays from outside that waiting nodes hold
+# Scalars that rewriting rules know; all others are inputs of the Program, so that a learning rate
+# may change without a new Program.
+STATIC_SCALARS = frozenset(repr(v) for n in range(-4, 17) for v in (n, float(n))) | {
+    "True", "False", "0.5", "-0.0", "inf", "-inf", "nan",
+}  # fmt: skip
+PACK = {"bool": "<q", "int": "<q", "uint": "<Q", "float": "<d"}
+
+
+class Signature:
+    """What a call does apart from its operands: the card's name and attrs; `number` names it."""
+
+    __slots__ = ("number", "name", "attrs", "host")
+    known: dict = {}
+    by_number: list = []
+
+    def __init__(self, name: str, attrs: dict, host=None):
+        self.name, self.attrs, self.host = name, attrs, host
+        self.number = len(self.by_number)
+        self.by_number.append(self)
+
+
+class SpecNumbers(dict):
+    """A small number for each spec of an input."""
+
+    def __missing__(self, spec):
+        self[spec] = len(self)
+        return self[spec]
+
+
+spec_numbers = SpecNumbers()
+
+
+class Lazy:
+    """A value that is recorded (`value` None) or computed (`value` its NumPy array).
+
+    `scalar` is the packed value of a `full` that is an input; `owned` says that the memory is ours
+    and may be written when nobody else refers to it.
+    """
+
+    __slots__ = (
+        "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "__weakref__",
+    )  # fmt: skip
+
+    def __repr__(self):
+        name = self.signature.name if self.value is None else "computed"
+        return f"<{name} {self.spec}>"
+
+
+def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
+    """A node for an array that is there."""
+    node = Lazy()
+    node.signature = node.scalar = None
+    node.inputs = ()
+    node.spec, node.value, node.owned = spec, array, owned
+    node.index = node.uses = -1
+    return node
+
+
+class Recording:
+    """The structure of a graph (`key`), and what it is to be computed with.
+
+    `nodes` are the needed nodes, `leaves` the computed ones they start from, `scalars` the packed
+    values of the inputs that are scalars, `outputs` the positions in `nodes` of what is still
+    referred to, `donated` the numbers of the leaves that nobody else will read.
+    """
+
+    __slots__ = ("key", "nodes", "leaves", "scalars", "outputs", "donated")
+
+
+class Recorder(threading.local):
+    """The nodes of this thread that wait, oldest first."""
+
+    def __init__(self):
+        self.pending: list[Lazy] = []
+        self.held_bytes = 0
+
+    def record(self, signature: Signature, inputs, spec) -> Lazy:
+        """A new node that waits."""
+        node = Lazy()
+        node.signature = signature
+        node.inputs = inputs
+        node.spec = spec
+        node.value = node.scalar = None
+        node.owned = False
+        node.index = -1
+        self.pending.append(node)
+        return node
+
+    def is_full(self) -> bool:
+        """Whether the recording should be cut here."""
+        return len(self.pending) >= MAX_PENDING or self.held_bytes > MAX_HELD_BYTES
+
+    def take(self) -> Recording | None:
+        """The recording of everything that waits and is still referred to; None if nothing is."""
+        pending, self.pending, self.held_bytes = self.pending, [], 0
+        return describe(pending)
+
+
+def with_ancestors(wanted) -> list[Lazy]:
+    """Nodes that are not computed and that `wanted` need, in topological order."""
+    order, seen, stack = [], set(), [(node, False) for node in wanted]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            order.append(node)
+        elif node.value is None and id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((parent, False) for parent in node.inputs)
+    return order
+
+
+def describe(pending: list[Lazy], wanted=()) -> Recording | None:
+    """The recording of the nodes in `pending` that are referred to from outside, or `wanted`."""
+    stray = count_uses(pending)
+    if stray:  # recorded by another thread, or in a list that another thread took
+        pending = with_ancestors([*pending, *stray])
+        count_uses(pending)
+    needed = mark_needed(pending, wanted)
+    if not any(needed):
+        return None
+    return encode(pending, needed)
+
+
+def count_uses(pending: list[Lazy]) -> list[Lazy]:
+    """Number the nodes, count how often each is an operand; returns operands not among them."""
+    for i, node in enumerate(pending):
+        node.index, node.uses = i, 0
+    stray = []
+    size = len(pending)
+    for node in pending:
+        for operand in node.inputs:
+            if operand.value is None:
+                if operand.index < size and pending[operand.index] is operand:
+                    operand.uses += 1
+                else:
+                    stray.append(operand)
+    return stray
+
+
+def mark_needed(pending: list[Lazy], wanted) -> list[int]:
+    """Per node 2 if it is referred to from outside, 1 if another needs it, else 0."""
+    needed = [0] * len(pending)
+    for node in wanted:
+        if node.value is None:
+            needed[node.index] = 2
+    refcount = sys.getrefcount
+    for i in range(len(pending) - 1, -1, -1):
+        node = pending[i]
+        if node.value is not None:
+            continue
+        # The list, the name `node` and the argument of getrefcount are three references.
+        if refcount(node) - node.uses > 3:
+            needed[i] = 2
+        if needed[i]:
+            for operand in node.inputs:
+                if operand.value is None and not needed[operand.index]:
+                    needed[operand.index] = 1
+            operand = None  # a name is a reference too
+    return needed
+
+
+def encode(pending: list[Lazy], needed: list[int]) -> Recording:
+    """The needed nodes with the key of their structure."""
+    recording = Recording()
+    code: list[int] = []
+    nodes: list[Lazy] = []
+    leaves: list[Lazy] = []
+    scalars: list[bytes] = []
+    outputs: list[int] = []
+    leaf_number: dict[int, int] = {}
+    for i, node in enumerate(pending):
+        if not needed[i] or node.value is not None:
+            continue
+        code.append(node.signature.number)
+        for operand in node.inputs:
+            if operand.value is None:
+                code.append(operand.index)
+            else:
+                number = leaf_number.get(id(operand))
+                if number is None:
+                    number = leaf_number[id(operand)] = len(leaves)
+                    leaves.append(operand)
+                code.append(-1 - number)
+        if node.scalar is not None:
+            scalars.append(node.scalar)
+        if needed[i] == 2:
+            outputs.append(len(nodes))
+        node.index = len(nodes)
+        nodes.append(node)
+    code.extend(spec_numbers[leaf.spec] for leaf in leaves)
+    recording.donated = donated_leaves(nodes, leaves)
+    code.append(-1)
+    code.extend(outputs)
+    code.append(-1)
+    code.extend(recording.donated)
+    recording.key = tuple(code)
+    recording.nodes, recording.leaves, recording.outputs = nodes, leaves, outputs
+    recording.scalars = scalars
+    return recording
+
+
+def donated_leaves(nodes: list[Lazy], leaves: list[Lazy]) -> list[int]:
+    """The numbers of the leaves whose memory only this recording still refers to."""
+    uses = dict.fromkeys(map(id, leaves), 0)
+    for node in nodes:
+        for operand in node.inputs:
+            if operand.value is not None:
+                uses[id(operand)] += 1
+    operand = None
+    donated = []
+    for number, leaf in enumerate(leaves):
+        # Inside: the list `leaves`, the name `leaf`, the argument, the operand's uses. The array
+        # has one reference from the leaf and one from the argument.
+        if (
+            leaf.owned
+            and sys.getrefcount(leaf) - uses[id(leaf)] <= 3
+            and sys.getrefcount(leaf.value) <= 2
+        ):
+            donated.append(number)
+    return donated
+
+
+recorder = Recorder()
+
+
+def signature_of(name: str, count: int, attrs: dict, host=None) -> Signature:
+    """The signature of a call with `count` operands; one object for equal calls.
+
+    `host` is a user's function that computes it instead of the card's reference.
+    """
+    key = (name, count, host, *attrs, *attrs.values())
+    if name == "pad":  # 0, 0.0, -0.0 and False are equal, but not the same padding
+        key += (repr(attrs["value"]),)
+    found = Signature.known.get(key)
+    if found is None:
+        found = Signature.known[key] = Signature(name, attrs, host)
+    return found
+
+
+def record_full(spec: Spec, value) -> Lazy:
+    """A node that is `value` everywhere: static if rewriting can use it, else an input."""
+    text = repr(value)
+    kind = spec.dtype.kind
+    static = text in STATIC_SCALARS or kind == "complex" or isinstance(value, complex)
+    key = ("full", spec, text if static else type(value))
+    found = Signature.known.get(key)
+    if found is None:
+        attrs = {"shape": spec.shape, "value": value if static else None, "dtype": spec.dtype}
+        found = Signature.known[key] = Signature("full", attrs)
+    node = recorder.record(found, (), spec)
+    if not static:
+        node.scalar = pack(value, kind)
+    return node
+
+
+def pack(value, kind: str) -> bytes:
+    """A scalar as the eight bytes that kernels read."""
+    if kind == "float":
+        return struct.pack("<d", float(value))
+    return struct.pack(PACK[kind], int(value))
+
+
+def unpack(data: bytes, kind: str):
+    """The scalar that `pack` packed."""
+    return struct.unpack(PACK[kind], data)[0]
+
+
+def compute(recording: Recording) -> list[np.ndarray]:
+    """The outputs of a recording by the cards' references, one node after the other."""
+    values: list = [None] * len(recording.nodes)
+    last = {}
+    for i, node in enumerate(recording.nodes):
+        for operand in node.inputs:
+            if operand.value is None:
+                last[operand.index] = i
+    kept = set(recording.outputs)
+    ends: dict[int, list[int]] = {}
+    for operand, i in last.items():
+        if operand not in kept:
+            ends.setdefault(i, []).append(operand)
+    for i, node in enumerate(recording.nodes):
+        operands = [values[x.index] if x.value is None else x.value for x in node.inputs]
+        values[i] = compute_node(node, operands)
+        for done in ends.get(i, ()):
+            values[done] = None
+    return [np.asarray(values[i]) for i in recording.outputs]
+
+
+def compute_node(node: Lazy, operands):
+    """One node by its card's reference, or by the kernel that replaces it."""
+    signature = node.signature
+    if signature.name == "full" and node.scalar is not None:
+        value = unpack(node.scalar, node.spec.dtype.kind)
+        return primitives["full"].ref(**{**signature.attrs, "value": value})
+    if signature.name == "pick":
+        return operands[0][signature.attrs["number"]]
+    run = signature.host or primitives[signature.name].ref
+    return run(*operands, **signature.attrs)
