@@ -57,7 +57,7 @@ def run(primitive, args, attrs):
         raise not_a_value(primitive, args) from None
     spec = primitive.infer(*specs, **attrs)
     data = [arg.data if arg.backend is backend else move(arg, backend) for arg in args]
-    out = backend.kernels[primitive.name](*data, **attrs)
+    out = backend.run(primitive, data, attrs, spec)
     if flags.verify:
         check_result(primitive, backend, out, spec)
     result = box(out, spec, backend) if primitive.num_outputs == 1 else box_all(out, spec, backend)
