@@ -44,7 +44,9 @@ class Flag:
 
 declared = (
     Flag("backend", str, "numpy", "backend used at start: numpy, torch, torch:cuda, stub"),
-    Flag("debug", int, 0, "1 prints fallbacks and moves between backends"),
+    Flag("cache", str, "", "folder for compiled code; empty: glasshouse in the user's cache folder"),
+    Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
+    Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("verify", bool, False, "check every backend result and every gradient against its spec"),
 )
@@ -54,6 +56,8 @@ class Flags:
     """The current settings; attributes named as in `declared`."""
 
     backend: str
+    cache: str
+    compile: str
     debug: int
     strict: bool
     verify: bool

@@ -1,13 +1,330 @@
-"""Running a recording: find or make its Program, and hand out the results."""
+"""Programs: a recording compiled into steps, and the cache that finds one again by structure."""
 
+import ctypes
+import os
+import threading
+import warnings
+from math import prod
+
+import numpy as np
+
+from glasshouse.base.errors import BackendError
+from glasshouse.base.flags import flags
+from glasshouse.compile import toolchain
+from glasshouse.compile.emit_c import Source, emit
+from glasshouse.compile.fuse import fuse
+from glasshouse.compile.lower import Buffer, Kernel, Lowering, Opaque
+from glasshouse.compile.plan_memory import plan_memory
+from glasshouse.compile.toolchain import NATIVE, CompileError
 from glasshouse.dispatch.backend import quiet
+from glasshouse.graph.graph import Graph, graph_of, run_node, verify
 from glasshouse.graph.record import Recording, compute
+from glasshouse.graph.simplify import simplify
+
+ARENA, INPUT, OUTPUT, SCALAR, ERROR = range(5)  # what an argument means, as in native/runner.c
+KERNEL, ONEDNN, HOST = range(3)  # what a step is, as in native/runner.c
+LARGE_NODES = 60  # a recording this long is compiled when first seen
+LARGE_WORK = 4_000_000  # … and so is one that computes this many elements
+SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
+
+
+class Step(ctypes.Structure):
+    """`Step` of native/runner.c."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("count", ctypes.c_int32),
+        ("function", ctypes.c_void_p),
+        ("args", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+    )
+
+
+class Runner:
+    """The native runner, compiled when first needed."""
+
+    library = None
+
+    @classmethod
+    def get(cls):
+        if cls.library is None:
+            library = toolchain.compile_one((NATIVE / "runner.c").read_text())
+            library.gh_run.restype = ctypes.c_int64
+            library.gh_run.argtypes = (
+                ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *(ctypes.c_void_p,) * 6,
+            )  # fmt: skip
+            cls.library = library
+        return cls.library
+
+
+def code_of(buffer: Buffer) -> int:
+    """A buffer as a coded argument of the runner."""
+    kind = {"arena": ARENA, "input": INPUT, "output": OUTPUT}[buffer.place]
+    return kind << 56 | buffer.at
+
+
+class Program:
+    """Steps that compute the outputs of a graph, and the memory they need.
+
+    `schedule` lists the steps, `sources` the C of each fused kernel; `arena_bytes` is the peak of
+    the values in between.
+    """
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.lowering = Lowering(graph).run()
+        self.schedule = [step for step in fuse(self.lowering) if not is_empty(step)]
+        self.arena_bytes = plan_memory(self.schedule, self.lowering)
+        self.outputs = [(view.base, node.spec) for view, node in self.output_pairs()]
+        self.made = outputs_made(self.outputs)
+        self.hosts: dict[int, Opaque] = {}
+        self.lock = threading.Lock()
+        self.keep: list = []  # what the steps point to
+        self.steps = self.make_steps()
+        self.arena = None
+
+    def output_pairs(self):
+        return zip(self.lowering.outputs, self.graph.outputs, strict=True)
+
+    def make_steps(self):
+        """The table that the runner reads; compiles the kernels."""
+        sources = {
+            i: emit(step) for i, step in enumerate(self.schedule) if isinstance(step, Kernel)
+        }
+        functions = compile_kernels(list(sources.values()))
+        table = (Step * len(self.schedule))()
+        for i, step in enumerate(self.schedule):
+            entry = table[i]
+            if isinstance(step, Kernel):
+                source = sources[i]
+                self.fill(entry, KERNEL, [self.code(arg) for arg in source.args])
+                entry.function = functions[source.text]
+            elif step.kind == "host":
+                entry.kind = HOST
+                self.hosts[i] = step
+            else:
+                step.plan.fill(self, entry, step)
+        self.sources = sources
+        return table
+
+    def code(self, arg) -> int:
+        if isinstance(arg, Buffer):
+            return code_of(arg)
+        kind, number = arg
+        return (SCALAR << 56 | number) if kind == "scalar" else ERROR << 56
+
+    def fill(self, entry: Step, kind: int, codes: list[int]) -> None:
+        """Set what a step is and what it works on."""
+        args = (ctypes.c_int64 * max(1, len(codes)))(*codes)
+        self.keep.append(args)
+        entry.kind, entry.count = kind, len(codes)
+        entry.args = ctypes.cast(args, ctypes.c_void_p)
+
+    # -- running -------------------------------------------------------------------------------
+
+    def run(self, arrays: list[np.ndarray], scalars: list[bytes]) -> list[np.ndarray]:
+        """The outputs for these inputs and packed scalars."""
+        outputs = [np.empty(buffer.shape, buffer.dtype.np) for buffer in self.made]
+        with self.lock:
+            self.execute(arrays, outputs, scalars)
+        return [outputs[buffer.at].reshape(spec.shape) for buffer, spec in self.outputs]
+
+    def execute(self, arrays, outputs, scalars) -> None:
+        """Run all steps, the host's among them."""
+        if self.arena is None or self.arena.size < self.arena_bytes:
+            self.arena = np.empty(max(64, self.arena_bytes), np.uint8)
+        inputs = pointers(arrays)
+        results = pointers(outputs)
+        words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
+        error = ctypes.c_int64(0)
+        run, at, end = Runner.get().gh_run, 0, len(self.schedule)
+        while True:
+            at = run(
+                self.steps, at, end, self.arena.ctypes.data, inputs, results, words,
+                ctypes.byref(error), None,
+            )  # fmt: skip
+            if error.value:
+                raise IndexErrorInside
+            if at == end:
+                return
+            if at < 0:
+                raise BackendError(
+                    f"program: expected oneDNN to run step {-1 - at}; it failed. Report this, "
+                    "and go on with GH_BACKEND=numpy."
+                )
+            self.run_host(self.hosts[at], arrays, outputs)
+            at += 1
+
+    def run_host(self, step: Opaque, arrays, outputs) -> None:
+        """A step that the card's reference computes."""
+        operands = [self.array_of(view, arrays, outputs) for view in step.sources]
+        results = quiet.run(run_node, step.node, operands, arrays, ())
+        if not isinstance(results, tuple):
+            results = (results,)
+        for buffer, value in zip(step.results, results, strict=True):
+            self.array_of(buffer.view(), arrays, outputs)[...] = value
+
+    def array_of(self, view, arrays, outputs) -> np.ndarray:
+        """A view of a buffer as a NumPy array."""
+        buffer, size = view.base, view.base.dtype.itemsize
+        if buffer.place == "arena":
+            count = buffer.spec.size
+            memory = self.arena[buffer.at : buffer.at + count * size].view(buffer.dtype.np)
+        else:
+            memory = (arrays if buffer.place == "input" else outputs)[buffer.at]
+        strides = tuple(s * size for s in view.strides)
+        flat = memory.reshape(-1)[view.offset :] if prod(view.shape) else memory.reshape(-1)
+        return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
+
+
+class IndexErrorInside(Exception):
+    """A gather met an index out of range; the references say which."""
+
+
+def outputs_made(outputs) -> list[Buffer]:
+    """The buffers that a run hands out, by number."""
+    made = {buffer.at: buffer for buffer, _ in outputs if buffer.place == "output"}
+    return [made[i] for i in range(len(made))]
+
+
+def is_empty(step) -> bool:
+    """Whether a step has no position to compute."""
+    if isinstance(step, Kernel):
+        return prod(step.domain) == 0
+    return all(buffer.spec.size == 0 for buffer in step.results)
+
+
+def pointers(arrays):
+    """A C array of the addresses."""
+    return (ctypes.c_void_p * max(1, len(arrays)))(
+        *(array.__array_interface__["data"][0] for array in arrays)
+    )
+
+
+def compile_kernels(sources: list[Source]) -> dict[str, int]:
+    """Address by text of each kernel; equal kernels are compiled once."""
+    texts = list(dict.fromkeys(source.text for source in sources))
+    if not texts:
+        return {}
+    count = max(1, min(2 * (os.cpu_count() or 1), len(texts) // SHARD_KERNELS))
+    shards = [texts[i::count] for i in range(count)]
+    files = [
+        '#include "gh_kernel.h"\n'
+        + "\n".join(Source(text, []).named(f"k{i}") for i, text in enumerate(shard))
+        for shard in shards
+    ]
+    libraries = toolchain.compile_all(files)
+    return {
+        text: ctypes.cast(getattr(library, f"k{i}"), ctypes.c_void_p).value
+        for shard, library in zip(shards, libraries, strict=True)
+        for i, text in enumerate(shard)
+    }
+
+
+# -- the cache --------------------------------------------------------------------------------
+
+
+class Entry:
+    """What is known of a structure: how often it ran, and its Program."""
+
+    __slots__ = ("runs", "program", "failed")
+
+    def __init__(self):
+        self.runs, self.program, self.failed = 0, None, False
+
+
+programs: dict[tuple, Entry] = {}
 
 
 def run_recording(recording: Recording) -> None:
     """Compute the outputs; the nodes keep their values and forget their operands."""
-    outputs = quiet.run(compute, recording)
+    entry = programs.get(recording.key)
+    if entry is None:
+        entry = programs.setdefault(recording.key, Entry())
+    entry.runs += 1
+    program = program_for(entry, recording)
+    if program is None:
+        outputs = quiet.run(compute, recording)
+    else:
+        outputs = run_program(program, recording)
     for i, value in zip(recording.outputs, outputs, strict=True):
-        recording.nodes[i].value = value
+        node = recording.nodes[i]
+        node.value, node.owned = value, program is not None and value.base is None
     for node in recording.nodes:
         node.inputs = ()
+
+
+def run_program(program: Program, recording: Recording):
+    """Run a Program on the leaves of a recording."""
+    arrays = []
+    for leaf in recording.leaves:
+        if not leaf.value.flags.c_contiguous:
+            leaf.value = np.ascontiguousarray(leaf.value)
+        arrays.append(leaf.value)
+    try:
+        return program.run(arrays, recording.scalars)
+    except IndexErrorInside:
+        return quiet.run(compute, recording)  # raises with the index
+
+
+def program_for(entry: Entry, recording: Recording) -> Program | None:
+    """The Program to run; None where the references do it."""
+    if entry.program is None and not entry.failed and is_worth_compiling(entry, recording):
+        try:
+            entry.program = make_program(recording)
+        except CompileError as error:
+            entry.failed = True
+            warn_once(str(error))
+    return entry.program
+
+
+def is_worth_compiling(entry: Entry, recording: Recording) -> bool:
+    """Whether this run should be a compiled one: seen again, long, or much work."""
+    if flags.compile != "auto":
+        return flags.compile == "always"
+    if entry.runs > 1 or len(recording.nodes) > LARGE_NODES:
+        return True
+    work = 0
+    for node in recording.nodes:
+        if not isinstance(node.spec, tuple):
+            work += node.spec.size
+    return work > LARGE_WORK
+
+
+class Warned:
+    """Whether the one warning was given."""
+
+    yet = False
+
+
+def warn_once(reason: str) -> None:
+    """Say, the first time, that nothing is compiled."""
+    if not Warned.yet:
+        Warned.yet = True
+        warnings.warn(
+            f"glasshouse: programs are not compiled, and run slower ({reason}). Install gcc or "
+            "clang, or set CC.",
+            stacklevel=2,
+        )
+
+
+def make_program(recording: Recording) -> Program:
+    """Compile a recording.
+
+    Raises:  CompileError
+    """
+    graph = graph_of(recording)
+    if flags.debug >= 3:
+        print(f"# recorded\n{graph}\n")
+    graph = simplify(graph)
+    if flags.debug >= 3:
+        print(f"# simplified\n{graph}\n")
+    if flags.verify:
+        verify(graph)
+    program = Program(graph)
+    if flags.debug >= 3:
+        for i, step in enumerate(program.schedule):
+            text = program.sources[i].named(f"step{i}") if i in program.sources else repr(step)
+            print(text)
+    return program
+

@@ -1,0 +1,700 @@
+"""Emission of C: one function per fused kernel.
+
+A kernel runs over rows of its domain: the innermost axis in memory is the vector loop, the others
+are shared out to the cores. A kernel that reduces the innermost axis sweeps each row once per
+dependent reduction, while the row is in cache; one that reduces outer axes adds rows up block by
+block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elements, and from there
+in float64, in an order that does not depend on the number of threads.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from math import prod
+
+from glasshouse.base.dtype import DType
+from glasshouse.compile.expr import Expr, walk
+from glasshouse.compile.fuse import kernel_order
+from glasshouse.compile.lower import Buffer, Kernel, Root
+from glasshouse.compile.view import View
+
+C_TYPES = {
+    "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float",
+    "float64": "double",
+} | {f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)}  # fmt: skip
+SUFFIX = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64", "bool": "u8"} | {
+    f"{u}int{n}": f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)
+}
+SHORT = {"float16": "f16", "bfloat16": "bf16"}
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "equal": "==", "less": "<", "bitwise_and": "&",
+    "bitwise_or": "|", "bitwise_xor": "^",
+}  # fmt: skip
+PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
+CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
+BLOCK = 128  # rows that are added up in float32 before going on in float64
+MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
+SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
+SCRATCH_COST = 8  # an expression this costly is kept between sweeps
+
+
+@dataclass
+class Source:
+    """A kernel in C: `text` is the function without its name, `args` what its pointers mean.
+
+    An arg is a Buffer, or ("scalar", number), or ("error",).
+    """
+
+    text: str
+    args: list
+
+    def named(self, name: str) -> str:
+        return f"void {name}(void **a) {{\n{self.text}}}\n"
+
+
+def compute_type(dtype: DType) -> str:
+    """The C type that a dtype is computed in."""
+    return "float" if dtype.name in SHORT else C_TYPES[dtype.name]
+
+
+def literal(value, dtype: DType) -> str:
+    """A constant of a dtype in C."""
+    if dtype.is_bool:
+        return "1" if value else "0"
+    if dtype.is_integer:
+        value = int(value)
+        suffix = "ULL" if dtype.kind == "uint" else "LL"
+        text = f"(-{-value - 1}LL - 1)" if value == -(2**63) else f"{value}{suffix}"
+        return f"(({C_TYPES[dtype.name]}){text})"
+    value = float(dtype.np.type(value))
+    text = "NAN" if math.isnan(value) else "INFINITY" if math.isinf(value) else value.hex().lstrip("-")
+    sign = "-" if math.copysign(1, value) < 0 and not math.isnan(value) else ""
+    return f"(({compute_type(dtype)}){sign}{text})"
+
+
+def emit(kernel: Kernel) -> Source:
+    """The C function of a fused kernel."""
+    return Emitter(kernel).emit()
+
+
+class Emitter:
+    """Writes one kernel."""
+
+    def __init__(self, kernel: Kernel):
+        self.kernel = kernel
+        self.args: list = []
+        self.types: list[str] = []
+        self.lines: list[str] = []
+        self.names: dict[int, str] = {}  # expression -> C name, in the open scopes
+        self.scopes: list[list[int]] = []
+        self.indent = 1
+        self.scratch: dict[int, str] = {}
+        self.filled: set[int] = set()  # the scratch rows that hold their values
+        self.set_loops()
+
+    # -- loops ---------------------------------------------------------------------------------
+
+    def set_loops(self) -> None:
+        """The loops: axes of the domain in memory order, kept ones first, neighbours merged."""
+        kernel = self.kernel
+        axes = kernel.axes or ()
+        order = [i for i in kernel_order(kernel) if kernel.domain[i] > 1]
+        self.inner_reduced = bool(order) and order[-1] in axes
+        if kernel.axes is not None and (not order or not any(i in axes for i in order)):
+            self.inner_reduced = True
+        kept = [i for i in order if i not in axes]
+        reduced = [i for i in order if i in axes]
+        if axes and not self.inner_reduced:
+            first = min(order.index(i) for i in reduced)
+            inside = [i for i in order[first:] if i not in axes]
+            groups = [[i for i in kept if i not in inside], reduced, inside]
+        else:
+            groups = [kept, reduced, []]
+        views = self.all_views()
+        merged = [merge_axes(group, kernel.domain, views) for group in groups]
+        if axes and self.inner_reduced:
+            merged = [merged[0], merged[1][:-1], merged[1][-1:]]
+        elif not axes:
+            merged = [merged[0][:-1], [], merged[0][-1:]]
+        else:
+            merged = [merged[0] + merged[2][:-1], merged[1], merged[2][-1:]]
+        self.kept, self.summed, self.inner = merged  # lists of Loop
+        for name, loops in (("p", self.kept), ("q", self.summed), ("i", self.inner)):
+            for k, loop in enumerate(loops):
+                loop.name = name if name == "i" else f"{name}{k}"
+        if not self.inner:
+            self.inner = [Loop((), 1, "i")]
+
+    def all_views(self) -> list[View]:
+        found = []
+        for root in self.kernel.roots:
+            found.append(root.store)
+            found += [e.view for e in walk([root.expr]) if e.view is not None]
+        return found
+
+    def index(self, view: View, skip=()) -> str:
+        """The element of a buffer that a view shows at the current position."""
+        terms = []
+        for loop in (*self.kept, *self.summed, *self.inner):
+            step = loop.stride(view)
+            if step and loop.name not in skip:
+                terms.append(loop.name if step == 1 else f"{loop.name} * {step}LL")
+        if view.offset or not terms:
+            terms.append(str(view.offset))
+        return " + ".join(terms)
+
+    def depends(self, view: View, names) -> bool:
+        """Whether a view moves along one of the loops."""
+        return any(
+            loop.stride(view) for loop in (*self.kept, *self.summed, *self.inner)
+            if loop.name in names
+        )  # fmt: skip
+
+    # -- text ----------------------------------------------------------------------------------
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " * self.indent + text)
+
+    def open(self, text: str) -> None:
+        self.put(text + " {")
+        self.indent += 1
+        self.scopes.append([])
+
+    def close(self) -> None:
+        self.indent -= 1
+        for number in self.scopes.pop():
+            self.names.pop(number, None)
+        self.put("}")
+
+    def arg(self, what) -> str:
+        """The name of a pointer or scalar argument."""
+        if what not in self.args:
+            self.args.append(what)
+        return f"b{self.args.index(what)}"
+
+    def emit(self) -> Source:
+        for root in self.kernel.roots:
+            if not root.local:
+                self.arg(root.store.base)
+        self.sweeps = self.plan_sweeps()
+        body = self.lines
+        work = prod(self.kernel.domain) * max(r.expr.cost for r in self.kernel.roots)
+        self.parallel = work > PARALLEL_WORK
+        if self.kernel.axes is None:
+            self.emit_map()
+        elif not self.inner_reduced:
+            self.emit_columns()
+        elif prod(loop.size for loop in self.kept) >= 4 or not self.parallel:
+            self.emit_rows()
+        else:
+            self.emit_split()
+        head = []
+        for k, what in enumerate(self.args):
+            if isinstance(what, Buffer):
+                c = C_TYPES[what.dtype.name]
+                head.append(f"  {c} *b{k} = a[{k}];")
+            elif what[0] == "scalar":
+                head.append(f"  {self.scalar_text(k, what[2])}")
+            else:
+                head.append(f"  int64_t *b{k} = a[{k}];")
+        text = canonical("\n".join([*head, *body]) + "\n")
+        args = [w if isinstance(w, Buffer) else w[:2] for w in self.args]
+        return Source(text, args)
+
+    def scalar_text(self, k: int, name: str) -> str:
+        """A scalar argument as a local constant of its dtype."""
+        c = "float" if name in SHORT else C_TYPES[name]
+        stored = "double" if "float" in name else "uint64_t" if name[0] == "u" else "int64_t"
+        value = f"({c})*({stored} *)a[{k}]"
+        if name in SHORT:
+            value = f"gh_{SHORT[name]}_to_f32(gh_f32_to_{SHORT[name]}({value}))"
+        return f"const {c} b{k} = {value};"
+
+    # -- expressions ---------------------------------------------------------------------------
+
+    def is_inner(self, expr: Expr, memo: dict) -> bool:
+        """Whether a value changes along the innermost loop."""
+        if expr.number not in memo:
+            moves = expr.view is not None and self.depends(expr.view, ("i",))
+            if expr.op == "reduced":
+                moves = not self.inner_reduced
+            memo[expr.number] = moves or any(self.is_inner(a, memo) for a in expr.args)
+        return memo[expr.number]
+
+    def declare(self, roots, inner: bool, memo: dict) -> None:
+        """Statements for all parts of `roots` that do, or do not, change along the inner loop."""
+        stack_order = walk_until(roots, lambda e: e.number in self.names)
+        for expr in stack_order:
+            if expr.number in self.names or self.is_inner(expr, memo) != inner:
+                continue
+            text = self.text_of(expr)
+            if expr.op in ("full", "scalar") or text.isidentifier():
+                self.names[expr.number] = text
+            else:
+                name = f"v{expr.number}"
+                self.put(f"const {compute_type(expr.dtype)} {name} = {text};")
+                self.names[expr.number] = name
+            self.scopes[-1].append(expr.number)
+
+    def text_of(self, expr: Expr) -> str:
+        """The C expression for one operation whose operands have names."""
+        op, dtype = expr.op, expr.dtype
+        if op == "load":
+            return loaded(f"{self.arg(expr.view.base)}[{self.index(expr.view)}]", dtype)
+        if op == "full":
+            return literal(expr.value, dtype)
+        if op == "scalar":
+            return self.arg(("scalar", expr.value, dtype.name))
+        if op == "reduced":
+            return f"r{expr.value}"
+        if op == "iota":
+            return f"({compute_type(dtype)})({self.index(expr.view)})"
+        args = [self.names[a.number] for a in expr.args]
+        if op == "random":
+            return f"gh_random((uint64_t)({self.index(expr.view)}), {', '.join(args)})"
+        if op == "gather":
+            return self.gather_text(expr, args[0])
+        return operation(expr, args)
+
+    def gather_text(self, expr: Expr, position: str) -> str:
+        stride, size = expr.value
+        error, table = self.arg(("error", 0)), self.arg(expr.view.base)
+        at = f"gh_index((int64_t){position}, {size}LL, {error})"
+        element = f"{table}[{self.index(expr.view)} + {stride}LL * {at}]"
+        return loaded(element, expr.dtype)
+
+    def store(self, root: Root, name: str) -> None:
+        target = f"{self.arg(root.store.base)}[{self.index(root.store)}]"
+        self.put(f"{target} = {stored(name, root.store.base.dtype)};")
+
+    # -- sweeps --------------------------------------------------------------------------------
+
+    def plan_sweeps(self) -> list[list[Root]]:
+        """The roots by the number of reductions, each needing the one before, that they need."""
+        level: dict[int, int] = {}
+        made: dict[int, int] = {}
+        sweeps: list[list[Root]] = []
+        for root in self.kernel.roots:
+            for expr in walk([root.expr]):
+                own = made.get(expr.value, -1) + 1 if expr.op == "reduced" else 0
+                level[expr.number] = max([own, *(level[a.number] for a in expr.args)])
+            at = level[root.expr.number]
+            if root.reduce is not None:
+                made[root.store.base.number] = at
+            elif root.local:
+                continue
+            while len(sweeps) <= at:
+                sweeps.append([])
+            sweeps[at].append(root)
+        return [sweep for sweep in sweeps if sweep]
+
+    def open_kept(self, parallel: bool) -> None:
+        """The loop over all rows, with the index of each kept axis."""
+        rows = prod(loop.size for loop in self.kept)
+        if parallel and rows > 1:
+            self.put("#pragma omp parallel for schedule(static)")
+        self.open(f"for (int64_t p = 0; p < {rows}; p++)")
+        self.decode("p", self.kept)
+
+    def decode(self, flat: str, loops) -> None:
+        """The index of each axis from the flat index over all of them."""
+        below = 1
+        for k in range(len(loops) - 1, -1, -1):
+            loop = loops[k]
+            text = flat if below == 1 else f"{flat} / {below}"
+            if k:
+                text = f"({text}) % {loop.size}" if below != 1 else f"{text} % {loop.size}"
+            self.put(f"const int64_t {loop.name} = {text};")
+            below *= loop.size
+
+    def emit_map(self) -> None:
+        """No reduction: every row by itself; a single long row in chunks."""
+        (inner,) = self.inner
+        roots = [root for sweep in self.sweeps for root in sweep]
+        memo: dict[int, bool] = {}
+        if not self.kept and inner.size > CHUNK:
+            chunks = -(-inner.size // CHUNK)
+            if self.parallel:
+                self.put("#pragma omp parallel for schedule(static)")
+            self.open(f"for (int64_t p = 0; p < {chunks}; p++)")
+            end = f"(p + 1) * {CHUNK}LL"
+            self.put(f"const int64_t end = {end} < {inner.size} ? {end} : {inner.size};")
+            bounds = (f"p * {CHUNK}LL", "end")
+        else:
+            self.open_kept(self.parallel)
+            bounds = ("0", str(inner.size))
+        self.row_of_stores(roots, bounds, memo)
+        self.close()
+
+    def row_of_stores(self, roots, bounds, memo) -> None:
+        """The inner loop of a kernel without reduction."""
+        exprs = [root.expr for root in roots]
+        self.declare(exprs, False, memo)
+        self.put("#pragma omp simd")
+        self.open(f"for (int64_t i = {bounds[0]}; i < {bounds[1]}; i++)")
+        self.declare(exprs, True, memo)
+        for root in roots:
+            self.store(root, self.names[root.expr.number])
+        self.close()
+
+    def emit_rows(self) -> None:
+        """Reductions along the row: one sweep after the other, while the row is in cache."""
+        memo: dict[int, bool] = {}
+        self.open_kept(self.parallel)
+        self.plan_scratch(memo)
+        for sweep in self.sweeps:
+            self.emit_sweep(sweep, memo, f"0 {self.inner[0].size}".split())
+        self.close()
+
+    def plan_scratch(self, memo) -> None:
+        """Rows of costly values that a later sweep needs again."""
+        inner = self.inner[0].size
+        if self.summed or len(self.sweeps) < 2:
+            return
+        seen: set[int] = set()
+        for sweep in self.sweeps:
+            exprs = [root.expr for root in sweep]
+            stop = {e.number for e in walk(exprs) if e.number in seen and e.cost > SCRATCH_COST}
+            for expr in walk_until(exprs, lambda e, stop=stop: e.number in stop, include=True):
+                fits = inner * expr.dtype.itemsize <= SCRATCH_BYTES
+                if expr.number in stop and self.is_inner(expr, memo) and fits:
+                    if expr.number not in self.scratch:
+                        name = f"kept{expr.number}"
+                        self.scratch[expr.number] = name
+                        self.put(f"{compute_type(expr.dtype)} {name}[{inner}];")
+            seen |= {e.number for e in walk(exprs)}
+
+    def emit_sweep(self, sweep, memo, bounds) -> None:
+        """One pass over a row: the reductions and results of one level."""
+        exprs = [root.expr for root in sweep]
+        reductions = [root for root in sweep if root.reduce]
+        long = prod(loop.size for loop in self.summed) * self.inner[0].size > CHUNK
+        for root in reductions:
+            self.put(f"{total_type(root, long)} t{root.store.base.number} = {start(root)};")
+        for loop in self.summed:
+            self.open(f"for (int64_t {loop.name} = 0; {loop.name} < {loop.size}; {loop.name}++)")
+        chunked = self.inner[0].size > CHUNK and bool(reductions)
+        lo, hi = bounds
+        if chunked:
+            self.open(f"for (int64_t lo = {lo}; lo < {hi}; lo += {CHUNK})")
+            self.put(f"const int64_t hi = lo + {CHUNK} < {hi} ? lo + {CHUNK} : {hi};")
+            lo, hi = "lo", "hi"
+        self.sums_of_row(sweep, exprs, reductions, memo, lo, hi)
+        if chunked:
+            self.close()
+        for _ in self.summed:
+            self.close()
+        for root in reductions:
+            self.finish(root)
+
+    def sums_of_row(self, sweep, exprs, reductions, memo, lo, hi) -> None:
+        """The vector loop of a sweep, and adding its result to the totals."""
+        self.open("")
+        self.declare(exprs, False, memo)
+        for root in reductions:
+            name = f"s{root.store.base.number}"
+            self.put(f"{compute_type(root.expr.dtype)} {name} = {start(root)};")
+        self.put("#pragma omp simd" + clauses(reductions))
+        self.open(f"for (int64_t i = {lo}; i < {hi}; i++)")
+        for number, name in self.scratch.items():
+            if number in self.filled:
+                self.names[number] = f"{name}[i]"
+                self.scopes[-1].append(number)
+        self.declare(exprs, True, memo)
+        for expr in walk(exprs):
+            if expr.number in self.scratch and expr.number not in self.filled:
+                self.put(f"{self.scratch[expr.number]}[i] = {self.names[expr.number]};")
+                self.filled.add(expr.number)
+        for root in sweep:
+            value = self.names[root.expr.number]
+            if root.reduce:
+                self.put(accumulate(f"s{root.store.base.number}", root, value))
+            else:
+                self.store(root, value)
+        self.close()
+        for root in reductions:
+            number = root.store.base.number
+            self.put(accumulate(f"t{number}", root, f"s{number}", wide=True))
+        self.close()
+
+    def finish(self, root: Root) -> None:
+        """The total of a reduction as a value, and stored if somebody reads it."""
+        number, dtype = root.store.base.number, root.store.base.dtype
+        self.put(f"const {compute_type(dtype)} r{number} = ({compute_type(dtype)})t{number};")
+        if not root.local:
+            self.store(root, f"r{number}")
+
+    def emit_split(self) -> None:
+        """Reductions that leave few rows: each row in blocks, whose results are added in order."""
+        memo: dict[int, bool] = {}
+        inner = self.inner[0].size
+        outer = prod(loop.size for loop in self.summed)
+        units = outer if self.summed else -(-inner // CHUNK)
+        blocks = min(units, 256)
+        (sweep,) = self.sweeps
+        reductions = [root for root in sweep if root.reduce]
+        exprs = [root.expr for root in sweep]
+        self.open_kept(False)
+        for root in reductions:
+            self.put(f"{total_type(root, True)} part{root.store.base.number}[{blocks}];")
+        self.put("#pragma omp parallel for schedule(static)")
+        self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
+        for root in reductions:
+            self.put(f"{total_type(root, True)} t{root.store.base.number} = {start(root)};")
+        self.open(
+            f"for (int64_t u = block * {units} / {blocks}; "
+            f"u < (block + 1) * {units} / {blocks}; u++)"
+        )
+        lo, hi = "0", str(inner)
+        if self.summed:
+            self.decode("u", self.summed)
+        else:
+            self.put(f"const int64_t lo = u * {CHUNK}LL;")
+            self.put(f"const int64_t hi = lo + {CHUNK} < {inner} ? lo + {CHUNK} : {inner};")
+            lo, hi = "lo", "hi"
+        self.sums_of_row(sweep, exprs, reductions, memo, lo, hi)
+        self.close()
+        for root in reductions:
+            number = root.store.base.number
+            self.put(f"part{number}[block] = t{number};")
+        self.close()
+        for root in reductions:
+            number = root.store.base.number
+            self.put(f"{total_type(root, True)} t{number} = {start(root)};")
+            self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
+            self.put(accumulate(f"t{number}", root, f"part{number}[block]", wide=True))
+            self.close()
+            self.finish(root)
+        self.close()
+
+    def emit_columns(self) -> None:
+        """Reductions along outer axes: rows are added up, in blocks that cores share out."""
+        memo: dict[int, bool] = {}
+        (sweep,) = self.sweeps
+        inner, rows = self.inner[0].size, prod(loop.size for loop in self.summed)
+        shared = prod(loop.size for loop in self.kept) < 4 and self.parallel
+        blocks = max(1, min(64, -(-rows // BLOCK), MAX_PARTIALS // inner)) if shared else 1
+        reductions = [root for root in sweep if root.reduce]
+        self.open_kept(self.parallel and not shared)
+        for root in reductions:
+            number = root.store.base.number
+            c = total_type(root, True)
+            self.put(f"{c} *part{number} = malloc(sizeof({c}) * {blocks * inner});")
+        if blocks > 1:
+            self.put("#pragma omp parallel for schedule(static)")
+        self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
+        self.block_of_columns(sweep, reductions, memo, rows, blocks)
+        self.close()
+        self.put("#pragma omp simd")
+        self.open(f"for (int64_t i = 0; i < {inner}; i++)")
+        for root in reductions:
+            number = root.store.base.number
+            self.put(f"{total_type(root, True)} t{number} = {start(root)};")
+            self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
+            self.put(
+                accumulate(f"t{number}", root, f"part{number}[block * {inner} + i]", wide=True)
+            )
+            self.close()
+            self.finish(root)
+        self.close()
+        for root in reductions:
+            self.put(f"free(part{root.store.base.number});")
+        self.close()
+
+    def block_of_columns(self, sweep, reductions, memo, rows: int, blocks: int) -> None:
+        """The rows of one block: short runs of them in a row of accumulators."""
+        inner = self.inner[0].size
+        exprs = [root.expr for root in sweep]
+        for root in reductions:
+            number, c = root.store.base.number, compute_type(root.expr.dtype)
+            total = total_type(root, True)
+            self.put(f"{total} *t{number} = part{number} + block * {inner};")
+            self.put(f"{c} *s{number} = malloc(sizeof({c}) * {inner});")
+            self.put(f"for (int64_t i = 0; i < {inner}; i++) t{number}[i] = {start(root)};")
+        self.put(f"const int64_t last = (block + 1) * {rows} / {blocks};")
+        self.open(f"for (int64_t lo = block * {rows} / {blocks}; lo < last; lo += {BLOCK})")
+        self.put(f"const int64_t hi = lo + {BLOCK} < last ? lo + {BLOCK} : last;")
+        for root in reductions:
+            number = root.store.base.number
+            self.put(f"for (int64_t i = 0; i < {inner}; i++) s{number}[i] = {start(root)};")
+        self.open("for (int64_t u = lo; u < hi; u++)")
+        self.decode("u", self.summed)
+        self.declare(exprs, False, memo)
+        self.put("#pragma omp simd")
+        self.open(f"for (int64_t i = 0; i < {inner}; i++)")
+        self.declare(exprs, True, memo)
+        for root in sweep:
+            value = self.names[root.expr.number]
+            if root.reduce:
+                self.put(accumulate(f"s{root.store.base.number}[i]", root, value))
+            else:
+                self.store(root, value)
+        self.close()
+        self.close()
+        self.put("#pragma omp simd")
+        self.open(f"for (int64_t i = 0; i < {inner}; i++)")
+        for root in reductions:
+            number = root.store.base.number
+            self.put(accumulate(f"t{number}[i]", root, f"s{number}[i]", wide=True))
+        self.close()
+        self.close()
+        for root in reductions:
+            self.put(f"free(s{root.store.base.number});")
+
+
+def canonical(text: str) -> str:
+    """The text with names numbered in order of appearance, so that equal kernels read equal."""
+    names: dict[str, str] = {}
+
+    def rename(match):
+        kind = match[1]
+        return names.setdefault(match[0], f"{kind}{len(names)}")
+
+    return re.sub(r"\b(v|t|s|r|part|kept)\d+\b", rename, text)
+
+
+class Loop:
+    """One loop over neighbouring axes that every view of the kernel crosses evenly."""
+
+    def __init__(self, axes: tuple[int, ...], size: int, name: str = ""):
+        self.axes, self.size, self.name = axes, size, name
+
+    def stride(self, view: View) -> int:
+        """Elements that a view moves per step; that of its innermost axis."""
+        return view.strides[self.axes[-1]] if self.axes else 0
+
+
+def merge_axes(axes, domain, views) -> list[Loop]:
+    """Loops over the axes, outermost first; neighbours merge where all views allow it."""
+    loops: list[Loop] = []
+    for axis in axes:
+        if loops:
+            last = loops[-1].axes[-1]
+            if all(v.strides[last] == v.strides[axis] * domain[axis] for v in views):
+                loops[-1] = Loop((*loops[-1].axes, axis), loops[-1].size * domain[axis])
+                continue
+        loops.append(Loop((axis,), domain[axis]))
+    return loops
+
+
+def walk_until(roots, stop, include=False) -> list[Expr]:
+    """Every expression in `roots` once, operands first; not below those where `stop` holds."""
+    order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
+    while stack:
+        expr, expanded = stack.pop()
+        if expanded:
+            order.append(expr)
+        elif expr.number not in seen:
+            seen.add(expr.number)
+            if stop(expr):
+                if include:
+                    order.append(expr)
+                continue
+            stack.append((expr, True))
+            stack.extend((a, False) for a in reversed(expr.args))
+    return order
+
+
+def loaded(element: str, dtype: DType) -> str:
+    """A stored element as it is computed with."""
+    short = SHORT.get(dtype.name)
+    return f"gh_{short}_to_f32({element})" if short else element
+
+
+def stored(value: str, dtype: DType) -> str:
+    """A computed value as it is stored."""
+    short = SHORT.get(dtype.name)
+    return f"gh_f32_to_{short}({value})" if short else value
+
+
+def operation(expr: Expr, args: list[str]) -> str:
+    """One elementwise primitive in C."""
+    op, dtype = expr.op, expr.dtype
+    operand = expr.args[0].dtype
+    c = compute_type(dtype)
+    if op in INFIX:
+        text = f"{args[0]} {INFIX[op]} {args[1]}"
+        return text if not dtype.is_integer else f"({c})({text})"
+    if op == "where":
+        return f"{args[0]} ? {args[1]} : {args[2]}"
+    if op == "neg":
+        return f"({c})(-{args[0]})"
+    if op == "cast":
+        return cast_text(args[0], operand, dtype)
+    if op == "bitcast":
+        return f"gh_bitcast({C_TYPES[operand.name]}, {c}, {args[0]})"
+    if op == "div" and dtype.is_floating:
+        return f"{args[0]} / {args[1]}"
+    if op in ("maximum", "minimum") and not dtype.is_floating:
+        return f"{args[0]} {'>' if op == 'maximum' else '<'} {args[1]} ? {args[0]} : {args[1]}"
+    if op in ("floor", "round") and not dtype.is_floating:
+        return args[0]
+    if op == "abs" and not dtype.is_floating:
+        return args[0] if dtype.kind == "uint" else f"({c})({args[0]} < 0 ? -{args[0]} : {args[0]})"
+    return f"gh_{op}_{SUFFIX[dtype.name]}({', '.join(args)})"
+
+
+def cast_text(value: str, source: DType, target: DType) -> str:
+    """A conversion; narrow floats are rounded at once, although computed in float32."""
+    if target.is_bool:
+        return value if source.is_bool else f"(uint8_t)({value} != 0)"
+    c = compute_type(target)
+    text = f"({c}){value}"
+    short = SHORT.get(target.name)
+    if short and source is not target:
+        return f"gh_{short}_to_f32(gh_f32_to_{short}({text}))"
+    return text
+
+
+# -- reductions -------------------------------------------------------------------------------
+
+
+def total_type(root: Root, long: bool) -> str:
+    """What partial results are added up in: float64 for long sums of floats."""
+    dtype = root.expr.dtype
+    if dtype.is_floating and root.reduce in ("sum", "prod") and long:
+        return "double"
+    return compute_type(dtype)
+
+
+def start(root: Root) -> str:
+    """The result of reducing nothing."""
+    dtype = root.expr.dtype
+    if root.reduce in ("sum", "any"):
+        return "0"
+    if root.reduce in ("prod", "all"):
+        return "1"
+    if dtype.is_floating:
+        return "-INFINITY" if root.reduce == "max" else "INFINITY"
+    name = dtype.name.replace("int", "INT").replace("u", "U")
+    if root.reduce == "max":
+        return "0" if dtype.kind == "uint" else f"{name}_MIN"
+    return f"{name}_MAX"
+
+
+def accumulate(target: str, root: Root, value: str, wide: bool = False) -> str:
+    """The statement that takes `value` into a running result."""
+    op, dtype = root.reduce, root.expr.dtype
+    if op in ("max", "min"):
+        if dtype.is_floating:
+            name = "gh_maximum" if op == "max" else "gh_minimum"
+            return f"{target} = {name}_{SUFFIX[dtype.name]}({target}, {value});"
+        sign = ">" if op == "max" else "<"
+        return f"{target} = {value} {sign} {target} ? {value} : {target};"
+    sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[op]
+    return f"{target} {sign}= {value};"
+
+
+def clauses(reductions) -> str:
+    """The reduction clauses of a vector loop."""
+    signs = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
+    text = ""
+    for root in reductions:
+        if root.reduce in signs:
+            sign = signs[root.reduce]
+        elif root.expr.dtype.is_floating:
+            sign = f"gh_{root.reduce}"
+        else:
+            sign = root.reduce
+        text += f" reduction({sign} : s{root.store.base.number})"
+    return text

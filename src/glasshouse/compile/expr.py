@@ -1,0 +1,95 @@
+"""Expressions: what a fused kernel computes at each position of its domain.
+
+A leaf loads from a buffer through a view, is a number, or is a position. Equal expressions are one
+object, so a kernel computes each once.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from glasshouse.base.dtype import DType, int64
+from glasshouse.compile.view import View
+
+# About how many cycles for a vector of results, beside 1 for an addition: what computing a value
+# again costs, set against a load from memory.
+COSTS = {
+    "div": 4, "sqrt": 4, "remainder": 6, "exp": 10, "expm1": 12, "log": 12, "log1p": 14, "tanh": 16,
+    "erf": 16, "sin": 16, "cos": 16, "tan": 20, "atan2": 30, "pow": 40, "random": 40, "gather": 6,
+}  # fmt: skip
+
+
+class Expr:
+    """One value. `view` is a load's or position's; `value` a constant, a scalar's number or such.
+
+    `cost`, `size` (operations) and `loads` (the views loaded) are those of the whole expression, a
+    shared part counting once for each use in `cost` and `size`.
+    """
+
+    __slots__ = ("op", "args", "dtype", "view", "value", "cost", "size", "loads", "number")
+
+    def __repr__(self):
+        inside = self.view if self.view is not None else self.value if not self.args else self.args
+        return f"{self.op}({inside})"
+
+
+class Exprs:
+    """Makes expressions, equal ones once."""
+
+    def __init__(self):
+        self.known: dict[Any, Expr] = {}
+
+    def make(self, op: str, args=(), dtype: DType = int64, view=None, value=None) -> Expr:
+        """The expression; `args` are expressions over the same domain."""
+        where = None if view is None else (id(view.base), *view[1:])
+        key = (op, dtype.name, *(a.number for a in args), where, repr(value))
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = Expr()
+            found.op, found.args, found.dtype = op, tuple(args), dtype
+            found.view, found.value = view, value
+            found.cost = COSTS.get(op, 1) + sum(a.cost for a in args)
+            found.size = 1 + sum(a.size for a in args)
+            found.loads = frozenset((view,)) if op in ("load", "gather") else frozenset()
+            for a in args:
+                found.loads |= a.loads
+            found.number = len(self.known)
+        return found
+
+    def load(self, view: View) -> Expr:
+        """The element of a buffer at each position."""
+        return self.make("load", (), view.base.dtype, view)
+
+    def moved(self, expr: Expr, move: Callable, memo=None) -> Expr | None:
+        """The expression with `move` applied to each view; None if that fails for one."""
+        memo = {} if memo is None else memo
+        if expr.number in memo:
+            return memo[expr.number]
+        view = expr.view
+        if view is not None:
+            view = move(view)
+            if view is None:
+                return None
+        args = []
+        for a in expr.args:
+            b = self.moved(a, move, memo)
+            if b is None:
+                return None
+            args.append(b)
+        same = view == expr.view and all(a is b for a, b in zip(args, expr.args, strict=True))
+        made = expr if same else self.make(expr.op, args, expr.dtype, view, expr.value)
+        memo[expr.number] = made
+        return made
+
+
+def walk(roots) -> list[Expr]:
+    """Every expression in `roots` once, operands first."""
+    order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
+    while stack:
+        expr, expanded = stack.pop()
+        if expanded:
+            order.append(expr)
+        elif expr.number not in seen:
+            seen.add(expr.number)
+            stack.append((expr, True))
+            stack.extend((a, False) for a in reversed(expr.args))
+    return order

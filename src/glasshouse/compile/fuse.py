@@ -1,0 +1,192 @@
+"""Fusion: kernels over the same domain that share what they read become one.
+
+Two kernels merge if they may run at one place of the schedule and one of them reads what the other
+reads or makes. A reduction along the innermost axis in memory may be followed, row by row in the
+same kernel, by what uses its result; results that nobody else reads then get no memory.
+"""
+
+from math import prod
+
+from glasshouse.compile.expr import Expr, Exprs, walk
+from glasshouse.compile.lower import Buffer, Kernel, Lowering, Opaque, Root, order_of
+from glasshouse.compile.view import View, same_strides
+
+WINDOW = 48  # how many steps back a kernel looks for one to join
+MAX_ROOTS = 16
+MAX_BUFFERS = 24  # pointers and cache ways that one kernel may use
+MIN_ROWS = 4  # rows that a kernel with a row-by-row reduction needs, to keep the cores busy
+
+
+def fuse(lowering: Lowering) -> list[Kernel | Opaque]:
+    """The steps of a lowering with kernels merged, in an order that respects what they read."""
+    schedule: list[Kernel | Opaque] = []
+    for step in lowering.steps:
+        merged = isinstance(step, Kernel) and step.mergeable and join(schedule, step)
+        if not merged:
+            schedule.append(step)
+    schedule = drop_unread(schedule, lowering)
+    mark_local(schedule, lowering)
+    for step in schedule:
+        if isinstance(step, Kernel):
+            use_locals(step, lowering.exprs)
+    return schedule
+
+
+def join(schedule: list, kernel: Kernel) -> bool:
+    """Merge the kernel into one of the last steps, if there is one that it may join."""
+    reads = kernel.reads()
+    for place in range(len(schedule) - 1, max(-1, len(schedule) - 1 - WINDOW), -1):
+        other = schedule[place]
+        if not isinstance(other, Kernel) or not may_merge(other, kernel, reads):
+            continue
+        later = schedule[place + 1 :]
+        made_later = set().union(*(step.writes() for step in later)) if later else set()
+        if not reads & made_later:  # the kernel can run where the other stands
+            absorb(other, kernel)
+            return True
+        made = other.writes()
+        if not any(made & step.reads() for step in later):  # the other can wait until here
+            absorb(other, kernel)
+            schedule.append(schedule.pop(place))
+            return True
+    return False
+
+
+def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
+    """Whether two kernels can be one, and gain by it."""
+    if not other.mergeable or other.domain != kernel.domain:
+        return False
+    if None not in (other.axes, kernel.axes) and other.axes != kernel.axes:
+        return False
+    if len(other.roots) + len(kernel.roots) > MAX_ROOTS:
+        return False
+    made = other.writes()
+    others = other.reads()
+    if len(others | made | reads | kernel.writes()) > MAX_BUFFERS:
+        return False
+    size = prod(kernel.domain)
+    shared = any(2 * b.spec.size >= size for b in others & reads)
+    used = made & reads
+    if not (shared or used):
+        return False
+    return not used or reads_in_place(other, kernel, used)
+
+
+def reads_in_place(other: Kernel, kernel: Kernel, used: set[Buffer]) -> bool:
+    """Whether the kernel reads each of the other's results only at the position that makes it."""
+    stores = {root.store.base: root for root in other.roots}
+    for root in kernel.roots:
+        for view in root.expr.loads:
+            if view.base in used:
+                made = stores[view.base]
+                if not same_place(view, made.store):
+                    return False
+                if made.reduce and not reduces_rows(other):
+                    return False
+    return True
+
+
+def same_place(view: View, store: View) -> bool:
+    """Whether two views of one buffer show the same element at each position."""
+    return (
+        view.offset == store.offset
+        and view.shape == store.shape
+        and same_strides(view, store.strides)
+    )
+
+
+def reduces_rows(kernel: Kernel) -> bool:
+    """Whether the innermost axis in memory is reduced, and enough rows are left to share out."""
+    order = kernel_order(kernel)
+    moving = [i for i in order if kernel.domain[i] > 1]
+    rows = prod(n for i, n in enumerate(kernel.domain) if i not in kernel.axes)
+    return bool(moving) and moving[-1] in kernel.axes and rows >= MIN_ROWS
+
+
+def kernel_order(kernel: Kernel) -> tuple[int, ...]:
+    """The axes of the domain from the outermost loop to the innermost."""
+    for root in kernel.roots:
+        if root.reduce is None:
+            order = order_of_store(root)
+        else:
+            order = order_of(root.expr, kernel.domain)
+        if order is not None:
+            return order
+    return tuple(range(len(kernel.domain)))
+
+
+def order_of_store(root: Root):
+    """The order in which a stored result lies in memory."""
+    store = root.store
+    moving = [i for i, n in enumerate(store.shape) if n > 1]
+    ordered = iter(sorted(moving, key=lambda i: -abs(store.strides[i])))
+    return tuple(next(ordered) if n > 1 else i for i, n in enumerate(store.shape))
+
+
+def absorb(other: Kernel, kernel: Kernel) -> None:
+    """Move the kernel's roots into the other."""
+    other.roots.extend(kernel.roots)
+    other.axes = other.axes if other.axes is not None else kernel.axes
+
+
+def drop_unread(schedule: list, lowering: Lowering) -> list:
+    """The schedule without results that nobody reads."""
+    needed = {view.base for view in lowering.outputs}
+    kept = []
+    for step in reversed(schedule):
+        if isinstance(step, Kernel):
+            own: set[Buffer] = set()
+            live = []
+            for root in reversed(step.roots):
+                if root.store.base in needed or root.store.base in own:
+                    live.append(root)
+                    own |= {v.base for v in root.expr.loads}
+            step.roots = live[::-1]
+            if not live:
+                continue
+        elif not needed.intersection(step.results):
+            continue
+        needed |= step.reads()
+        kept.append(step)
+    return kept[::-1]
+
+
+def mark_local(schedule: list, lowering: Lowering) -> None:
+    """Mark the results that only their own kernel reads."""
+    outside = {view.base for view in lowering.outputs}
+    for step in schedule:
+        reads = step.reads()
+        if isinstance(step, Kernel):
+            reads = reads - {root.store.base for root in step.roots}
+        outside |= reads
+    for step in schedule:
+        if isinstance(step, Kernel) and step.mergeable:
+            for root in step.roots:
+                root.local = root.store.base not in outside
+
+
+def use_locals(kernel: Kernel, exprs: Exprs) -> None:
+    """Replace loads of the kernel's own results by the results themselves."""
+    known: dict[Buffer, Expr] = {}
+    for root in kernel.roots:
+        root.expr = with_locals(root.expr, known, exprs)
+        base = root.store.base
+        if kernel.mergeable:
+            if root.reduce is not None:
+                known[base] = exprs.make("reduced", (), root.store.base.dtype, value=base.number)
+            else:
+                known[base] = root.expr
+
+
+def with_locals(expr: Expr, known: dict[Buffer, Expr], exprs: Exprs) -> Expr:
+    """The expression with each load of a known buffer replaced by what it holds."""
+    if not any(view.base in known for view in expr.loads):
+        return expr
+    made: dict[int, Expr] = {}
+    for e in walk([expr]):
+        if e.op == "load" and e.view.base in known:
+            made[e.number] = known[e.view.base]
+        else:
+            args = [made[a.number] for a in e.args]
+            made[e.number] = exprs.make(e.op, args, e.dtype, e.view, e.value)
+    return made[expr.number]

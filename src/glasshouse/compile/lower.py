@@ -1,0 +1,444 @@
+"""From graph to steps: which values get memory, in which layout, and which are computed where used.
+
+A value gets memory (a `Buffer`) if it is an output, an operand or result of an opaque step
+(oneDNN, a host call), the result of a reduction, or costs more to compute again than to load.
+All others are expressions that their users compute for themselves.
+"""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from glasshouse.base.shape import Spec
+from glasshouse.compile import view as views
+from glasshouse.compile.expr import Expr, Exprs
+from glasshouse.compile.onednn import plan_opaque
+from glasshouse.compile.view import View, strides_of
+from glasshouse.graph.graph import Graph, Node
+from glasshouse.graph.simplify import is_elementwise
+
+REPEAT_COST = 16  # an expression with several users is computed again up to this cost …
+REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
+MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without memory of its own
+REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
+MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "windows")
+FUSED_KINDS = ("bool", "int", "uint", "float")
+
+
+class Buffer:
+    """Memory for one value: its spec, the order of its axes in memory, and where it lies.
+
+    `place` is "input" (number), "output" (number) or "arena" (offset in bytes).
+    """
+
+    __slots__ = ("number", "spec", "order", "place", "at", "node", "source")
+
+    def __init__(self, number: int, spec: Spec, order=None, node=None):
+        self.number, self.spec, self.node = number, spec, node
+        self.order = tuple(range(len(spec.shape))) if order is None else tuple(order)
+        self.place, self.at = "arena", 0
+        self.source: Buffer | None = None  # the donated input whose memory this output takes
+
+    @property
+    def dtype(self):
+        return self.spec.dtype
+
+    @property
+    def shape(self):
+        return self.spec.shape
+
+    @property
+    def is_row_major(self) -> bool:
+        return views.same_strides(self.view(), strides_of(self.shape))
+
+    def view(self) -> View:
+        """The whole buffer in its logical shape."""
+        return View(self, 0, self.shape, strides_of(self.shape, self.order))
+
+    def __repr__(self):
+        return f"b{self.number}"
+
+
+@dataclass
+class Root:
+    """One result of a kernel: `expr` over the domain, reduced by `reduce` or stored as it is."""
+
+    store: View
+    expr: Expr
+    reduce: str | None = None
+    node: Any = None
+    local: bool = False  # nobody outside the kernel reads it
+
+
+@dataclass(eq=False)
+class Kernel:
+    """A fused kernel: roots over one domain; `axes` are those that its reductions reduce."""
+
+    domain: tuple[int, ...]
+    roots: list[Root]
+    axes: tuple[int, ...] | None = None
+    mergeable: bool = True
+
+    def reads(self) -> set[Buffer]:
+        return {v.base for root in self.roots for v in root.expr.loads}
+
+    def writes(self) -> set[Buffer]:
+        return {root.store.base for root in self.roots if not root.local}
+
+
+@dataclass(eq=False)
+class Opaque:
+    """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
+
+    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers.
+    """
+
+    kind: str
+    node: Node
+    sources: list[View]
+    results: list[Buffer]
+    plan: Any = None
+    scratch: list[Buffer] = field(default_factory=list)
+
+    def reads(self) -> set[Buffer]:
+        return {v.base for v in self.sources}
+
+    def writes(self) -> set[Buffer]:
+        return {*self.results, *self.scratch}
+
+
+class Lowering:
+    """Walks a graph once, and makes kernels and opaque steps in its order."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.exprs = Exprs()
+        self.buffers: list[Buffer] = []
+        self.steps: list[Kernel | Opaque] = []
+        self.expr: dict[int, Expr] = {}  # what users of a node compute
+        self.uses = [0] * len(graph.nodes)
+        for node in graph.nodes:
+            for x in node.inputs:
+                self.uses[x.number] += 1
+        self.is_output = {node.number for node in graph.outputs}
+        self.wanted = self.operands_of_opaque()
+        self.outputs: list[View] = []
+        self.results: dict[int, list[Buffer]] = {}  # of nodes with several results
+
+    def operands_of_opaque(self) -> set[int]:
+        """Nodes that an opaque step reads, perhaps through movement."""
+        wanted: set[int] = set()
+        for node in self.graph.nodes:
+            if node.op in ("input", "full", "pick") or is_fused(node):
+                continue
+            for x in node.inputs:
+                while x.op in MOVEMENT and x.host is None:
+                    x = x.inputs[0]
+                wanted.add(x.number)
+        return wanted
+
+    def run(self) -> "Lowering":
+        for node in self.graph.nodes:
+            self.visit(node)
+        for node in self.graph.outputs:
+            self.outputs.append(self.output_view(node))
+        return self
+
+    def buffer(self, spec: Spec, order=None, node=None) -> Buffer:
+        made = Buffer(len(self.buffers), spec, order, node)
+        self.buffers.append(made)
+        return made
+
+    # -- one node ------------------------------------------------------------------------------
+
+    def visit(self, node: Node) -> None:
+        """Give the node an expression, and where it needs one a step and memory."""
+        op = node.op
+        if op == "input":
+            buffer = self.buffer(node.spec, node=node)
+            buffer.place, buffer.at = "input", node.attrs["number"]
+            self.expr[node.number] = self.exprs.load(buffer.view())
+        elif op == "pick":
+            made = self.results[node.inputs[0].number][node.attrs["number"]]
+            self.expr[node.number] = self.exprs.load(made.view())
+        elif node.host is not None or not is_fusable(node):
+            self.visit_opaque(node)
+        elif op in MOVEMENT:
+            self.visit_movement(node)
+        elif op in REDUCTIONS:
+            self.visit_reduction(node)
+        elif op in ("pad", "concatenate"):
+            (self.visit_pad if op == "pad" else self.visit_concatenate)(node)
+        else:
+            self.visit_elementwise(node)
+
+    def visit_elementwise(self, node: Node) -> None:
+        expr = self.elementwise(node)
+        self.expr[node.number] = expr
+        if self.needs_memory(node, expr):
+            self.materialise(node)
+
+    def elementwise(self, node: Node) -> Expr:
+        """The expression of a node that computes position by position."""
+        make, op = self.exprs.make, node.op
+        if op == "full":
+            value = node.attrs["value"]
+            if value is None:
+                return make("scalar", (), node.dtype, value=node.attrs["number"])
+            return make("full", (), node.dtype, value=value)
+        if op == "iota":
+            position = View(None, 0, node.shape, (1,) * len(node.shape))
+            return make("iota", (), node.dtype, position)
+        if op == "random_bits":
+            return self.random_bits(node)
+        if op == "gather":
+            return self.gather(node)
+        args = [self.expr[x.number] for x in node.inputs]
+        return make(op, args, node.dtype)
+
+    def random_bits(self, node: Node) -> Expr:
+        """The counter is the position in row-major order; the key's words are loaded."""
+        key = self.exprs.moved(self.expr[node.inputs[0].number], lambda v: v)
+        words = []
+        for i in range(4):
+            def word(v, i=i):
+                at = v.offset + i * v.strides[0]
+                return View(v.base, at, node.shape, (0,) * len(node.shape))
+            words.append(self.exprs.moved(key, word))
+        position = View(None, 0, node.shape, strides_of(node.shape))
+        return self.exprs.make("random", words, node.dtype, position)
+
+    def gather(self, node: Node) -> Expr:
+        """table[..., index, ...]: a view of the table that the index moves along its axis."""
+        table, index = node.inputs
+        axis, rank = node.attrs["axis"], len(index.shape)
+        view = self.operand_view(table)
+        before, after = view.strides[:axis], view.strides[axis + 1 :]
+        spread = View(view.base, view.offset, node.shape, (*before, *(0,) * rank, *after))
+
+        def widen(v):
+            strides = ((0,) * axis + v.strides + (0,) * (len(node.shape) - axis - rank))
+            return View(v.base, v.offset, node.shape, strides)
+
+        position = self.exprs.moved(self.expr[index.number], widen)
+        value = (view.strides[axis], table.shape[axis])
+        return self.exprs.make("gather", (position,), node.dtype, spread, value)
+
+    def visit_movement(self, node: Node) -> None:
+        """Move every view in the operand's expression; where that fails, store the operand."""
+        (x,), attrs = node.inputs, node.attrs
+        moved = self.exprs.moved(self.expr[x.number], lambda v: move(node.op, v, node.shape, attrs))
+        if moved is None:
+            self.materialise(x, row_major=True)
+            again = self.exprs.moved(
+                self.expr[x.number], lambda v: move(node.op, v, node.shape, attrs)
+            )
+            assert again is not None, f"lower: {node!r} of a row-major buffer needs no copy"
+            moved = again
+        self.expr[node.number] = moved
+
+    def visit_reduction(self, node: Node) -> None:
+        (x,), axes = node.inputs, node.attrs["axes"]
+        expr = self.expr[x.number]
+        if not axes:
+            self.expr[node.number] = expr
+            return
+        order = reduced_order(order_of(expr, x.shape), axes)
+        buffer = self.buffer(node.spec, order, node)
+        store = kept_view(buffer.view(), x.shape, axes)
+        root = Root(store, expr, node.op, node)
+        self.steps.append(Kernel(x.shape, [root], axes))
+        self.expr[node.number] = self.exprs.load(buffer.view())
+
+    def visit_pad(self, node: Node) -> None:
+        """A fill of the whole, then the operand into its part."""
+        widths = node.attrs["widths"]
+        buffer = self.buffer(node.spec, order_of(self.expr[node.inputs[0].number], node.shape), node)
+        fill = self.exprs.make("full", (), node.dtype, value=node.attrs["value"])
+        whole = buffer.view()
+        self.steps.append(Kernel(node.shape, [Root(whole, fill, node=node)], None, False))
+        x = node.inputs[0]
+        starts, stops, source = [], [], []
+        for n, (low, _high, interior), total in zip(x.shape, widths, node.shape, strict=True):
+            step = interior + 1
+            first = max(0, -(low // step)) if low < 0 else 0
+            last = n
+            while last > first and low + (last - 1) * step >= total:
+                last -= 1
+            starts.append(first)
+            stops.append(last)
+            source.append(low + first * step)
+        expr = self.exprs.moved(
+            self.expr[x.number], lambda v: views.sliced(v, starts, stops, (1,) * len(starts))
+        )
+        assert expr is not None
+        shape = tuple(b - a for a, b in zip(starts, stops, strict=True))
+        strides = tuple(s * (w[2] + 1) for s, w in zip(whole.strides, widths, strict=True))
+        offset = sum(a * s for a, s in zip(source, whole.strides, strict=True))
+        part = View(buffer, offset, shape, strides)
+        self.steps.append(Kernel(shape, [Root(part, expr, node=node)], None, False))
+        self.expr[node.number] = self.exprs.load(whole)
+
+    def visit_concatenate(self, node: Node) -> None:
+        """Each operand into its part of the result."""
+        axis = node.attrs["axis"]
+        order = order_of(self.expr[node.inputs[0].number], node.inputs[0].shape)
+        buffer = self.buffer(node.spec, order, node)
+        whole, at = buffer.view(), 0
+        for x in node.inputs:
+            part = View(buffer, whole.offset + at * whole.strides[axis], x.shape, whole.strides)
+            root = Root(part, self.expr[x.number], node=node)
+            self.steps.append(Kernel(x.shape, [root], None, False))
+            at += x.shape[axis]
+        self.expr[node.number] = self.exprs.load(whole)
+
+    def visit_opaque(self, node: Node) -> None:
+        """A step for an operation that is not fused; its operands must be in memory."""
+        sources = [self.operand_view(x) for x in node.inputs]
+        plan_opaque(self, node, sources)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def needs_memory(self, node: Node, expr: Expr) -> bool:
+        """Whether the value is stored, rather than computed again by each user."""
+        if not expr.args:
+            return False
+        if node.number in self.wanted or node.number in self.is_output:
+            return True
+        if expr.cost > MAX_COST or len(expr.loads) > MAX_LOADS or expr.size > MAX_SIZE:
+            return True
+        if self.uses[node.number] < 2 or (expr.cost < MAX_COST / 2 and is_per_row(expr)):
+            return False
+        size = node.spec.size
+        big = {v.base for v in expr.loads if 2 * v.base.spec.size >= size}
+        return expr.cost > REPEAT_COST or len(big) > REPEAT_LOADS
+
+    def materialise(self, node: Node, row_major: bool = False) -> Buffer:
+        """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
+        expr = self.expr[node.number]
+        order = None if row_major else order_of(expr, node.shape)
+        if node.number in self.is_output:
+            order = None
+        buffer = self.buffer(node.spec, order, node)
+        root = Root(buffer.view(), expr, node=node)
+        self.steps.append(Kernel(node.shape, [root], None))
+        self.expr[node.number] = self.exprs.load(buffer.view())
+        return buffer
+
+    def operand_view(self, node: Node) -> View:
+        """The node's value in memory, as a view."""
+        expr = self.expr[node.number]
+        if expr.op != "load":
+            self.materialise(node)
+            expr = self.expr[node.number]
+        return expr.view
+
+    def row_major(self, node: Node) -> View:
+        """The node's value in memory, packed in row-major order."""
+        view = self.operand_view(node)
+        if not views.same_strides(view, strides_of(view.shape)):
+            self.materialise(node, row_major=True)
+            view = self.expr[node.number].view
+        return view
+
+    def output_view(self, node: Node) -> View:
+        """An output: a whole row-major buffer of its own."""
+        view = self.expr[node.number].view if self.expr[node.number].op == "load" else None
+        fits = (
+            view is not None
+            and view.is_contiguous
+            and view.base.spec.size == node.spec.size
+            and view.base.place != "input"
+            and view.base.is_row_major
+            and view.base.dtype is node.dtype
+        )
+        if not fits:
+            self.materialise(node, row_major=True)
+        return self.expr[node.number].view
+
+
+def move(op: str, view: View, shape, attrs) -> View | None:
+    """A view after a movement primitive."""
+    if op == "reshape":
+        return views.reshaped(view, shape)
+    if op == "permute":
+        return views.permuted(view, attrs["axes"])
+    if op == "expand":
+        return views.expanded(view, shape)
+    if op == "slice":
+        return views.sliced(view, attrs["starts"], attrs["stops"], attrs["steps"])
+    if op == "flip":
+        return views.flipped(view, attrs["axes"])
+    return views.windowed(view, attrs["size"], attrs["stride"], attrs["dilation"])
+
+
+def is_fused(node: Node) -> bool:
+    return node.host is None and node.op != "pick" and is_fusable(node)
+
+
+def is_fusable(node: Node) -> bool:
+    """Whether fused kernels compute the operation for these dtypes."""
+    op = node.op
+    specs = [node.spec, *(x.spec for x in node.inputs)]
+    if any(isinstance(s, tuple) or s.dtype.kind not in FUSED_KINDS for s in specs):
+        return False
+    if op in MOVEMENT or op in ("pad", "concatenate", "full", "iota"):
+        return True
+    if op in REDUCTIONS:
+        return node.inputs[0].spec.size > 0
+    if op == "random_bits":
+        return node.inputs[0].shape == (4,)
+    if op == "gather":
+        return True
+    if op == "bitcast":
+        return True
+    return is_elementwise(op)
+
+
+def is_per_row(expr: Expr) -> bool:
+    """Whether a value depends on results of reductions of rows only: kernels that go row by row
+    compute it once a row."""
+    return bool(expr.loads) and all(
+        (node := v.base.node) is not None
+        and node.op in REDUCTIONS
+        and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
+        for v in expr.loads
+    )
+
+
+def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
+    """The order of axes in memory of the largest load that covers the domain; None: row-major."""
+    best, best_size = None, 0
+    size = prod(shape)
+    for view in expr.loads:
+        if len(view.shape) == len(shape) and view.base.spec.size * 2 > size > best_size:
+            zero = any(s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True))
+            if not zero:
+                best, best_size = view, size
+    if best is None:
+        return None
+    return order_of_view(best)
+
+
+def order_of_view(view: View) -> tuple[int, ...]:
+    """The axes of a view from the widest stride to the narrowest; axes of size 1 stay behind."""
+    moving = [i for i, n in enumerate(view.shape) if n > 1]
+    ordered = iter(sorted(moving, key=lambda i: -abs(view.strides[i])))
+    return tuple(next(ordered) if n > 1 else i for i, n in enumerate(view.shape))
+
+
+def reduced_order(order, axes):
+    """The order of the axes that a reduction keeps, renumbered."""
+    if order is None:
+        return None
+    kept = [i for i in range(len(order)) if i not in axes]
+    return tuple(kept.index(i) for i in order if i not in axes)
+
+
+def kept_view(view: View, domain, axes) -> View:
+    """The view of a reduction's result over the domain: stride 0 along the reduced axes."""
+    strides = iter(view.strides)
+    return View(
+        view.base, 0, tuple(domain), tuple(0 if i in axes else next(strides) for i in range(len(domain)))
+    )
+

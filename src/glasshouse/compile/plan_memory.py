@@ -1,0 +1,74 @@
+"""Where each value lies: one arena, in which values that do not live together share memory."""
+
+from dataclasses import dataclass
+
+from glasshouse.compile.lower import Buffer, Kernel, Lowering, Opaque
+
+ALIGNMENT = 64  # bytes of a cache line
+
+
+@dataclass
+class Life:
+    """A buffer in the arena, and the steps from the first that writes it to the last that reads."""
+
+    buffer: Buffer
+    nbytes: int
+    first: int
+    last: int
+
+
+def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering) -> int:
+    """Give every buffer its place; returns the bytes of the arena."""
+    outputs: list[Buffer] = []
+    for view in lowering.outputs:
+        if view.base.place == "arena":
+            view.base.place, view.base.at = "output", len(outputs)
+            outputs.append(view.base)
+    return place_all(lives_of(schedule))
+
+
+def lives_of(schedule) -> list[Life]:
+    """The buffers of the arena with the first and last step that uses each."""
+    lives: dict[Buffer, Life] = {}
+    for i, step in enumerate(schedule):
+        for buffer in (*step.writes(), *step.reads()):
+            if buffer.place != "arena":
+                continue
+            if buffer in lives:
+                lives[buffer].last = i
+            else:
+                nbytes = -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
+                lives[buffer] = Life(buffer, nbytes, i, i)
+    return list(lives.values())
+
+
+def place_all(lives: list[Life]) -> int:
+    """Largest first, each at the lowest place that is free during its life.
+
+    Source:  greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288
+    """
+    placed: list[Life] = []
+    total = 0
+    for life in sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffer.number)):
+        at = 0
+        for other in placed:  # in order of their place
+            if other.first <= life.last and life.first <= other.last:
+                if at + life.nbytes <= other.buffer.at:
+                    break
+                at = max(at, other.buffer.at + other.nbytes)
+        life.buffer.at = at
+        total = max(total, at + life.nbytes)
+        place_in_order(placed, life)
+    return total
+
+
+def place_in_order(placed: list[Life], life: Life) -> None:
+    """Insert by address."""
+    low, high = 0, len(placed)
+    while low < high:
+        middle = (low + high) // 2
+        if placed[middle].buffer.at < life.buffer.at:
+            low = middle + 1
+        else:
+            high = middle
+    placed.insert(low, life)

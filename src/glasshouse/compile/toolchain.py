@@ -1,0 +1,171 @@
+"""The C compiler and the cache of what it made.
+
+The cache is a folder of the user's own. An entry is a shared library and the digest of its
+contents, which is checked before it is loaded; both are written under other names and then moved
+into place, so that processes may share the folder and a crash leaves no half entry.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from glasshouse.base.flags import flags
+
+NATIVE = Path(__file__).parent.parent / "native"
+OPTIONS = (
+    "-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-fwrapv",
+    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-semantic-interposition",
+    "-mprefer-vector-width=512",
+)  # fmt: skip
+TIMEOUT_S = 300  # for one call of the compiler
+
+
+class CompileError(Exception):
+    """The compiler is missing, failed, was killed or took too long."""
+
+
+@functools.cache
+def find_compiler() -> list[str]:
+    """The command of a C compiler: $CC, or the first of cc, gcc, clang, `python -m ziglang cc`.
+
+    Raises:  CompileError if there is none
+    """
+    names = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
+    for name in names:
+        path = shutil.which(name)
+        if path:
+            return [path]
+    raise CompileError(f"no C compiler found; looked for {', '.join(names)}")
+
+
+@functools.cache
+def identity() -> str:
+    """What compiled code depends on besides its source: compiler, options, processor, headers."""
+    command = find_compiler()
+    try:
+        version = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=20, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"{command[0]} does not run: {error}") from error
+    try:
+        cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if "flags" in line)
+    except (OSError, StopIteration):
+        cpu = platform.processor()
+    headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))
+    return "\n".join([version, " ".join(OPTIONS), cpu, headers])
+
+
+def cache_folder() -> Path:
+    """Where compiled code lies: $GH_CACHE, or glasshouse in the user's cache folder."""
+    if flags.cache:
+        return Path(flags.cache)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "glasshouse"
+
+
+@functools.cache
+def usable_cache(folder: Path) -> Path:
+    """The folder, made if need be and private to the user; else a temporary one, with a warning."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise OSError("others may write to it")
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        warnings.warn(
+            f"glasshouse: the cache {folder} is not usable ({error}); compiled code is kept for "
+            "this process only. Set GH_CACHE to a folder of your own.",
+            stacklevel=2,
+        )
+        return Path(tempfile.mkdtemp(prefix="glasshouse-"))
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def compile_all(sources: list[str]) -> list[ctypes.CDLL]:
+    """The shared libraries of C sources, from the cache or from the compiler, side by side.
+
+    Raises:  CompileError
+    """
+    if len(sources) == 1:
+        return [compile_one(sources[0])]
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        return list(pool.map(compile_one, sources))
+
+
+def compile_one(source: str) -> ctypes.CDLL:
+    """The shared library of one C source."""
+    key = digest((identity() + source).encode())[:40]
+    return library(key, source)
+
+
+loaded: dict[str, ctypes.CDLL] = {}
+
+
+def library(key: str, source: str) -> ctypes.CDLL:
+    """The loaded library of a key; compiled if the cache has no sound entry."""
+    if key not in loaded:
+        folder = usable_cache(cache_folder())
+        path = folder / f"{key}.so"
+        found = load_entry(path)
+        if found is None:
+            try:
+                build(source, path)
+            except OSError as error:  # disk full, folder gone
+                path = Path(tempfile.mkdtemp(prefix="glasshouse-")) / path.name
+                try:
+                    build(source, path)
+                except OSError:
+                    raise CompileError(f"cannot write compiled code: {error}") from error
+            found = load_entry(path)
+            if found is None:
+                raise CompileError(f"{path} does not load")
+        loaded[key] = found
+    return loaded[key]
+
+
+def load_entry(path: Path) -> ctypes.CDLL | None:
+    """The library of an entry whose contents have the digest written beside it."""
+    try:
+        if digest(path.read_bytes()) != path.with_suffix(".sha256").read_text():
+            return None
+        return ctypes.CDLL(str(path))
+    except OSError:
+        return None
+
+
+def build(source: str, path: Path) -> None:
+    """Compile into the entry at `path`.
+
+    Raises:  CompileError, OSError
+    """
+    command = find_compiler()
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        text, out = Path(folder) / "source.c", Path(folder) / "made.so"
+        text.write_text(source)
+        call = [*command, *OPTIONS, f"-I{NATIVE}", str(text), "-o", str(out), "-lm"]
+        try:
+            done = subprocess.run(
+                call, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"{command[0]} took longer than {TIMEOUT_S} s") from None
+        if done.returncode != 0:
+            raise CompileError(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
+        mark = Path(folder) / "made.sha256"
+        mark.write_text(digest(out.read_bytes()))
+        os.replace(out, path)
+        os.replace(mark, path.with_suffix(".sha256"))

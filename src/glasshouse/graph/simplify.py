@@ -1,0 +1,307 @@
+"""Algebraic rewriting: one pass over the graph that makes each node in its simplest form.
+
+Every rule is exact, or changes only the order of a sum's additions. A rule is a function
+`rule(graph, node, inputs) -> Node | None` listed under the card it looks at.
+"""
+
+from math import prod
+
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.graph.graph import Graph, Node, transform
+
+MADE_OF_NOTHING = ("full", "iota", "input", "constant")
+
+
+def simplify(graph: Graph) -> Graph:
+    """The graph with all rules applied, common subexpressions and dead nodes removed."""
+    return transform(transform(graph, simplest), simplest)
+
+
+def simplest(graph: Graph, node: Node, inputs) -> Node:
+    """The node in its simplest form, made in `graph`."""
+    if node.host is None:
+        for rule in RULES.get(node.op, ()):
+            found = rule(graph, node, inputs)
+            if found is not None:
+                return found
+        if is_elementwise(node.op) and inputs:
+            found = at_smaller_shape(graph, node, inputs)
+            if found is not None:
+                return found
+    return graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
+
+
+def is_elementwise(op: str) -> bool:
+    """Whether a card computes each element from the elements at the same place."""
+    card = primitives.get(op)
+    return card is not None and "elementwise" in card.traits
+
+
+def is_static(node: Node, value) -> bool:
+    """Whether the node is this number everywhere, known now."""
+    return node.op == "full" and node.attrs["value"] is not None and node.attrs["value"] == value
+
+
+def make(graph: Graph, op: str, *inputs: Node, **attrs) -> Node:
+    """A node in its simplest form."""
+    spec = primitives[op].infer(*(x.spec for x in inputs), **attrs)
+    return simplest(graph, Node(op, inputs, attrs, spec, -1), inputs)
+
+
+def reshaped(graph: Graph, x: Node, shape) -> Node:
+    return x if x.shape == tuple(shape) else make(graph, "reshape", x, shape=tuple(shape))
+
+
+def expanded(graph: Graph, x: Node, shape) -> Node:
+    return x if x.shape == tuple(shape) else make(graph, "expand", x, shape=tuple(shape))
+
+
+def full_like(graph: Graph, x: Node, shape) -> Node:
+    """The `full` node x in another shape."""
+    return graph.emit("full", (), {**x.attrs, "shape": tuple(shape)}, Spec(tuple(shape), x.dtype))
+
+
+# -- movement ---------------------------------------------------------------------------------
+
+
+def reshape_rule(graph, node, inputs):
+    (x,) = inputs
+    if x.shape == node.shape:
+        return x
+    if x.op == "full":
+        return full_like(graph, x, node.shape)
+    if x.op == "reshape":
+        return reshaped(graph, x.inputs[0], node.shape)
+    return None
+
+
+def permute_rule(graph, node, inputs):
+    (x,), axes = inputs, node.attrs["axes"]
+    if axes == tuple(range(len(axes))):
+        return x
+    if x.op == "full":
+        return full_like(graph, x, node.shape)
+    if x.op == "permute":
+        before = x.attrs["axes"]
+        return make(graph, "permute", x.inputs[0], axes=tuple(before[i] for i in axes))
+    moving = [axis for axis in axes if x.shape[axis] != 1]
+    if moving == sorted(moving):  # only axes of size 1 move
+        return reshaped(graph, x, node.shape)
+    return None
+
+
+def expand_rule(graph, node, inputs):
+    (x,) = inputs
+    if x.shape == node.shape:
+        return x
+    if x.op == "full":
+        return full_like(graph, x, node.shape)
+    if x.op == "expand":
+        return expanded(graph, x.inputs[0], node.shape)
+    return None
+
+
+def slice_rule(graph, node, inputs):
+    (x,) = inputs
+    if x.shape == node.shape:
+        return x
+    return full_like(graph, x, node.shape) if x.op == "full" else None
+
+
+def concatenate_rule(graph, node, inputs):
+    return inputs[0] if len(inputs) == 1 else None
+
+
+# -- arithmetic -------------------------------------------------------------------------------
+
+
+def cast_rule(graph, node, inputs):
+    (x,) = inputs
+    if x.dtype is node.dtype:
+        return x
+    value = x.attrs["value"] if x.op == "full" else None
+    if value is not None and node.dtype.is_floating and isinstance(value, (int, float)):
+        if float(node.dtype.np.type(value)) == value:
+            attrs = {"shape": x.shape, "value": float(value), "dtype": node.dtype}
+            return graph.emit("full", (), attrs, node.spec)
+    return None
+
+
+def add_rule(graph, node, inputs):
+    x, y = inputs
+    # x + (-0.0) is x; x + 0.0 turns only -0.0 into 0.0, which sums do anyway.
+    if is_static(y, 0):
+        return x
+    if is_static(x, 0):
+        return y
+    if y.op == "neg" and not node.dtype.is_bool:
+        return make(graph, "sub", x, y.inputs[0])
+    return None
+
+
+def sub_rule(graph, node, inputs):
+    x, y = inputs
+    if is_static(y, 0):
+        return x
+    if y.op == "neg":
+        return make(graph, "add", x, y.inputs[0])
+    return None
+
+
+def mul_rule(graph, node, inputs):
+    x, y = inputs
+    if is_static(y, 1):
+        return x
+    if is_static(x, 1):
+        return y
+    if is_static(y, -1) and not node.dtype.is_bool:
+        return make(graph, "neg", x)
+    return None
+
+
+def div_rule(graph, node, inputs):
+    x, y = inputs
+    return x if is_static(y, 1) and not node.dtype.is_integer else None
+
+
+def neg_rule(graph, node, inputs):
+    return inputs[0].inputs[0] if inputs[0].op == "neg" else None
+
+
+def where_rule(graph, node, inputs):
+    condition, x, y = inputs
+    if x is y:
+        return x
+    if condition.op == "full" and condition.attrs["value"] is not None:
+        return x if condition.attrs["value"] else y
+    return None
+
+
+# -- broadcast operands -----------------------------------------------------------------------
+
+
+def repeated_axes(x: Node) -> frozenset[int] | None:
+    """The axes along which a value is one element repeated; None for all."""
+    if x.op == "full":
+        return None
+    if x.op == "expand":
+        (small,) = x.inputs
+        return frozenset(i for i, n in enumerate(small.shape) if n == 1 and x.shape[i] != 1)
+    return frozenset()
+
+
+def shrunk(graph: Graph, x: Node, axes) -> Node:
+    """A value repeated along `axes`, with these axes of size 1."""
+    shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    if x.op == "full":
+        return full_like(graph, x, shape)
+    return expanded(graph, x.inputs[0], shape)
+
+
+def at_smaller_shape(graph: Graph, node: Node, inputs):
+    """An elementwise operation on values repeated along the same axes, done before repeating."""
+    common = None
+    for x in inputs:
+        axes = repeated_axes(x)
+        if axes is not None:
+            common = axes if common is None else common & axes
+    if common is None:  # all are `full`
+        common = frozenset(i for i, n in enumerate(node.shape) if n != 1)
+    if not common or 0 in node.shape:
+        return None
+    small = [shrunk(graph, x, common) for x in inputs]
+    shape = tuple(1 if i in common else n for i, n in enumerate(node.shape))
+    result = Node(node.op, tuple(small), node.attrs, Spec(shape, node.dtype), -1)
+    return expanded(graph, simplest(graph, result, tuple(small)), node.shape)
+
+
+# -- sums -------------------------------------------------------------------------------------
+
+
+def dropped(shape, axes):
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
+
+
+def without_axes(graph: Graph, x: Node, axes) -> Node | None:
+    """A value that is repeated along all of `axes` (or has size 1 there), without them."""
+    repeated = repeated_axes(x)
+    if repeated is None:
+        return full_like(graph, x, dropped(x.shape, axes))
+    if all(i in repeated or x.shape[i] == 1 for i in axes):
+        small = shrunk(graph, x, frozenset(axes) & repeated)
+        return reshaped(graph, small, dropped(x.shape, axes))
+    return None
+
+
+def sum_rule(graph, node, inputs):
+    (x,), axes = inputs, node.attrs["axes"]
+    if not node.dtype.is_inexact:
+        return None
+    if all(x.shape[i] == 1 for i in axes):
+        return reshaped(graph, x, node.shape)
+    whole = without_axes(graph, x, axes)
+    if whole is not None:
+        count = prod(x.shape[i] for i in axes)
+        attrs = {"shape": node.shape, "value": float(count), "dtype": node.dtype}
+        return make(graph, "mul", whole, graph.emit("full", (), attrs, node.spec))
+    if x.op == "neg":
+        return make(graph, "neg", make(graph, "sum", x.inputs[0], axes=axes))
+    if x.op in ("mul", "div"):
+        return sum_of_product(graph, x, axes)
+    if x.op in ("add", "sub"):
+        return sum_of_terms(graph, x, axes)
+    return None
+
+
+def sum_of_product(graph, x, axes):
+    """A factor that is constant along the summed axes goes outside."""
+    a, b = x.inputs
+    constant = without_axes(graph, b, axes)
+    if constant is not None:
+        return make(graph, x.op, make(graph, "sum", a, axes=axes), constant)
+    if x.op == "mul":
+        constant = without_axes(graph, a, axes)
+        if constant is not None:
+            return make(graph, "mul", make(graph, "sum", b, axes=axes), constant)
+    return None
+
+
+def sum_of_terms(graph, x, axes):
+    """The sum of a sum, taken apart where one term then needs no pass over memory of its own."""
+    if not any(is_easy_to_sum(term, axes) for term in x.inputs):
+        return None
+    return make(graph, x.op, *(make(graph, "sum", term, axes=axes) for term in x.inputs))
+
+
+def is_easy_to_sum(x: Node, axes) -> bool:
+    """Whether a constant factor or term goes outside a sum of x."""
+    repeated = repeated_axes(x)
+    if repeated is None or all(i in repeated or x.shape[i] == 1 for i in axes):
+        return True
+    if x.op == "neg":
+        return is_easy_to_sum(x.inputs[0], axes)
+    if x.op in ("mul", "div"):
+        candidates = x.inputs if x.op == "mul" else x.inputs[1:]
+        return any(
+            (r := repeated_axes(y)) is None or all(i in r or y.shape[i] == 1 for i in axes)
+            for y in candidates
+        )
+    return False
+
+
+RULES = {
+    "reshape": (reshape_rule,),
+    "permute": (permute_rule,),
+    "expand": (expand_rule,),
+    "slice": (slice_rule,),
+    "concatenate": (concatenate_rule,),
+    "cast": (cast_rule,),
+    "add": (add_rule,),
+    "sub": (sub_rule,),
+    "mul": (mul_rule,),
+    "div": (div_rule,),
+    "neg": (neg_rule,),
+    "where": (where_rule,),
+    "sum": (sum_rule,),
+}

@@ -1,0 +1,1 @@
+"""The C of the compiled engine: vector mathematics that generated code includes."""

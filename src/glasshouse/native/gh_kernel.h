@@ -1,0 +1,51 @@
+/* What every emitted kernel includes: types, our own mathematics, and what only kernels need. */
+#ifndef GH_KERNEL_H
+#define GH_KERNEL_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gh_math.h"
+
+/* The bits of a value as another type of the same size. */
+#define gh_bitcast(from, to, x) \
+  ({ from gh_from = (x); to gh_to; __builtin_memcpy(&gh_to, &gh_from, sizeof gh_to); gh_to; })
+
+/* Largest and smallest as reductions of vector loops; a NaN stays. */
+#pragma omp declare reduction(gh_max : float : omp_out = gh_maximum_f32(omp_out, omp_in)) \
+    initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(gh_min : float : omp_out = gh_minimum_f32(omp_out, omp_in)) \
+    initializer(omp_priv = INFINITY)
+#pragma omp declare reduction(gh_max : double : omp_out = gh_maximum_f64(omp_out, omp_in)) \
+    initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(gh_min : double : omp_out = gh_minimum_f64(omp_out, omp_in)) \
+    initializer(omp_priv = INFINITY)
+
+/* An index counted from the start; one out of range sets the error flag and reads element 0. */
+static inline int64_t gh_index(int64_t at, int64_t size, int64_t *error) {
+  const int64_t from_start = at < 0 ? at + size : at;
+  const int good = from_start >= 0 && from_start < size;
+  if (!good) *error = 1;
+  return good ? from_start : 0;
+}
+
+/* Word `n` of the random stream of a key: Philox4x32-10 (Salmon et al. 2011), as in ops/random.py. */
+static inline uint32_t gh_random(uint64_t n, uint32_t k0, uint32_t k1, uint32_t c2, uint32_t c3) {
+  const uint64_t block = n >> 2;
+  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+  for (int round = 0; round < 10; round++) {
+    const uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+    c1 = (uint32_t)p1;
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+    c3 = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  const uint32_t lane = (uint32_t)n & 3u;
+  const uint32_t even = lane & 2u ? c2 : c0, odd = lane & 2u ? c3 : c1;
+  return lane & 1u ? odd : even;
+}
+
+#endif
