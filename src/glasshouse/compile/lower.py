@@ -10,9 +10,9 @@ from math import prod
 from typing import Any
 
 from glasshouse.base.shape import Spec
+from glasshouse.compile import onednn
 from glasshouse.compile import view as views
 from glasshouse.compile.expr import Expr, Exprs
-from glasshouse.compile.onednn import plan_opaque
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
 from glasshouse.graph.simplify import is_elementwise
@@ -294,8 +294,28 @@ class Lowering:
 
     def visit_opaque(self, node: Node) -> None:
         """A step for an operation that is not fused; its operands must be in memory."""
+        if node.host is None and onednn.is_supported(node) and onednn.plan(self, node):
+            return
+        specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
         sources = [self.operand_view(x) for x in node.inputs]
-        plan_opaque(self, node, sources)
+        results = [self.buffer(spec, node=node) for spec in specs]
+        self.add_opaque("host", node, sources, results)
+        self.hand_out(node, results)
+
+    def add_opaque(self, kind: str, node: Node, sources, results, plan=None, scratch=()) -> None:
+        """Append a step that is no fused kernel."""
+        self.steps.append(Opaque(kind, node, sources, results, plan, list(scratch)))
+
+    def result_of(self, node: Node, order=None) -> Buffer:
+        """New memory for the result of an opaque step."""
+        return self.buffer(node.spec, order, node)
+
+    def hand_out(self, node: Node, results: list[Buffer]) -> None:
+        """From now on users of the node load these results."""
+        if isinstance(node.spec, tuple):
+            self.results[node.number] = results
+        else:
+            self.expr[node.number] = self.exprs.load(results[0].view())
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -313,12 +333,11 @@ class Lowering:
         big = {v.base for v in expr.loads if 2 * v.base.spec.size >= size}
         return expr.cost > REPEAT_COST or len(big) > REPEAT_LOADS
 
-    def materialise(self, node: Node, row_major: bool = False) -> Buffer:
+    def materialise(self, node: Node, row_major: bool = False, order=None) -> Buffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
         expr = self.expr[node.number]
-        order = None if row_major else order_of(expr, node.shape)
-        if node.number in self.is_output:
-            order = None
+        if order is None and not row_major and node.number not in self.is_output:
+            order = order_of(expr, node.shape)
         buffer = self.buffer(node.spec, order, node)
         root = Root(buffer.view(), expr, node=node)
         self.steps.append(Kernel(node.shape, [root], None))

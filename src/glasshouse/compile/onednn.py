@@ -1,12 +1,409 @@
+"""Steps through oneDNN's C API: matrix products and convolutions.
+
+Numbers here are those of oneDNN's public headers (dnnl_types.h, version 3). Data goes in
+channels-last layout; weights are reordered into the layout that the primitive prefers.
+
+Source:  oneDNN developer guide, "Memory format propagation" and "Inspecting the JIT code"
+"""
+
+import ctypes
+import functools
+import glob
+import os
+import sys
+from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
+from math import prod
+
+from glasshouse.base.dtype import uint8
 from glasshouse.base.shape import Spec
+from glasshouse.compile.view import View, same_strides, strides_of
+
+DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
+FORWARD_TRAINING, CONVOLUTION_DIRECT, FORMAT_ANY, CPU = 64, 1, 1, 1
+SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
+QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_SCRATCHPAD, QUERY_NAME = 131, 132, 136, 8
+ELTWISE_RELU = 32
+Dims = c_int64 * 12
 
 
-def plan_opaque(lowering, node, sources):
-    from glasshouse.compile.lower import Opaque
-    specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
-    results = [lowering.buffer(s, node=node) for s in specs]
-    lowering.steps.append(Opaque("host", node, sources, results))
-    if isinstance(node.spec, tuple):
-        lowering.results[node.number] = results
-    else:
-        lowering.expr[node.number] = lowering.exprs.load(results[0].view())
+class Unavailable(Exception):
+    """oneDNN is not installed, or has no fast implementation for a call."""
+
+
+class ExecArg(ctypes.Structure):
+    """`dnnl_exec_arg_t`."""
+
+    _fields_ = (("arg", c_int), ("memory", c_void_p))
+
+
+class Onednn(ctypes.Structure):
+    """`Onednn` of native/runner.c."""
+
+    _fields_ = (("primitive", c_void_p), ("stream", c_void_p), ("args", c_void_p))
+
+
+class Library:
+    """The loaded library with an engine and a stream; `call` raises where a function fails."""
+
+    def __init__(self):
+        self.dll = ctypes.CDLL(find_library())
+        for name in ("dnnl_memory_desc_get_size", "dnnl_primitive_desc_query_md"):
+            getattr(self.dll, name).restype = c_size_t if "size" in name else c_void_p
+        self.dll.dnnl_primitive_desc_query_md.argtypes = (c_void_p, c_int, c_int)
+        self.dll.dnnl_memory_desc_get_size.argtypes = (c_void_p,)
+        self.dll.dnnl_memory_desc_equal.argtypes = (c_void_p, c_void_p)
+        self.engine = self.make("dnnl_engine_create", c_int(CPU), c_size_t(0))
+        self.stream = self.make("dnnl_stream_create", self.engine, c_uint(1))
+        self.attr = self.attributes()
+
+    def call(self, name: str, *args) -> None:
+        status = getattr(self.dll, name)(*args)
+        if status != 0:
+            raise Unavailable(f"{name} returned {status}")
+
+    def make(self, name: str, *args) -> c_void_p:
+        """The object that a create function makes."""
+        made = c_void_p()
+        self.call(name, byref(made), *args)
+        return made
+
+    def attributes(self, relu: bool = False) -> c_void_p:
+        """Attributes: scratch memory is ours; perhaps a relu on the result."""
+        attr = self.make("dnnl_primitive_attr_create")
+        self.call("dnnl_primitive_attr_set_scratchpad_mode", attr, c_int(1))
+        if relu:
+            ops = self.make("dnnl_post_ops_create")
+            zero = ctypes.c_float(0)
+            self.call("dnnl_post_ops_append_eltwise", ops, c_int(ELTWISE_RELU), zero, zero)
+            self.call("dnnl_primitive_attr_set_post_ops", attr, ops)
+        return attr
+
+    def desc(self, shape, dtype, strides=None) -> c_void_p:
+        """A memory descriptor; without strides the primitive chooses the layout."""
+        dims, kind = Dims(*shape), c_int(DTYPES[dtype.name])
+        if strides is None:
+            name, how = "dnnl_memory_desc_create_with_tag", c_int(FORMAT_ANY)
+        else:
+            name, how = "dnnl_memory_desc_create_with_strides", Dims(*strides)
+        return self.make(name, c_int(len(shape)), dims, kind, how)
+
+    def query(self, primitive_desc, what: int) -> c_void_p:
+        """A memory descriptor that a primitive descriptor chose."""
+        return c_void_p(self.dll.dnnl_primitive_desc_query_md(primitive_desc, what, 0))
+
+    def size(self, desc) -> int:
+        return self.dll.dnnl_memory_desc_get_size(desc)
+
+    def implementation(self, primitive_desc) -> str:
+        """The name of the implementation, e.g. "brg:avx512_core" or "ref:any"."""
+        name = c_char_p()
+        self.call(
+            "dnnl_primitive_desc_query", primitive_desc, c_int(QUERY_NAME), c_int(0), byref(name)
+        )
+        return (name.value or b"").decode()
+
+
+def find_library() -> str:
+    """The path of oneDNN's shared library: $GH_ONEDNN, or that of the Python environment.
+
+    Raises:  Unavailable
+    """
+    chosen = os.environ.get("GH_ONEDNN")
+    if chosen is not None:
+        if not os.path.exists(chosen):
+            raise Unavailable(f"GH_ONEDNN names {chosen}, which does not exist")
+        return chosen
+    for root in (sys.prefix, sys.base_prefix, os.path.expanduser("~/.local")):
+        found = sorted(glob.glob(os.path.join(root, "lib", "libdnnl.so*")))
+        if found:
+            return found[-1]
+    raise Unavailable("libdnnl.so is not in the environment; pip install onednn-cpu-gomp")
+
+
+@functools.cache
+def library() -> Library | None:
+    """The library, or None where it cannot be loaded."""
+    try:
+        return Library()
+    except (OSError, Unavailable, AttributeError):
+        return None
+
+
+class Plan:
+    """One oneDNN primitive: its descriptor, and per argument (number, descriptor, place)."""
+
+    def __init__(self, desc, args, name: str):
+        self.desc, self.args, self.name = desc, args, name
+
+    def fill(self, program, entry, step) -> None:
+        """Make the primitive and the runner's entry for it."""
+        dnnl = library()
+        assert dnnl is not None
+        primitive = dnnl.make("dnnl_primitive_create", self.desc)
+        table = (ExecArg * len(self.args))()
+        codes = []
+        for i, (number, desc, place) in enumerate(self.args):
+            memory = dnnl.make("dnnl_memory_create", desc, dnnl.engine, c_void_p(None))
+            table[i].arg, table[i].memory = number, memory.value
+            codes.append(program.code_of_view(place))
+        record = Onednn(primitive.value, dnnl.stream.value, ctypes.cast(table, c_void_p))
+        program.keep += [table, record]
+        program.fill(entry, 1, codes)
+        entry.extra = ctypes.cast(ctypes.pointer(record), c_void_p)
+        use_in_runner(program.runner, dnnl)
+
+    def __repr__(self):
+        return f"<oneDNN {self.name}>"
+
+
+def use_in_runner(runner, dnnl: Library) -> None:
+    """Tell the runner which functions of oneDNN to call."""
+    runner.gh_use_onednn(
+        ctypes.cast(dnnl.dll.dnnl_memory_set_data_handle, c_void_p),
+        ctypes.cast(dnnl.dll.dnnl_primitive_execute, c_void_p),
+    )
+
+
+# -- plans ------------------------------------------------------------------------------------
+
+
+def is_supported(node) -> bool:
+    """Whether oneDNN may compute a node."""
+    if node.op not in ("matmul", "conv", "conv_data_grad", "conv_weight_grad"):
+        return False
+    specs = [node.spec, *(x.spec for x in node.inputs)]
+    if library() is None or any(s.dtype.name not in DTYPES or s.size == 0 for s in specs):
+        return False
+    return node.op == "matmul" or len(node.spec.shape) <= 5
+
+
+def plan(lowering, node, bias=None, relu=False) -> bool:
+    """Add the steps that compute a node with oneDNN; False where it has no fast way."""
+    count = len(lowering.steps)
+    maker = {
+        "matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
+        "conv_weight_grad": plan_weight_grad,
+    }[node.op]  # fmt: skip
+    try:
+        maker(lowering, node, library(), bias, relu)
+    except Unavailable:
+        del lowering.steps[count:]
+        return False
+    return True
+
+
+def add_step(lowering, node, dnnl, desc, reads, writes, label: str) -> None:
+    """A step for a primitive descriptor; reads and writes are (argument, descriptor, view)."""
+    scratch = []
+    args = [*reads, *writes]
+    wanted = dnnl.query(desc, QUERY_SCRATCHPAD)
+    nbytes = dnnl.size(wanted)
+    if nbytes:
+        buffer = lowering.buffer(Spec((nbytes,), uint8))
+        scratch.append(buffer)
+        args.append((SCRATCHPAD, wanted, buffer.view()))
+    name = dnnl.implementation(desc)
+    if name.startswith("ref") and prod(node.spec.shape) > 64:
+        raise Unavailable(f"{label}: only {name}")
+    lowering.add_opaque(
+        "onednn", node, [place for *_, place in reads], [place.base for *_, place in writes],
+        Plan(desc, args, f"{label} {name}"), scratch,
+    )  # fmt: skip
+
+
+def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) -> None:
+    """A step that copies from one layout into another."""
+    desc = dnnl.make(
+        "dnnl_reorder_primitive_desc_create", source_desc, dnnl.engine, target_desc, dnnl.engine,
+        dnnl.attr,
+    )  # fmt: skip
+    add_step(
+        lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
+        "reorder",
+    )  # fmt: skip
+
+
+def packed_scratch(lowering, dnnl, desc) -> View:
+    """Memory for a value in a layout of oneDNN's own."""
+    return lowering.buffer(Spec((dnnl.size(desc),), uint8)).view()
+
+
+def matrix_strides(view: View) -> tuple[int, ...] | None:
+    """The strides of a stack of matrices if oneDNN takes them: one of the last axes is packed."""
+    rows, columns = view.shape[-2:]
+    over, along = view.strides[-2:]
+    if columns == 1:
+        along = 1 if rows == 1 or over >= 1 else 0
+    if rows == 1:
+        over = max(over, columns * max(along, 1)) if along == 1 else 1
+    plain = along == 1 and over >= columns
+    flipped = over == 1 and along >= rows
+    if not (plain or flipped) or any(s < 0 for s in view.strides):
+        return None
+    return (*view.strides[:-2], over, along)
+
+
+def matrix_desc(lowering, dnnl, node):
+    """(descriptor, view) of an operand of a product, copied first where its layout is odd."""
+    view = lowering.operand_view(node)
+    strides = matrix_strides(view)
+    repeated = [s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True)]
+    if strides is None or any(repeated[-2:]):
+        view = lowering.row_major(node)
+        strides = matrix_strides(view)
+        repeated = [False] * len(view.shape)
+    shape = tuple(1 if r else n for r, n in zip(repeated, view.shape, strict=True))
+    strides = tuple(prod(shape) if r else s for r, s in zip(repeated, strides, strict=True))
+    return dnnl.desc(shape, view.base.dtype, strides), view
+
+
+def plan_matmul(lowering, node, dnnl, bias, relu) -> None:
+    """a (…, M, K) @ b (…, K, N), perhaps + bias (N,) and relu."""
+    (da, a), (db, b) = (matrix_desc(lowering, dnnl, x) for x in node.inputs)
+    try:
+        add_matmul(lowering, node, dnnl, (da, a), (db, b), bias, relu)
+    except Unavailable:
+        packed = []
+        for x in node.inputs:
+            view = lowering.row_major(x)
+            packed.append((dnnl.desc(view.shape, x.dtype, strides_of(view.shape)), view))
+        add_matmul(lowering, node, dnnl, *packed, bias, relu)
+
+
+def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
+    target = lowering.result_of(node)
+    out = target.view()
+    dc = dnnl.desc(out.shape, node.dtype, strides_of(out.shape))
+    reads = [(SRC, *a), (WEIGHTS, *b)]
+    bias_desc = c_void_p(None)
+    if bias is not None:
+        size = out.shape[-1]
+        shape = (1,) * (len(out.shape) - 1) + (size,)
+        bias_desc = dnnl.desc(shape, bias.base.dtype, (size,) * (len(shape) - 1) + (1,))
+        reads.append((BIAS, bias_desc, bias))
+    desc = dnnl.make(
+        "dnnl_matmul_primitive_desc_create", dnnl.engine, a[0], b[0], bias_desc, dc,
+        dnnl.attributes(relu),
+    )  # fmt: skip
+    add_step(lowering, node, dnnl, desc, reads, [(DST, dc, out)], "matmul")
+    lowering.hand_out(node, [target])
+
+
+def channels_last(ndim: int) -> tuple[int, ...]:
+    """The order of axes of (N, C, *S) in memory with C innermost."""
+    return (0, *range(2, ndim), 1)
+
+
+def data_desc(lowering, dnnl, node):
+    """(descriptor, view) of (N, C, *S) data in channels-last layout."""
+    view = lowering.operand_view(node)
+    order = channels_last(len(view.shape))
+    strides = strides_of(view.shape, order)
+    if not same_strides(view, strides):
+        lowering.materialise(node, order=order)
+        view = lowering.operand_view(node)
+    return dnnl.desc(view.shape, view.base.dtype, strides), view
+
+
+def conv_options(attrs):
+    padding = attrs["padding"]
+    return (
+        Dims(*attrs["stride"]), Dims(*(d - 1 for d in attrs["dilation"])),
+        Dims(*(low for low, _ in padding)), Dims(*(high for _, high in padding)),
+    )  # fmt: skip
+
+
+def weight_shape(shape, groups: int):
+    """(O, C/g, *K) as oneDNN wants it: with the groups as an axis of their own."""
+    return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
+
+
+def weights_for(lowering, dnnl, node, groups: int):
+    """(descriptor, view) of weights in row-major order."""
+    view = lowering.row_major(node)
+    shape = weight_shape(view.shape, groups)
+    return dnnl.desc(shape, view.base.dtype, strides_of(shape)), view
+
+
+def packed_weights(lowering, dnnl, node, groups, desc):
+    """The weights in the layout that the primitive chose, reordered if need be."""
+    plain, view = weights_for(lowering, dnnl, node, groups)
+    wanted = dnnl.query(desc, QUERY_WEIGHTS)
+    if dnnl.dll.dnnl_memory_desc_equal(plain, wanted):
+        return wanted, view
+    packed = packed_scratch(lowering, dnnl, wanted)
+    add_reorder(lowering, node, dnnl, view, plain, packed, wanted)
+    return wanted, packed
+
+
+def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None, relu=False):
+    """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
+    dw = dnnl.desc(weight_shape(weight, groups), dtype)
+    return dnnl.make(
+        "dnnl_convolution_forward_primitive_desc_create", dnnl.engine, c_int(FORWARD_TRAINING),
+        c_int(CONVOLUTION_DIRECT), dx, dw, bias or c_void_p(None), dy, *conv_options(attrs),
+        dnnl.attributes(relu),
+    )  # fmt: skip
+
+
+def plan_conv(lowering, node, dnnl, bias, relu) -> None:
+    x, w = node.inputs
+    attrs, groups = node.attrs, node.attrs["groups"]
+    dx, view = data_desc(lowering, dnnl, x)
+    order = channels_last(len(node.shape))
+    target = lowering.result_of(node, order)
+    dy = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+    bias_desc = None
+    if bias is not None:
+        bias_desc = dnnl.desc((node.shape[1],), bias.base.dtype, (1,))
+    desc = forward_desc(dnnl, dx, w.shape, groups, dy, attrs, w.dtype, bias_desc, relu)
+    dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
+    reads = [(SRC, dx, view), (WEIGHTS, dw, packed)]
+    if bias is not None:
+        reads.append((BIAS, bias_desc, bias))
+    add_step(lowering, node, dnnl, desc, reads, [(DST, dy, target.view())], "conv")
+    lowering.hand_out(node, [target])
+
+
+def plan_data_grad(lowering, node, dnnl, _bias, _relu) -> None:
+    g, w = node.inputs
+    attrs, groups = node.attrs, node.attrs["groups"]
+    dg, view = data_desc(lowering, dnnl, g)
+    order = channels_last(len(node.shape))
+    target = lowering.result_of(node, order)
+    dx = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+    hint = forward_desc(dnnl, dx, w.shape, groups, dg, attrs, w.dtype)
+    dw = dnnl.desc(weight_shape(w.shape, groups), w.dtype)
+    desc = dnnl.make(
+        "dnnl_convolution_backward_data_primitive_desc_create", dnnl.engine,
+        c_int(CONVOLUTION_DIRECT), dx, dw, dg, *conv_options(attrs), hint, dnnl.attr,
+    )  # fmt: skip
+    dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
+    reads = [(DIFF_DST, dg, view), (WEIGHTS, dw, packed)]
+    add_step(lowering, node, dnnl, desc, reads, [(DIFF_SRC, dx, target.view())], "conv data")
+    lowering.hand_out(node, [target])
+
+
+def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
+    x, g = node.inputs
+    attrs, groups = node.attrs, node.attrs["groups"]
+    (dx, x_view), (dg, g_view) = (data_desc(lowering, dnnl, n) for n in (x, g))
+    target = lowering.result_of(node)
+    hint = forward_desc(dnnl, dx, node.shape, groups, dg, attrs, node.dtype)
+    shape = weight_shape(node.shape, groups)
+    plain = dnnl.desc(shape, node.dtype, strides_of(shape))
+    desc = dnnl.make(
+        "dnnl_convolution_backward_weights_primitive_desc_create", dnnl.engine,
+        c_int(CONVOLUTION_DIRECT), dx, dnnl.desc(shape, node.dtype), c_void_p(None), dg,
+        *conv_options(attrs), hint, dnnl.attr,
+    )  # fmt: skip
+    made = dnnl.query(desc, QUERY_DIFF_WEIGHTS)
+    reads = [(SRC, dx, x_view), (DIFF_DST, dg, g_view)]
+    direct = dnnl.dll.dnnl_memory_desc_equal(plain, made)
+    out = target.view() if direct else packed_scratch(lowering, dnnl, made)
+    add_step(lowering, node, dnnl, desc, reads, [(DIFF_WEIGHTS, made, out)], "conv weights")
+    if not direct:
+        add_reorder(lowering, node, dnnl, out, made, target.view(), plain)
+    lowering.hand_out(node, [target])
+

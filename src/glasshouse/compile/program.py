@@ -16,6 +16,7 @@ from glasshouse.compile.fuse import fuse
 from glasshouse.compile.lower import Buffer, Kernel, Lowering, Opaque
 from glasshouse.compile.plan_memory import plan_memory
 from glasshouse.compile.toolchain import NATIVE, CompileError
+from glasshouse.compile.view import View
 from glasshouse.dispatch.backend import quiet
 from glasshouse.graph.graph import Graph, graph_of, run_node, verify
 from glasshouse.graph.record import Recording, compute
@@ -49,6 +50,7 @@ class Runner:
     def get(cls):
         if cls.library is None:
             library = toolchain.compile_one((NATIVE / "runner.c").read_text())
+            library.gh_use_onednn.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
             library.gh_run.restype = ctypes.c_int64
             library.gh_run.argtypes = (
                 ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *(ctypes.c_void_p,) * 6,
@@ -80,6 +82,7 @@ class Program:
         self.hosts: dict[int, Opaque] = {}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
+        self.runner = Runner.get()
         self.steps = self.make_steps()
         self.arena = None
 
@@ -106,6 +109,12 @@ class Program:
                 step.plan.fill(self, entry, step)
         self.sources = sources
         return table
+
+    def code_of_view(self, view: View) -> int:
+        """The address where a view starts."""
+        nbytes = view.offset * view.base.dtype.itemsize
+        code = code_of(view.base)
+        return code + (nbytes if view.base.place == "arena" else nbytes << 16)
 
     def code(self, arg) -> int:
         if isinstance(arg, Buffer):
@@ -137,7 +146,7 @@ class Program:
         results = pointers(outputs)
         words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
         error = ctypes.c_int64(0)
-        run, at, end = Runner.get().gh_run, 0, len(self.schedule)
+        run, at, end = self.runner.gh_run, 0, len(self.schedule)
         while True:
             at = run(
                 self.steps, at, end, self.arena.ctypes.data, inputs, results, words,

@@ -1,8 +1,8 @@
 /* Runs the steps of a Program: one call from Python, no Python inside.
 
-   A step has a function and coded arguments. The upper byte of an argument says what it is
-   (an offset in the arena, the number of an input, output or scalar, the error flag), the rest is
-   the offset or number. A oneDNN step has its primitive in `extra`. A host step stops the run: the
+   A step has a function and coded arguments. The upper byte of an argument says what it is: an
+   offset in the arena, the number (16 bits) of an input or output and an offset in it, the number
+   of a scalar, the error flag. A oneDNN step has its primitive in `extra`. A host step stops the run: the
    caller does it, and goes on behind it. */
 #include <stddef.h>
 #include <stdint.h>
@@ -50,8 +50,8 @@ static void *address(int64_t code, char *arena, void **inputs, void **outputs, i
   const int64_t rest = code & 0xFFFFFFFFFFFFFF;
   switch (code >> 56) {
     case ARENA: return arena + rest;
-    case INPUT: return inputs[rest];
-    case OUTPUT: return outputs[rest];
+    case INPUT: return (char *)inputs[rest & 0xFFFF] + (rest >> 16);
+    case OUTPUT: return (char *)outputs[rest & 0xFFFF] + (rest >> 16);
     case SCALAR: return scalars + rest;
     default: return error;
   }
