@@ -12,6 +12,7 @@ from rich.table import Table
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, OptionError, suggest
 from glasshouse.base.flags import declared, flags
+from glasshouse.cli.bench import bench
 from glasshouse.cli.info import show_info
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
 from glasshouse.cli.train_digits import Diverged, Recipe, train
@@ -148,3 +149,6 @@ def show_flags():
         shown = now if now == default else f"[bold cyan]{now}[/]"
         table.add_row(flag.variable, flag.kind.__name__, default, shown, flag.help)
     console().print(table)
+
+
+main.add_command(bench)

@@ -48,6 +48,7 @@ from glasshouse.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
+    CTCLoss,
     HuberLoss,
     KLDivLoss,
     L1Loss,
@@ -92,6 +93,7 @@ from glasshouse.nn.transformer import (
 
 __all__ = [
     "CELU",
+    "CTCLoss",
     "ELU",
     "GELU",
     "GLU",

@@ -2,6 +2,7 @@
 
 from glasshouse.nn.checks import REDUCTIONS, check_option
 from glasshouse.nn.functional import loss as functional
+from glasshouse.nn.functional.ctc import ctc_loss
 from glasshouse.nn.module import Module
 
 
@@ -108,3 +109,18 @@ class KLDivLoss(Loss):
 
     def __init__(self, *, reduction="mean", log_target=False):
         super().__init__(reduction, log_target=log_target)
+
+
+class CTCLoss(Loss):
+    """-log p(target) over all alignments; see `functional.ctc_loss`."""
+
+    function = staticmethod(ctc_loss)
+
+    def __init__(self, blank=0, reduction="mean", zero_infinity=False):
+        super().__init__(reduction, blank=blank, zero_infinity=zero_infinity)
+
+    def forward(self, log_probs, targets, input_lengths, target_lengths):
+        return self.function(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
+            self.zero_infinity,
+        )  # fmt: skip

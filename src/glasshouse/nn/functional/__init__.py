@@ -37,6 +37,7 @@ from glasshouse.nn.functional.conv import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from glasshouse.nn.functional.ctc import ctc_loss
 from glasshouse.nn.functional.dropout import (
     alpha_dropout,
     dropout,
@@ -106,6 +107,7 @@ __all__ = [
     "conv_transpose3d",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
     "dropout",
     "dropout1d",
     "dropout2d",

@@ -1,0 +1,370 @@
+"""`glasshouse bench`: how fast six models train here, and in PyTorch where it is installed.
+
+Each framework and mode has a process of its own, since two OpenMP runtimes in one would disturb
+each other. Processes take steps in turn, so that a slow moment of the machine hits all alike; no
+more than two models are in memory at once.
+"""
+
+import contextlib
+import functools
+import importlib.util
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import glasshouse as gh
+from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.cli.bench_worker import CASES, Ours
+
+MODES = ("eager", "channels_last", "compile")
+MATRIX_WORK = ("matmul", "conv", "conv_data_grad", "conv_weight_grad")
+# Passes of a step over the parameters: read forward and backward; the gradient written and read;
+# in the update read and written.
+PARAMETER_PASSES = 6
+OUR_COLOR = "#2a78b5"
+COLORS = {"eager": "#d9622b", "channels_last": "#e8a33d", "compile": "#8c8c8c"}
+
+
+class Worker:
+    """A process that answers requests; see `bench_worker`."""
+
+    def __init__(self, name: str):
+        self.name = name
+        path = os.pathsep.join(
+            [str(Path(gh.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from glasshouse.cli.bench_worker import serve; serve()"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):  # it has died, with a request unread
+                pipe.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.errors.close()
+
+    def ask(self, do: str, **request) -> dict:
+        """The reply to a request.
+
+        Raises:  BackendError if the process fails or dies
+        """
+        try:
+            print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        reply = json.loads(line) if line else {"error": self.last_words()}
+        if "error" in reply:
+            raise BackendError(
+                f"bench: expected a {do} of the {self.name} worker; got {reply['error']}. "
+                "Leave this model or mode out."
+            )
+        return reply
+
+    def last_words(self) -> str:
+        """How the process ended."""
+        code = self.process.wait()
+        self.errors.seek(0)
+        printed = self.errors.read().strip().splitlines()
+        return f"its end with exit code {code}" + (f": {printed[-1]}" if printed else "")
+
+
+@dataclass
+class Run:
+    """One model in one framework and mode: its process and what was measured."""
+
+    worker: Worker
+    model: str
+    framework: str
+    mode: str | None
+    dtype: str
+    smoke: bool
+    seconds: list[float] = field(default_factory=list)
+    first_step_s: float = math.nan
+    loss: float = math.nan
+
+    def start(self) -> None:
+        """Build the model, and take the first step and one to settle."""
+        options = {"model": self.model, "mode": self.mode, "dtype": self.dtype}
+        built = self.worker.ask("build", framework=self.framework, smoke=self.smoke, **options)
+        self.mode = built["mode"]
+        first = self.worker.ask("step")
+        self.first_step_s, self.loss = first["seconds"], first["loss"]
+        self.worker.ask("step")
+
+    def step(self) -> None:
+        self.seconds.append(self.worker.ask("step")["seconds"])
+
+    def record(self, work: "Work", limits: dict) -> dict:
+        """What was measured, as one entry of the JSON file."""
+        step_s = statistics.median(self.seconds)
+        return {
+            "model": self.model,
+            "framework": self.framework,
+            "mode": self.mode,
+            "dtype": self.dtype,
+            "step_s": step_s,
+            "first_step_s": self.first_step_s,
+            "peak_bytes": self.worker.ask("peak")["peak_bytes"],
+            "gflops_per_s": work.flops / step_s / 1e9,
+            "fraction_of_limit": work.seconds(limits) / step_s,
+            "matrix_gflops_per_s": limits["flops"] / 1e9,
+            "copy_gb_per_s": limits["copy"] / 1e9,
+            "first_loss": self.loss,
+            "steps_s": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step cannot avoid: FLOPs of products and convolutions, bytes of the parameters."""
+
+    flops: int
+    parameter_bytes: int
+
+    def seconds(self, limits: dict) -> float:
+        """The time for it at the machine's measured limits."""
+        moved = PARAMETER_PASSES * self.parameter_bytes
+        return self.flops / limits["flops"] + moved / limits["copy"]
+
+
+class CountFlops(gh.Mode):
+    """Adds up the FLOPs of matrix products and convolutions that pass."""
+
+    def __init__(self):
+        self.flops = 0
+
+    def process(self, primitive, args, attrs, below):
+        if primitive.name in MATRIX_WORK:
+            self.flops += primitive.flops(*(x.spec for x in args), **attrs)
+        return below(primitive, args, attrs)
+
+
+def count_work(model: str, smoke: bool) -> Work:
+    """The work of a step, counted without computing it."""
+    with gh.backends.use("stub"):
+        run = Ours(model, None, "float32", smoke)
+        with CountFlops() as counter:
+            run.train()
+        return Work(counter.flops, sum(p.spec.nbytes for p in run.model.parameters()))
+
+
+def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
+    """The machine's FLOP/s of matrix products and bytes/s of copies: the best that any reaches."""
+    found = []
+    for framework in frameworks:
+        with Worker(framework) as worker:
+            found.append(worker.ask("limits", framework=framework, dtype=dtype, smoke=smoke))
+    return {name: max(entry[name] for entry in found) for name in ("flops", "copy")}
+
+
+def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[dict]:
+    """The records of one model: ours beside each of PyTorch's modes in turn; none if ours fails."""
+    work = count_work(model, smoke)
+    records: list[dict] = []
+
+    def finish():
+        if not ours.seconds:
+            interleave(None, ours, steps)
+        records.insert(0, ours.record(work, limits))
+
+    def compare(theirs):
+        interleave(theirs, ours, steps)
+        records.append(theirs.record(work, limits))
+
+    with Worker("glasshouse") as worker:
+        ours = Run(worker, model, "glasshouse", None, dtype, smoke)
+        if not attempt(console, ours, ours.start):
+            return []
+        for mode in modes:
+            with Worker(f"pytorch {mode}") as other:
+                theirs = Run(other, model, "pytorch", mode, dtype, smoke)
+                attempt(console, theirs, functools.partial(compare, theirs))
+        return records if attempt(console, ours, finish) else []
+
+
+def interleave(theirs: Run | None, ours: Run, steps: int) -> None:
+    """Start theirs, then take steps in turn."""
+    if theirs is not None:
+        theirs.start()
+    for _ in range(steps):
+        ours.step()
+        if theirs is not None:
+            theirs.step()
+
+
+def attempt(console: Console, run: Run, work) -> bool:
+    """Whether `work` came to its end; why not is printed, and the other runs go on."""
+    try:
+        work()
+    except BackendError as error:
+        console.print(Text(f"  {run.model}: {error}", style="red"))
+        return False
+    return True
+
+
+def best_of_pytorch(records: list[dict], model: str) -> float | None:
+    """The shortest step of PyTorch's modes, or None without any."""
+    rows = [r for r in records if r["model"] == model and r["framework"] == "pytorch"]
+    return min((r["step_s"] for r in rows), default=None)
+
+
+def our_steps(records: list[dict]) -> dict[str, float]:
+    """Seconds of a step here, by model."""
+    return {r["model"]: r["step_s"] for r in records if r["framework"] == "glasshouse"}
+
+
+def show(console: Console, records: list[dict], limits: dict) -> None:
+    """Print the table, and how ours compares with the best of PyTorch's modes."""
+    table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    headings = ("model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit")
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i > 1 else "left")
+    ours = our_steps(records)
+    for r in records:
+        mine = r["framework"] == "glasshouse"
+        table.add_row(
+            r["model"] if mine else "",
+            f"{r['framework']}, {r['mode']}",
+            f"{r['step_s']:.3f} s",
+            f"{r['step_s'] / ours[r['model']]:.2f}",
+            f"{r['first_step_s']:.1f} s",
+            f"{r['peak_bytes'] / 2**30:.2f} GiB",
+            f"{r['gflops_per_s']:.0f}",
+            f"{r['fraction_of_limit']:.0%}",
+            style="bold" if mine else "",
+        )
+    console.print(table)
+    ratios = [best / ours[m] for m in ours if (best := best_of_pytorch(records, m)) is not None]
+    if ratios:
+        console.print(
+            f"\nPyTorch's best mode takes {math.prod(ratios) ** (1 / len(ratios)):.2f} times our "
+            f"time (geometric mean); at least {min(ratios):.2f}"
+        )
+    console.print(
+        f"[dim]limit of the machine as measured: matrix products {limits['flops'] / 1e9:,.0f} "
+        f"GFLOP/s, copies {limits['copy'] / 1e9:.1f} GB/s read and written[/]"
+    )
+
+
+def save_chart(records: list[dict], path: Path) -> bool:
+    """Save each model's step times relative to ours as PNG; False without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    ours = our_steps(records)
+    series = dict.fromkeys((r["framework"], r["mode"]) for r in records)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / max(len(series), 1)
+    for i, (framework, mode) in enumerate(series):
+        rows = [r for r in records if (r["framework"], r["mode"]) == (framework, mode)]
+        places = [list(ours).index(r["model"]) + (i + 0.5) * width - 0.4 for r in rows]
+        bars = axes.bar(
+            places, [r["step_s"] / ours[r["model"]] for r in rows], width * 0.92,
+            color=OUR_COLOR if framework == "glasshouse" else COLORS[mode],
+            label=f"{framework}, {mode}",
+        )  # fmt: skip
+        axes.bar_label(bars, [f"{r['step_s']:.3g} s" for r in rows], fontsize=7, padding=2)
+    axes.axhline(1, color="black", linewidth=0.6)
+    axes.set_xticks(range(len(ours)), list(ours))
+    axes.set_ylabel("step time / ours")
+    axes.set_title(f"one training step, {records[0]['dtype']}", loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper right", ncols=len(series), frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return True
+
+
+def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
+    """PyTorch's modes to run; by default all, or the best for bfloat16, or a quick one."""
+    if against is None:
+        against = "eager" if smoke else "channels_last" if dtype == "bfloat16" else ",".join(MODES)
+    modes = [mode for mode in against.split(",") if mode]
+    for mode in modes:
+        if mode not in MODES:
+            raise OptionError(
+                f"bench: expected --against with modes of {', '.join(MODES)}; got {mode!r}. "
+                f"{suggest(mode, MODES)}"
+            )
+    return modes if importlib.util.find_spec("torch") is not None else []
+
+
+def modes_for(model: str, modes: list[str]) -> list[str]:
+    """The modes that make sense for a model: channels_last is eager where nothing is convolved."""
+    if CASES[model].convolutions:
+        return modes
+    return list(dict.fromkeys("eager" if mode == "channels_last" else mode for mode in modes))
+
+
+@click.command("bench")
+@click.argument("models", nargs=-1, metavar=f"[{' | '.join(CASES)}]…")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32",
+              show_default=True, help="bfloat16: both frameworks under autocast.")  # fmt: skip
+@click.option("--against", help=f"PyTorch's modes: some of {','.join(MODES)}, or '' for none.")
+@click.option("--steps", type=click.IntRange(1), help="Timed steps of each.  [default: 5]")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path),
+              default=Path("runs/bench.json"), show_default=True,
+              help="Where records go.")  # fmt: skip
+@click.option("--chart", type=click.Path(dir_okay=False, path_type=Path),
+              help="Where the chart goes.  [default: beside the records]")  # fmt: skip
+@click.option("--smoke", is_flag=True, help="Tiny models and 2 steps: only shows that it works.")
+def bench(models, dtype, against, steps, json_path, chart, smoke):
+    """Train models here and in PyTorch, and compare time and memory.
+
+    A step is zero_grad, forward, loss, backward and an SGD update. Models: all six by default.
+    """
+    for model in models:
+        if model not in CASES:
+            raise OptionError(
+                f"bench: expected models of {', '.join(CASES)}; got {model!r}. "
+                f"{suggest(model, CASES)}"
+            )
+    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(highlight=False, width=None if fits else 100)
+    modes = chosen_modes(against, dtype, smoke)
+    limits = measure_limits(["glasshouse", *["pytorch"] * bool(modes)], dtype, smoke)
+    records: list[dict] = []
+    wanted = list(dict.fromkeys(models)) or list(CASES)
+    for model in wanted:
+        console.print(f"[dim]{model} …[/]")
+        records += measure_model(
+            model, dtype, modes_for(model, modes), steps or (2 if smoke else 5), smoke, limits,
+            console,
+        )  # fmt: skip
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps(records, indent=1) + "\n")  # also if a later model fails
+    if records:
+        show(console, records, limits)
+        picture = chart or json_path.with_suffix(".png")
+        saved = f", {picture}" if save_chart(records, picture) else ""
+        console.print(f"saved: {json_path}{saved}", soft_wrap=True)
+    if len(our_steps(records)) < len(wanted):
+        missing = ", ".join(m for m in wanted if m not in our_steps(records))
+        raise BackendError(
+            f"bench: expected all models to train; got none of {missing}. See above."
+        )

@@ -1,0 +1,5 @@
+"""Speech: models."""
+
+from glasshouse.speech import models
+
+__all__ = ["models"]

@@ -1,0 +1,5 @@
+"""Text: models."""
+
+from glasshouse.text import models
+
+__all__ = ["models"]

@@ -1,0 +1,50 @@
+"""Models of text."""
+
+from glasshouse import nn
+from glasshouse.base.errors import ShapeError
+from glasshouse.dispatch.value import as_value
+from glasshouse.tensor.creation import arange
+
+__all__ = ["BertLike"]
+
+
+class BertLike(nn.Module):
+    """A bidirectional encoder: token and position embeddings, norm, post-norm layers with GELU, and
+    an output layer of its own weights to the vocabulary; 405,828,697 parameters as it stands.
+
+    Shapes:  tokens (N, L) of integers in [0, vocab), L at most max_len -> scores (N, L, vocab)
+    Raises:  ShapeError for other shapes, IndexOutOfRangeError for tokens outside the vocabulary
+    Source:  Devlin et al. 2018, arXiv:1810.04805; sizes as RoBERTa large's, arXiv:1907.11692
+    Example: >>> model = BertLike(vocab=20, layers=1, dim=8, heads=2, ff=16, max_len=4)
+             >>> model(gh.asarray([[1, 2, 3]])).shape
+             (1, 3, 20)
+    """
+
+    def __init__(
+        self, vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512, dropout=0.0
+    ):
+        super().__init__()
+        self.max_len = max_len
+        self.tokens = nn.Embedding(vocab, dim)
+        self.positions = nn.Embedding(max_len, dim)
+        self.norm = nn.LayerNorm(dim)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.Sequential(
+            *(
+                nn.TransformerEncoderLayer(dim, heads, ff, dropout, "gelu", batch_first=True)
+                for _ in range(layers)
+            )
+        )
+        self.output = nn.Linear(dim, vocab)
+        for table in (self.tokens, self.positions):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, tokens):
+        tokens = as_value(tokens, where="BertLike")
+        if tokens.ndim != 2 or tokens.shape[1] > self.max_len:
+            raise ShapeError(
+                f"BertLike: expected tokens (N, L) with L at most {self.max_len}; got "
+                f"{tokens.shape}. Cut the text, or raise max_len."
+            )
+        x = self.tokens(tokens) + self.positions(arange(tokens.shape[1]))
+        return self.output(self.layers(self.dropout(self.norm(x))))

@@ -1,0 +1,5 @@
+"""Images: models."""
+
+from glasshouse.vision import models
+
+__all__ = ["models"]
