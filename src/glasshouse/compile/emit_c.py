@@ -14,8 +14,7 @@ from math import prod
 
 from glasshouse.base.dtype import DType
 from glasshouse.compile.expr import Expr, walk
-from glasshouse.compile.fuse import kernel_order
-from glasshouse.compile.lower import Buffer, Kernel, Root
+from glasshouse.compile.steps import Buffer, Kernel, Root, kernel_order
 from glasshouse.compile.view import View
 
 C_TYPES = {

@@ -8,7 +8,8 @@ same kernel, by what uses its result; results that nobody else reads then get no
 from math import prod
 
 from glasshouse.compile.expr import Expr, Exprs, walk
-from glasshouse.compile.lower import Buffer, Kernel, Lowering, Opaque, Root, order_of
+from glasshouse.compile.lower import Lowering
+from glasshouse.compile.steps import Buffer, Kernel, Opaque, kernel_order
 from glasshouse.compile.view import View, same_strides
 
 WINDOW = 48  # how many steps back a kernel looks for one to join
@@ -101,26 +102,6 @@ def reduces_rows(kernel: Kernel) -> bool:
     moving = [i for i in order if kernel.domain[i] > 1]
     rows = prod(n for i, n in enumerate(kernel.domain) if i not in kernel.axes)
     return bool(moving) and moving[-1] in kernel.axes and rows >= MIN_ROWS
-
-
-def kernel_order(kernel: Kernel) -> tuple[int, ...]:
-    """The axes of the domain from the outermost loop to the innermost."""
-    for root in kernel.roots:
-        if root.reduce is None:
-            order = order_of_store(root)
-        else:
-            order = order_of(root.expr, kernel.domain)
-        if order is not None:
-            return order
-    return tuple(range(len(kernel.domain)))
-
-
-def order_of_store(root: Root):
-    """The order in which a stored result lies in memory."""
-    store = root.store
-    moving = [i for i, n in enumerate(store.shape) if n > 1]
-    ordered = iter(sorted(moving, key=lambda i: -abs(store.strides[i])))
-    return tuple(next(ordered) if n > 1 else i for i, n in enumerate(store.shape))
 
 
 def absorb(other: Kernel, kernel: Kernel) -> None:

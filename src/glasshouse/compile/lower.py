@@ -5,14 +5,12 @@ A value gets memory (a `Buffer`) if it is an output, an operand or result of an 
 All others are expressions that their users compute for themselves.
 """
 
-from dataclasses import dataclass, field
-from math import prod
-from typing import Any
 
 from glasshouse.base.shape import Spec
-from glasshouse.compile import onednn
+from glasshouse.compile import onednn, template
 from glasshouse.compile import view as views
 from glasshouse.compile.expr import Expr, Exprs
+from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
 from glasshouse.graph.simplify import is_elementwise
@@ -23,88 +21,6 @@ MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without memory 
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "windows")
 FUSED_KINDS = ("bool", "int", "uint", "float")
-
-
-class Buffer:
-    """Memory for one value: its spec, the order of its axes in memory, and where it lies.
-
-    `place` is "input" (number), "output" (number) or "arena" (offset in bytes).
-    """
-
-    __slots__ = ("number", "spec", "order", "place", "at", "node", "source")
-
-    def __init__(self, number: int, spec: Spec, order=None, node=None):
-        self.number, self.spec, self.node = number, spec, node
-        self.order = tuple(range(len(spec.shape))) if order is None else tuple(order)
-        self.place, self.at = "arena", 0
-        self.source: Buffer | None = None  # the donated input whose memory this output takes
-
-    @property
-    def dtype(self):
-        return self.spec.dtype
-
-    @property
-    def shape(self):
-        return self.spec.shape
-
-    @property
-    def is_row_major(self) -> bool:
-        return views.same_strides(self.view(), strides_of(self.shape))
-
-    def view(self) -> View:
-        """The whole buffer in its logical shape."""
-        return View(self, 0, self.shape, strides_of(self.shape, self.order))
-
-    def __repr__(self):
-        return f"b{self.number}"
-
-
-@dataclass
-class Root:
-    """One result of a kernel: `expr` over the domain, reduced by `reduce` or stored as it is."""
-
-    store: View
-    expr: Expr
-    reduce: str | None = None
-    node: Any = None
-    local: bool = False  # nobody outside the kernel reads it
-
-
-@dataclass(eq=False)
-class Kernel:
-    """A fused kernel: roots over one domain; `axes` are those that its reductions reduce."""
-
-    domain: tuple[int, ...]
-    roots: list[Root]
-    axes: tuple[int, ...] | None = None
-    mergeable: bool = True
-
-    def reads(self) -> set[Buffer]:
-        return {v.base for root in self.roots for v in root.expr.loads}
-
-    def writes(self) -> set[Buffer]:
-        return {root.store.base for root in self.roots if not root.local}
-
-
-@dataclass(eq=False)
-class Opaque:
-    """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
-
-    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers.
-    """
-
-    kind: str
-    node: Node
-    sources: list[View]
-    results: list[Buffer]
-    plan: Any = None
-    scratch: list[Buffer] = field(default_factory=list)
-
-    def reads(self) -> set[Buffer]:
-        return {v.base for v in self.sources}
-
-    def writes(self) -> set[Buffer]:
-        return {*self.results, *self.scratch}
 
 
 class Lowering:
@@ -296,11 +212,19 @@ class Lowering:
         """A step for an operation that is not fused; its operands must be in memory."""
         if node.host is None and onednn.is_supported(node) and onednn.plan(self, node):
             return
+        if node.host is None and template.is_supported(node):
+            template.plan(self, node)
+            return
         specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
         sources = [self.operand_view(x) for x in node.inputs]
         results = [self.buffer(spec, node=node) for spec in specs]
         self.add_opaque("host", node, sources, results)
         self.hand_out(node, results)
+
+    def fill_buffer(self, node: Node, buffer: Buffer, x: Node) -> None:
+        """A kernel that copies the value of x into a buffer that a later step writes to."""
+        root = Root(buffer.view(), self.expr[x.number], node=node)
+        self.steps.append(Kernel(buffer.shape, [root], None, False))
 
     def add_opaque(self, kind: str, node: Node, sources, results, plan=None, scratch=()) -> None:
         """Append a step that is no fused kernel."""
@@ -423,27 +347,6 @@ def is_per_row(expr: Expr) -> bool:
         and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
         for v in expr.loads
     )
-
-
-def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
-    """The order of axes in memory of the largest load that covers the domain; None: row-major."""
-    best, best_size = None, 0
-    size = prod(shape)
-    for view in expr.loads:
-        if len(view.shape) == len(shape) and view.base.spec.size * 2 > size > best_size:
-            zero = any(s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True))
-            if not zero:
-                best, best_size = view, size
-    if best is None:
-        return None
-    return order_of_view(best)
-
-
-def order_of_view(view: View) -> tuple[int, ...]:
-    """The axes of a view from the widest stride to the narrowest; axes of size 1 stay behind."""
-    moving = [i for i, n in enumerate(view.shape) if n > 1]
-    ordered = iter(sorted(moving, key=lambda i: -abs(view.strides[i])))
-    return tuple(next(ordered) if n > 1 else i for i, n in enumerate(view.shape))
 
 
 def reduced_order(order, axes):

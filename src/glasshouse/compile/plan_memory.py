@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from glasshouse.compile.lower import Buffer, Kernel, Lowering, Opaque
+from glasshouse.compile.lower import Lowering
+from glasshouse.compile.steps import Buffer, Kernel, Opaque
 
 ALIGNMENT = 64  # bytes of a cache line
 

@@ -13,8 +13,9 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.compile.emit_c import Source, emit
 from glasshouse.compile.fuse import fuse
-from glasshouse.compile.lower import Buffer, Kernel, Lowering, Opaque
+from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
+from glasshouse.compile.steps import Buffer, Kernel, Opaque
 from glasshouse.compile.toolchain import NATIVE, CompileError
 from glasshouse.compile.view import View
 from glasshouse.dispatch.backend import quiet
@@ -91,14 +92,17 @@ class Program:
 
     def make_steps(self):
         """The table that the runner reads; compiles the kernels."""
-        sources = {
-            i: emit(step) for i, step in enumerate(self.schedule) if isinstance(step, Kernel)
-        }
+        sources = {}
+        for i, step in enumerate(self.schedule):
+            if isinstance(step, Kernel):
+                sources[i] = emit(step)
+            elif step.kind == "template":
+                sources[i] = step.plan
         functions = compile_kernels(list(sources.values()))
         table = (Step * len(self.schedule))()
         for i, step in enumerate(self.schedule):
             entry = table[i]
-            if isinstance(step, Kernel):
+            if i in sources:
                 source = sources[i]
                 self.fill(entry, KERNEL, [self.code(arg) for arg in source.args])
                 entry.function = functions[source.text]

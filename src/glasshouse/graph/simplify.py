@@ -85,10 +85,19 @@ def permute_rule(graph, node, inputs):
     if x.op == "permute":
         before = x.attrs["axes"]
         return make(graph, "permute", x.inputs[0], axes=tuple(before[i] for i in axes))
+    if x.op == "matmul" and swaps_last(axes):
+        a, b = (make(graph, "permute", y, axes=axes) for y in reversed(x.inputs))
+        return make(graph, "matmul", a, b)
     moving = [axis for axis in axes if x.shape[axis] != 1]
     if moving == sorted(moving):  # only axes of size 1 move
         return reshaped(graph, x, node.shape)
     return None
+
+
+def swaps_last(axes) -> bool:
+    """Whether a permutation exchanges the last two axes and nothing else."""
+    n = len(axes)
+    return n >= 2 and axes == (*range(n - 2), n - 1, n - 2)
 
 
 def expand_rule(graph, node, inputs):

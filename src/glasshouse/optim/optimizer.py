@@ -20,6 +20,7 @@ from glasshouse.base.errors import (
     suggest,
     type_name,
 )
+from glasshouse.dispatch import backend as backends
 from glasshouse.ops.cast import bitcast
 from glasshouse.tensor.creation import asarray, zeros_like
 from glasshouse.tensor.handle import Tensor
@@ -130,6 +131,7 @@ class Optimizer:
                 check_gradient(self.where, p)
             for p, group in work:
                 self.update(p, p.grad.detach(), group)
+        backends.current().evaluate()  # what was put off: forward, backward and update, as one
         return loss
 
     def update(self, p: Tensor, grad, group: dict) -> None:

@@ -59,7 +59,7 @@ class Backend(TensorBackend):
 
     def kernel(self, name: str):
         """What `replace` puts aside; the recording needs no kernels."""
-        return None
+        return
 
     def evaluate(self, payloads=()) -> None:
         """Compute what was recorded in this thread and is still referred to, and `payloads`."""

@@ -1,0 +1,126 @@
+"""The steps of a Program and the memory they work on: buffers, fused kernels, opaque steps."""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from glasshouse.base.shape import Spec
+from glasshouse.compile import view as views
+from glasshouse.compile.expr import Expr
+from glasshouse.compile.view import View, strides_of
+from glasshouse.graph.graph import Node
+
+
+class Buffer:
+    """Memory for one value: its spec, the order of its axes in memory, and where it lies.
+
+    `place` is "input" (number), "output" (number) or "arena" (offset in bytes).
+    """
+
+    __slots__ = ("number", "spec", "order", "place", "at", "node", "source")
+
+    def __init__(self, number: int, spec: Spec, order=None, node=None):
+        self.number, self.spec, self.node = number, spec, node
+        self.order = tuple(range(len(spec.shape))) if order is None else tuple(order)
+        self.place, self.at = "arena", 0
+        self.source: Buffer | None = None  # the donated input whose memory this output takes
+
+    @property
+    def dtype(self):
+        return self.spec.dtype
+
+    @property
+    def shape(self):
+        return self.spec.shape
+
+    @property
+    def is_row_major(self) -> bool:
+        return views.same_strides(self.view(), strides_of(self.shape))
+
+    def view(self) -> View:
+        """The whole buffer in its logical shape."""
+        return View(self, 0, self.shape, strides_of(self.shape, self.order))
+
+    def __repr__(self):
+        return f"b{self.number}"
+
+
+@dataclass
+class Root:
+    """One result of a kernel: `expr` over the domain, reduced by `reduce` or stored as it is."""
+
+    store: View
+    expr: Expr
+    reduce: str | None = None
+    node: Any = None
+    local: bool = False  # nobody outside the kernel reads it
+
+
+@dataclass(eq=False)
+class Kernel:
+    """A fused kernel: roots over one domain; `axes` are those that its reductions reduce."""
+
+    domain: tuple[int, ...]
+    roots: list[Root]
+    axes: tuple[int, ...] | None = None
+    mergeable: bool = True
+
+    def reads(self) -> set[Buffer]:
+        return {v.base for root in self.roots for v in root.expr.loads}
+
+    def writes(self) -> set[Buffer]:
+        return {root.store.base for root in self.roots if not root.local}
+
+
+@dataclass(eq=False)
+class Opaque:
+    """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
+
+    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers.
+    """
+
+    kind: str
+    node: Node
+    sources: list[View]
+    results: list[Buffer]
+    plan: Any = None
+    scratch: list[Buffer] = field(default_factory=list)
+
+    def reads(self) -> set[Buffer]:
+        return {v.base for v in self.sources}
+
+    def writes(self) -> set[Buffer]:
+        return {*self.results, *self.scratch}
+
+
+def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
+    """The order of axes in memory of the largest load that covers the domain; None: row-major."""
+    best, best_size = None, 0
+    size = prod(shape)
+    for view in expr.loads:
+        if len(view.shape) == len(shape) and view.base.spec.size * 2 > size > best_size:
+            zero = any(s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True))
+            if not zero:
+                best, best_size = view, size
+    if best is None:
+        return None
+    return order_of_view(best)
+
+
+def order_of_view(view: View) -> tuple[int, ...]:
+    """The axes of a view from the widest stride to the narrowest; axes of size 1 stay behind."""
+    moving = [i for i, n in enumerate(view.shape) if n > 1]
+    ordered = iter(sorted(moving, key=lambda i: -abs(view.strides[i])))
+    return tuple(next(ordered) if n > 1 else i for i, n in enumerate(view.shape))
+
+
+def kernel_order(kernel: Kernel) -> tuple[int, ...]:
+    """The axes of the domain from the outermost loop to the innermost."""
+    for root in kernel.roots:
+        if root.reduce is None:
+            order = order_of_view(root.store)
+        else:
+            order = order_of(root.expr, kernel.domain)
+        if order is not None:
+            return order
+    return tuple(range(len(kernel.domain)))

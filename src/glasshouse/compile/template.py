@@ -1,0 +1,218 @@
+"""Kernels that are written for one card each: windows' largest elements, and scattering."""
+
+from itertools import product
+from math import prod
+
+from glasshouse.compile.emit_c import C_TYPES, PARALLEL_WORK, Source, canonical, loaded, stored
+from glasshouse.compile.view import View
+
+MAX_WINDOW = 64  # positions that a window kernel unrolls
+COLUMN_CHUNK = 256  # columns of a scatter that one thread takes at a time
+TEMPLATES = ("window_select", "window_scatter", "scatter_add", "scatter_set")
+
+
+def is_supported(node) -> bool:
+    """Whether there is a kernel for this card and these dtypes."""
+    if node.op not in TEMPLATES:
+        return False
+    specs = [node.spec, *(x.spec for x in node.inputs)]
+    if any(s.dtype.name not in C_TYPES or s.size == 0 for s in specs):
+        return False
+    if node.op.startswith("window"):
+        return prod(node.attrs["size"]) <= MAX_WINDOW
+    return node.spec.dtype.name not in ("float16", "bfloat16")
+
+
+def plan(lowering, node) -> None:
+    """Add the steps that compute a node by its kernel."""
+    if node.op.startswith("window"):
+        plan_window(lowering, node)
+    else:
+        plan_scatter(lowering, node)
+
+
+# -- windows ----------------------------------------------------------------------------------
+
+
+def plan_window(lowering, node) -> None:
+    """The result lies in memory in the order of the operands."""
+    views = [lowering.operand_view(x) for x in node.inputs]
+    moving = sorted(range(len(node.shape)), key=lambda i: -abs(views[-1].strides[i]))
+    target = lowering.result_of(node, moving)
+    emit = emit_select if node.op == "window_select" else emit_scatter
+    source = emit(node, *views, target.view())
+    lowering.add_opaque("template", node, views, [target], source)
+    lowering.hand_out(node, [target])
+
+
+class Windows:
+    """The geometry of windows over the last axes of a view."""
+
+    def __init__(self, node, keys: View, counts):
+        attrs = node.attrs
+        self.d = len(attrs["size"])
+        self.lead = len(keys.shape) - self.d
+        self.counts = counts
+        self.offsets = list(product(*(range(n) for n in attrs["size"])))
+        self.stride, self.dilation = attrs["stride"], attrs["dilation"]
+
+    def within(self, view: View, at) -> int:
+        """Elements from the start of a window to one of its positions."""
+        steps = view.strides[self.lead :]
+        return sum(a * s * e for a, s, e in zip(at, steps, self.dilation, strict=True))
+
+    def inner_axis(self, view: View) -> int | None:
+        """The leading axis that lies densest in memory, for the vector loop."""
+        axes = [i for i in range(self.lead) if view.shape[i] > 1]
+        return min(axes, key=lambda i: abs(view.strides[i]), default=None)
+
+    def terms(self, view: View, inner, windows: bool) -> str:
+        """The element of a view at the current indices: l… of the lead, o… of the windows."""
+        parts = [str(view.offset)] if view.offset else []
+        for i in range(self.lead):
+            name = "i" if i == inner else f"l{i}"
+            if view.shape[i] > 1 and view.strides[i]:
+                parts.append(f"{name} * {view.strides[i]}LL")
+        for k in range(self.d):
+            step = view.strides[self.lead + k] * (self.stride[k] if windows else 1)
+            if self.counts[k] > 1 and step:
+                parts.append(f"o{k} * {step}LL")
+        return " + ".join(parts) or "0"
+
+
+def decode(lines: list[str], flat: str, names_and_sizes) -> None:
+    """The indices of several axes from one flat index."""
+    below = 1
+    for name, size in reversed(names_and_sizes):
+        lines.append(f"  const int64_t {name} = {flat} / {below} % {size};")
+        below *= size
+
+
+def choose(windows: Windows, keys: View, dtype, inner, value=None) -> list[str]:
+    """Statements that find a window's largest key: `best`, its number `at`, perhaps `got`."""
+    base = windows.terms(keys, inner, True)
+    integer = not dtype.is_floating
+    lines = []
+    for number, at in enumerate(windows.offsets):
+        key = loaded(f"b1[{base} + {windows.within(keys, at)}]", dtype)
+        if number == 0:
+            c = "float" if dtype.itemsize == 2 and not integer else C_TYPES[dtype.name]
+            lines += [f"{c} best = {key};", "int32_t at = 0;"]
+            continue
+        better = f"!(key <= best){'' if integer else ' & (best == best)'}"
+        lines.append(
+            f"{{ const __typeof__(best) key = {key}; const int better = {better}; "
+            f"at = better ? {number} : at; best = better ? key : best; }}"
+        )
+    return lines
+
+
+def emit_select(node, x: View, keys: View, out: View) -> Source:
+    """window_select: every window on its own."""
+    windows = Windows(node, keys, out.shape[len(out.shape) - len(node.attrs["size"]) :])
+    inner = windows.inner_axis(keys)
+    outer = [(f"l{i}", n) for i, n in enumerate(out.shape[: windows.lead]) if i != inner]
+    outer += [(f"o{k}", n) for k, n in enumerate(windows.counts)]
+    total = prod(n for _, n in outer)
+    lines = pointers(x, keys, out)
+    lines += parallel(out.base.spec.size * len(windows.offsets))
+    lines.append(f"for (int64_t p = 0; p < {total}; p++) {{")
+    decode(lines, "p", outer)
+    lines += ["#pragma omp simd", f"for (int64_t i = 0; i < {size_of(out, inner)}; i++) {{"]
+    lines += choose(windows, keys, node.inputs[1].dtype, inner)
+    target = f"b2[{windows.terms(out, inner, False)}]"
+    if node.inputs[0] is node.inputs[1]:
+        lines.append(f"{target} = {stored('best', node.dtype)};")
+    else:
+        base = windows.terms(x, inner, True)
+        value = f"b0[{base} + {windows.within(x, windows.offsets[0])}]"
+        for number, at in enumerate(windows.offsets[1:], 1):
+            value = f"at == {number} ? b0[{base} + {windows.within(x, at)}] : ({value})"
+        lines.append(f"{target} = {value};")
+    lines += ["}", "}"]
+    return Source(canonical("\n".join(lines) + "\n"), [x.base, keys.base, out.base])
+
+
+def emit_scatter(node, g: View, keys: View, out: View) -> Source:
+    """window_scatter: the windows of one leading index after another, since they overlap."""
+    windows = Windows(node, keys, g.shape[len(g.shape) - len(node.attrs["size"]) :])
+    inner = windows.inner_axis(keys)
+    lead = [(f"l{i}", n) for i, n in enumerate(out.shape[: windows.lead]) if i != inner]
+    lines = pointers(g, keys, out)
+    lines += parallel(out.base.spec.size * len(windows.offsets))
+    lines.append(f"for (int64_t p = 0; p < {prod(n for _, n in lead)}; p++) {{")
+    decode(lines, "p", lead)
+    clear = Windows(node, out, out.shape[windows.lead :])
+    clear.stride = (1,) * clear.d
+    lines += [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)" for k, n in enumerate(clear.counts)]
+    lines.append(f"for (int64_t i = 0; i < {size_of(out, inner)}; i++)")
+    lines.append(f"  b2[{clear.terms(out, inner, True)}] = 0;")
+    lines += [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)" for k, n in enumerate(windows.counts)]
+    lines.append("{")
+    if inner is not None:
+        lines.append("#pragma omp simd")
+    lines.append(f"for (int64_t i = 0; i < {size_of(out, inner)}; i++) {{")
+    lines += choose(windows, keys, node.inputs[1].dtype, inner)
+    dtype, base = node.dtype, windows.terms(out, inner, True)
+    lines.append(f"const __typeof__({loaded('b0[0]', dtype)}) g = "
+                 f"{loaded(f'b0[{windows.terms(g, inner, False)}]', dtype)};")  # fmt: skip
+    for number, at in enumerate(windows.offsets):
+        place = f"b2[{base} + {windows.within(out, at)}]"
+        added = stored(f"{loaded(place, dtype)} + (at == {number} ? g : 0)", dtype)
+        lines.append(f"{place} = {added};")
+    lines += ["}", "}", "}"]
+    return Source(canonical("\n".join(lines) + "\n"), [g.base, keys.base, out.base])
+
+
+def pointers(*views: View) -> list[str]:
+    return [f"{C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
+
+
+def parallel(work: int) -> list[str]:
+    return ["#pragma omp parallel for schedule(static)"] if work > PARALLEL_WORK else []
+
+
+def size_of(view: View, axis) -> int:
+    return 1 if axis is None else view.shape[axis]
+
+
+# -- scattering -------------------------------------------------------------------------------
+
+
+def plan_scatter(lowering, node) -> None:
+    """A copy of x, then every update into it, in order; the columns are shared out to the cores."""
+    x, indices, updates = node.inputs
+    target = lowering.result_of(node)
+    places = [lowering.row_major(n) for n in (indices, updates)]
+    lowering.fill_buffer(node, target, x)
+    views = [View(v.base, v.offset, v.shape, v.strides) for v in places]
+    source = emit_updates(node, *views, target.view())
+    lowering.add_opaque("template", node, [*views, target.view()], [target], source)
+    lowering.hand_out(node, [target])
+
+
+def emit_updates(node, indices: View, updates: View, out: View) -> Source:
+    """scatter_add or scatter_set along an axis: out (pre, size, post), updates (pre, count, post)."""
+    axis, shape = node.attrs["axis"], node.shape
+    pre, size, post = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+    count = prod(indices.shape)
+    sign = "+=" if node.op == "scatter_add" and not node.dtype.is_bool else "="
+    if node.op == "scatter_add" and node.dtype.is_bool:
+        sign = "|="
+    lines = [*pointers(indices, updates, out), "int64_t *b3 = a[3];"]
+    chunks = -(-post // COLUMN_CHUNK)
+    lines += parallel(count * post) if chunks > 1 else []
+    lines += [
+        f"for (int64_t c = 0; c < {chunks}; c++) {{",
+        f"const int64_t lo = c * {COLUMN_CHUNK};",
+        f"const int64_t hi = lo + {COLUMN_CHUNK} < {post} ? lo + {COLUMN_CHUNK} : {post};",
+        f"for (int64_t p = 0; p < {pre}; p++)",
+        f"for (int64_t j = 0; j < {count}; j++) {{",
+        f"const int64_t row = gh_index((int64_t)b0[{indices.offset} + j], {size}LL, b3);",
+        "#pragma omp simd",
+        "for (int64_t i = lo; i < hi; i++)",
+        f"b2[(p * {size}LL + row) * {post} + i] {sign} "
+        f"b1[{updates.offset} + (p * {count}LL + j) * {post} + i];",
+        "}", "}",
+    ]  # fmt: skip
+    return Source("\n".join(lines) + "\n", [indices.base, updates.base, out.base, ("error", 0)])
