@@ -6,6 +6,8 @@ All others are expressions that their users compute for themselves.
 """
 
 
+from dataclasses import dataclass
+
 from glasshouse.base.shape import Spec
 from glasshouse.compile import onednn, template
 from glasshouse.compile import view as views
@@ -13,7 +15,7 @@ from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
-from glasshouse.graph.simplify import is_elementwise
+from glasshouse.graph.simplify import is_elementwise, relu_operand
 
 REPEAT_COST = 16  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
@@ -38,6 +40,8 @@ class Lowering:
                 self.uses[x.number] += 1
         self.is_output = {node.number for node in graph.outputs}
         self.wanted = self.operands_of_opaque()
+        self.epilogues = find_epilogues(graph, self.uses)
+        self.put_off = {n.number for e in self.epilogues.values() for n in e.inside}
         self.outputs: list[View] = []
         self.results: dict[int, list[Buffer]] = {}  # of nodes with several results
 
@@ -69,6 +73,22 @@ class Lowering:
 
     def visit(self, node: Node) -> None:
         """Give the node an expression, and where it needs one a step and memory."""
+        if node.number in self.epilogues:
+            self.visit_epilogue(self.epilogues[node.number], node)
+        elif node.number not in self.put_off:
+            self.visit_plain(node)
+
+    def visit_epilogue(self, epilogue: "Epilogue", last: Node) -> None:
+        """A product or convolution with its bias and relu as one step of oneDNN."""
+        bias = None if epilogue.bias is None else self.row_major(epilogue.bias)
+        if onednn.plan(self, epilogue.node, bias, epilogue.relu):
+            self.expr[last.number] = self.expr[epilogue.node.number]
+        else:
+            for node in (*epilogue.inside, last):
+                self.visit_plain(node)
+
+    def visit_plain(self, node: Node) -> None:
+        """Give one node an expression, and where it needs one a step and memory."""
         op = node.op
         if op == "input":
             buffer = self.buffer(node.spec, node=node)
@@ -298,6 +318,81 @@ class Lowering:
         if not fits:
             self.materialise(node, row_major=True)
         return self.expr[node.number].view
+
+
+@dataclass
+class Epilogue:
+    """What follows a product or convolution `node` and can be done with it: + bias, then relu.
+
+    `inside` are the nodes, `node` among them, whose values nobody else needs.
+    """
+
+    node: Node
+    bias: Node | None
+    relu: bool
+    inside: list[Node]
+
+
+def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
+    """By the number of the last node: what oneDNN does together with its product."""
+    users: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        for x in node.inputs:
+            users.setdefault(x.number, []).append(node)
+    outputs = {node.number for node in graph.outputs}
+    found = {}
+    for node in graph.nodes:
+        if node.op not in ("matmul", "conv") or node.host or not onednn.is_supported(node):
+            continue
+        if node.number in outputs:
+            continue
+        last, bias, inside = node, None, []
+        for user in users.get(node.number, ()):
+            vector = bias_of(user, node)
+            if vector is not None and uses[node.number] == 1:
+                last, bias, inside = user, vector, [node]
+        relu = relu_after(last, users, outputs)
+        if relu is not None:
+            inside += [last, *relu[:-1]]
+            last = relu[-1]
+        if last is not node:
+            found[last.number] = Epilogue(node, bias, relu is not None, unique(inside))
+    return found
+
+
+def unique(nodes: list[Node]) -> list[Node]:
+    return list({node.number: node for node in nodes}.values())
+
+
+def bias_of(user: Node, node: Node) -> Node | None:
+    """The vector that `user` adds to the channels of `node`, if that is what it does."""
+    if user.op != "add" or user.host or user.inputs[0] is user.inputs[1]:
+        return None
+    other = user.inputs[1] if user.inputs[0] is node else user.inputs[0]
+    channels = 1 if node.op == "conv" else node.spec.ndim - 1
+    size = node.shape[channels]
+    if other.op != "expand":
+        return None
+    small = other.inputs[0]
+    if small.spec.size != size or small.shape[channels] != size or size == 1:
+        return None
+    if small.op == "reshape" and small.inputs[0].shape == (size,):
+        return small.inputs[0]
+    return small if small.shape == (size,) else None
+
+
+def relu_after(node: Node, users, outputs) -> list[Node] | None:
+    """The nodes of a relu of `node` in order, if nobody else needs `node`."""
+    if node.number in outputs:
+        return None
+    for last in users.get(node.number, ()):
+        if relu_operand(last) is node:
+            condition = last.inputs[0]
+            parts = list(condition.inputs)
+            alone = all(len(users[n.number]) == 1 for n in (condition, *parts))
+            if alone and len(users[node.number]) == 3 and condition.number not in outputs:
+                return [*parts, condition, last]
+    return None
 
 
 def move(op: str, view: View, shape, attrs) -> View | None:

@@ -18,14 +18,53 @@ class Life:
     last: int
 
 
-def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering) -> int:
-    """Give every buffer its place; returns the bytes of the arena."""
+def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering, donated=()) -> int:
+    """Give every buffer its place; returns the bytes of the arena.
+
+    `donated` are the numbers of the inputs that nobody will read after the Program.
+    """
     outputs: list[Buffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
             view.base.place, view.base.at = "output", len(outputs)
             outputs.append(view.base)
+    reuse_inputs(schedule, set(donated))
     return place_all(lives_of(schedule))
+
+
+def reuse_inputs(schedule, donated: set[int]) -> None:
+    """Let an output take the memory of a donated input that only its own kernel still reads,
+    position by position."""
+    last_read: dict[int, int] = {}
+    for i, step in enumerate(schedule):
+        for buffer in step.reads():
+            if buffer.place == "input":
+                last_read[buffer.at] = i
+    for i, step in enumerate(schedule):
+        if not isinstance(step, Kernel) or step.axes is not None or not step.mergeable:
+            continue
+        for root in step.roots:
+            target = root.store.base
+            if target.place != "output":
+                continue
+            for view in root.expr.loads:
+                source = view.base
+                fits = (
+                    source.place == "input"
+                    and source.at in donated
+                    and last_read[source.at] == i
+                    and source.spec == target.spec
+                    and all(
+                        v == root.store._replace(base=source)
+                        for r in step.roots
+                        for v in r.expr.loads
+                        if v.base is source
+                    )
+                )
+                if fits:
+                    target.source = source
+                    donated.discard(source.at)
+                    break
 
 
 def lives_of(schedule) -> list[Life]:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 import threading
 import warnings
 from math import prod
@@ -10,6 +11,7 @@ import numpy as np
 
 from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
+from glasshouse.base.shape import Spec
 from glasshouse.compile import toolchain
 from glasshouse.compile.emit_c import Source, emit
 from glasshouse.compile.fuse import fuse
@@ -27,6 +29,7 @@ ARENA, INPUT, OUTPUT, SCALAR, ERROR = range(5)  # what an argument means, as in 
 KERNEL, ONEDNN, HOST = range(3)  # what a step is, as in native/runner.c
 LARGE_NODES = 60  # a recording this long is compiled when first seen
 LARGE_WORK = 4_000_000  # … and so is one that computes this many elements
+KEPT_BYTES = 1 << 16  # outputs from this size on are kept for a later run
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
 
 
@@ -73,13 +76,15 @@ class Program:
     the values in between.
     """
 
-    def __init__(self, graph: Graph):
+    def __init__(self, graph: Graph, donated=()):
         self.graph = graph
         self.lowering = Lowering(graph).run()
         self.schedule = [step for step in fuse(self.lowering) if not is_empty(step)]
-        self.arena_bytes = plan_memory(self.schedule, self.lowering)
+        self.arena_bytes = plan_memory(self.schedule, self.lowering, donated)
         self.outputs = [(view.base, node.spec) for view, node in self.output_pairs()]
         self.made = outputs_made(self.outputs)
+        places = [buffer.at for buffer, _ in self.outputs]
+        self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.hosts: dict[int, Opaque] = {}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
@@ -137,10 +142,13 @@ class Program:
 
     def run(self, arrays: list[np.ndarray], scalars: list[bytes]) -> list[np.ndarray]:
         """The outputs for these inputs and packed scalars."""
-        outputs = [np.empty(buffer.shape, buffer.dtype.np) for buffer in self.made]
         with self.lock:
+            outputs = [
+                new_array(buffer.spec) if buffer.source is None else arrays[buffer.source.at]
+                for buffer in self.made
+            ]
             self.execute(arrays, outputs, scalars)
-        return [outputs[buffer.at].reshape(spec.shape) for buffer, spec in self.outputs]
+        return [in_shape(outputs[buffer.at], spec.shape) for buffer, spec in self.outputs]
 
     def execute(self, arrays, outputs, scalars) -> None:
         """Run all steps, the host's among them."""
@@ -190,8 +198,34 @@ class Program:
         return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
+kept: dict[int, list[np.ndarray]] = {}  # memory of large outputs, by size in bytes
+keep_lock = threading.Lock()
+
+
+def new_array(spec: Spec) -> np.ndarray:
+    """Memory for an output: that of an earlier one to which nobody refers any more, or new.
+
+    Memory that is mapped already saves the page faults of a fresh allocation.
+    """
+    nbytes = spec.nbytes
+    if nbytes < KEPT_BYTES:
+        return np.empty(spec.shape, spec.dtype.np)
+    with keep_lock:
+        memories = kept.setdefault(nbytes, [])
+        for i in range(len(memories)):
+            if sys.getrefcount(memories[i]) <= 2:  # the list and the argument
+                return memories[i].view(spec.dtype.np).reshape(spec.shape)
+        memories.append(np.empty(nbytes, np.uint8))
+        return memories[-1].view(spec.dtype.np).reshape(spec.shape)
+
+
 class IndexErrorInside(Exception):
     """A gather met an index out of range; the references say which."""
+
+
+def in_shape(array: np.ndarray, shape) -> np.ndarray:
+    """The array itself where it has the shape: what is a view is never written to."""
+    return array if array.shape == shape else array.reshape(shape)
 
 
 def outputs_made(outputs) -> list[Buffer]:
@@ -260,9 +294,9 @@ def run_recording(recording: Recording) -> None:
         outputs = quiet.run(compute, recording)
     else:
         outputs = run_program(program, recording)
-    for i, value in zip(recording.outputs, outputs, strict=True):
-        node = recording.nodes[i]
-        node.value, node.owned = value, program is not None and value.base is None
+    for place, value in enumerate(outputs):
+        node = recording.nodes[recording.outputs[place]]
+        node.value, node.owned = value, program is not None and program.owns[place]
     for node in recording.nodes:
         node.inputs = ()
 
@@ -334,7 +368,7 @@ def make_program(recording: Recording) -> Program:
         print(f"# simplified\n{graph}\n")
     if flags.verify:
         verify(graph)
-    program = Program(graph)
+    program = Program(graph, recording.donated)
     if flags.debug >= 3:
         for i, step in enumerate(program.schedule):
             text = program.sources[i].named(f"step{i}") if i in program.sources else repr(step)

@@ -12,6 +12,7 @@ import threading
 
 import numpy as np
 
+from glasshouse.base.dtype import float32
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import primitives
 
@@ -207,6 +208,7 @@ def encode(pending: list[Lazy], needed: list[int]) -> Recording:
             outputs.append(len(nodes))
         node.index = len(nodes)
         nodes.append(node)
+    operand = None  # a name is a reference too
     code.extend(spec_numbers[leaf.spec] for leaf in leaves)
     recording.donated = donated_leaves(nodes, leaves)
     code.append(-1)
@@ -228,16 +230,33 @@ def donated_leaves(nodes: list[Lazy], leaves: list[Lazy]) -> list[int]:
                 uses[id(operand)] += 1
     operand = None
     donated = []
-    for number, leaf in enumerate(leaves):
-        # Inside: the list `leaves`, the name `leaf`, the argument, the operand's uses. The array
-        # has one reference from the leaf and one from the argument.
-        if (
-            leaf.owned
-            and sys.getrefcount(leaf) - uses[id(leaf)] <= 3
-            and sys.getrefcount(leaf.value) <= 2
-        ):
+    for number in range(len(leaves)):
+        leaf = leaves[number]
+        # Inside: the list `leaves`, the name `leaf`, the argument, the operand's uses.
+        if leaf.owned and sys.getrefcount(leaf) - uses[id(leaf)] <= 3 and is_unshared(leaf):
             donated.append(number)
     return donated
+
+
+def references(node: Lazy) -> tuple[int, int]:
+    """How many refer to a node's array, and to the memory that it is a view of."""
+    array = node.value
+    return sys.getrefcount(array), sys.getrefcount(array.base)
+
+
+def alone() -> tuple[int, int]:
+    """What `references` says of an array in kept memory that only its node refers to."""
+    memory = np.empty(8, np.uint8)
+    return references(computed(memory.view(np.float32), Spec((2,), float32), owned=True))
+
+
+ALONE = alone()
+
+
+def is_unshared(node: Lazy) -> bool:
+    """Whether nobody but the node refers to its array, or to a view of its memory."""
+    array, memory = references(node)
+    return array <= ALONE[0] and (node.value.base is None or memory <= ALONE[1])
 
 
 recorder = Recorder()

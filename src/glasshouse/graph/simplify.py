@@ -15,7 +15,8 @@ MADE_OF_NOTHING = ("full", "iota", "input", "constant")
 
 def simplify(graph: Graph) -> Graph:
     """The graph with all rules applied, common subexpressions and dead nodes removed."""
-    return transform(transform(graph, simplest), simplest)
+    graph = transform(transform(graph, simplest), simplest)
+    return transform(masks_from_results(graph), simplest)
 
 
 def simplest(graph: Graph, node: Node, inputs) -> Node:
@@ -30,6 +31,39 @@ def simplest(graph: Graph, node: Node, inputs) -> Node:
             if found is not None:
                 return found
     return graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
+
+
+# -- masks of relu ----------------------------------------------------------------------------
+
+
+def relu_operand(node: Node) -> Node | None:
+    """x if the node is where(x < 0 or x = 0, 0, x)."""
+    if node.op != "where" or node.host is not None:
+        return None
+    condition, zero, x = node.inputs
+    if not is_static(zero, 0) or condition.op != "bitwise_or":
+        return None
+    less, equal = condition.inputs
+    same = less.op == "less" and equal.op == "equal" and less.inputs[0] is x is equal.inputs[0]
+    return x if same and all(is_static(c.inputs[1], 0) for c in condition.inputs) else None
+
+
+def masks_from_results(graph: Graph) -> Graph:
+    """Where a relu was not positive is read off its result, which is in memory, not its operand."""
+    renewed: dict[int, Node] = {}  # conditions of the old graph, made from results in the new one
+
+    def rule(new: Graph, node: Node, inputs):
+        inputs = tuple(
+            renewed.get(x.number, made) for x, made in zip(node.inputs, inputs, strict=True)
+        )
+        made = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
+        if relu_operand(node) is not None:
+            condition, zero = node.inputs[0], inputs[1]
+            parts = [new.emit(op, (made, zero), {}, condition.spec) for op in ("less", "equal")]
+            renewed[condition.number] = new.emit("bitwise_or", parts, {}, condition.spec)
+        return made
+
+    return transform(graph, rule)
 
 
 def is_elementwise(op: str) -> bool:

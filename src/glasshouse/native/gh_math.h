@@ -119,13 +119,21 @@ GH_FN float gh_two_to_f32(int32_t k)
     return gh_from_bits_f32((uint32_t)(k + 127) << 23);
 }
 
-/* x > 0 as m * 2^n with m in [sqrt(1/2), sqrt(2)); subnormal x included. */
+/* Normal x > 0 as m * 2^n with m in [sqrt(1/2), sqrt(2)). */
+GH_FN float gh_split_normal_f32(float x, int32_t *n)
+{
+    uint32_t u = gh_bits_f32(x) - 0x3f3504f3u;
+    *n = (int32_t)u >> 23;
+    return gh_from_bits_f32((u & 0x007fffffu) + 0x3f3504f3u);
+}
+
+/* The same of every finite x > 0. */
 GH_FN float gh_split_f32(float x, int32_t *n)
 {
-    int small = x < 1.17549435e-38f;
-    uint32_t u = gh_bits_f32(small ? x * 8388608.0f : x) - 0x3f3504f3u;
-    *n = ((int32_t)u >> 23) - (small ? 23 : 0);
-    return gh_from_bits_f32((u & 0x007fffffu) + 0x3f3504f3u);
+    int32_t normal = x >= 1.17549435e-38f;
+    float m = gh_split_normal_f32(x * (normal ? 1.0f : 8388608.0f), n);
+    *n -= normal ? 0 : 23;
+    return m;
 }
 
 /* ---- float32: simple --------------------------------------------------------------------- */
@@ -229,37 +237,35 @@ GH_FN float gh_log_f32(float x)
 GH_FN float gh_log1p_f32(float x)
 {
     int32_t n;
-    float u = 1.0f + x;
-    float lost = x > 1.0f ? 1.0f - (u - x) : x - (u - 1.0f); /* u + lost is just 1 + x */
-    float f = gh_split_f32(u, &n) - 1.0f;
-    float scale = gh_two_to_f32(n < 64 ? -n : -64); /* what is lost counts for small n alone */
-    float y = gh_log_of_parts_f32(f + lost * scale, n);
-    return fabsf(x) < 5.96046448e-8f ? x : gh_log_ends_f32(y, u);
+    float u = 1.0f + x, large = 1.0f > x ? 1.0f : x, small = 1.0f > x ? x : 1.0f;
+    float lost = small - (u - large); /* u + lost is just 1 + x */
+    float m = gh_split_normal_f32(u, &n), scale = gh_two_to_f32(-(n < 64 ? n : 64));
+    float y = gh_log_ends_f32(gh_log_of_parts_f32((m - 1.0f) + lost * scale, n), u);
+    return gh_from_bits_f32(gh_bits_f32(y) | (gh_bits_f32(x) & GH_SIGN)); /* of -0 it is -0 */
 }
 
 /* ---- float32: angles --------------------------------------------------------------------- */
 
+/* p less its nearest integer: whole turns taken off. */
+#define GH_TURNS_OFF(p) ((p) - rint(p))
+
 /* |x| = (4 k + *quadrant) pi/2 + result, |result| <= pi/4, for every finite x.
  *
- * x * 2/pi is taken in doubles, with 2/pi in pieces of 29 bits, so that a piece times x is exact.
- * The pieces that give only whole turns are left out: which, depends on the size of x alone.
+ * The turns, |x| / (2 pi), are a sum of products in doubles, with 1 / (2 pi) in pieces of 29 bits
+ * and a last one of 53. So products with x are exact, and whole turns can be taken off each. This
+ * costs less than choosing the three pieces that count for the size of x.
  */
 GH_FN float gh_angle_f32(float x, uint32_t *quadrant)
 {
-    const double c0 = 0x1.45f306dp-1, c1 = 0x1.9391054p-30, c2 = 0x1.4fe13abp-59;
-    const double c3 = 0x1.d1f534dp-88, c4 = 0x1.b81b6c5p-117;
-    const double rest2 = 0x1.4fe13abe8fa9ap-59, rest3 = 0x1.d1f534ddc0db6p-88;
-    const double rest4 = 0x1.b81b6c52b3279p-117, rest5 = 0x1.5993c439041fep-148;
     double a = (double)fabsf(x);
-    int over0 = a >= 0x1p54, over1 = a >= 0x1p83, over2 = a >= 0x1p112;
-    double p0 = a * (over2 ? c3 : over1 ? c2 : over0 ? c1 : c0);
-    double p1 = a * (over2 ? c4 : over1 ? c3 : over0 ? c2 : c1);
-    double p2 = a * (over2 ? rest5 : over1 ? rest4 : over0 ? rest3 : rest2);
-    p0 -= 4.0 * rint(0.25 * p0);
-    p1 -= 4.0 * rint(0.25 * p1);
-    double q = rint(p0 + p1), part = ((p0 - q) + p1) + p2;
+    double p0 = a * 0x1.45f306dp-3, p1 = a * 0x1.9391054p-32, p2 = a * 0x1.4fe13abp-61;
+    double p3 = a * 0x1.d1f534dp-90, p4 = a * 0x1.b81b6c5p-119, p5 = a * 0x1.5993c439041fep-150;
+    p0 = GH_TURNS_OFF(p0), p1 = GH_TURNS_OFF(p1), p2 = GH_TURNS_OFF(p2);
+    p3 = GH_TURNS_OFF(p3), p4 = GH_TURNS_OFF(p4);
+    double q = rint(4.0 * (((p0 + p1) + (p2 + p3)) + (p4 + p5)));
+    double part = (((((p0 - 0.25 * q) + p1) + p2) + p3) + p4) + p5; /* in order: they cancel */
     *quadrant = gh_bits_f32((float)q + GH_NEAREST); /* its low two bits count */
-    return (float)(part * 1.5707963267948966);
+    return (float)(part * 6.2831853071795865);
 }
 
 /* sin(r + quadrant pi/2) for |r| <= pi/4. */
@@ -308,14 +314,14 @@ GH_FN float gh_pow_f32(float x, float y)
     float a = fabsf(x), half = 0.5f * y;
     double m = (double)gh_split_f32(a, &n), s = (m - 1.0) / (m + 1.0), z = s * s;
     double log2a = (double)n + s * GH_POLY(5, z, GH_LOG2_P);
-    log2a = a == INFINITY ? (double)INFINITY : log2a;
-    log2a = a == 0.0f ? -(double)INFINITY : log2a;
     double t = (double)y * log2a;
     t = 200.0 < t ? 200.0 : t;
     t = -200.0 > t ? -200.0 : t;
     double shifted = t + GH_NEAREST_F64, f = t - (shifted - GH_NEAREST_F64);
     double scale = gh_from_bits_f64((gh_bits_f64(shifted) + 1023u) << 52);
     float size = (float)((1.0 + f * GH_POLY(6, f, GH_EXP2_P)) * scale);
+    float end = (a == 0.0f) == (y < 0.0f) ? INFINITY : 0.0f;
+    size = ((a == 0.0f) | (a == INFINITY)) ? end : size;
     size = ((a == 1.0f) & (y == y)) ? 1.0f : size; /* also where y is infinite */
     uint32_t odd = ((floorf(y) == y) & (floorf(half) != half)) ? GH_SIGN : 0u;
     float result = gh_flip_f32(size, gh_bits_f32(x) & odd);
@@ -336,7 +342,7 @@ GH_FN float gh_remainder_f32(float x, float y)
     GH_REMAINDER_STEP(29) GH_REMAINDER_STEP(0)
     r = ((fabsf(y) == INFINITY) & (fabsf(x) < INFINITY)) ? (double)x : r;
     double other = (r < 0.0) != (b < 0.0) ? r + b : r;
-    return (float)(r == 0.0 ? 0.0 * b : other);
+    return (float)(r == 0.0 ? copysign(0.0, b) : other);
 }
 
 /* ---- float64: libm ----------------------------------------------------------------------- */

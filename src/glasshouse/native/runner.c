@@ -58,13 +58,13 @@ static void *address(int64_t code, char *arena, void **inputs, void **outputs, i
 }
 
 /* Runs the steps from `begin`; returns the first step it did not do: `end`, a host step, or
-   -1 - step where oneDNN failed. `ends_ns` gets the time at the end of each step, if it is given. */
+   -1 - step where oneDNN failed; it stops where the error flag is set. `ends_ns` gets the time at the end of each step, if it is given. */
 int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void **inputs,
                void **outputs, int64_t *scalars, int64_t *error, int64_t *ends_ns) {
   void *a[MAX_ARGS];
   for (int64_t i = begin; i < end; i++) {
     const Step *step = steps + i;
-    if (step->kind == HOST) return i;
+    if (step->kind == HOST || *error) return i;
     for (int32_t k = 0; k < step->count; k++)
       a[k] = address(step->args[k], arena, inputs, outputs, scalars, error);
     if (step->kind == KERNEL) {
