@@ -27,8 +27,9 @@ from glasshouse.graph.simplify import simplify
 
 ARENA, INPUT, OUTPUT, SCALAR, ERROR = range(5)  # what an argument means, as in native/runner.c
 KERNEL, ONEDNN, HOST = range(3)  # what a step is, as in native/runner.c
-LARGE_NODES = 60  # a recording this long is compiled when first seen
-LARGE_WORK = 4_000_000  # … and so is one that computes this many elements
+LARGE_NODES = 100  # a recording this long is compiled when first seen
+# Others are compiled once their references have taken about as long as compiling does.
+COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
 KEPT_BYTES = 1 << 16  # outputs from this size on are kept for a later run
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
 
@@ -272,12 +273,12 @@ def compile_kernels(sources: list[Source]) -> dict[str, int]:
 
 
 class Entry:
-    """What is known of a structure: how often it ran, and its Program."""
+    """What is known of a structure: about how long its references took, and its Program."""
 
-    __slots__ = ("runs", "program", "failed")
+    __slots__ = ("spent_s", "program", "failed")
 
     def __init__(self):
-        self.runs, self.program, self.failed = 0, None, False
+        self.spent_s, self.program, self.failed = 0.0, None, False
 
 
 programs: dict[tuple, Entry] = {}
@@ -288,7 +289,6 @@ def run_recording(recording: Recording) -> None:
     entry = programs.get(recording.key)
     if entry is None:
         entry = programs.setdefault(recording.key, Entry())
-    entry.runs += 1
     program = program_for(entry, recording)
     if program is None:
         outputs = quiet.run(compute, recording)
@@ -326,16 +326,17 @@ def program_for(entry: Entry, recording: Recording) -> Program | None:
 
 
 def is_worth_compiling(entry: Entry, recording: Recording) -> bool:
-    """Whether this run should be a compiled one: seen again, long, or much work."""
+    """Whether this run should be a compiled one: long, or much work, also summed over all runs.
+
+    The estimate depends on the recordings alone, so that equal programs run equally.
+    """
     if flags.compile != "auto":
         return flags.compile == "always"
-    if entry.runs > 1 or len(recording.nodes) > LARGE_NODES:
+    if len(recording.nodes) > LARGE_NODES:
         return True
-    work = 0
-    for node in recording.nodes:
-        if not isinstance(node.spec, tuple):
-            work += node.spec.size
-    return work > LARGE_WORK
+    elements = sum(n.spec.size for n in recording.nodes if not isinstance(n.spec, tuple))
+    entry.spent_s += NODE_S * len(recording.nodes) + ELEMENT_S * elements
+    return entry.spent_s > COMPILE_S
 
 
 class Warned:
