@@ -165,10 +165,10 @@ def block() -> str:
         digits = 9 if fit.letter else 17
         numbers = [f"{float(c):.{digits - 1}e}{fit.letter}" for c in found]
         per_line = 5 if fit.letter else 3
-        body = [
-            ", ".join(numbers[i : i + per_line]) for i in range(0, len(numbers), per_line)
-        ]
-        lines.append(f"/* {fit.what}; x in [{fit.low}, {fit.high}], error 2^{math.log2(error):.1f} */")
+        body = [", ".join(numbers[i : i + per_line]) for i in range(0, len(numbers), per_line)]
+        lines.append(
+            f"/* {fit.what}; x in [{fit.low}, {fit.high}], error 2^{math.log2(error):.1f} */"
+        )
         lines.append(f"#define GH_{fit.name}_P \\\n    " + ", \\\n    ".join(body))
     return "\n".join(lines) + "\n"
 

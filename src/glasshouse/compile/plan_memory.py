@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from glasshouse.compile.lower import Lowering
-from glasshouse.compile.steps import Buffer, Kernel, Opaque
+from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root
 
 ALIGNMENT = 64  # bytes of a cache line
 
@@ -18,53 +18,47 @@ class Life:
     last: int
 
 
-def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering, donated=()) -> int:
-    """Give every buffer its place; returns the bytes of the arena.
-
-    `donated` are the numbers of the inputs that nobody will read after the Program.
-    """
+def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering) -> int:
+    """Give every buffer its place; returns the bytes of the arena."""
     outputs: list[Buffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
             view.base.place, view.base.at = "output", len(outputs)
             outputs.append(view.base)
-    reuse_inputs(schedule, set(donated))
+    reuse_inputs(schedule)
     return place_all(lives_of(schedule))
 
 
-def reuse_inputs(schedule, donated: set[int]) -> None:
-    """Let an output take the memory of a donated input that only its own kernel still reads,
-    position by position."""
+def reuse_inputs(schedule) -> None:
+    """Name for outputs an input whose memory they may take in runs that donate it: one that only
+    the output's own kernel still reads, position by position."""
     last_read: dict[int, int] = {}
     for i, step in enumerate(schedule):
         for buffer in step.reads():
             if buffer.place == "input":
                 last_read[buffer.at] = i
+    taken: set[int] = set()
     for i, step in enumerate(schedule):
-        if not isinstance(step, Kernel) or step.axes is not None or not step.mergeable:
-            continue
-        for root in step.roots:
-            target = root.store.base
-            if target.place != "output":
-                continue
-            for view in root.expr.loads:
-                source = view.base
-                fits = (
-                    source.place == "input"
-                    and source.at in donated
-                    and last_read[source.at] == i
-                    and source.spec == target.spec
-                    and all(
-                        v == root.store._replace(base=source)
-                        for r in step.roots
-                        for v in r.expr.loads
-                        if v.base is source
-                    )
-                )
-                if fits:
-                    target.source = source
-                    donated.discard(source.at)
-                    break
+        if isinstance(step, Kernel) and step.axes is None and step.mergeable:
+            for root in step.roots:
+                if root.store.base.place == "output":
+                    source = replaceable_input(step, root)
+                    if source is not None and last_read[source.at] == i and source.at not in taken:
+                        root.store.base.source = source
+                        taken.add(source.at)
+
+
+def replaceable_input(kernel: Kernel, root: Root) -> Buffer | None:
+    """An input like the root's result that the kernel reads only where it stores the result."""
+    target = root.store.base
+    for view in root.expr.loads:
+        source = view.base
+        if source.place == "input" and source.spec == target.spec:
+            same = root.store._replace(base=source)
+            reads = [v for r in kernel.roots for v in r.expr.loads if v.base is source]
+            if all(v == same for v in reads):
+                return source
+    return None
 
 
 def lives_of(schedule) -> list[Life]:

@@ -77,11 +77,11 @@ class Program:
     the values in between.
     """
 
-    def __init__(self, graph: Graph, donated=()):
+    def __init__(self, graph: Graph):
         self.graph = graph
         self.lowering = Lowering(graph).run()
         self.schedule = [step for step in fuse(self.lowering) if not is_empty(step)]
-        self.arena_bytes = plan_memory(self.schedule, self.lowering, donated)
+        self.arena_bytes = plan_memory(self.schedule, self.lowering)
         self.outputs = [(view.base, node.spec) for view, node in self.output_pairs()]
         self.made = outputs_made(self.outputs)
         places = [buffer.at for buffer, _ in self.outputs]
@@ -141,11 +141,16 @@ class Program:
 
     # -- running -------------------------------------------------------------------------------
 
-    def run(self, arrays: list[np.ndarray], scalars: list[bytes]) -> list[np.ndarray]:
-        """The outputs for these inputs and packed scalars."""
+    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=()) -> list[np.ndarray]:
+        """The outputs for these inputs and packed scalars.
+
+        The memory of inputs whose numbers are in `donated` may be overwritten.
+        """
         with self.lock:
             outputs = [
-                new_array(buffer.spec) if buffer.source is None else arrays[buffer.source.at]
+                arrays[buffer.source.at]
+                if buffer.source is not None and buffer.source.at in donated
+                else new_array(buffer.spec)
                 for buffer in self.made
             ]
             self.execute(arrays, outputs, scalars)
@@ -309,7 +314,7 @@ def run_program(program: Program, recording: Recording):
             leaf.value = np.ascontiguousarray(leaf.value)
         arrays.append(leaf.value)
     try:
-        return program.run(arrays, recording.scalars)
+        return program.run(arrays, recording.scalars, recording.donated)
     except IndexErrorInside:
         return quiet.run(compute, recording)  # raises with the index
 
@@ -369,7 +374,7 @@ def make_program(recording: Recording) -> Program:
         print(f"# simplified\n{graph}\n")
     if flags.verify:
         verify(graph)
-    program = Program(graph, recording.donated)
+    program = Program(graph)
     if flags.debug >= 3:
         for i, step in enumerate(program.schedule):
             text = program.sources[i].named(f"step{i}") if i in program.sources else repr(step)

@@ -213,8 +213,6 @@ def encode(pending: list[Lazy], needed: list[int]) -> Recording:
     recording.donated = donated_leaves(nodes, leaves)
     code.append(-1)
     code.extend(outputs)
-    code.append(-1)
-    code.extend(recording.donated)
     recording.key = tuple(code)
     recording.nodes, recording.leaves, recording.outputs = nodes, leaves, outputs
     recording.scalars = scalars
