@@ -41,7 +41,8 @@ SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 class Source:
     """A kernel in C: `text` is the function without its name, `args` what its pointers mean.
 
-    An arg is a Buffer, or ("scalar", number), or ("error",).
+    An arg is (buffer, offset in elements), ("scalar", number) or ("error", 0). Offsets are no part
+    of the text, so that one function serves all slices of a value.
     """
 
     text: str
@@ -138,9 +139,9 @@ class Emitter:
             step = loop.stride(view)
             if step and loop.name not in skip:
                 terms.append(loop.name if step == 1 else f"{loop.name} * {step}LL")
-        if view.offset or not terms:
+        if view.base is None and view.offset:
             terms.append(str(view.offset))
-        return " + ".join(terms)
+        return " + ".join(terms) or "0"
 
     def depends(self, view: View, names) -> bool:
         """Whether a view moves along one of the loops."""
@@ -165,6 +166,10 @@ class Emitter:
             self.names.pop(number, None)
         self.put("}")
 
+    def pointer(self, view: View) -> str:
+        """The name of the pointer to where a view starts."""
+        return self.arg((view.base, view.offset))
+
     def arg(self, what) -> str:
         """The name of a pointer or scalar argument."""
         if what not in self.args:
@@ -174,7 +179,7 @@ class Emitter:
     def emit(self) -> Source:
         for root in self.kernel.roots:
             if not root.local:
-                self.arg(root.store.base)
+                self.pointer(root.store)
         self.sweeps = self.plan_sweeps()
         body = self.lines
         work = prod(self.kernel.domain) * max(r.expr.cost for r in self.kernel.roots)
@@ -189,16 +194,15 @@ class Emitter:
             self.emit_split()
         head = []
         for k, what in enumerate(self.args):
-            if isinstance(what, Buffer):
-                c = C_TYPES[what.dtype.name]
+            if isinstance(what[0], Buffer):
+                c = C_TYPES[what[0].dtype.name]
                 head.append(f"  {c} *b{k} = a[{k}];")
             elif what[0] == "scalar":
                 head.append(f"  {self.scalar_text(k, what[2])}")
             else:
                 head.append(f"  int64_t *b{k} = a[{k}];")
         text = canonical("\n".join([*head, *body]) + "\n")
-        args = [w if isinstance(w, Buffer) else w[:2] for w in self.args]
-        return Source(text, args)
+        return Source(text, [what[:2] for what in self.args])
 
     def scalar_text(self, k: int, name: str) -> str:
         """A scalar argument as a local constant of its dtype."""
@@ -239,7 +243,7 @@ class Emitter:
         """The C expression for one operation whose operands have names."""
         op, dtype = expr.op, expr.dtype
         if op == "load":
-            return loaded(f"{self.arg(expr.view.base)}[{self.index(expr.view)}]", dtype)
+            return loaded(f"{self.pointer(expr.view)}[{self.index(expr.view)}]", dtype)
         if op == "full":
             return literal(expr.value, dtype)
         if op == "scalar":
@@ -257,13 +261,13 @@ class Emitter:
 
     def gather_text(self, expr: Expr, position: str) -> str:
         stride, size = expr.value
-        error, table = self.arg(("error", 0)), self.arg(expr.view.base)
+        error, table = self.arg(("error", 0)), self.pointer(expr.view)
         at = f"gh_index((int64_t){position}, {size}LL, {error})"
         element = f"{table}[{self.index(expr.view)} + {stride}LL * {at}]"
         return loaded(element, expr.dtype)
 
     def store(self, root: Root, name: str) -> None:
-        target = f"{self.arg(root.store.base)}[{self.index(root.store)}]"
+        target = f"{self.pointer(root.store)}[{self.index(root.store)}]"
         self.put(f"{target} = {stored(name, root.store.base.dtype)};")
 
     # -- sweeps --------------------------------------------------------------------------------

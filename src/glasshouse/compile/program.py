@@ -122,15 +122,17 @@ class Program:
 
     def code_of_view(self, view: View) -> int:
         """The address where a view starts."""
-        nbytes = view.offset * view.base.dtype.itemsize
-        code = code_of(view.base)
-        return code + (nbytes if view.base.place == "arena" else nbytes << 16)
+        return self.code((view.base, view.offset))
 
     def code(self, arg) -> int:
-        if isinstance(arg, Buffer):
-            return code_of(arg)
-        kind, number = arg
-        return (SCALAR << 56 | number) if kind == "scalar" else ERROR << 56
+        """An argument of a kernel as the runner reads it."""
+        what, number = arg
+        if what == "scalar":
+            return SCALAR << 56 | number
+        if what == "error":
+            return ERROR << 56
+        nbytes = number * what.dtype.itemsize
+        return code_of(what) + (nbytes if what.place == "arena" else nbytes << 16)
 
     def fill(self, entry: Step, kind: int, codes: list[int]) -> None:
         """Set what a step is and what it works on."""

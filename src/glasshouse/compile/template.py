@@ -68,7 +68,7 @@ class Windows:
 
     def terms(self, view: View, inner, windows: bool) -> str:
         """The element of a view at the current indices: l… of the lead, o… of the windows."""
-        parts = [str(view.offset)] if view.offset else []
+        parts = []
         for i in range(self.lead):
             name = "i" if i == inner else f"l{i}"
             if view.shape[i] > 1 and view.strides[i]:
@@ -130,7 +130,7 @@ def emit_select(node, x: View, keys: View, out: View) -> Source:
             value = f"at == {number} ? b0[{base} + {windows.within(x, at)}] : ({value})"
         lines.append(f"{target} = {value};")
     lines += ["}", "}"]
-    return Source(canonical("\n".join(lines) + "\n"), [x.base, keys.base, out.base])
+    return Source(canonical("\n".join(lines) + "\n"), [(v.base, v.offset) for v in (x, keys, out)])
 
 
 def emit_scatter(node, g: View, keys: View, out: View) -> Source:
@@ -161,7 +161,7 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
         added = stored(f"{loaded(place, dtype)} + (at == {number} ? g : 0)", dtype)
         lines.append(f"{place} = {added};")
     lines += ["}", "}", "}"]
-    return Source(canonical("\n".join(lines) + "\n"), [g.base, keys.base, out.base])
+    return Source(canonical("\n".join(lines) + "\n"), [(v.base, v.offset) for v in (g, keys, out)])
 
 
 def pointers(*views: View) -> list[str]:
@@ -208,11 +208,12 @@ def emit_updates(node, indices: View, updates: View, out: View) -> Source:
         f"const int64_t hi = lo + {COLUMN_CHUNK} < {post} ? lo + {COLUMN_CHUNK} : {post};",
         f"for (int64_t p = 0; p < {pre}; p++)",
         f"for (int64_t j = 0; j < {count}; j++) {{",
-        f"const int64_t row = gh_index((int64_t)b0[{indices.offset} + j], {size}LL, b3);",
+        f"const int64_t row = gh_index((int64_t)b0[j], {size}LL, b3);",
         "#pragma omp simd",
         "for (int64_t i = lo; i < hi; i++)",
         f"b2[(p * {size}LL + row) * {post} + i] {sign} "
-        f"b1[{updates.offset} + (p * {count}LL + j) * {post} + i];",
+        f"b1[(p * {count}LL + j) * {post} + i];",
         "}", "}",
     ]  # fmt: skip
-    return Source("\n".join(lines) + "\n", [indices.base, updates.base, out.base, ("error", 0)])
+    args = [(v.base, v.offset) for v in (indices, updates, out)]
+    return Source("\n".join(lines) + "\n", [*args, ("error", 0)])
