@@ -43,10 +43,12 @@ class Flag:
 
 
 declared = (
-    Flag("backend", str, "numpy", "backend used at start: numpy, torch, torch:cuda, stub"),
+    Flag("backend", str, "lazy", "backend used at start: lazy, numpy, torch, torch:cuda, stub"),
     Flag("cache", str, "", "folder for compiled code; empty: glasshouse in the user's cache folder"),
+    Flag("cc", str, "", "C compiler; empty: the first found of cc, gcc, clang"),
     Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
+    Flag("onednn", str, "", "oneDNN's shared library; empty: the one installed beside Python"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("verify", bool, False, "check every backend result and every gradient against its spec"),
 )
@@ -57,8 +59,10 @@ class Flags:
 
     backend: str
     cache: str
+    cc: str
     compile: str
     debug: int
+    onednn: str
     strict: bool
     verify: bool
 

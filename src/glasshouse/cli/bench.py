@@ -243,7 +243,7 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     headings = ("model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit")
     for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i > 1 else "left")
+        table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=i < 2)
     ours = our_steps(records)
     for r in records:
         mine = r["framework"] == "glasshouse"

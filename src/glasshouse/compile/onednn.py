@@ -15,6 +15,7 @@ from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from math import prod
 
 from glasshouse.base.dtype import uint8
+from glasshouse.base.flags import flags
 from glasshouse.base.shape import Spec
 from glasshouse.compile.view import View, same_strides, strides_of
 
@@ -105,20 +106,19 @@ class Library:
 
 
 def find_library() -> str:
-    """The path of oneDNN's shared library: $GH_ONEDNN, or that of the Python environment.
+    """The path of oneDNN's shared library: GH_ONEDNN, or the one installed beside Python.
 
     Raises:  Unavailable
     """
-    chosen = os.environ.get("GH_ONEDNN")
-    if chosen is not None:
-        if not os.path.exists(chosen):
-            raise Unavailable(f"GH_ONEDNN names {chosen}, which does not exist")
-        return chosen
+    if flags.onednn:
+        if not os.path.exists(flags.onednn):
+            raise Unavailable(f"GH_ONEDNN names {flags.onednn}, which does not exist")
+        return flags.onednn
     for root in (sys.prefix, sys.base_prefix, os.path.expanduser("~/.local")):
         found = sorted(glob.glob(os.path.join(root, "lib", "libdnnl.so*")))
         if found:
             return found[-1]
-    raise Unavailable("libdnnl.so is not in the environment; pip install onednn-cpu-gomp")
+    raise Unavailable("libdnnl.so is not installed; pip install onednn-cpu-gomp")
 
 
 @functools.cache

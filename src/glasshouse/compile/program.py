@@ -178,8 +178,8 @@ class Program:
                 return
             if at < 0:
                 raise BackendError(
-                    f"program: expected oneDNN to run step {-1 - at}; it failed. Report this, "
-                    "and go on with GH_BACKEND=numpy."
+                    f"program: expected oneDNN to run step {-1 - at}; got a failure. "
+                    "Go on with GH_BACKEND=numpy, and report it."
                 )
             self.run_host(self.hosts[at], arrays, outputs)
             at += 1
@@ -358,7 +358,7 @@ def warn_once(reason: str) -> None:
         Warned.yet = True
         warnings.warn(
             f"glasshouse: programs are not compiled, and run slower ({reason}). Install gcc or "
-            "clang, or set CC.",
+            "clang, or set GH_CC.",
             stacklevel=2,
         )
 

@@ -34,11 +34,11 @@ class CompileError(Exception):
 
 @functools.cache
 def find_compiler() -> list[str]:
-    """The command of a C compiler: $CC, or the first of cc, gcc, clang, `python -m ziglang cc`.
+    """The command of a C compiler: GH_CC, or the first of cc, gcc, clang.
 
     Raises:  CompileError if there is none
     """
-    names = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
+    names = [flags.cc] if flags.cc else ["cc", "gcc", "clang"]
     for name in names:
         path = shutil.which(name)
         if path:
@@ -65,11 +65,8 @@ def identity() -> str:
 
 
 def cache_folder() -> Path:
-    """Where compiled code lies: $GH_CACHE, or glasshouse in the user's cache folder."""
-    if flags.cache:
-        return Path(flags.cache)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "glasshouse"
+    """Where compiled code lies: GH_CACHE, or glasshouse in the user's cache folder."""
+    return Path(flags.cache) if flags.cache else Path.home() / ".cache" / "glasshouse"
 
 
 @functools.cache

@@ -68,6 +68,10 @@ class TensorBackend:
     def evaluate(self, payloads=()) -> None:
         """Have the payloads, and all that was put off so far, computed; here at once."""
 
+    def exported(self, data):
+        """What another library may read of a payload through DLPack, if it has `__dlpack__`."""
+        return data
+
     def to_numpy(self, data):
         """The payload as a NumPy array, without copying where possible."""
         raise NotImplementedError

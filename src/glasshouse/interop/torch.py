@@ -37,8 +37,9 @@ def to_torch(x):
             f"to_torch: expected a Glasshouse tensor; got {type_name(x)}. Convert with gh.asarray."
         )
     x = x.detach()
-    if x.dtype is bfloat16 and isinstance(x.data, np.ndarray):  # NumPy cannot hand out bfloat16
-        return torch.from_numpy(x.data.view(np.uint16)).view(torch.bfloat16)
+    payload = x.exported()
+    if x.dtype is bfloat16 and isinstance(payload, np.ndarray):  # NumPy cannot hand out bfloat16
+        return torch.from_numpy(payload.view(np.uint16)).view(torch.bfloat16)
     return torch.from_dlpack(x)
 
 

@@ -1,4 +1,4 @@
-"""Speech: models."""
+"""Speech: models that hear, and what they train with."""
 
 from glasshouse.speech import models
 

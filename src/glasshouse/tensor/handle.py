@@ -368,8 +368,10 @@ class Tensor(Value):
 
     def exported(self):
         """What another library reads: the payload itself, unless its positions share memory."""
-        if self.mode is None and hasattr(self.data, "__dlpack__") and 0 not in strides(self.data):
-            return self.data
+        if self.mode is None:
+            payload = self.backend.exported(self.data)
+            if hasattr(payload, "__dlpack__") and 0 not in strides(payload):
+                return payload
         return self.numpy().copy()
 
     # -- dtype and device ------------------------------------------------------------------

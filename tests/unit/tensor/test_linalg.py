@@ -139,4 +139,5 @@ def test_transforms_reach_inside():
 )
 def test_wrong_calls(call, error, text):
     with pytest.raises(error, match=text):
-        call()
+        result = call()
+        result.numpy()  # what is wrong with contents shows when they are read

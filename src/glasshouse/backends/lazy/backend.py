@@ -12,11 +12,29 @@ from glasshouse.graph.record import (
     Lazy,
     computed,
     describe,
+    peek,
     record_full,
     recorder,
     signature_of,
     with_ancestors,
 )
+from glasshouse.ops.index import checked
+
+INDEXED = ("gather", "scatter_add", "scatter_set")
+KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check an index
+
+
+def check_indices(name: str, data, attrs: dict) -> None:
+    """Raise now, where the user's call is, if indices that are known or cheap to know are wrong.
+
+    Raises:  IndexOutOfRangeError
+    """
+    indices, size = data[1], data[0].spec.shape[attrs["axis"]]
+    value = indices.value
+    if value is None and indices.spec.size <= KNOWN_ELEMENTS:
+        value = peek(indices, KNOWN_NODES)
+    if value is not None and value.size and not (value.min() >= 0 and value.max() < size):
+        checked(name, value, size)
 
 
 class Backend(TensorBackend):
@@ -38,6 +56,8 @@ class Backend(TensorBackend):
                 return self.from_numpy(attrs["value"])
             if name == "full" and name not in self.replaced:
                 return record_full(spec, attrs["value"])
+        if name in INDEXED:
+            check_indices(name, data, attrs)
         signature = signature_of(name, len(data), attrs, self.replaced.get(name))
         node = recorder.record(signature, data, spec)
         if recorder.is_full():
@@ -79,6 +99,10 @@ class Backend(TensorBackend):
         if data.value is None:
             self.evaluate((data,))
         return data.value
+
+    def exported(self, data: Lazy) -> np.ndarray:
+        """The computed value, which shares its memory."""
+        return self.to_numpy(data)
 
     def from_numpy(self, array) -> Lazy:
         """A node for an array from outside, which must not change any more."""
