@@ -11,6 +11,7 @@ import functools
 import glob
 import os
 import sys
+import warnings
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from math import prod
 
@@ -123,10 +124,15 @@ def find_library() -> str:
 
 @functools.cache
 def library() -> Library | None:
-    """The library, or None where it cannot be loaded."""
+    """The library; None, with one warning, where it cannot be loaded."""
     try:
         return Library()
-    except (OSError, Unavailable, AttributeError):
+    except (OSError, Unavailable, AttributeError) as error:
+        warnings.warn(
+            f"glasshouse: matrix products and convolutions run through NumPy, slower: {error}. "
+            "Install onednn-cpu-gomp, or set GH_ONEDNN to its library.",
+            stacklevel=2,
+        )
         return None
 
 

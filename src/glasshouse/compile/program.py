@@ -329,6 +329,15 @@ def program_for(entry: Entry, recording: Recording) -> Program | None:
         except CompileError as error:
             entry.failed = True
             warn_once(str(error))
+        except Exception as error:
+            if flags.verify or flags.strict:
+                raise
+            entry.failed = True
+            warnings.warn(
+                f"glasshouse: a program is not compiled, and runs slower: the compiler met {error!r}. "
+                "Report it; GH_VERIFY=1 shows where.",
+                stacklevel=2,
+            )
     return entry.program
 
 

@@ -1,4 +1,4 @@
-"""Text: models."""
+"""Text: models that read, and what they train with."""
 
 from glasshouse.text import models
 
