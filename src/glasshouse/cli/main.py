@@ -15,6 +15,7 @@ from glasshouse.base.flags import declared, flags
 from glasshouse.cli.bench import bench
 from glasshouse.cli.info import show_info
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
+from glasshouse.cli.show_program import show
 from glasshouse.cli.train_digits import Diverged, Recipe, train
 from glasshouse.dispatch import find
 
@@ -152,3 +153,4 @@ def show_flags():
 
 
 main.add_command(bench)
+main.add_command(show)

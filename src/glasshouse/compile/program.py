@@ -23,7 +23,7 @@ from glasshouse.compile.view import View
 from glasshouse.dispatch.backend import quiet
 from glasshouse.graph.graph import Graph, graph_of, run_node, verify
 from glasshouse.graph.record import Recording, compute
-from glasshouse.graph.simplify import simplify
+from glasshouse.graph.simplify import PASSES
 
 ARENA, INPUT, OUTPUT, SCALAR, ERROR = range(5)  # what an argument means, as in native/runner.c
 KERNEL, ONEDNN, HOST = range(3)  # what a step is, as in native/runner.c
@@ -76,6 +76,8 @@ class Program:
     `schedule` lists the steps, `sources` the C of each fused kernel; `arena_bytes` is the peak of
     the values in between.
     """
+
+    recorded: Graph  # as it was before the passes
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -373,22 +375,60 @@ def warn_once(reason: str) -> None:
 
 
 def make_program(recording: Recording) -> Program:
-    """Compile a recording.
+    """Compile a recording: the passes over its graph, each checked and printed if wanted.
 
     Raises:  CompileError
     """
     graph = graph_of(recording)
-    if flags.debug >= 3:
-        print(f"# recorded\n{graph}\n")
-    graph = simplify(graph)
-    if flags.debug >= 3:
-        print(f"# simplified\n{graph}\n")
-    if flags.verify:
-        verify(graph)
+    recorded = graph
+    show("recorded", graph)
+    for name, rewrite in PASSES:
+        graph = rewrite(graph)
+        if flags.verify:
+            verify(graph)
+        show(name, graph)
     program = Program(graph)
-    if flags.debug >= 3:
-        for i, step in enumerate(program.schedule):
-            text = program.sources[i].named(f"step{i}") if i in program.sources else repr(step)
-            print(text)
+    program.recorded = recorded
+    show("steps", describe_steps(program))
+    show("c", describe_c(program))
     return program
 
+
+def show(name: str, what) -> None:
+    """Print the result of a pass (GH_DEBUG=3)."""
+    if flags.debug >= 3:
+        print(f"# -- {name}\n{what}\n")
+
+
+def describe_steps(program: Program) -> str:
+    """A line for each step: what it computes, from which buffers into which, and where they lie."""
+    lines = [f"# arena: {program.arena_bytes:,} bytes"]
+    for i, step in enumerate(program.schedule):
+        if isinstance(step, Kernel):
+            what = ", ".join(
+                f"{root.reduce or 'map'} {root.node.op if root.node else ''}".strip()
+                for root in step.roots
+            )
+            what = f"kernel over {step.domain}: {what}"
+        else:
+            what = f"{step.kind} {step.node.op} {step.plan.name if step.kind == 'onednn' else ''}"
+        reads = " ".join(map(place_of, sorted(step.reads(), key=lambda b: b.number)))
+        writes = " ".join(map(place_of, sorted(step.writes(), key=lambda b: b.number)))
+        lines.append(f"{i:4} {what.strip()}: {reads} -> {writes}")
+    return "\n".join(lines)
+
+
+def place_of(buffer: Buffer) -> str:
+    """A buffer with the place it lies at."""
+    return f"b{buffer.number}@{buffer.place}:{buffer.at}"
+
+
+def describe_c(program: Program) -> str:
+    """The C of every kernel, equal ones once."""
+    texts: dict[str, list[int]] = {}
+    for i, source in program.sources.items():
+        texts.setdefault(source.text, []).append(i)
+    return "\n".join(
+        f"/* steps {', '.join(map(str, steps))} */\n{Source(text, []).named(f'kernel{steps[0]}')}"
+        for text, steps in texts.items()
+    )

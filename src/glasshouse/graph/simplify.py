@@ -15,8 +15,7 @@ MADE_OF_NOTHING = ("full", "iota", "input", "constant")
 
 def simplify(graph: Graph) -> Graph:
     """The graph with all rules applied, common subexpressions and dead nodes removed."""
-    graph = transform(transform(graph, simplest), simplest)
-    return transform(masks_from_results(graph), simplest)
+    return transform(transform(graph, simplest), simplest)
 
 
 def simplest(graph: Graph, node: Node, inputs) -> Node:
@@ -348,3 +347,10 @@ RULES = {
     "where": (where_rule,),
     "sum": (sum_rule,),
 }
+
+# What the compiler does to a graph, in order: name and function.
+PASSES = (
+    ("simplify", simplify),
+    ("masks_from_results", masks_from_results),
+    ("simplify_again", simplify),
+)

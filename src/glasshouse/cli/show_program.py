@@ -1,0 +1,92 @@
+"""`glasshouse show`: what the compiler makes of a script's Programs, pass by pass."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from glasshouse.base.flags import flags
+from glasshouse.compile.program import Program, describe_c, describe_steps, programs
+from glasshouse.compile.steps import Kernel
+from glasshouse.graph.simplify import PASSES
+
+STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
+
+
+def run_script(path: Path, arguments: list[str]) -> list[Program]:
+    """The Programs of a run of the script, in the order in which they were compiled."""
+    before, sys.argv = sys.argv, [str(path), *arguments]
+    try:
+        with flags.override(compile="always"):
+            runpy.run_path(str(path), run_name="__main__")
+    finally:
+        sys.argv = before
+    return [entry.program for entry in programs.values() if entry.program is not None]
+
+
+def text_of(program: Program, stage: str) -> tuple[str, str]:
+    """(the result of a stage, its language)."""
+    if stage == "steps":
+        return describe_steps(program), "text"
+    if stage == "c":
+        return describe_c(program), "c"
+    graph = program.recorded
+    for name, rewrite in PASSES:
+        if stage == "recorded":
+            break
+        graph = rewrite(graph)
+        if name == stage:
+            break
+    return str(graph), "python"
+
+
+def show_programs(console: Console, made: list[Program]) -> None:
+    """A line for each Program."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("program", "primitives", "steps", "kernels", "oneDNN", "host", "arena bytes"):
+        table.add_column(heading, justify="right")
+    for number, program in enumerate(made):
+        kinds = [getattr(step, "kind", "") for step in program.schedule]
+        kernels = sum(isinstance(step, Kernel) for step in program.schedule)
+        table.add_row(
+            str(number), str(len(program.recorded.nodes)), str(len(kinds)),
+            str(kernels + kinds.count("template")), str(kinds.count("onednn")),
+            str(kinds.count("host")), f"{program.arena_bytes:,}",
+        )  # fmt: skip
+    console.print(table)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--program", "number", type=int, help="Which Program, by its number in the table.")
+@click.option("--stage", type=click.Choice(STAGES), help="What to print of it.  [default: steps]")
+def show(script, arguments, number, stage):
+    """Run SCRIPT and show its compiled Programs: a table, or one of them at one stage.
+
+    Stages: the graph as recorded and after each pass, as Python that runs; the steps with their
+    memory; the C of the kernels.
+    """
+    console = Console()
+    made = run_script(script, list(arguments))
+    if not made:
+        raise click.ClickException(
+            "show: expected a script that computes on the lazy backend; got no Program. "
+            "Unset GH_BACKEND, and read a value, e.g. with .item()."
+        )
+    if number is None and stage is None:
+        show_programs(console, made)
+        return
+    if number is None:
+        number = max(range(len(made)), key=lambda i: len(made[i].schedule))
+    if not 0 <= number < len(made):
+        raise click.UsageError(f"expected a program from 0 to {len(made) - 1}; got {number}.")
+    text, language = text_of(made[number], stage or "steps")
+    if console.is_terminal and language != "text":
+        console.print(Syntax(text, language, theme="ansi_dark", background_color="default"))
+    else:
+        click.echo(text)
