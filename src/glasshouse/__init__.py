@@ -9,7 +9,7 @@ What reaches outside (checkpoints, safetensors, torch) is imported by name:
 `from glasshouse import interop`.
 """
 
-from glasshouse import autograd, backends, base, data, dispatch, metrics, nn, ops, optim
+from glasshouse import autograd, backends, base, data, dispatch, memory, metrics, nn, ops, optim
 from glasshouse import speech, text, vision
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from glasshouse.base.dtype import (

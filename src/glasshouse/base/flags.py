@@ -48,6 +48,8 @@ declared = (
     Flag("cc", str, "", "C compiler; empty: the first found of cc, gcc, clang"),
     Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
+    Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
+    Flag("memory_limit", int, 0, "bytes that a memory manager may reserve; 0: no limit"),
     Flag("onednn", str, "", "oneDNN's shared library; empty: the one installed beside Python"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("verify", bool, False, "check every backend result and every gradient against its spec"),
@@ -62,6 +64,8 @@ class Flags:
     cc: str
     compile: str
     debug: int
+    memory: str
+    memory_limit: int
     onednn: str
     strict: bool
     verify: bool

@@ -2,16 +2,15 @@
 
 import ctypes
 import os
-import sys
 import threading
 import warnings
 from math import prod
 
 import numpy as np
 
+from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
-from glasshouse.base.shape import Spec
 from glasshouse.compile import toolchain
 from glasshouse.compile.emit_c import Source, emit
 from glasshouse.compile.fuse import fuse
@@ -30,7 +29,8 @@ KERNEL, ONEDNN, HOST = range(3)  # what a step is, as in native/runner.c
 LARGE_NODES = 100  # a recording this long is compiled when first seen
 # Others are compiled once their references have taken about as long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
-KEPT_BYTES = 1 << 16  # outputs from this size on are kept for a later run
+ARENA_TAG = memory.Tag("arena")
+SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more than it tells
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
 
 
@@ -93,7 +93,7 @@ class Program:
         self.keep: list = []  # what the steps point to
         self.runner = Runner.get()
         self.steps = self.make_steps()
-        self.arena = None
+        self.arena: np.ndarray | None = None  # while it runs
 
     def output_pairs(self):
         return zip(self.lowering.outputs, self.graph.outputs, strict=True)
@@ -151,19 +151,22 @@ class Program:
         The memory of inputs whose numbers are in `donated` may be overwritten.
         """
         with self.lock:
+            # The arena first, so that it gets the block that it had in the last run.
+            self.arena = memory.current().alloc(self.arena_bytes, ARENA_TAG).numpy()
             outputs = [
                 arrays[buffer.source.at]
                 if buffer.source is not None and buffer.source.at in donated
-                else new_array(buffer.spec)
+                else new_array(buffer)
                 for buffer in self.made
             ]
-            self.execute(arrays, outputs, scalars)
+            try:
+                self.execute(arrays, outputs, scalars)
+            finally:
+                self.arena = None
         return [in_shape(outputs[buffer.at], spec.shape) for buffer, spec in self.outputs]
 
     def execute(self, arrays, outputs, scalars) -> None:
         """Run all steps, the host's among them."""
-        if self.arena is None or self.arena.size < self.arena_bytes:
-            self.arena = np.empty(max(64, self.arena_bytes), np.uint8)
         inputs = pointers(arrays)
         results = pointers(outputs)
         words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
@@ -171,7 +174,7 @@ class Program:
         run, at, end = self.runner.gh_run, 0, len(self.schedule)
         while True:
             at = run(
-                self.steps, at, end, self.arena.ctypes.data, inputs, results, words,
+                self.steps, at, end, self.arena.__array_interface__["data"][0], inputs, results, words,
                 ctypes.byref(error), None,
             )  # fmt: skip
             if error.value:
@@ -208,25 +211,13 @@ class Program:
         return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
-kept: dict[int, list[np.ndarray]] = {}  # memory of large outputs, by size in bytes
-keep_lock = threading.Lock()
-
-
-def new_array(spec: Spec) -> np.ndarray:
-    """Memory for an output: that of an earlier one to which nobody refers any more, or new.
-
-    Memory that is mapped already saves the page faults of a fresh allocation.
-    """
-    nbytes = spec.nbytes
-    if nbytes < KEPT_BYTES:
+def new_array(buffer: Buffer) -> np.ndarray:
+    """Memory for an output, from the memory manager."""
+    spec = buffer.spec
+    if spec.nbytes < SMALL_BYTES:
         return np.empty(spec.shape, spec.dtype.np)
-    with keep_lock:
-        memories = kept.setdefault(nbytes, [])
-        for i in range(len(memories)):
-            if sys.getrefcount(memories[i]) <= 2:  # the list and the argument
-                return memories[i].view(spec.dtype.np).reshape(spec.shape)
-        memories.append(np.empty(nbytes, np.uint8))
-        return memories[-1].view(spec.dtype.np).reshape(spec.shape)
+    tag = memory.Tag(buffer.node.op if buffer.node is not None else "")
+    return memory.current().alloc(spec.nbytes, tag).numpy(spec.dtype.np, spec.shape)
 
 
 class IndexErrorInside(Exception):

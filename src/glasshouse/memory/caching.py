@@ -1,0 +1,132 @@
+"""Memory that is kept: freed blocks wait for requests that fit, large ones may be split.
+
+Source:  the caching allocators of Flashlight (Kahn et al. 2022, arXiv:2201.12465, sec. 5.2.2) and
+         PyTorch, whose split limit is one of the parameters here
+"""
+
+from bisect import bisect_left, insort
+from typing import Any
+
+from glasshouse.memory.direct import Mapping
+from glasshouse.memory.manager import MemoryManager, register
+
+ROUND = 512  # bytes: eight cache lines, so that few sizes differ by less than a block is worth
+
+
+class Block:
+    """A part of a mapping, with its neighbours there."""
+
+    __slots__ = ("mapping", "address", "nbytes", "free", "before", "after", "pool")
+
+    def __init__(self, mapping: Mapping, address: int, nbytes: int, pool: "Pool"):
+        self.mapping, self.address, self.nbytes, self.pool = mapping, address, nbytes, pool
+        self.free = False
+        self.before: Block | None = None
+        self.after: Block | None = None
+
+
+class Pool:
+    """Free blocks, by size and then address."""
+
+    def __init__(self):
+        self.blocks: list[tuple[int, int, Any]] = []
+
+    def add(self, block: Block) -> None:
+        block.free = True
+        insort(self.blocks, (block.nbytes, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        block.free = False
+        del self.blocks[bisect_left(self.blocks, (block.nbytes, block.address))]
+
+    def best(self, nbytes: int) -> Block | None:
+        """The smallest block that is large enough."""
+        at = bisect_left(self.blocks, (nbytes, 0))
+        return self.blocks[at][2] if at < len(self.blocks) else None
+
+
+@register
+class CachingManager(MemoryManager):
+    """Freed blocks are kept for reuse.
+
+    Requests up to `small_bytes` are cut from slabs of `slab_bytes`, larger ones get mappings of
+    their own. A block larger than `split_limit` is never split; one that is not split serves a
+    request only up to `reuse_limit` times smaller than itself.
+    """
+
+    name = "caching"
+
+    def __init__(
+        self,
+        small_bytes: int = 1 << 20,
+        slab_bytes: int = 4 << 20,
+        split_limit: int = 64 << 20,
+        reuse_limit: float = 1.25,
+    ):
+        super().__init__()
+        self.small_bytes, self.slab_bytes = small_bytes, slab_bytes
+        self.split_limit, self.reuse_limit = split_limit, reuse_limit
+        self.small, self.large = Pool(), Pool()
+
+    def take(self, nbytes):
+        wanted = -(-nbytes // ROUND) * ROUND
+        pool = self.small if wanted <= self.small_bytes else self.large
+        block = pool.best(wanted)
+        if block is not None and self.serves(block, wanted):
+            pool.remove(block)
+            self.counts.cache_hits += 1
+        else:
+            size = max(wanted, self.slab_bytes) if pool is self.small else wanted
+            mapping = self.map(size, Mapping)
+            block = Block(mapping, mapping.address, size, pool)
+        if block.nbytes > wanted and self.may_split(block):
+            self.split(block, wanted)
+        return block.address, block.nbytes, block
+
+    def may_split(self, block: Block) -> bool:
+        return block.nbytes <= self.split_limit
+
+    def serves(self, block: Block, wanted: int) -> bool:
+        """Whether a free block may be used for a request."""
+        return self.may_split(block) or block.nbytes <= self.reuse_limit * wanted
+
+    def split(self, block: Block, wanted: int) -> None:
+        """Cut off what a request does not need, as a free block."""
+        rest = Block(block.mapping, block.address + wanted, block.nbytes - wanted, block.pool)
+        rest.before, rest.after = block, block.after
+        if block.after is not None:
+            block.after.before = rest
+        block.after, block.nbytes = rest, wanted
+        block.pool.add(rest)
+        self.counts.splits += 1
+
+    def give_back(self, block: Block) -> None:
+        """Join the block with its free neighbours, and keep it."""
+        if block.after is not None and block.after.free:
+            self.join(block, block.after)
+        if block.before is not None and block.before.free:
+            before = block.before
+            block.pool.remove(before)
+            self.join(before, block)
+            block = before
+        block.pool.add(block)
+
+    def join(self, block: Block, after: Block) -> None:
+        if after.free:
+            after.pool.remove(after)
+        block.nbytes += after.nbytes
+        block.after = after.after
+        if after.after is not None:
+            after.after.before = block
+
+    def release_cached(self) -> None:
+        """Unmap every mapping that is one free block."""
+        for pool in (self.small, self.large):
+            for *_, block in list(pool.blocks):
+                if block.before is None and block.after is None:
+                    pool.remove(block)
+                    block.mapping.close()
+                    self.unmapped(block.nbytes)
+
+    def largest_free(self) -> int:
+        return max((pool.blocks[-1][0] for pool in (self.small, self.large) if pool.blocks), default=0)

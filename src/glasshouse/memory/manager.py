@@ -1,0 +1,381 @@
+"""The interface of memory managers, the accounting they share, and which one is in use.
+
+A manager subclass gives `take` (memory for a size) and `give_back`; counting, events, the limit and
+the safety of several threads are here.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError, suggest
+from glasshouse.base.flags import flags
+
+
+class Tag(NamedTuple):
+    """What an allocation is for: the primitive, the module's path, and the pass."""
+
+    primitive: str = ""
+    module: str = ""
+    phase: str = ""
+
+    def __str__(self):
+        return " ".join(part for part in self if part) or "untagged"
+
+
+class Event(NamedTuple):
+    """One thing that happened: kind is alloc, free, map, unmap or oom; sizes in bytes."""
+
+    kind: str
+    address: int
+    nbytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    time_ns: int
+    tag: Tag
+    manager: str
+
+
+class Memory:
+    """What NumPy sees of a buffer; keeps it alive."""
+
+    __slots__ = ("buffer", "__array_interface__")
+
+    def __init__(self, buffer: "Buffer"):
+        self.buffer = buffer
+        self.__array_interface__ = {
+            "data": (buffer.address, False), "shape": (buffer.nbytes,), "typestr": "|u1",
+            "version": 3,
+        }  # fmt: skip
+
+
+class Buffer:
+    """Memory of `nbytes` at `address`, aligned to 64 bytes; freed when nobody refers to it."""
+
+    __slots__ = ("address", "nbytes", "tag", "manager", "block", "__weakref__")
+
+    def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager", block):
+        self.address, self.nbytes, self.tag = address, nbytes, tag
+        self.manager, self.block = manager, block
+
+    def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
+        """A writable array on this memory, which stays as long as the array does."""
+        count = -1 if shape is None else int(np.prod(shape, dtype=np.int64))
+        array = np.asarray(Memory(self))  # type: ignore[call-overload]
+        if count >= 0:
+            array = array[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+        else:
+            array = array.view(dtype)
+        return array
+
+    def __del__(self):
+        if self.block is not None:
+            self.manager.free_later(self)
+
+
+@dataclass
+class MemoryStats:
+    """Bytes and counts of a manager; reserved is what it has from the system."""
+
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    peak_allocated_bytes: int = 0
+    peak_reserved_bytes: int = 0
+    wanted_bytes: int = 0
+    allocations: int = 0
+    native_allocations: int = 0
+    cache_hits: int = 0
+    splits: int = 0
+    largest_free_bytes: int = 0
+
+    @property
+    def internal_fragmentation(self) -> float:
+        """The part of allocated memory that nobody asked for: rounding, and blocks not split."""
+        return 1 - self.wanted_bytes / self.allocated_bytes if self.allocated_bytes else 0.0
+
+    @property
+    def external_fragmentation(self) -> float:
+        """The part of free memory that does not lie in the largest free block."""
+        free = self.reserved_bytes - self.allocated_bytes
+        return 1 - self.largest_free_bytes / free if free else 0.0
+
+    def __str__(self):
+        rows = [(f.name.replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self)]
+        rows += [
+            ("internal fragmentation", f"{self.internal_fragmentation:.1%}"),
+            ("external fragmentation", f"{self.external_fragmentation:.1%}"),
+        ]
+        return "\n".join(f"{name:<24}{value:>20}" for name, value in rows)
+
+
+class Subscription:
+    """Ends a subscription with `remove()`."""
+
+    def __init__(self, listeners: list, fn):
+        self.listeners, self.fn = listeners, fn
+
+    def remove(self) -> None:
+        if self.fn in self.listeners:
+            self.listeners.remove(self.fn)
+
+
+class MemoryManager:
+    """Hands out buffers. A subclass defines `take` and `give_back`, and perhaps `empty_cache`.
+
+    `take(nbytes)` returns (address, bytes really taken, whatever `give_back` needs); it gets memory
+    from the system with `self.map`, which minds the limit and counts.
+    """
+
+    name = "abstract"
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.counts = MemoryStats()
+        self.live: dict[int, tuple[int, Tag]] = {}
+        self.listeners: list[Callable[[Event], None]] = []
+        self.put_off: deque = deque()  # blocks whose buffers died while the manager was busy
+
+    def take(self, nbytes: int) -> tuple[int, int, Any]:
+        """(address, bytes, block) for a request."""
+        raise NotImplementedError
+
+    def give_back(self, block) -> None:
+        """Take a block back."""
+        raise NotImplementedError
+
+    def release_cached(self) -> None:
+        """Return what is cached to the system."""
+
+    def largest_free(self) -> int:
+        """Bytes of the largest block that waits for reuse."""
+        return 0
+
+    # -- what users call -----------------------------------------------------------------------
+
+    def alloc(self, nbytes: int, tag: Tag | None = None) -> Buffer:
+        """Memory for `nbytes`.
+
+        Raises:  OutOfMemoryError, with what occupies the most; everything stays usable then
+        """
+        tag = tag or Tag()
+        with self.lock:
+            self.settle()
+            address, size, block = self.take(max(1, nbytes))
+            counts = self.counts
+            counts.allocations += 1
+            counts.allocated_bytes += size
+            counts.wanted_bytes += nbytes
+            counts.peak_allocated_bytes = max(counts.peak_allocated_bytes, counts.allocated_bytes)
+            self.live[address] = (nbytes, tag)
+            if self.listeners:
+                self.report("alloc", address, nbytes, tag)
+        return Buffer(address, nbytes, tag, self, (block, size))
+
+    def free(self, buffer: Buffer) -> None:
+        """Take a buffer back before its last reference goes.
+
+        Raises:  BackendError if it was freed already
+        """
+        if buffer.block is None:
+            raise BackendError(
+                f"free: expected a buffer in use; got one of {buffer.nbytes} bytes that was freed "
+                "already. Free each buffer once."
+            )
+        self.free_later(buffer)
+
+    def free_later(self, buffer: Buffer) -> None:
+        """Note that a buffer is free; done at once unless the manager is busy.
+
+        A buffer can die anywhere, also while this thread is inside the manager.
+        """
+        self.put_off.append((buffer.address, buffer.nbytes, buffer.tag, buffer.block))
+        buffer.block = None
+        if self.lock.acquire(blocking=False):
+            try:
+                self.settle()
+            finally:
+                self.lock.release()
+
+    def settle(self) -> None:
+        """Take back what was put off."""
+        while self.put_off:
+            address, nbytes, tag, (block, size) = self.put_off.popleft()
+            self.live.pop(address, None)
+            self.counts.allocated_bytes -= size
+            self.counts.wanted_bytes -= nbytes
+            self.give_back(block)
+            if self.listeners:
+                self.report("free", address, nbytes, tag)
+
+    def stats(self) -> MemoryStats:
+        """A snapshot of the counts."""
+        with self.lock:
+            self.settle()
+            self.counts.largest_free_bytes = self.largest_free()
+            return MemoryStats(**{f.name: getattr(self.counts, f.name) for f in fields(MemoryStats)})
+
+    def empty_cache(self) -> None:
+        """Return all memory that is not in use to the system."""
+        with self.lock:
+            self.settle()
+            self.release_cached()
+
+    def subscribe(self, fn: Callable[[Event], None]) -> Subscription:
+        """Call `fn(event)` at every event until the returned handle's `remove()`."""
+        self.listeners.append(fn)
+        return Subscription(self.listeners, fn)
+
+    # -- what subclasses call ------------------------------------------------------------------
+
+    def map(self, nbytes: int, get: Callable[[int], Any]):
+        """Memory from the system through `get(nbytes)`, within the limit.
+
+        A failure empties the cache and tries once more.
+        """
+        if not self.fits(nbytes):
+            self.release_cached()
+            if not self.fits(nbytes):
+                raise self.out_of_memory(nbytes, f"a limit of {Limit.nbytes:,} bytes")
+        try:
+            got = get(nbytes)
+        except (OSError, MemoryError):
+            self.release_cached()
+            try:
+                got = get(nbytes)
+            except (OSError, MemoryError) as error:
+                raise self.out_of_memory(nbytes, f"the system ({error})") from None
+        self.counts.native_allocations += 1
+        self.counts.reserved_bytes += nbytes
+        self.counts.peak_reserved_bytes = max(
+            self.counts.peak_reserved_bytes, self.counts.reserved_bytes
+        )
+        self.report("map", 0, nbytes, Tag())
+        return got
+
+    def unmapped(self, nbytes: int) -> None:
+        """Count memory that went back to the system."""
+        self.counts.reserved_bytes -= nbytes
+        self.report("unmap", 0, nbytes, Tag())
+
+    def fits(self, nbytes: int) -> bool:
+        return Limit.nbytes is None or self.counts.reserved_bytes + nbytes <= Limit.nbytes
+
+    def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
+        """Tell the listeners."""
+        if self.listeners:
+            event = Event(
+                kind, address, nbytes, self.counts.allocated_bytes, self.counts.reserved_bytes,
+                time.perf_counter_ns(), tag, self.name,
+            )  # fmt: skip
+            for fn in tuple(self.listeners):
+                fn(event)
+
+    def out_of_memory(self, nbytes: int, what: str) -> OutOfMemoryError:
+        """The error that names what occupies the most."""
+        self.report("oom", 0, nbytes, Tag())
+        totals: dict[Tag, int] = {}
+        for size, tag in self.live.values():
+            totals[tag] = totals.get(tag, 0) + size
+        largest = sorted(totals.items(), key=lambda item: -item[1])[:5]
+        listed = ", ".join(f"{tag}: {size:,} bytes" for tag, size in largest) or "nothing"
+        return OutOfMemoryError(
+            f"memory: expected {nbytes:,} more bytes beside {self.counts.reserved_bytes:,} in use; "
+            f"got a refusal by {what}. Largest: {listed}. Use a smaller batch, gh.checkpoint or "
+            "gh.autocast."
+        )
+
+
+class Limit:
+    """The most bytes that a manager may reserve; None for no limit."""
+
+    nbytes: int | None = flags.memory_limit or None
+
+
+class limit(AbstractContextManager):
+    """Let managers reserve at most `nbytes` (None: no limit); as a context, until its end.
+
+    Raises:  OptionError unless nbytes is positive
+    Example: >>> with limit(1 << 30):
+             ...     Limit.nbytes
+             1073741824
+    """
+
+    def __init__(self, nbytes: int | None):
+        if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
+            raise OptionError(
+                f"limit: expected a positive number of bytes or None; got {nbytes!r}. "
+                "Write e.g. 8 * 2**30."
+            )
+        self.before, Limit.nbytes = Limit.nbytes, nbytes
+
+    def __exit__(self, *exc_info):
+        Limit.nbytes = self.before
+
+
+class Current:
+    """The manager in use; made when first asked for."""
+
+    manager: MemoryManager | None = None
+
+
+known: dict[str, type[MemoryManager]] = {}
+
+
+def register(cls: type[MemoryManager]) -> type[MemoryManager]:
+    """Let `use` find a manager class by its name."""
+    known[cls.name] = cls
+    return cls
+
+
+def make(name: str) -> MemoryManager:
+    if name not in known:
+        raise OptionError(f"memory: expected a known manager; got {name!r}. {suggest(name, known)}")
+    return known[name]()
+
+
+def current() -> MemoryManager:
+    """The manager in use.
+
+    Example: >>> current().alloc(100).nbytes
+             100
+    """
+    if Current.manager is None:
+        Current.manager = make(flags.memory)
+    return Current.manager
+
+
+class use(AbstractContextManager):
+    """Have `manager` (an instance, or "direct", "caching") hand out memory from now on; as a
+    context, until its end. Buffers of the former one stay valid.
+
+    Raises:  OptionError for an unknown name, BackendError for what is no manager
+    Example: >>> with use("direct") as manager:
+             ...     manager.name
+             'direct'
+    """
+
+    def __init__(self, manager):
+        if not isinstance(manager, (str, MemoryManager)):
+            raise BackendError(
+                f"use: expected a memory manager or its name; got {manager!r}. "
+                "Subclass gh.memory.MemoryManager."
+            )
+        self.before = Current.manager
+        self.manager = Current.manager = make(manager) if isinstance(manager, str) else manager
+
+    def __enter__(self) -> MemoryManager:
+        return self.manager
+
+    def __exit__(self, *exc_info):
+        Current.manager = self.before
+
+
+def stats() -> MemoryStats:
+    """The counts of the manager in use."""
+    return current().stats()
