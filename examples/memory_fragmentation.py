@@ -1,0 +1,97 @@
+"""Which blocks should a caching memory manager split? Flashlight's case study, to be repeated.
+
+Splitting a large cached block for a small request saves memory now and may leave a gap that no
+later large request fits. This plugs a manager of its own into Glasshouse, trains a small network on
+batches of changing size, and shows memory and fragmentation for several split limits.
+
+    python examples/memory_fragmentation.py [--steps 40] [--plot fragmentation.png]
+
+Source:  Kahn et al. 2022, Flashlight, arXiv:2201.12465, section 5.2.2
+"""
+
+import argparse
+
+import numpy as np
+
+import glasshouse as gh
+from glasshouse import nn
+
+MB = 1 << 20
+
+
+class Observed(gh.memory.CachingManager):
+    """A caching manager that notes its fragmentation at every allocation."""
+
+    name = "observed"
+
+    def __init__(self, split_limit: int):
+        super().__init__(split_limit=split_limit, reuse_limit=1e9)
+        self.internal: list[float] = []
+        self.external: list[float] = []
+
+    def take(self, nbytes):
+        taken = super().take(nbytes)
+        self.counts.largest_free_bytes = self.largest_free()
+        self.internal.append(self.counts.internal_fragmentation)
+        self.external.append(self.counts.external_fragmentation)
+        return taken
+
+
+def train(manager: Observed, steps: int) -> None:
+    """Some steps of a convolutional network whose batches differ in size."""
+    rng = np.random.default_rng(0)
+    gh.random.seed(0)
+    with gh.memory.use(manager):
+        model = nn.Sequential(
+            nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
+            nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10),
+        )  # fmt: skip
+        optimizer = gh.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(steps):
+            batch = int(rng.choice([4, 8, 12, 16]))
+            images = gh.asarray(rng.standard_normal((batch, 3, 32, 32), dtype=np.float32))
+            loss = nn.functional.cross_entropy(model(images), gh.asarray(np.arange(batch) % 10))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
+def draw(managers: dict[int, Observed], path: str) -> None:
+    """External fragmentation over the allocations, a line for each split limit."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.add_subplot()
+    for limit, manager in managers.items():
+        axes.plot(manager.external, linewidth=0.9, label=f"split up to {limit / MB:g} MiB")
+    axes.set_xlabel("allocation")
+    axes.set_ylabel("external fragmentation")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    print(f"saved {path}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--plot")
+    options = parser.parse_args()
+    print(f"{'split limit':>12}{'reserved MiB':>14}{'internal':>10}{'external':>10}{'mapped':>8}")
+    managers = {}
+    for limit in (0, MB, 4 * MB, 16 * MB, 256 * MB):
+        manager = managers[limit] = Observed(limit)
+        with gh.base.flags.flags.override(compile="always"):
+            train(manager, options.steps)
+        stats = manager.stats()
+        print(
+            f"{limit / MB:>8g} MiB{stats.peak_reserved_bytes / MB:>14.1f}"
+            f"{np.mean(manager.internal):>10.1%}{np.mean(manager.external):>10.1%}"
+            f"{stats.native_allocations:>8}"
+        )
+    if options.plot:
+        draw(managers, options.plot)
+
+
+if __name__ == "__main__":
+    main()

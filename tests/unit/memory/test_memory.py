@@ -1,0 +1,200 @@
+"""Memory managers: reuse, splitting, joining, limits, telemetry, and several threads."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import glasshouse as gh
+from glasshouse import memory
+from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError
+from glasshouse.base.flags import flags
+from glasshouse.memory import CachingManager, DirectManager, Tag
+
+MANAGERS = (DirectManager, CachingManager)
+MB = 1 << 20
+
+
+@pytest.mark.parametrize("cls", MANAGERS)
+@pytest.mark.parametrize("nbytes", [0, 1, 100, 5000, 3 * MB])
+def test_buffers_are_aligned_and_usable(cls, nbytes):
+    manager = cls()
+    buffer = manager.alloc(nbytes, Tag("add"))
+    assert buffer.address % 64 == 0 and buffer.nbytes == nbytes and buffer.tag.primitive == "add"
+    array = buffer.numpy()
+    array[...] = 7
+    assert array.sum() == 7 * nbytes
+    del buffer, array
+    assert manager.stats().allocated_bytes == 0
+
+
+def test_an_array_keeps_its_buffer():
+    manager = CachingManager()
+    array = manager.alloc(400).numpy(np.float32, (10, 10))[2:].T
+    assert manager.stats().wanted_bytes == 400
+    del array
+    assert manager.stats().wanted_bytes == 0
+
+
+def test_freeing_twice_is_an_error():
+    manager = CachingManager()
+    buffer = manager.alloc(10)
+    manager.free(buffer)
+    with pytest.raises(BackendError, match="freed already"):
+        manager.free(buffer)
+
+
+def test_freed_memory_is_used_again():
+    manager = CachingManager()
+    first = manager.alloc(8 * MB)
+    address = first.address
+    del first
+    assert manager.alloc(8 * MB - 100).address == address
+    assert manager.stats().native_allocations == 1 and manager.stats().cache_hits == 1
+
+
+def test_blocks_are_split_up_to_the_limit_and_joined_again():
+    manager = CachingManager(split_limit=16 * MB)
+    whole = manager.alloc(16 * MB)
+    start = whole.address
+    del whole
+    parts = [manager.alloc(4 * MB) for _ in range(4)]
+    assert [p.address - start for p in parts] == [0, 4 * MB, 8 * MB, 12 * MB]
+    for i in (1, 3, 0, 2):
+        parts[i] = None
+    assert manager.alloc(16 * MB).address == start
+    unsplit = CachingManager(split_limit=8 * MB, reuse_limit=1.5)
+    unsplit.alloc(16 * MB)
+    assert unsplit.alloc(4 * MB).nbytes == 4 * MB
+    assert unsplit.stats().native_allocations == 2 and unsplit.stats().splits == 0
+
+
+def test_fragmentation_is_counted():
+    manager = CachingManager(split_limit=1, reuse_limit=4.0)
+    manager.alloc(8 * MB)
+    kept = manager.alloc(2 * MB)
+    stats = manager.stats()
+    assert stats.internal_fragmentation == pytest.approx(0.75)
+    assert kept.nbytes == 2 * MB and "internal fragmentation" in str(stats)
+
+
+def test_the_limit_and_what_the_error_says():
+    manager = CachingManager()
+    with memory.limit(20 * MB):
+        kept = manager.alloc(12 * MB, Tag("conv", "layer1.0", "forward"))
+        manager.alloc(6 * MB)  # cached: given back to the system when there is need
+        other = manager.alloc(7 * MB)
+        with pytest.raises(OutOfMemoryError, match=r"conv layer1.0 forward: 12,582,912") as caught:
+            manager.alloc(9 * MB)
+        assert "smaller batch" in str(caught.value)
+        del other
+        assert manager.alloc(6 * MB).nbytes == 6 * MB
+    assert manager.alloc(9 * MB).nbytes == 9 * MB and kept.nbytes == 12 * MB
+    with pytest.raises(OptionError, match="-1"):
+        memory.limit(-1)
+
+
+def test_training_goes_on_after_running_out_of_memory():
+    model = gh.nn.Linear(512, 512)
+    optimizer = gh.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        loss = (model(gh.ones((batch, 512))) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    with gh.backends.use("lazy"), flags.override(compile="always"), memory.use("caching"):
+        first = step(4)
+        with memory.limit(memory.stats().reserved_bytes + 8 * MB), pytest.raises(OutOfMemoryError):
+            step(65536)
+        gh.random.seed(0)
+        assert step(4) < first
+
+
+def test_threads():
+    manager = CachingManager()
+    failures = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        held = []
+        for _ in range(300):
+            if held and rng.random() < 0.5:
+                array, value = held.pop(int(rng.integers(len(held))))
+                if not (array == value).all():
+                    failures.append(seed)
+            else:
+                array = manager.alloc(int(rng.integers(1, 300_000))).numpy()
+                value = int(rng.integers(256))
+                array[...] = value
+                held.append((array, value))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and manager.stats().allocated_bytes == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3 * MB)), max_size=40), st.data())
+def test_live_buffers_never_overlap(requests, data):
+    manager = CachingManager(split_limit=data.draw(st.sampled_from([1, MB, 64 * MB])))
+    held = {}
+    for slot, nbytes in requests:
+        held.pop(slot, None)
+        held[slot] = manager.alloc(nbytes)
+        places = sorted((b.address, b.nbytes) for b in held.values())
+        for (a, size), (b, _) in zip(places, places[1:], strict=False):
+            assert a + size <= b
+    assert manager.stats().wanted_bytes == sum(b.nbytes for b in held.values())
+    assert manager.stats().allocated_bytes <= manager.stats().reserved_bytes
+    held.clear()
+    manager.empty_cache()
+    assert manager.stats().reserved_bytes == 0
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+def test_the_log_is_read_back_and_drawn(tmp_path, suffix):
+    with memory.use(CachingManager()) as manager:
+        seen = []
+        subscription = manager.subscribe(seen.append)
+        with memory.log(tmp_path / f"events{suffix}") as path:
+            kept = [manager.alloc(n * 1000, Tag("mul", "a.b", "backward")) for n in range(1, 5)]
+            del kept[1]
+        subscription.remove()
+        manager.alloc(10)
+    assert memory.read_log(path) == seen and {e.kind for e in seen} == {"map", "alloc", "free"}
+    pytest.importorskip("matplotlib")
+    assert memory.plot(path, tmp_path / "events.png").stat().st_size > 5000
+    with pytest.raises(OptionError, match=r"events\.txt"), memory.log(tmp_path / "events.txt"):
+        pass
+
+
+def test_managers_are_swapped_while_buffers_live():
+    with memory.use("direct") as direct:
+        old = direct.alloc(1000).numpy()
+        with memory.use("caching") as caching:
+            assert memory.current() is caching
+            old[...] = 3
+        assert memory.current() is direct and old.sum() == 3000
+    with pytest.raises(OptionError, match="caching"):
+        memory.use("cachin")
+    with pytest.raises(BackendError, match="MemoryManager"):
+        memory.use(3)
+
+
+def test_a_program_tells_what_its_memory_is_for():
+    with memory.use(CachingManager()) as manager, flags.override(compile="always"):
+        seen = []
+        manager.subscribe(seen.append)
+        with gh.backends.use("lazy"):
+            x = gh.exp(gh.arange(90000) * 1e-5)
+            x.numpy()
+        tags = {event.tag.primitive for event in seen if event.kind == "alloc"}
+        assert "arena" in tags and "exp" in tags
