@@ -9,8 +9,21 @@ What reaches outside (checkpoints, safetensors, torch) is imported by name:
 `from glasshouse import interop`.
 """
 
-from glasshouse import autograd, backends, base, data, dispatch, memory, metrics, nn, ops, optim
-from glasshouse import speech, text, vision
+from glasshouse import (
+    autograd,
+    backends,
+    base,
+    data,
+    dispatch,
+    memory,
+    metrics,
+    nn,
+    ops,
+    optim,
+    speech,
+    text,
+    vision,
+)
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from glasshouse.base.dtype import (
     DType,
@@ -45,7 +58,14 @@ from glasshouse.base.errors import (
     ShapeError,
     TransformError,
 )
-from glasshouse.dispatch import Mode, Primitive, bind, primitives
+from glasshouse.dispatch import (
+    Mode,
+    Primitive,
+    autocast,
+    bind,
+    is_autocast_enabled,
+    primitives,
+)
 from glasshouse.tensor import *
 from glasshouse.transforms import (
     checkpoint,

@@ -1,5 +1,6 @@
 """The door: primitives, `bind`, modes, values with operators, and the backend protocol."""
 
+from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.mode import Mode, active_modes
@@ -27,8 +28,10 @@ __all__ = [
     "TensorBackend",
     "Value",
     "active_modes",
+    "autocast",
     "bind",
     "define",
     "find",
+    "is_autocast_enabled",
     "primitives",
 ]

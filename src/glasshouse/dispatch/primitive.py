@@ -143,6 +143,7 @@ class Primitive:
     traits: frozenset[str] = frozenset()
     source: str = "standard"
     num_outputs: int = 1
+    autocast: str | None = None  # "lower": runs in the 16-bit type of an autocast
 
     def __call__(self, *operands, **attrs):
         return bind(self, operands, attrs)
@@ -209,6 +210,7 @@ def define(
     traits=(),
     source: str = "standard",
     num_outputs: int = 1,
+    autocast: str | None = None,
 ) -> Primitive:
     """The new card, entered in the registry.
 
@@ -234,6 +236,7 @@ def define(
         traits=frozenset(traits),
         source=source,
         num_outputs=num_outputs,
+        autocast=autocast,
     )
     primitives[name] = card
     return card

@@ -158,10 +158,18 @@ def concatenate_rule(graph, node, inputs):
 # -- arithmetic -------------------------------------------------------------------------------
 
 
+def widens(small, wide) -> bool:
+    """Whether every value of a floating dtype is one of another."""
+    order = {"float16": 0, "bfloat16": 0, "float32": 1, "float64": 2}
+    return order.get(small.name, 9) < order.get(wide.name, -1)
+
+
 def cast_rule(graph, node, inputs):
     (x,) = inputs
     if x.dtype is node.dtype:
         return x
+    if x.op == "cast" and x.inputs[0].dtype is node.dtype and widens(node.dtype, x.dtype):
+        return x.inputs[0]
     value = x.attrs["value"] if x.op == "full" else None
     if value is not None and node.dtype.is_floating and isinstance(value, (int, float)):
         if float(node.dtype.np.type(value)) == value:

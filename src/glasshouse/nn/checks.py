@@ -2,6 +2,7 @@
 
 from glasshouse.base.dtype import accumulation_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.dispatch.autocast import is_autocast_enabled
 from glasshouse.dispatch.value import Value, as_value, cast
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -22,8 +23,11 @@ def check_floating(where: str, x, name: str = "input") -> Value:
 
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
-    """Raise DTypeError unless input and weight have one dtype: mixing them is rarely meant."""
-    if x.dtype is not weight.dtype:
+    """Raise DTypeError unless input and weight have one dtype: mixing them is rarely meant.
+
+    Under an autocast it is: the product casts both.
+    """
+    if x.dtype is not weight.dtype and not is_autocast_enabled():
         raise DTypeError(
             f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
             f"{x.dtype.name}. Convert it with input.to({weight.dtype.name!r}), or the module."
@@ -103,6 +107,18 @@ def check_callable(where: str, name: str, fn) -> None:
             f"{where}: expected {name} to be callable; got {fn!r} ({type_name(fn)}). "
             "Pass a function."
         )
+
+
+def narrowed(y: Value, x: Value) -> Value:
+    """A result that was computed on `widened(x)`, in the dtype of x; under an autocast it stays
+    wide, since losses lose too much in 16 bits."""
+    return y if is_autocast_enabled() else cast(y, x.dtype)
+
+
+def bias_like(y: Value, bias) -> Value:
+    """A bias for `y`; under an autocast in its dtype, so that the sum keeps it."""
+    bias = as_value(bias)
+    return cast(bias, y.dtype) if is_autocast_enabled() else bias
 
 
 def widened(x: Value) -> Value:

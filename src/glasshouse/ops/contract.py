@@ -104,6 +104,7 @@ matmul = define(
         ErrorSample((Arr((2, 2)), Arr((2, 2))), {}, DTypeError, "expected a dtype", "bool"),
     ],
     dtypes="numeric",
+    autocast="lower",
 )
 
 
@@ -330,6 +331,7 @@ conv = define(
         ErrorSample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1), DTypeError, "a dtype", "int32"),
     ],
     dtypes="inexact",
+    autocast="lower",
 )
 
 conv_data_grad = define(
@@ -362,6 +364,7 @@ conv_data_grad = define(
         ErrorSample((Arr((2, 4)), Arr((4, 3, 2))), attrs(1, shape=()), ShapeError, "equally many"),
     ],
     dtypes="inexact",
+    autocast="lower",
 )
 
 conv_weight_grad = define(
@@ -397,4 +400,5 @@ conv_weight_grad = define(
         ErrorSample((Arr((2, 3)), Arr((2, 4, 4))), attrs(1, shape=(2,)), ShapeError, "3 or more"),
     ],
     dtypes="inexact",
+    autocast="lower",
 )

@@ -3,6 +3,7 @@
 from glasshouse.optim.adagrad import Adagrad
 from glasshouse.optim.adam import Adam, AdamW
 from glasshouse.optim.clip import clip_grad_norm_, clip_grad_value_
+from glasshouse.optim.grad_scaler import GradScaler
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.rmsprop import RMSprop
 from glasshouse.optim.schedule import (
@@ -26,6 +27,7 @@ __all__ = [
     "AdamW",
     "CosineAnnealingLR",
     "ExponentialLR",
+    "GradScaler",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",

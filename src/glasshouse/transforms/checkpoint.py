@@ -6,6 +6,7 @@ from glasshouse.autograd.backward import seeds_of, zeros
 from glasshouse.autograd.function import fresh
 from glasshouse.autograd.tape import Leaf, Node, Walk, recording, sequence
 from glasshouse.base.tree import flatten, unflatten
+from glasshouse.dispatch.autocast import autocast_again, autocast_modes
 from glasshouse.dispatch.bind import bind, state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value
@@ -102,6 +103,7 @@ def attach(fn, leaves, treedef, out, tape, before):
         (x.node, x.slot) if t else None for x, t in zip(leaves, tracked, strict=True)
     )
     node.mode, node.freed, node.grad_hooks = tape, False, None
+    autocasts = autocast_modes()
 
     def rerun(create_graph: bool):
         inputs = [
@@ -112,7 +114,8 @@ def attach(fn, leaves, treedef, out, tape, before):
         generator.set_state(before)
         try:
             args, kwargs = unflatten(treedef, inputs)
-            again, _ = flatten(fn(*args, **kwargs))
+            with autocast_again(autocasts):
+                again, _ = flatten(fn(*args, **kwargs))
         finally:
             generator.set_state(after)
         return inputs, [y for y in again if isinstance(y, Value)]

@@ -6,6 +6,7 @@ Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K).
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, reshape
 from glasshouse.nn.checks import (
+    bias_like,
     check_divides,
     check_floating,
     check_ndim,
@@ -123,7 +124,7 @@ def add_channels(where: str, y: Value, bias) -> Value:
             f"{where}: expected a bias of {y.shape[1:2]}; got {bias.shape}. "
             "Give one number for each output channel."
         )
-    return y + reshape(bias, (bias.size,) + (1,) * (y.ndim - 2))
+    return y + reshape(bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
 
 
 def conv_transpose1d(

@@ -4,7 +4,7 @@ from math import prod
 
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import reshape
-from glasshouse.nn.checks import check_floating, check_same_dtype
+from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype
 from glasshouse.tensor.contract import matmul, matrix_transpose
 
 
@@ -38,5 +38,5 @@ def apply_linear(where: str, input, weight, bias=None):
     rows = reshape(x, (prod(x.shape[:-1]), features))
     y = matmul(rows, matrix_transpose(weight))
     if bias is not None:
-        y = y + bias
+        y = y + bias_like(y, bias)
     return reshape(y, (*x.shape[:-1], weight.shape[0]))

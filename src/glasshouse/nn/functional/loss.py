@@ -4,7 +4,7 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, narrowed, widened
 from glasshouse.nn.functional.activation import exact_softplus, shifted
 from glasshouse.ops.index import gather
 from glasshouse.tensor import reduce
@@ -259,13 +259,13 @@ def cross_entropy(
         loss = soft_cross_entropy(z, lse, axis, target, weight, label_smoothing)
         count = max(lse.size, 1)
         loss = reduce.sum(loss) / count if reduction == "mean" else reduced(loss, reduction)
-        return cast(loss, x.dtype)
+        return narrowed(loss, x)
     picked, index, counts = pick_classes(where, z, axis, target, ignore_index)
     loss = reduced_by_class(lse - picked, index, counts, weight, reduction)
     if label_smoothing:
         smooth = smoothing_loss(z, lse, axis, index, counts, weight, reduction)
         loss = loss * (1 - label_smoothing) + smooth * (label_smoothing / x.shape[axis])
-    return cast(loss, x.dtype)
+    return narrowed(loss, x)
 
 
 def along(weight: Value, axis: int, like: Value) -> Value:

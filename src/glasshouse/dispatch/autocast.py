@@ -1,0 +1,94 @@
+"""Mixed precision: products and convolutions in a 16-bit type, everything else as it comes.
+
+Each card says its policy in `autocast`: "lower" means that float32 operands are cast down. Weights
+stay float32, and since a cast is differentiable their gradients are float32 too.
+"""
+
+import functools
+from contextlib import contextmanager
+
+from glasshouse.base.dtype import as_dtype, bfloat16, float16, float32
+from glasshouse.base.errors import OptionError
+from glasshouse.dispatch.bind import bind, state
+from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.primitive import primitives
+
+
+class autocast(Mode):
+    """Context and decorator inside which products and convolutions run in `dtype`.
+
+    `enabled=False` switches an outer one off. The backward pass belongs outside: it runs in the
+    types in which the forward pass ran.
+
+    Raises:  OptionError for another dtype than bfloat16 and float16
+    Source:  Micikevicius et al. 2018, arXiv:1710.03740
+    Example: >>> import glasshouse as gh
+             >>> with autocast("bfloat16"):
+             ...     (gh.ones((2, 3)) @ gh.ones((3, 2))).dtype
+             glasshouse.bfloat16
+    """
+
+    def __init__(self, dtype="bfloat16", enabled: bool = True):
+        self.dtype, self.enabled = as_dtype(dtype), enabled
+        if self.dtype not in (bfloat16, float16):
+            raise OptionError(
+                f"autocast: expected 'bfloat16' or 'float16'; got {self.dtype.name!r}. "
+                "Other types need no autocast: cast the model with .to(dtype)."
+            )
+
+    def process(self, primitive, args, attrs, below):
+        """Cast the operands of a card whose policy is "lower"; pass on all others."""
+        if not self.enabled:
+            with no_outer():
+                return below(primitive, args, attrs)
+        if primitive.autocast == "lower" and all(x.dtype in (float32, self.dtype) for x in args):
+            args = tuple(
+                bind(primitives["cast"], (x,), {"dtype": self.dtype}) if x.dtype is float32 else x
+                for x in args
+            )
+        return below(primitive, args, attrs)
+
+    def __call__(self, fn):
+        @functools.wraps(fn)
+        def wrapped(*args, **kwargs):
+            with autocast(self.dtype, self.enabled):
+                return fn(*args, **kwargs)
+
+        return wrapped
+
+
+@contextmanager
+def no_outer():
+    """Inside, no autocast is on the stack."""
+    before = state.modes
+    state.modes = tuple(mode for mode in before if not isinstance(mode, autocast))
+    try:
+        yield
+    finally:
+        state.modes = before
+
+
+def autocast_modes() -> tuple:
+    """The autocasts on the stack, outermost first."""
+    return tuple(mode for mode in state.modes if isinstance(mode, autocast))
+
+
+@contextmanager
+def autocast_again(modes: tuple):
+    """Inside, the autocasts on the stack are `modes`; for recomputation."""
+    before = state.modes
+    state.modes = (*(mode for mode in before if not isinstance(mode, autocast)), *modes)
+    try:
+        yield
+    finally:
+        state.modes = before
+
+
+def is_autocast_enabled() -> bool:
+    """Whether an autocast is in force here.
+
+    Example: >>> is_autocast_enabled()
+             False
+    """
+    modes = autocast_modes()
+    return bool(modes) and modes[-1].enabled

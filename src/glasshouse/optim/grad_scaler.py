@@ -1,0 +1,120 @@
+"""Loss scaling for float16, whose smallest gradients would vanish."""
+
+import math
+
+from glasshouse.base.errors import GradError, OptionError
+from glasshouse.dispatch.value import cast
+from glasshouse.tensor.creation import asarray
+from glasshouse.tensor.elementwise import isfinite, logical_not
+from glasshouse.tensor.reduce import any as any_
+
+
+class GradScaler:
+    """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed.
+
+    The scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
+    `backoff_factor` after a bad one. A step reads one number from the gradients.
+
+    Raises:  OptionError for factors that do not grow or shrink
+    Source:  Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's
+    Example: >>> import glasshouse as gh
+             >>> p = gh.tensor([1.0], requires_grad=True)
+             >>> opt, scaler = gh.optim.SGD([p], lr=0.5), GradScaler(init_scale=8.0)
+             >>> scaler.scale((p * p).sum()).backward()
+             >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
+             ([16.0], None, None, [0.0])
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ):
+        if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
+            raise OptionError(
+                "GradScaler: expected init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1;"
+                f" got {init_scale}, {growth_factor}, {backoff_factor}. Change them."
+            )
+        self.factor, self.enabled = float(init_scale), enabled
+        self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
+        self.growth_interval, self.good_steps = growth_interval, 0
+        self.found: dict[int, object] = {}  # by optimizer: a boolean tensor, or None
+        self.overflowed = False
+
+    def get_scale(self) -> float:
+        """The factor by which losses are multiplied now."""
+        return self.factor if self.enabled else 1.0
+
+    def scale(self, outputs):
+        """A loss, or a list or tuple of them, multiplied by the scale."""
+        if isinstance(outputs, (list, tuple)):
+            return type(outputs)(map(self.scale, outputs))
+        return outputs * self.factor if self.enabled else outputs
+
+    def unscale_(self, optimizer) -> None:
+        """Divide the gradients of the optimizer's parameters by the scale, e.g. before clipping.
+
+        Raises:  GradError if that was done already since the last update
+        """
+        if not self.enabled:
+            return
+        if id(optimizer) in self.found:
+            raise GradError(
+                "unscale_: expected gradients that are still scaled; got ones unscaled since the "
+                "last update(). Call it once a step."
+            )
+        found = asarray(False)
+        for p in optimizer.parameters():
+            if p.grad is not None:
+                p.grad = cast(p.grad.detach(), p.dtype) / self.factor
+                found = found | any_(logical_not(isfinite(p.grad)))
+        self.found[id(optimizer)] = found
+
+    def step(self, optimizer, *args):
+        """`optimizer.step(*args)` unless a gradient is infinite or NaN."""
+        if not self.enabled:
+            return optimizer.step(*args)
+        if id(optimizer) not in self.found:
+            self.unscale_(optimizer)
+        if bool(self.found[id(optimizer)]):
+            self.overflowed = True
+            return None
+        return optimizer.step(*args)
+
+    def update(self, new_scale: float | None = None) -> None:
+        """Adapt the scale to what the steps since the last update met."""
+        if not self.enabled:
+            return
+        if new_scale is not None:
+            self.factor, self.good_steps = float(new_scale), 0
+        elif self.overflowed:
+            self.factor, self.good_steps = self.factor * self.backoff_factor, 0
+        else:
+            self.good_steps += 1
+            if self.good_steps >= self.growth_interval:
+                grown = self.factor * self.growth_factor
+                self.factor, self.good_steps = grown if math.isfinite(grown) else self.factor, 0
+        self.found, self.overflowed = {}, False
+
+    def state_dict(self) -> dict:
+        """The scale and its history; empty if not enabled."""
+        if not self.enabled:
+            return {}
+        return {
+            "scale": self.factor,
+            "growth_factor": self.growth_factor,
+            "backoff_factor": self.backoff_factor,
+            "growth_interval": self.growth_interval,
+            "_growth_tracker": self.good_steps,
+        }
+
+    def load_state_dict(self, state: dict) -> None:
+        """Go on from what `state_dict` returned."""
+        if self.enabled and state:
+            self.factor, self.good_steps = float(state["scale"]), int(state["_growth_tracker"])
+            self.growth_factor = state["growth_factor"]
+            self.backoff_factor = state["backoff_factor"]
+            self.growth_interval = state["growth_interval"]
