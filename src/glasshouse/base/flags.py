@@ -44,7 +44,7 @@ class Flag:
 
 declared = (
     Flag("backend", str, "lazy", "backend used at start: lazy, numpy, torch, torch:cuda, stub"),
-    Flag("cache", str, "", "folder for compiled code; empty: glasshouse in the user's cache folder"),
+    Flag("cache", str, "", "folder for compiled code; empty: .cache/glasshouse in the user's home"),
     Flag("cc", str, "", "C compiler; empty: the first found of cc, gcc, clang"),
     Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),

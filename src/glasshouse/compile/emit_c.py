@@ -67,8 +67,10 @@ def literal(value, dtype: DType) -> str:
         text = f"(-{-value - 1}LL - 1)" if value == -(2**63) else f"{value}{suffix}"
         return f"(({C_TYPES[dtype.name]}){text})"
     value = float(dtype.np.type(value))
-    text = "NAN" if math.isnan(value) else "INFINITY" if math.isinf(value) else value.hex().lstrip("-")
-    sign = "-" if math.copysign(1, value) < 0 and not math.isnan(value) else ""
+    if math.isnan(value):
+        return f"(({compute_type(dtype)})NAN)"
+    text = "INFINITY" if math.isinf(value) else value.hex().lstrip("-")
+    sign = "-" if math.copysign(1, value) < 0 else ""
     return f"(({compute_type(dtype)}){sign}{text})"
 
 
@@ -360,11 +362,10 @@ class Emitter:
             stop = {e.number for e in walk(exprs) if e.number in seen and e.cost > SCRATCH_COST}
             for expr in walk_until(exprs, lambda e, stop=stop: e.number in stop, include=True):
                 fits = inner * expr.dtype.itemsize <= SCRATCH_BYTES
-                if expr.number in stop and self.is_inner(expr, memo) and fits:
-                    if expr.number not in self.scratch:
-                        name = f"kept{expr.number}"
-                        self.scratch[expr.number] = name
-                        self.put(f"{compute_type(expr.dtype)} {name}[{inner}];")
+                wanted = expr.number in stop and expr.number not in self.scratch
+                if wanted and fits and self.is_inner(expr, memo):
+                    name = self.scratch[expr.number] = f"kept{expr.number}"
+                    self.put(f"{compute_type(expr.dtype)} {name}[{inner}];")
             seen |= {e.number for e in walk(exprs)}
 
     def emit_sweep(self, sweep, memo, bounds) -> None:

@@ -189,7 +189,8 @@ class Lowering:
     def visit_pad(self, node: Node) -> None:
         """A fill of the whole, then the operand into its part."""
         widths = node.attrs["widths"]
-        buffer = self.buffer(node.spec, order_of(self.expr[node.inputs[0].number], node.shape), node)
+        order = order_of(self.expr[node.inputs[0].number], node.shape)
+        buffer = self.buffer(node.spec, order, node)
         fill = self.exprs.make("full", (), node.dtype, value=node.attrs["value"])
         whole = buffer.view()
         self.steps.append(Kernel(node.shape, [Root(whole, fill, node=node)], None, False))
@@ -455,7 +456,6 @@ def reduced_order(order, axes):
 def kept_view(view: View, domain, axes) -> View:
     """The view of a reduction's result over the domain: stride 0 along the reduced axes."""
     strides = iter(view.strides)
-    return View(
-        view.base, 0, tuple(domain), tuple(0 if i in axes else next(strides) for i in range(len(domain)))
-    )
+    spread = tuple(0 if i in axes else next(strides) for i in range(len(domain)))
+    return View(view.base, 0, tuple(domain), spread)
 

@@ -167,6 +167,7 @@ class Program:
 
     def execute(self, arrays, outputs, scalars) -> None:
         """Run all steps, the host's among them."""
+        (arena,) = pointers([self.arena])
         inputs = pointers(arrays)
         results = pointers(outputs)
         words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
@@ -174,9 +175,8 @@ class Program:
         run, at, end = self.runner.gh_run, 0, len(self.schedule)
         while True:
             at = run(
-                self.steps, at, end, self.arena.__array_interface__["data"][0], inputs, results, words,
-                ctypes.byref(error), None,
-            )  # fmt: skip
+                self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), None
+            )
             if error.value:
                 raise IndexErrorInside
             if at == end:
@@ -327,8 +327,8 @@ def program_for(entry: Entry, recording: Recording) -> Program | None:
                 raise
             entry.failed = True
             warnings.warn(
-                f"glasshouse: a program is not compiled, and runs slower: the compiler met {error!r}. "
-                "Report it; GH_VERIFY=1 shows where.",
+                f"glasshouse: a program is not compiled, and runs slower: the compiler met "
+                f"{error!r}. Report it; GH_VERIFY=1 shows where.",
                 stacklevel=2,
             )
     return entry.program

@@ -192,7 +192,7 @@ def plan_scatter(lowering, node) -> None:
 
 
 def emit_updates(node, indices: View, updates: View, out: View) -> Source:
-    """scatter_add or scatter_set along an axis: out (pre, size, post), updates (pre, count, post)."""
+    """scatter_add or scatter_set: out (pre, size, post), updates (pre, count, post)."""
     axis, shape = node.attrs["axis"], node.shape
     pre, size, post = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     count = prod(indices.shape)

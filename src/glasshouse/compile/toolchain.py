@@ -57,7 +57,8 @@ def identity() -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"{command[0]} does not run: {error}") from error
     try:
-        cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if "flags" in line)
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line for line in lines if "flags" in line)
     except (OSError, StopIteration):
         cpu = platform.processor()
     headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))

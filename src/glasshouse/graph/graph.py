@@ -139,7 +139,8 @@ def run_node(node: Node, operands, arrays, scalars):
 def print_graph(graph: Graph) -> str:
     """The graph as a Python function of its arrays and scalars."""
     arrays = [f"v{node.number}" for node in graph.nodes if node.op == "input"]
-    scalars = sorted({n.attrs["number"] for n in graph.nodes if n.op == "full" and "number" in n.attrs})
+    fulls = [node.attrs for node in graph.nodes if node.op == "full"]
+    scalars = sorted({attrs["number"] for attrs in fulls if "number" in attrs})
     names = [*arrays, *(f"s{i}" for i in scalars)]
     lines = ["from glasshouse import *", "", "", f"def program({', '.join(names)}):"]
     lines += [

@@ -171,11 +171,12 @@ def cast_rule(graph, node, inputs):
     if x.op == "cast" and x.inputs[0].dtype is node.dtype and widens(node.dtype, x.dtype):
         return x.inputs[0]
     value = x.attrs["value"] if x.op == "full" else None
-    if value is not None and node.dtype.is_floating and isinstance(value, (int, float)):
-        if float(node.dtype.np.type(value)) == value:
-            attrs = {"shape": x.shape, "value": float(value), "dtype": node.dtype}
-            return graph.emit("full", (), attrs, node.spec)
-    return None
+    if not (isinstance(value, (int, float)) and node.dtype.is_floating):
+        return None
+    if float(node.dtype.np.type(value)) != value:
+        return None
+    attrs = {"shape": x.shape, "value": float(value), "dtype": node.dtype}
+    return graph.emit("full", (), attrs, node.spec)
 
 
 def add_rule(graph, node, inputs):

@@ -129,4 +129,4 @@ class CachingManager(MemoryManager):
                     self.unmapped(block.nbytes)
 
     def largest_free(self) -> int:
-        return max((pool.blocks[-1][0] for pool in (self.small, self.large) if pool.blocks), default=0)
+        return max((p.blocks[-1][0] for p in (self.small, self.large) if p.blocks), default=0)

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,7 +218,7 @@ class MemoryManager:
         with self.lock:
             self.settle()
             self.counts.largest_free_bytes = self.largest_free()
-            return MemoryStats(**{f.name: getattr(self.counts, f.name) for f in fields(MemoryStats)})
+            return replace(self.counts)
 
     def empty_cache(self) -> None:
         """Return all memory that is not in use to the system."""
