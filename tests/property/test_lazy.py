@@ -72,12 +72,25 @@ class Program:
         return FLOAT_OPS if self.floating else BOOL_OPS if self.dtype == "bool" else INT_OPS
 
 
-MOVES = ("permute", "reshape", "sum", "max", "slice", "flip", "concat", "pad", "expand", "mean_keep")
-FLOAT_OPS = (
-    "add", "sub", "mul", "div", "exp", "tanh", "sin", "maximum", "where", "abs", "softmax", "square",
-    "sigmoid", "log1p", "erf", "scale", "write", "shared", "sqrt", "floor", "round",
+MOVES = (
+    "permute", "reshape", "sum", "max", "slice", "flip", "concat", "pad", "expand", "mean_keep",
 )  # fmt: skip
-INT_OPS = ("add", "sub", "mul", "maximum", "where", "floordiv", "remainder", "xor", "shift", "write")
+FLOAT_OPS = (
+    "add", "sub", "mul", "div", "exp", "tanh", "sin", "maximum", "where", "abs", "softmax",
+    "square", "sigmoid", "log1p", "erf", "scale", "write", "shared", "sqrt", "floor", "round",
+)  # fmt: skip
+INT_OPS = (
+    "add",
+    "sub",
+    "mul",
+    "maximum",
+    "where",
+    "floordiv",
+    "remainder",
+    "xor",
+    "shift",
+    "write",
+)
 BOOL_OPS = ("xor", "and", "where", "or", "write")
 
 

@@ -118,7 +118,9 @@ def test_flags_are_documented():
 
 
 def test_small_is_a_feature():
-    lines = sum(len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py"))
+    # Lines that say something: blank ones are the formatter's. The C counts as well.
+    sources = (path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".c", ".h"))
+    lines = sum(bool(line.strip()) for path in sources for line in path.read_text().splitlines())
     assert lines < 27_000
 
 

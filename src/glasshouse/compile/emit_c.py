@@ -685,7 +685,7 @@ def accumulate(target: str, root: Root, value: str, wide: bool = False) -> str:
             return f"{target} = {name}_{SUFFIX[dtype.name]}({target}, {value});"
         sign = ">" if op == "max" else "<"
         return f"{target} = {value} {sign} {target} ? {value} : {target};"
-    sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[op]
+    sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[str(op)]
     return f"{target} {sign}= {value};"
 
 

@@ -26,6 +26,15 @@ class Expr:
     """
 
     __slots__ = ("op", "args", "dtype", "view", "value", "cost", "size", "loads", "number")
+    op: str
+    args: tuple["Expr", ...]
+    dtype: DType
+    view: Any  # View | None
+    value: Any
+    cost: int
+    size: int
+    loads: frozenset[View]
+    number: int
 
     def __repr__(self):
         inside = self.view if self.view is not None else self.value if not self.args else self.args

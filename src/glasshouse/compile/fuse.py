@@ -98,10 +98,10 @@ def same_place(view: View, store: View) -> bool:
 
 def reduces_rows(kernel: Kernel) -> bool:
     """Whether the innermost axis in memory is reduced, and enough rows are left to share out."""
-    order = kernel_order(kernel)
+    order, axes = kernel_order(kernel), kernel.axes or ()
     moving = [i for i in order if kernel.domain[i] > 1]
-    rows = prod(n for i, n in enumerate(kernel.domain) if i not in kernel.axes)
-    return bool(moving) and moving[-1] in kernel.axes and rows >= MIN_ROWS
+    rows = prod([n for i, n in enumerate(kernel.domain) if i not in axes])
+    return bool(moving) and moving[-1] in axes and rows >= MIN_ROWS
 
 
 def absorb(other: Kernel, kernel: Kernel) -> None:

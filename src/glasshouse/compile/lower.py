@@ -5,7 +5,6 @@ A value gets memory (a `Buffer`) if it is an output, an operand or result of an 
 All others are expressions that their users compute for themselves.
 """
 
-
 from dataclasses import dataclass
 
 from glasshouse.base.shape import Spec
@@ -134,12 +133,14 @@ class Lowering:
 
     def random_bits(self, node: Node) -> Expr:
         """The counter is the position in row-major order; the key's words are loaded."""
-        key = self.exprs.moved(self.expr[node.inputs[0].number], lambda v: v)
+        key = self.expr[node.inputs[0].number]
         words = []
         for i in range(4):
+
             def word(v, i=i):
                 at = v.offset + i * v.strides[0]
                 return View(v.base, at, node.shape, (0,) * len(node.shape))
+
             words.append(self.exprs.moved(key, word))
         position = View(None, 0, node.shape, strides_of(node.shape))
         return self.exprs.make("random", words, node.dtype, position)
@@ -153,7 +154,7 @@ class Lowering:
         spread = View(view.base, view.offset, node.shape, (*before, *(0,) * rank, *after))
 
         def widen(v):
-            strides = ((0,) * axis + v.strides + (0,) * (len(node.shape) - axis - rank))
+            strides = (0,) * axis + v.strides + (0,) * (len(node.shape) - axis - rank)
             return View(v.base, v.offset, node.shape, strides)
 
         position = self.exprs.moved(self.expr[index.number], widen)
@@ -458,4 +459,3 @@ def kept_view(view: View, domain, axes) -> View:
     strides = iter(view.strides)
     spread = tuple(0 if i in axes else next(strides) for i in range(len(domain)))
     return View(view.base, 0, tuple(domain), spread)
-

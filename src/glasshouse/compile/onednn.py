@@ -85,10 +85,13 @@ class Library:
         """A memory descriptor; without strides the primitive chooses the layout."""
         dims, kind = Dims(*shape), c_int(DTYPES[dtype.name])
         if strides is None:
-            name, how = "dnnl_memory_desc_create_with_tag", c_int(FORMAT_ANY)
-        else:
-            name, how = "dnnl_memory_desc_create_with_strides", Dims(*strides)
-        return self.make(name, c_int(len(shape)), dims, kind, how)
+            any_layout = c_int(FORMAT_ANY)
+            return self.make(
+                "dnnl_memory_desc_create_with_tag", c_int(len(shape)), dims, kind, any_layout
+            )
+        return self.make(
+            "dnnl_memory_desc_create_with_strides", c_int(len(shape)), dims, kind, Dims(*strides)
+        )
 
     def query(self, primitive_desc, what: int) -> c_void_p:
         """A memory descriptor that a primitive descriptor chose."""
@@ -257,7 +260,7 @@ def matrix_desc(lowering, dnnl, node):
     repeated = [s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True)]
     if strides is None or any(repeated[-2:]):
         view = lowering.row_major(node)
-        strides = matrix_strides(view)
+        strides = strides_of(view.shape)
         repeated = [False] * len(view.shape)
     shape = tuple(1 if r else n for r, n in zip(repeated, view.shape, strict=True))
     strides = tuple(prod(shape) if r else s for r, s in zip(repeated, strides, strict=True))
@@ -270,11 +273,14 @@ def plan_matmul(lowering, node, dnnl, bias, relu) -> None:
     try:
         add_matmul(lowering, node, dnnl, (da, a), (db, b), bias, relu)
     except Unavailable:
-        packed = []
-        for x in node.inputs:
-            view = lowering.row_major(x)
-            packed.append((dnnl.desc(view.shape, x.dtype, strides_of(view.shape)), view))
-        add_matmul(lowering, node, dnnl, *packed, bias, relu)
+        first, second = (packed_matrix(lowering, dnnl, x) for x in node.inputs)
+        add_matmul(lowering, node, dnnl, first, second, bias, relu)
+
+
+def packed_matrix(lowering, dnnl, node):
+    """(descriptor, view) of an operand in row-major order."""
+    view = lowering.row_major(node)
+    return dnnl.desc(view.shape, node.dtype, strides_of(view.shape)), view
 
 
 def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
@@ -412,4 +418,3 @@ def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
     if not direct:
         add_reorder(lowering, node, dnnl, out, made, target.view(), plain)
     lowering.hand_out(node, [target])
-

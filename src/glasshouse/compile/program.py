@@ -114,10 +114,10 @@ class Program:
                 source = sources[i]
                 self.fill(entry, KERNEL, [self.code(arg) for arg in source.args])
                 entry.function = functions[source.text]
-            elif step.kind == "host":
+            elif isinstance(step, Opaque) and step.kind == "host":
                 entry.kind = HOST
                 self.hosts[i] = step
-            else:
+            elif isinstance(step, Opaque):
                 step.plan.fill(self, entry, step)
         self.sources = sources
         return table
@@ -174,9 +174,7 @@ class Program:
         error = ctypes.c_int64(0)
         run, at, end = self.runner.gh_run, 0, len(self.schedule)
         while True:
-            at = run(
-                self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), None
-            )
+            at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), None)
             if error.value:
                 raise IndexErrorInside
             if at == end:
@@ -203,6 +201,7 @@ class Program:
         buffer, size = view.base, view.base.dtype.itemsize
         if buffer.place == "arena":
             count = buffer.spec.size
+            assert self.arena is not None
             memory = self.arena[buffer.at : buffer.at + count * size].view(buffer.dtype.np)
         else:
             memory = (arrays if buffer.place == "input" else outputs)[buffer.at]
@@ -263,7 +262,7 @@ def compile_kernels(sources: list[Source]) -> dict[str, int]:
     ]
     libraries = toolchain.compile_all(files)
     return {
-        text: ctypes.cast(getattr(library, f"k{i}"), ctypes.c_void_p).value
+        text: ctypes.cast(getattr(library, f"k{i}"), ctypes.c_void_p).value or 0
         for shard, library in zip(shards, libraries, strict=True)
         for i, text in enumerate(shard)
     }

@@ -116,6 +116,7 @@ def order_of_view(view: View) -> tuple[int, ...]:
 
 def kernel_order(kernel: Kernel) -> tuple[int, ...]:
     """The axes of the domain from the outermost loop to the innermost."""
+    order: tuple[int, ...] | None
     for root in kernel.roots:
         if root.reduce is None:
             order = order_of_view(root.store)

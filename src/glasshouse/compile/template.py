@@ -36,12 +36,12 @@ def plan(lowering, node) -> None:
 
 def plan_window(lowering, node) -> None:
     """The result lies in memory in the order of the operands."""
-    views = [lowering.operand_view(x) for x in node.inputs]
-    moving = sorted(range(len(node.shape)), key=lambda i: -abs(views[-1].strides[i]))
+    first, keys = (lowering.operand_view(x) for x in node.inputs)
+    moving = sorted(range(len(node.shape)), key=lambda i: -abs(keys.strides[i]))
     target = lowering.result_of(node, moving)
     emit = emit_select if node.op == "window_select" else emit_scatter
-    source = emit(node, *views, target.view())
-    lowering.add_opaque("template", node, views, [target], source)
+    source = emit(node, first, keys, target.view())
+    lowering.add_opaque("template", node, [first, keys], [target], source)
     lowering.hand_out(node, [target])
 
 
@@ -183,11 +183,10 @@ def plan_scatter(lowering, node) -> None:
     """A copy of x, then every update into it, in order; the columns are shared out to the cores."""
     x, indices, updates = node.inputs
     target = lowering.result_of(node)
-    places = [lowering.row_major(n) for n in (indices, updates)]
+    at, new = (lowering.row_major(n) for n in (indices, updates))
     lowering.fill_buffer(node, target, x)
-    views = [View(v.base, v.offset, v.shape, v.strides) for v in places]
-    source = emit_updates(node, *views, target.view())
-    lowering.add_opaque("template", node, [*views, target.view()], [target], source)
+    source = emit_updates(node, at, new, target.view())
+    lowering.add_opaque("template", node, [at, new, target.view()], [target], source)
     lowering.hand_out(node, [target])
 
 

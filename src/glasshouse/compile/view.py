@@ -50,9 +50,7 @@ def expanded(view: View, shape) -> View:
 
 
 def sliced(view: View, starts, stops, steps) -> View:
-    shape = tuple(
-        max(0, -(-(b - a) // s)) for a, b, s in zip(starts, stops, steps, strict=True)
-    )
+    shape = tuple(max(0, -(-(b - a) // s)) for a, b, s in zip(starts, stops, steps, strict=True))
     offset = view.offset + sum(a * s for a, s in zip(starts, view.strides, strict=True))
     strides = tuple(s * k for s, k in zip(view.strides, steps, strict=True))
     return View(view.base, offset, shape, strides)

@@ -9,6 +9,7 @@ needs it. Nodes that nobody refers to any more cost nothing.
 import struct
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,15 @@ class Lazy:
         "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "__weakref__",
     )  # fmt: skip
 
+    signature: Any  # Signature; None for a computed value
+    inputs: Any
+    spec: Any  # Spec, or a tuple of them
+    value: Any  # np.ndarray | None
+    scalar: bytes | None
+    owned: bool
+    index: int
+    uses: int
+
     def __repr__(self):
         name = self.signature.name if self.value is None else "computed"
         return f"<{name} {self.spec}>"
@@ -85,6 +95,12 @@ class Recording:
     """
 
     __slots__ = ("key", "nodes", "leaves", "scalars", "outputs", "donated")
+    key: tuple[int, ...]
+    nodes: list["Lazy"]
+    leaves: list["Lazy"]
+    scalars: list[bytes]
+    outputs: list[int]
+    donated: list[int]
 
 
 class Recorder(threading.local):

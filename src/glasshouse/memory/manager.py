@@ -67,7 +67,7 @@ class Buffer:
     def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
         """A writable array on this memory, which stays as long as the array does."""
         count = -1 if shape is None else int(np.prod(shape, dtype=np.int64))
-        array = np.asarray(Memory(self))  # type: ignore[call-overload]
+        array = np.asarray(Memory(self))
         if count >= 0:
             array = array[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
         else:

@@ -1,4 +1,4 @@
-"""Models of text."""
+"""Models that read text: an encoder like BERT."""
 
 from glasshouse import nn
 from glasshouse.base.errors import ShapeError
