@@ -1,0 +1,20 @@
+// # arena: 0 bytes
+//    0 kernel over (50, 20): map add: b0@input:0 -> b1@output:0
+
+/* steps 0 */
+void kernel0(void **a) {
+  uint16_t *b0 = a[0];
+  const float b1 = gh_bf16_to_f32(gh_f32_to_bf16((float)*(double *)a[1]));
+  float *b2 = a[2];
+  for (int64_t p = 0; p < 1; p++) {
+    #pragma omp simd
+    for (int64_t i = 0; i < 1000; i++) {
+      const float v0 = b2[i];
+      const float v1 = gh_bf16_to_f32(gh_f32_to_bf16((float)v0));
+      const float v2 = v1 * b1;
+      const float v3 = v2 + ((float)0x1.0000000000000p+0);
+      b0[i] = gh_f32_to_bf16(v3);
+    }
+  }
+}
+

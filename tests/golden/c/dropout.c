@@ -1,0 +1,36 @@
+// # arena: 0 bytes
+//    0 kernel over (100, 10): map where: b0@input:0 b1@input:1 -> b2@output:0
+
+/* steps 0 */
+void kernel0(void **a) {
+  float *b0 = a[0];
+  uint32_t *b1 = a[1];
+  uint32_t *b2 = a[2];
+  uint32_t *b3 = a[3];
+  uint32_t *b4 = a[4];
+  const float b5 = (float)*(double *)a[5];
+  const float b6 = (float)*(double *)a[6];
+  const float b7 = (float)*(double *)a[7];
+  float *b8 = a[8];
+  for (int64_t p = 0; p < 1; p++) {
+    const uint32_t v0 = b1[0];
+    const uint32_t v1 = b2[0];
+    const uint32_t v2 = b3[0];
+    const uint32_t v3 = b4[0];
+    #pragma omp simd
+    for (int64_t i = 0; i < 1000; i++) {
+      const uint32_t v4 = gh_random((uint64_t)(i), v0, v1, v2, v3);
+      const int32_t v5 = gh_bitcast(uint32_t, int32_t, v4);
+      const int32_t v6 = gh_shift_right_i32(v5, ((int32_t)8LL));
+      const float v7 = (float)v6;
+      const float v8 = v7 * b5;
+      const float v9 = v8 + ((float)0x1.0000000000000p-1);
+      const uint8_t v10 = v9 < b6;
+      const float v11 = b8[i];
+      const float v12 = v11 * b7;
+      const float v13 = v10 ? v12 : ((float)0x0.0p+0);
+      b0[i] = v13;
+    }
+  }
+}
+

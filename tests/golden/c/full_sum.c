@@ -1,0 +1,36 @@
+// # arena: 0 bytes
+//    0 kernel over (100000,): sum sum: b0@input:0 -> b1@output:0
+
+/* steps 0 */
+void kernel0(void **a) {
+  float *b0 = a[0];
+  float *b1 = a[1];
+  for (int64_t p = 0; p < 1; p++) {
+    double part0[25];
+    #pragma omp parallel for schedule(static)
+    for (int64_t block = 0; block < 25; block++) {
+      double t1 = 0;
+      for (int64_t u = block * 25 / 25; u < (block + 1) * 25 / 25; u++) {
+        const int64_t lo = u * 4096LL;
+        const int64_t hi = lo + 4096 < 100000 ? lo + 4096 : 100000;
+         {
+          float s2 = 0;
+          #pragma omp simd reduction(+ : s2)
+          for (int64_t i = lo; i < hi; i++) {
+            const float v3 = b1[i];
+            s2 += v3;
+          }
+          t1 += s2;
+        }
+      }
+      part0[block] = t1;
+    }
+    double t1 = 0;
+    for (int64_t block = 0; block < 25; block++) {
+      t1 += part0[block];
+    }
+    const float r4 = (float)t1;
+    b0[0] = r4;
+  }
+}
+

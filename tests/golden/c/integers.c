@@ -1,0 +1,21 @@
+// # arena: 0 bytes
+//    0 kernel over (50,): map add: b0@input:0 b1@input:1 -> b2@output:0
+
+/* steps 0 */
+void kernel0(void **a) {
+  int32_t *b0 = a[0];
+  int32_t *b1 = a[1];
+  int32_t *b2 = a[2];
+  for (int64_t p = 0; p < 1; p++) {
+    #pragma omp simd
+    for (int64_t i = 0; i < 50; i++) {
+      const int32_t v0 = b1[i];
+      const int32_t v1 = gh_div_i32(v0, ((int32_t)3LL));
+      const int32_t v2 = b2[i];
+      const int32_t v3 = gh_remainder_i32(v2, ((int32_t)4LL));
+      const int32_t v4 = (int32_t)(v1 + v3);
+      b0[i] = v4;
+    }
+  }
+}
+
