@@ -1,4 +1,4 @@
-"""Seconds for one epoch of `glasshouse train digits`, on the numpy backend and in plain torch.
+"""Seconds for one epoch of `glasshouse train digits`: lazy and numpy backend, and plain torch.
 
 The twin has the same layers, batches, optimizer and loss, and as many threads as NumPy's BLAS.
 """
@@ -7,6 +7,7 @@ import os
 
 from harness import measure, parse_arguments, save, show, summarize
 
+import glasshouse as gh
 from glasshouse.cli.train_digits import Recipe, Run, make_network
 
 
@@ -47,10 +48,22 @@ class TorchTwin:
             self.optimizer.step()
 
 
+def epoch_on(name: str):
+    """One epoch on a backend, after one that compiles."""
+    with gh.backends.use(name):
+        run = Run(Recipe())
+        run.train(lambda loss: None)
+
+    def epoch():
+        with gh.backends.use(name):
+            run.train(lambda loss: None)
+
+    return epoch
+
+
 def main() -> None:
     options = parse_arguments(__doc__)
-    run = Run(Recipe())
-    cases = {"glasshouse, numpy": lambda: run.train(lambda loss: None)}
+    cases = {f"glasshouse, {name}": epoch_on(name) for name in ("lazy", "numpy")}
     try:
         import torch
     except ImportError:
@@ -59,7 +72,7 @@ def main() -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
         cases["torch"] = TorchTwin(torch, Run(Recipe())).epoch
     results = summarize(measure(cases, repeats=1 if options.smoke else 7))
-    images = len(run.batches.dataset)
+    images = len(Run(Recipe()).batches.dataset)
     rows = [
         [name, f"{entry['median_s']:.3f}", f"{images / entry['median_s']:,.0f}"]
         for name, entry in results.items()

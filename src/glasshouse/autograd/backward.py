@@ -4,6 +4,7 @@ from glasshouse.autograd.tape import Leaf, Walk, recording
 from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.bind import hooks
+from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.value import Value, as_value, full
 
 
@@ -81,7 +82,7 @@ def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = Fa
             node.accumulate(slots[0])
         return True
 
-    with recording(tape_of(outputs), create_graph):
+    with recording(tape_of(outputs), create_graph), phase("backward"):
         for place, g in seeds_of("backward", outputs, gradients):
             walk.seed(place, g)
         walk.run(arrive)
@@ -164,7 +165,7 @@ def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) ->
             arrived[node] = slots
         return True
 
-    with recording(tape_of(outputs), create_graph):
+    with recording(tape_of(outputs), create_graph), phase("backward"):
         for place, g in seeds_of(where, outputs, cotangents):
             walk.seed(place, g)
         walk.run(arrive)

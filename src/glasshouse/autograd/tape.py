@@ -43,7 +43,7 @@ class Node:
 
     __slots__ = (
         "primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out", "backend",
-        "mode", "seq", "freed", "grad_hooks", "__weakref__",
+        "mode", "seq", "freed", "grad_hooks", "scope", "__weakref__",
     )  # fmt: skip
 
     def pull(self, cotangents, create_graph: bool):
@@ -117,6 +117,7 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     node.saved_out = [out.data if keep_out else None for out in outputs]
     node.backend = outputs[0].backend
     node.mode = mode
+    node.scope = state.scope
     node.seq = next(sequence)
     node.freed = False
     node.grad_hooks = None
@@ -159,6 +160,7 @@ class Walk:
             if node.grad_hooks:
                 run_hooks(node, slots)
             if arrive(node, slots) and not isinstance(node, Leaf):
+                state.scope = getattr(node, "scope", None)
                 cotangents = [slots.get(i) for i in range(len(node.out_specs))]
                 for place, cotangent in node.pull(cotangents, self.create_graph):
                     self.seed(place, cotangent)

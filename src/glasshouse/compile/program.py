@@ -215,7 +215,7 @@ def new_array(buffer: Buffer) -> np.ndarray:
     spec = buffer.spec
     if spec.nbytes < SMALL_BYTES:
         return np.empty(spec.shape, spec.dtype.np)
-    tag = memory.Tag(buffer.node.op if buffer.node is not None else "")
+    tag = memory.Tag(buffer.node.op, *buffer.node.origin) if buffer.node else None
     return memory.current().alloc(spec.nbytes, tag).numpy(spec.dtype.np, spec.shape)
 
 
@@ -298,6 +298,7 @@ def run_recording(recording: Recording) -> None:
         node.value, node.owned = value, program is not None and program.owns[place]
     for node in recording.nodes:
         node.inputs = ()
+        node.scope = None
 
 
 def run_program(program: Program, recording: Recording):

@@ -20,6 +20,8 @@ class State(threading.local):
         self.modes: tuple = ()
         self.backend = None
         self.records = True
+        self.scope: Any = None  # the running module's Scope
+        self.phase = "forward"
 
 
 state = State()

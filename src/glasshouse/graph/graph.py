@@ -17,14 +17,16 @@ from glasshouse.graph.record import Recording, unpack
 class Node:
     """One operation: `op` is a card's name, `number` counts in order of creation.
 
-    `host` is a user's function that computes it instead of the card.
+    `host` is a user's function that computes it instead of the card; `origin` is the path of the
+    module that called it, and the pass.
     """
 
-    __slots__ = ("op", "inputs", "attrs", "spec", "number", "host")
+    __slots__ = ("op", "inputs", "attrs", "spec", "number", "host", "origin")
 
     def __init__(self, op: str, inputs: tuple, attrs: dict, spec, number: int, host=None):
         self.op, self.inputs, self.attrs, self.spec = op, inputs, attrs, spec
         self.number, self.host = number, host
+        self.origin = ("", "")
 
     @property
     def shape(self):
@@ -41,18 +43,21 @@ class Node:
 class Graph:
     """Nodes in topological order, and which of them are outputs.
 
-    `emit` returns the node that is there already for an equal call (common subexpressions).
+    `emit` returns the node that is there already for an equal call (common subexpressions). What a
+    checkpoint computes again stays apart from what it computed first: it shall not be kept.
     """
 
     def __init__(self):
         self.nodes: list[Node] = []
         self.outputs: list[Node] = []
         self.known: dict[Any, Node] = {}
+        self.origin = ("", "")  # of the nodes that are made now
 
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
         attrs = attrs or {}
-        key = (op, *(x.number for x in inputs), host, *attrs, *attrs.values())
+        again = self.origin[1] == "recompute" and bool(inputs)
+        key = (op, again, *(x.number for x in inputs), host, *attrs, *attrs.values())
         if "value" in attrs:
             key += (repr(attrs["value"]),)
         node = self.known.get(key)
@@ -60,6 +65,7 @@ class Graph:
             if spec is None:
                 spec = primitives[op].infer(*(x.spec for x in inputs), **attrs)
             node = Node(op, tuple(inputs), attrs, spec, len(self.nodes), host)
+            node.origin = self.origin
             self.known[key] = node
             self.nodes.append(node)
         return node
@@ -85,6 +91,7 @@ def graph_of(recording: Recording) -> Graph:
         operands = [made[x.index] if x.value is None else number_of[id(x)] for x in lazy.inputs]
         signature = lazy.signature
         attrs = signature.attrs
+        graph.origin = ("" if lazy.scope is None else lazy.scope.path, lazy.phase)
         if lazy.scalar is not None:
             attrs = {**attrs, "number": scalars}
             scalars += 1
@@ -109,6 +116,7 @@ def transform(graph: Graph, rule) -> Graph:
     new = Graph()
     made: dict[int, Node] = {}
     for node in needed_nodes(graph):
+        new.origin = node.origin
         made[node.number] = rule(new, node, tuple(made[x.number] for x in node.inputs))
     new.outputs = [made[node.number] for node in graph.outputs]
     return new

@@ -15,6 +15,7 @@ import numpy as np
 
 from glasshouse.base.dtype import float32
 from glasshouse.base.shape import Spec
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 
 MAX_PENDING = 20_000  # nodes; a longer recording is cut, so that a loop without reads stays small
@@ -59,7 +60,8 @@ class Lazy:
     """
 
     __slots__ = (
-        "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "__weakref__",
+        "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "scope",
+        "phase", "__weakref__",
     )  # fmt: skip
 
     signature: Any  # Signature; None for a computed value
@@ -70,6 +72,8 @@ class Lazy:
     owned: bool
     index: int
     uses: int
+    scope: Any  # the module that called it, as a Scope; None outside
+    phase: str
 
     def __repr__(self):
         name = self.signature.name if self.value is None else "computed"
@@ -83,6 +87,7 @@ def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
     node.inputs = ()
     node.spec, node.value, node.owned = spec, array, owned
     node.index = node.uses = -1
+    node.scope, node.phase = None, ""
     return node
 
 
@@ -119,6 +124,8 @@ class Recorder(threading.local):
         node.value = node.scalar = None
         node.owned = False
         node.index = -1
+        node.scope = state.scope
+        node.phase = state.phase
         self.pending.append(node)
         return node
 

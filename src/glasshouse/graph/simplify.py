@@ -151,8 +151,42 @@ def slice_rule(graph, node, inputs):
     return full_like(graph, x, node.shape) if x.op == "full" else None
 
 
+def pad_rule(graph, node, inputs):
+    return inputs[0] if not any(any(width) for width in node.attrs["widths"]) else None
+
+
 def concatenate_rule(graph, node, inputs):
-    return inputs[0] if len(inputs) == 1 else None
+    axis = node.attrs["axis"]
+    if len(inputs) == 1:
+        return inputs[0]
+    nested = [x.op == "concatenate" and x.attrs["axis"] == axis for x in inputs]
+    if any(nested):
+        parts = [x.inputs if inside else (x,) for x, inside in zip(inputs, nested, strict=True)]
+        return make(graph, "concatenate", *(y for part in parts for y in part), axis=axis)
+    return None
+
+
+def sum_of_neighbours(graph, x, y):
+    """pad(a) + pad(b) with zeros, where a and b lie side by side, as pad(concatenate(a, b)).
+
+    So the gradients of the parts of a tensor become one tensor, instead of one each of full size.
+    """
+    if not (x.op == y.op == "pad" and x.attrs["value"] == y.attrs["value"] == 0):
+        return None
+    first, second = x.attrs["widths"], y.attrs["widths"]
+    differ = [i for i, (v, w) in enumerate(zip(first, second, strict=True)) if v != w]
+    if len(differ) != 1:
+        return None
+    (axis,) = differ
+    if first[axis][0] > second[axis][0]:
+        x, y, first, second = y, x, second, first
+    (low, _, inner), (start, high, other) = first[axis], second[axis]
+    a, b = x.inputs[0], y.inputs[0]
+    if inner or other or low < 0 or high < 0 or low + a.shape[axis] != start:
+        return None
+    widths = (*first[:axis], (low, high, 0), *first[axis + 1 :])
+    joined = make(graph, "concatenate", a, b, axis=axis)
+    return make(graph, "pad", joined, widths=widths, value=x.attrs["value"])
 
 
 # -- arithmetic -------------------------------------------------------------------------------
@@ -188,7 +222,7 @@ def add_rule(graph, node, inputs):
         return y
     if y.op == "neg" and not node.dtype.is_bool:
         return make(graph, "sub", x, y.inputs[0])
-    return None
+    return sum_of_neighbours(graph, x, y)
 
 
 def sub_rule(graph, node, inputs):
@@ -346,6 +380,7 @@ RULES = {
     "permute": (permute_rule,),
     "expand": (expand_rule,),
     "slice": (slice_rule,),
+    "pad": (pad_rule,),
     "concatenate": (concatenate_rule,),
     "cast": (cast_rule,),
     "add": (add_rule,),

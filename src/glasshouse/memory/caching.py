@@ -49,9 +49,10 @@ class Pool:
 class CachingManager(MemoryManager):
     """Freed blocks are kept for reuse.
 
-    Requests up to `small_bytes` are cut from slabs of `slab_bytes`, larger ones get mappings of
-    their own. A block larger than `split_limit` is never split; one that is not split serves a
-    request only up to `reuse_limit` times smaller than itself.
+    Requests up to `small_bytes` are rounded to one of `classes` sizes in each doubling and cut from
+    slabs of `slab_bytes`; larger ones, where rounding would waste megabytes, get mappings of their
+    own. Of those, a block larger than `split_limit` is never split, and serves a request only up to
+    `reuse_limit` times smaller than itself.
     """
 
     name = "caching"
@@ -62,15 +63,19 @@ class CachingManager(MemoryManager):
         slab_bytes: int = 4 << 20,
         split_limit: int = 64 << 20,
         reuse_limit: float = 1.25,
+        classes: int = 8,
     ):
         super().__init__()
         self.small_bytes, self.slab_bytes = small_bytes, slab_bytes
-        self.split_limit, self.reuse_limit = split_limit, reuse_limit
+        self.split_limit, self.reuse_limit, self.classes = split_limit, reuse_limit, classes
         self.small, self.large = Pool(), Pool()
 
     def take(self, nbytes):
-        wanted = -(-nbytes // ROUND) * ROUND
-        pool = self.small if wanted <= self.small_bytes else self.large
+        pool = self.small if nbytes <= self.small_bytes else self.large
+        step = ROUND
+        if pool is self.small:
+            step = max(ROUND, (1 << (nbytes - 1).bit_length()) // (2 * self.classes))
+        wanted = -(-nbytes // step) * step
         block = pool.best(wanted)
         if block is not None and self.serves(block, wanted):
             pool.remove(block)
@@ -84,7 +89,7 @@ class CachingManager(MemoryManager):
         return block.address, block.nbytes, block
 
     def may_split(self, block: Block) -> bool:
-        return block.nbytes <= self.split_limit
+        return block.pool is self.small or block.nbytes <= self.split_limit
 
     def serves(self, block: Block, wanted: int) -> bool:
         """Whether a free block may be used for a request."""

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError, suggest
+from glasshouse.base.errors import (
+    BackendError,
+    OptionError,
+    OutOfMemoryError,
+    ShapeError,
+    suggest,
+)
 from glasshouse.base.flags import flags
 
 
@@ -65,18 +71,30 @@ class Buffer:
         self.manager, self.block = manager, block
 
     def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
-        """A writable array on this memory, which stays as long as the array does."""
-        count = -1 if shape is None else int(np.prod(shape, dtype=np.int64))
-        array = np.asarray(Memory(self))
-        if count >= 0:
-            array = array[: count * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
-        else:
-            array = array.view(dtype)
-        return array
+        """A writable array on this memory, which stays as long as the array does.
+
+        Raises:  ShapeError if it does not fit, BackendError if the buffer was freed
+        """
+        itemsize = np.dtype(dtype).itemsize
+        if shape is None:
+            shape = (self.nbytes // itemsize,)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * itemsize
+        if not 0 <= nbytes <= self.nbytes:
+            raise ShapeError(
+                f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
+                f"{np.dtype(dtype)}, {nbytes} bytes. Allocate more."
+            )
+        if self.block is None:
+            raise BackendError(
+                f"numpy: expected a buffer in use; got one of {self.nbytes} bytes that was freed. "
+                "Free it last."
+            )
+        return np.asarray(Memory(self))[:nbytes].view(dtype).reshape(shape)
 
     def __del__(self):
-        if self.block is not None:
-            self.manager.free_later(self)
+        block, self.block = self.block, None
+        if block is not None:
+            self.manager.free_later(self, block)
 
 
 @dataclass
@@ -135,10 +153,12 @@ class MemoryManager:
     name = "abstract"
 
     def __init__(self):
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # of all that follows but the queues, which need none
+        self.freeing, self.telling = threading.RLock(), threading.Lock()
         self.counts = MemoryStats()
         self.live: dict[int, tuple[int, Tag]] = {}
         self.listeners: list[Callable[[Event], None]] = []
+        self.events: deque[Event] = deque()  # that the listeners have still to be told
         self.put_off: deque = deque()  # blocks whose buffers died while the manager was busy
 
     def take(self, nbytes: int) -> tuple[int, int, Any]:
@@ -161,46 +181,58 @@ class MemoryManager:
     def alloc(self, nbytes: int, tag: Tag | None = None) -> Buffer:
         """Memory for `nbytes`.
 
-        Raises:  OutOfMemoryError, with what occupies the most; everything stays usable then
+        Raises:  OptionError for a negative number; OutOfMemoryError, with what occupies the most:
+                 everything stays usable then
         """
+        if nbytes < 0:
+            raise OptionError(f"alloc: expected 0 bytes or more; got {nbytes}. Check the shape.")
         tag = tag or Tag()
-        with self.lock:
-            self.settle()
-            address, size, block = self.take(max(1, nbytes))
-            counts = self.counts
-            counts.allocations += 1
-            counts.allocated_bytes += size
-            counts.wanted_bytes += nbytes
-            counts.peak_allocated_bytes = max(counts.peak_allocated_bytes, counts.allocated_bytes)
-            self.live[address] = (nbytes, tag)
-            if self.listeners:
+        try:
+            with self.lock:
+                self.settle()
+                address, size, block = self.take(max(1, nbytes))
+                counts = self.counts
+                counts.allocations += 1
+                counts.allocated_bytes += size
+                counts.wanted_bytes += nbytes
+                if counts.allocated_bytes > counts.peak_allocated_bytes:
+                    counts.peak_allocated_bytes = counts.allocated_bytes
+                self.live[address] = (nbytes, tag)
                 self.report("alloc", address, nbytes, tag)
-        return Buffer(address, nbytes, tag, self, (block, size))
+            return Buffer(address, nbytes, tag, self, (block, size))
+        finally:
+            self.tell()
 
     def free(self, buffer: Buffer) -> None:
-        """Take a buffer back before its last reference goes.
+        """Take a buffer back before its last reference goes; its arrays must not be used then.
 
-        Raises:  BackendError if it was freed already
+        Raises:  BackendError if it was freed already, or is another manager's
         """
-        if buffer.block is None:
+        block = None
+        if buffer.manager is self:
+            with self.freeing:
+                block, buffer.block = buffer.block, None
+        if block is None:
+            what = "was freed already" if buffer.manager is self else "another manager made"
             raise BackendError(
-                f"free: expected a buffer in use; got one of {buffer.nbytes} bytes that was freed "
-                "already. Free each buffer once."
+                f"free: expected a buffer of this manager in use; got one of {buffer.nbytes} bytes "
+                f"that {what}. Free each buffer once, where it comes from."
             )
-        self.free_later(buffer)
+        self.free_later(buffer, block)
 
-    def free_later(self, buffer: Buffer) -> None:
+    def free_later(self, buffer: Buffer, block) -> None:
         """Note that a buffer is free; done at once unless the manager is busy.
 
         A buffer can die anywhere, also while this thread is inside the manager.
         """
-        self.put_off.append((buffer.address, buffer.nbytes, buffer.tag, buffer.block))
-        buffer.block = None
-        if self.lock.acquire(blocking=False):
+        self.put_off.append((buffer.address, buffer.nbytes, buffer.tag, block))
+        # Again if another thread put a block off after this one had looked for the last time.
+        while self.put_off and self.lock.acquire(blocking=False):
             try:
                 self.settle()
             finally:
                 self.lock.release()
+        self.tell()
 
     def settle(self) -> None:
         """Take back what was put off."""
@@ -210,24 +242,29 @@ class MemoryManager:
             self.counts.allocated_bytes -= size
             self.counts.wanted_bytes -= nbytes
             self.give_back(block)
-            if self.listeners:
-                self.report("free", address, nbytes, tag)
+            self.report("free", address, nbytes, tag)
 
     def stats(self) -> MemoryStats:
         """A snapshot of the counts."""
         with self.lock:
             self.settle()
             self.counts.largest_free_bytes = self.largest_free()
-            return replace(self.counts)
+            counts = replace(self.counts)
+        self.tell()
+        return counts
 
     def empty_cache(self) -> None:
         """Return all memory that is not in use to the system."""
         with self.lock:
             self.settle()
             self.release_cached()
+        self.tell()
 
     def subscribe(self, fn: Callable[[Event], None]) -> Subscription:
-        """Call `fn(event)` at every event until the returned handle's `remove()`."""
+        """Call `fn(event)` at every event until the returned handle's `remove()`.
+
+        Events come one at a time and in order, when the manager is done: `fn` may ask it anything.
+        """
         self.listeners.append(fn)
         return Subscription(self.listeners, fn)
 
@@ -267,14 +304,24 @@ class MemoryManager:
         return Limit.nbytes is None or self.counts.reserved_bytes + nbytes <= Limit.nbytes
 
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
-        """Tell the listeners."""
+        """Note an event for the listeners."""
         if self.listeners:
             event = Event(
                 kind, address, nbytes, self.counts.allocated_bytes, self.counts.reserved_bytes,
                 time.perf_counter_ns(), tag, self.name,
             )  # fmt: skip
-            for fn in tuple(self.listeners):
-                fn(event)
+            self.events.append(event)
+
+    def tell(self) -> None:
+        """Tell the listeners what was noted, unless that is being done."""
+        while self.events and self.telling.acquire(blocking=False):
+            try:
+                while self.events:
+                    event = self.events.popleft()
+                    for fn in tuple(self.listeners):
+                        fn(event)
+            finally:
+                self.telling.release()
 
     def out_of_memory(self, nbytes: int, what: str) -> OutOfMemoryError:
         """The error that names what occupies the most."""
@@ -322,6 +369,7 @@ class Current:
     """The manager in use; made when first asked for."""
 
     manager: MemoryManager | None = None
+    lock = threading.Lock()
 
 
 known: dict[str, type[MemoryManager]] = {}
@@ -346,7 +394,8 @@ def current() -> MemoryManager:
              100
     """
     if Current.manager is None:
-        Current.manager = make(flags.memory)
+        with Current.lock:
+            Current.manager = Current.manager or make(flags.memory)
     return Current.manager
 
 

@@ -5,10 +5,13 @@ import json
 from contextlib import contextmanager
 from pathlib import Path
 
-from glasshouse.base.errors import BackendError, OptionError
+import numpy as np
+
+from glasshouse.base.errors import BackendError, OptionError, suggest
 from glasshouse.memory.manager import Event, Tag, current
 
 FIELDS = (*Event._fields[:6], *Tag._fields, "manager")
+COLOURS = 8  # groups in a picture that the eye still tells apart; the rest is drawn as one
 
 
 def row_of(event: Event) -> dict:
@@ -27,19 +30,22 @@ def log(path):
         raise OptionError(
             f"log: expected a path that ends in .jsonl or .csv; got {path.name!r}. Rename it."
         )
+    manager = current()
     with path.open("w", newline="") as file:
         if path.suffix == ".csv":
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
-            subscription = current().subscribe(lambda event: writer.writerow(row_of(event)))
+            subscription = manager.subscribe(lambda event: writer.writerow(row_of(event)))
         else:
-            subscription = current().subscribe(
+            subscription = manager.subscribe(
                 lambda event: file.write(json.dumps(row_of(event)) + "\n") and None
             )
         try:
             yield path
         finally:
-            subscription.remove()
+            manager.tell()
+            with manager.telling:  # another thread may be about to write
+                subscription.remove()
 
 
 def read_log(path) -> list[Event]:
@@ -57,11 +63,38 @@ def event_of(row: dict) -> Event:
     return Event(kind=row["kind"], tag=tag, manager=row["manager"], **numbers)
 
 
-def plot(events, path) -> Path:
-    """Save a picture of allocated and reserved bytes over time; `events` may be a log's path.
-
-    Raises:  BackendError without matplotlib
+def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
+    """Bytes in use after each event, by a part of the tags; "other" is the rest of what is
+    allocated: small groups, rounding, and what was there before the first event.
     """
+    groups: dict[str, np.ndarray] = {}
+    held: dict[int, tuple[str, int]] = {}
+    for i, event in enumerate(events):
+        sign = 1 if event.kind == "alloc" else -1
+        if event.kind == "alloc":
+            held[event.address] = getattr(event.tag, by) or f"no {by}", event.nbytes
+        elif event.kind != "free" or event.address not in held:
+            continue
+        name, nbytes = held[event.address] if sign > 0 else held.pop(event.address)
+        groups.setdefault(name, np.zeros(len(events)))[i] = sign * nbytes
+    groups = {name: np.cumsum(changes) for name, changes in groups.items()}
+    largest = sorted(groups, key=lambda name: -groups[name].max())[:COLOURS]
+    rest = np.array([event.allocated_bytes for event in events], float)
+    return {name: groups[name] for name in largest} | {
+        "other": rest - sum(groups[name] for name in largest)
+    }
+
+
+def plot(events, path, by: str = "phase") -> Path:
+    """Save a picture of reserved and allocated bytes over time, coloured by a part of the tags:
+    "phase", "module" or "primitive"; `events` may be a log's path.
+
+    Raises:  OptionError for another `by`, BackendError without matplotlib
+    """
+    if by not in Tag._fields:
+        raise OptionError(
+            f"plot: expected a part of the tags for by; got {by!r}. {suggest(by, Tag._fields)}"
+        )
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -70,18 +103,15 @@ def plot(events, path) -> Path:
             "Install it: pip install 'glasshouse[plot]'."
         ) from error
     events = read_log(events) if isinstance(events, (str, Path)) else list(events)
-    start = events[0].time_ns if events else 0
-    times = [(event.time_ns - start) / 1e6 for event in events]
+    times = [(event.time_ns - events[0].time_ns) / 1e6 for event in events]
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot()
-    for name, values in (
-        ("reserved", [event.reserved_bytes / 2**20 for event in events]),
-        ("allocated", [event.allocated_bytes / 2**20 for event in events]),
-    ):
-        axes.fill_between(times, values, step="post", alpha=0.35, label=name)
-        axes.step(times, values, where="post", linewidth=0.8)
+    layers = {name: values / 2**20 for name, values in live_by(events, by).items()}
+    axes.stackplot(times, list(layers.values()), labels=list(layers), step="post", alpha=0.7)
+    reserved = [event.reserved_bytes / 2**20 for event in events]
+    axes.step(times, reserved, where="post", color="black", linewidth=0.8, label="reserved")
     axes.set_xlabel("ms")
     axes.set_ylabel("MiB")
-    axes.legend(loc="upper left")
+    axes.legend(loc="upper left", fontsize="small")
     figure.savefig(path, dpi=120)
     return Path(path)

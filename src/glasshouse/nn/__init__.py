@@ -1,5 +1,6 @@
 """Neural networks: modules, layers, losses, initial values, and their functional forms."""
 
+from glasshouse.dispatch.scope import current_module_path
 from glasshouse.nn import functional, init
 from glasshouse.nn.activation import (
     CELU,
@@ -56,7 +57,7 @@ from glasshouse.nn.loss import (
     NLLLoss,
     SmoothL1Loss,
 )
-from glasshouse.nn.module import Module, Parameter, current_module_path, functional_call
+from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.nn.norm import (
     BatchNorm1d,
     BatchNorm2d,

@@ -6,7 +6,7 @@ from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_divides, check_floating, check_positive, check_probability
-from glasshouse.nn.functional.attention import attention_weights, causal_mask
+from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
 from glasshouse.nn.functional.dropout import dropout
 from glasshouse.nn.functional.linear import apply_linear
 from glasshouse.nn.linear import Linear, new_parameter
@@ -81,9 +81,13 @@ class MultiheadAttention(Module):
             attn_mask = ~causal_mask(q.shape[2], k.shape[2])
         mask = self.merge_masks(attn_mask, key_padding_mask, q, k)
         k, v, mask = self.extend_keys(k, v, mask)
-        weights = attention_weights("MultiheadAttention", q, k, mask)
-        weights = dropout(weights, self.dropout, self.training)
-        y = permute(weights @ v, axes=(0, 2, 1, 3))  # (N, L, H, D)
+        where, rate = "MultiheadAttention", self.dropout if self.training else 0.0
+        if need_weights:
+            weights = dropout(attention_weights(where, q, k, mask), rate)
+            y = weights @ v
+        else:
+            y = attend(where, q, k, v, mask, dropout_p=rate)
+        y = permute(y, axes=(0, 2, 1, 3))  # (N, L, H, D)
         y = self.out_proj(reshape(y, (*y.shape[:2], self.embed_dim)))
         if single:
             y = reshape(y, y.shape[1:])

@@ -1,6 +1,5 @@
 """Module: the base class of layers and models, and Parameter, the tensor that is trained."""
 
-import threading
 from collections import OrderedDict
 from contextlib import contextmanager
 from itertools import chain
@@ -9,6 +8,8 @@ from typing import NamedTuple
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import as_dtype, bfloat16, by_name, float16, float32, float64
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.scope import Scope
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor.creation import asarray, from_dlpack
@@ -32,34 +33,6 @@ class Parameter(Tensor):
 
     def __repr__(self):
         return f"Parameter containing:\n{super().__repr__()}"
-
-
-class Frames(threading.local):
-    """The modules whose forward runs in this thread, outermost first, each with its path."""
-
-    def __init__(self):
-        self.stack = []
-
-
-frames = Frames()
-
-
-def current_module_path() -> str:
-    """Where in a model this thread is: the outermost module's class, then the names down to the
-    running one ("ResNet.layer1.0.conv1"); "" outside every forward."""
-    path = ""
-    for i, frame in enumerate(frames.stack):
-        if frame[1] is None:
-            parent = frames.stack[i - 1][0] if i else None
-            name = parent and name_within(parent, frame[0])
-            frame[1] = f"{path}.{name or type(frame[0]).__name__}" if i else type(frame[0]).__name__
-        path = frame[1]
-    return path
-
-
-def name_within(parent: "Module", module: "Module") -> str | None:
-    """The dotted name of `module` below `parent`, or None."""
-    return next((name for name, found in parent.named_modules() if found is module), None)
 
 
 class IncompatibleKeys(NamedTuple):
@@ -131,14 +104,14 @@ class Module:
         )
 
     def __call__(self, *args, **kwargs):
-        stack = frames.stack
-        stack.append([self, None])
+        outer = state.scope
+        state.scope = Scope(self, outer)
         try:
             if self._forward_pre_hooks or self._forward_hooks:
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
         finally:
-            stack.pop()
+            state.scope = outer
 
     def _call_with_hooks(self, args, kwargs):
         for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):

@@ -21,6 +21,7 @@ from glasshouse.base.errors import (
     type_name,
 )
 from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
 from glasshouse.tensor.creation import asarray, zeros_like
 from glasshouse.tensor.handle import Tensor
@@ -124,7 +125,7 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        with no_grad():
+        with no_grad(), phase("optimizer"):
             work = [(p, group) for group in self.param_groups for p in group["params"]]
             work = [(p, group) for p, group in work if p.grad is not None]
             for p, _ in work:

@@ -35,6 +35,29 @@ def check_device(where: str, device) -> None:
         )
 
 
+def eval(*tensors) -> None:
+    """Compute the tensors now, with all that was put off so far in this thread.
+
+    Example: >>> x = ones(3) + 1
+             >>> eval(x)
+    """
+    for x in tensors:
+        if not isinstance(x, Value):
+            raise DTypeError(
+                f"eval: expected tensors; got {type_name(x)}. Pass what operations returned."
+            )
+    lowest = [ordinary(x) for x in tensors]
+    for backend in {x.backend for x in lowest} | {backends.current()}:
+        backend.evaluate([x.data for x in lowest if x.backend is backend])
+
+
+def ordinary(x):
+    """The ordinary tensor that a value of a transform stands on."""
+    while x.mode is not None:
+        x = x.data
+    return x
+
+
 def asarray(obj, /, dtype=None, *, device=None, copy=None):
     """A tensor of the data in `obj`: a tensor, NumPy array, number, or nested lists of these.
 

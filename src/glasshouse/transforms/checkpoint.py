@@ -9,6 +9,7 @@ from glasshouse.base.tree import flatten, unflatten
 from glasshouse.dispatch.autocast import autocast_again, autocast_modes
 from glasshouse.dispatch.bind import bind, state
 from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.value import Value
 from glasshouse.tensor import random
 
@@ -114,7 +115,7 @@ def attach(fn, leaves, treedef, out, tape, before):
         generator.set_state(before)
         try:
             args, kwargs = unflatten(treedef, inputs)
-            with autocast_again(autocasts):
+            with autocast_again(autocasts), phase("recompute"):
                 again, _ = flatten(fn(*args, **kwargs))
         finally:
             generator.set_state(after)

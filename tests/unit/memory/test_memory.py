@@ -1,6 +1,9 @@
 """Memory managers: reuse, splitting, joining, limits, telemetry, and several threads."""
 
+import os
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +12,10 @@ from hypothesis import strategies as st
 
 import glasshouse as gh
 from glasshouse import memory
-from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError
+from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError, ShapeError
 from glasshouse.base.flags import flags
 from glasshouse.memory import CachingManager, DirectManager, Tag
+from glasshouse.memory.telemetry import live_by
 
 MANAGERS = (DirectManager, CachingManager)
 MB = 1 << 20
@@ -44,6 +48,81 @@ def test_freeing_twice_is_an_error():
     manager.free(buffer)
     with pytest.raises(BackendError, match="freed already"):
         manager.free(buffer)
+    with pytest.raises(BackendError, match="freed"):
+        buffer.numpy()
+    with pytest.raises(BackendError, match="another manager"):
+        manager.free(DirectManager().alloc(10))
+
+
+def test_threads_that_free_one_buffer_succeed_once():
+    manager = CachingManager()
+    for _ in range(50):
+        buffer, results = manager.alloc(10), []
+        start = threading.Barrier(4)
+
+        def free(buffer=buffer, results=results, start=start):
+            start.wait()
+            try:
+                manager.free(buffer)
+            except BackendError:
+                results.append("refused")
+            else:
+                results.append("freed")
+
+        threads = [threading.Thread(target=free) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results.count("freed") == 1
+    assert manager.stats().allocated_bytes == 0
+
+
+def test_what_does_not_fit_is_refused():
+    buffer = CachingManager().alloc(100)
+    assert buffer.numpy(np.float64).shape == (12,) and buffer.numpy(np.int16, 50).shape == (50,)
+    with pytest.raises(ShapeError, match="104 bytes"):
+        buffer.numpy(np.float64, (13,))
+    with pytest.raises(OptionError, match="-1"):
+        CachingManager().alloc(-1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_memory_of_its_own():
+    array = CachingManager().alloc(1000).numpy()
+    array[...] = 1
+    code = "import os, sys; sys.exit(0)"
+    child = os.fork()
+    if child == 0:
+        array[...] = 2
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    assert os.waitpid(child, 0)[1] == 0 and array.sum() == 1000
+
+
+@pytest.mark.parametrize("cls", MANAGERS)
+def test_large_memory_is_in_huge_pages(cls):
+    switch = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not switch.exists() or "[never]" in switch.read_text():
+        pytest.skip("the system gives no huge pages")
+    before = usage_of_huge_pages()
+    array = cls().alloc(64 * MB).numpy()
+    array[...] = 1
+    assert usage_of_huge_pages() - before >= 32 * MB
+
+
+def usage_of_huge_pages():
+    rollup = Path("/proc/self/smaps_rollup").read_text()
+    return int(rollup.split("AnonHugePages:")[1].split()[0]) * 1024
+
+
+def test_size_classes_and_small_requests_beyond_the_split_limit():
+    manager = CachingManager(split_limit=0)
+    held = [manager.alloc(n) for n in (1, 512, 5000, 70_000)]
+    assert manager.stats().allocated_bytes == 512 + 512 + 5120 + 73_728
+    assert manager.stats().native_allocations == 1 and len(held) == 4
+    coarse = CachingManager(classes=1)
+    held.append(coarse.alloc(70_000))
+    assert coarse.stats().allocated_bytes == 131_072
 
 
 def test_freed_memory_is_used_again():
@@ -174,6 +253,77 @@ def test_the_log_is_read_back_and_drawn(tmp_path, suffix):
     assert memory.plot(path, tmp_path / "events.png").stat().st_size > 5000
     with pytest.raises(OptionError, match=r"events\.txt"), memory.log(tmp_path / "events.txt"):
         pass
+
+
+def test_a_picture_by_module_sums_to_what_is_allocated():
+    manager, seen = CachingManager(), []
+    early = manager.alloc(5000)
+    manager.subscribe(seen.append)
+    kept = [manager.alloc(1000 * n, Tag("mul", f"layer{n}")) for n in range(12)]
+    del kept[3:6], early
+    layers = live_by(seen, "module")
+    assert len(layers) == 9 and "layer11" in layers and layers["layer5"][-1] == 0
+    assert np.array_equal(sum(layers.values()), [event.allocated_bytes for event in seen])
+    assert live_by([], "phase")["other"].size == 0
+    with pytest.raises(OptionError, match="'module'"):
+        memory.plot(seen, "unused.png", by="modul")
+
+
+def test_listeners_may_ask_the_manager_and_may_fail():
+    manager, allocated = CachingManager(), []
+    manager.subscribe(lambda event: allocated.append(manager.stats().allocated_bytes))
+    kept = manager.alloc(100)
+    assert allocated == [512, 512] and kept.nbytes == 100
+    failing = manager.subscribe(lambda event: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        manager.alloc(100)
+    failing.remove()
+    assert manager.stats().wanted_bytes == 100
+
+
+def test_a_log_ends_while_other_threads_allocate(tmp_path):
+    failures, done = [], threading.Event()
+    with memory.use(CachingManager()) as manager:
+
+        def work():
+            try:
+                while not done.is_set():
+                    manager.alloc(1000)
+            except ValueError as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for i in range(20):
+            with memory.log(tmp_path / f"{i}.jsonl") as path:
+                manager.alloc(10)
+            assert memory.read_log(path)
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_a_native_failure_empties_the_cache_and_tries_again():
+    class Scarce(CachingManager):
+        """The system has 20 MiB."""
+
+        def map(self, nbytes, get):
+            def scarce(nbytes):
+                if self.counts.reserved_bytes + nbytes > 20 * MB:
+                    raise OSError("Cannot allocate memory")
+                return get(nbytes)
+
+            return super().map(nbytes, scarce)
+
+    manager = Scarce()
+    manager.alloc(12 * MB)
+    kept = manager.alloc(16 * MB, Tag("conv", "layer1"))
+    assert manager.stats().reserved_bytes == 16 * MB
+    with pytest.raises(OutOfMemoryError, match=r"the system.*conv layer1: 16,777,216"):
+        manager.alloc(8 * MB)
+    assert kept.numpy().size == 16 * MB and manager.alloc(4 * MB).nbytes == 4 * MB
 
 
 def test_managers_are_swapped_while_buffers_live():

@@ -11,6 +11,11 @@ from glasshouse.tensor.contract import matmul, matrix_transpose
 from glasshouse.tensor.creation import arange
 from glasshouse.tensor.elementwise import exp
 from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor.manipulate import concat
+from glasshouse.transforms.checkpoint import checkpoint
+
+LONG = 1 << 21  # scores of one head from which on they are computed in blocks …
+BLOCK = 1 << 18  # … of about this many: 1 MiB of float32, the size of a core's cache
 
 
 def scaled_dot_product_attention(
@@ -41,8 +46,30 @@ def scaled_dot_product_attention(
                 f"{where}: expected attn_mask or is_causal; got both. Put both into attn_mask."
             )
         attn_mask = causal_mask(q.shape[-2], k.shape[-2])
-    weights = attention_weights(where, q, k, attn_mask, scale)
-    return matmul(dropout(weights, dropout_p), v)
+    return attend(where, q, k, v, attn_mask, scale, dropout_p)
+
+
+def attend(where: str, q: Value, k: Value, v: Value, mask, scale=None, dropout_p=0.0) -> Value:
+    """Attention without its weights. For long sequences blocks of queries are done one after the
+    other, each computed again in the backward pass, so that (L, S) scores never exist at once.
+
+    Source:  Rabe & Staats 2021, Self-attention does not need O(n²) memory, arXiv:2112.05682
+    """
+    queries, keys = q.shape[-2], k.shape[-2]
+
+    def block(q, k, v, mask):
+        return matmul(dropout(attention_weights(where, q, k, mask, scale), dropout_p), v)
+
+    if queries * keys <= LONG:
+        return block(q, k, v, mask)
+    mask = None if mask is None else as_value(mask, where=where)
+    rows, region = max(16, BLOCK // keys), checkpoint(block)
+    done = []
+    for start in range(0, queries, rows):
+        part = slice(start, min(start + rows, queries))
+        moves = mask is not None and mask.ndim > 1 and mask.shape[-2] == queries
+        done.append(region(q[..., part, :], k, v, mask[..., part, :] if moves else mask))
+    return concat(done, axis=-2)
 
 
 def check_heads(where: str, q: Value, k: Value, v: Value) -> None:
