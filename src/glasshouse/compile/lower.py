@@ -16,7 +16,7 @@ from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node
 from glasshouse.graph.simplify import is_elementwise, relu_operand
 
-REPEAT_COST = 16  # an expression with several users is computed again up to this cost …
+REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
 MAX_COST, MAX_LOADS, MAX_SIZE = 200, 16, 200  # of an expression without memory of its own
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")

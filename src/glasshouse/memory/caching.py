@@ -82,6 +82,8 @@ class CachingManager(MemoryManager):
             self.counts.cache_hits += 1
         else:
             size = max(wanted, self.slab_bytes) if pool is self.small else wanted
+            if pool is self.large:
+                self.trim()
             mapping = self.map(size, Mapping)
             block = Block(mapping, mapping.address, size, pool)
         if block.nbytes > wanted and self.may_split(block):
@@ -123,6 +125,18 @@ class CachingManager(MemoryManager):
         block.after = after.after
         if after.after is not None:
             after.after.before = block
+
+    def trim(self) -> None:
+        """Return large free mappings, the largest first, until free memory is at most half of what
+        is in use: what a former phase needed shall not stay beside what this one maps."""
+        whole = [
+            block for *_, block in self.large.blocks if block.before is None and block.after is None
+        ]
+        while whole and self.counts.reserved_bytes > 1.5 * self.counts.allocated_bytes:
+            block = whole.pop()
+            self.large.remove(block)
+            block.mapping.close()
+            self.unmapped(block.nbytes)
 
     def release_cached(self) -> None:
         """Unmap every mapping that is one free block."""

@@ -9,9 +9,9 @@ HUGE = 2 << 20  # bytes of a huge page: one page fault instead of 512
 # Private, since shared memory (what Python takes by default) gets no huge pages from Linux as it is
 # set up: measured, touching 134 MB takes 85 ms in shared and 7 ms in private memory. And a forked
 # process must not write into its parent's tensors.
-PRIVATE = (
-    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
-)
+PRIVATE = {}
+if hasattr(mmap, "MAP_ANONYMOUS"):
+    PRIVATE["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class Mapping:

@@ -23,6 +23,8 @@ from glasshouse.base.errors import (
 )
 from glasshouse.base.flags import flags
 
+BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
+
 
 class Tag(NamedTuple):
     """What an allocation is for: the primitive, the module's path, and the pass."""
@@ -159,6 +161,7 @@ class MemoryManager:
         self.live: dict[int, tuple[int, Tag]] = {}
         self.listeners: list[Callable[[Event], None]] = []
         self.events: deque[Event] = deque()  # that the listeners have still to be told
+        self.teller = 0  # the thread that tells them
         self.put_off: deque = deque()  # blocks whose buffers died while the manager was busy
 
     def take(self, nbytes: int) -> tuple[int, int, Any]:
@@ -201,7 +204,7 @@ class MemoryManager:
                 self.report("alloc", address, nbytes, tag)
             return Buffer(address, nbytes, tag, self, (block, size))
         finally:
-            self.tell()
+            self.tell(patience=BACKLOG)
 
     def free(self, buffer: Buffer) -> None:
         """Take a buffer back before its last reference goes; its arrays must not be used then.
@@ -312,15 +315,22 @@ class MemoryManager:
             )  # fmt: skip
             self.events.append(event)
 
-    def tell(self) -> None:
-        """Tell the listeners what was noted, unless that is being done."""
-        while self.events and self.telling.acquire(blocking=False):
+    def tell(self, patience: float = float("inf")) -> None:
+        """Tell the listeners what was noted, unless another thread does; wait for that thread where
+        more than `patience` events do.
+        """
+        me = threading.get_ident()
+        while self.events and self.teller != me:
+            if not self.telling.acquire(blocking=len(self.events) > patience):
+                return
+            self.teller = me
             try:
                 while self.events:
                     event = self.events.popleft()
                     for fn in tuple(self.listeners):
                         fn(event)
             finally:
+                self.teller = 0
                 self.telling.release()
 
     def out_of_memory(self, nbytes: int, what: str) -> OutOfMemoryError:

@@ -1,4 +1,4 @@
-"""Images: models."""
+"""Images: models that see."""
 
 from glasshouse.vision import models
 

@@ -1,8 +1,8 @@
-// # arena: 384 bytes
-//    0 kernel over (8, 4, 6, 6): sum sum, sum sum, sum sum, sum sum: b0@input:0 b2@input:2 -> b3@arena:0 b4@arena:64 b6@arena:128 b8@arena:192
-//    1 kernel over (1, 4, 1, 1): map mul, map div: b1@input:1 b4@arena:64 b6@arena:128 -> b5@arena:256 b7@arena:320
-//    2 kernel over (8, 4, 6, 6): map add: b0@input:0 b2@input:2 b3@arena:0 b5@arena:256 b7@arena:320 b8@arena:192 -> b9@output:1
-//    3 kernel over (4,): map reshape: b4@arena:64 b6@arena:128 -> b10@output:0
+// # arena: 320 bytes
+//    0 kernel over (8, 4, 6, 6): sum sum, sum sum, sum sum, sum sum: b0@input:0 b2@input:2 -> b3@arena:0 b4@arena:64 b5@arena:128 b7@arena:192
+//    1 kernel over (1, 4, 1, 1): map div: b1@input:1 b4@arena:64 b5@arena:128 -> b6@arena:256
+//    2 kernel over (8, 4, 6, 6): map add: b0@input:0 b1@input:1 b2@input:2 b3@arena:0 b4@arena:64 b6@arena:256 b7@arena:192 -> b8@output:1
+//    3 kernel over (4,): map reshape: b4@arena:64 b5@arena:128 -> b9@output:0
 
 /* steps 0 */
 void kernel0(void **a) {
@@ -67,32 +67,29 @@ void kernel0(void **a) {
 /* steps 1 */
 void kernel1(void **a) {
   float *b0 = a[0];
-  float *b1 = a[1];
+  const float b1 = (float)*(double *)a[1];
   const float b2 = (float)*(double *)a[2];
-  const float b3 = (float)*(double *)a[3];
+  float *b3 = a[3];
   float *b4 = a[4];
   float *b5 = a[5];
-  float *b6 = a[6];
   for (int64_t p = 0; p < 1; p++) {
     #pragma omp simd
     for (int64_t i = 0; i < 4; i++) {
-      const float v0 = b4[i];
-      const float v1 = v0 / b2;
-      const float v2 = v1 + b3;
-      const float v3 = gh_sqrt_f32(v2);
-      const float v4 = ((float)0x1.0000000000000p+0) / v3;
-      const float v5 = b5[i];
-      const float v6 = v4 * v5;
-      const float v7 = b6[i];
-      const float v8 = v7 * v5;
-      const float v9 = (float)(-v8);
-      const float v10 = v4 / v3;
-      const float v11 = v9 * v10;
-      const float v12 = v3 + v3;
-      const float v13 = v11 / v12;
-      const float v14 = v13 / b2;
-      b0[i] = v6;
-      b1[i] = v14;
+      const float v0 = b3[i];
+      const float v1 = b4[i];
+      const float v2 = v0 * v1;
+      const float v3 = (float)(-v2);
+      const float v4 = b5[i];
+      const float v5 = v4 / b1;
+      const float v6 = v5 + b2;
+      const float v7 = gh_sqrt_f32(v6);
+      const float v8 = ((float)0x1.0000000000000p+0) / v7;
+      const float v9 = v8 / v7;
+      const float v10 = v3 * v9;
+      const float v11 = v7 + v7;
+      const float v12 = v10 / v11;
+      const float v13 = v12 / b1;
+      b0[i] = v13;
     }
   }
 }
@@ -101,40 +98,49 @@ void kernel1(void **a) {
 void kernel2(void **a) {
   float *b0 = a[0];
   float *b1 = a[1];
-  float *b2 = a[2];
-  float *b3 = a[3];
-  const float b4 = (float)*(double *)a[4];
+  const float b2 = (float)*(double *)a[2];
+  const float b3 = (float)*(double *)a[3];
+  float *b4 = a[4];
   float *b5 = a[5];
   float *b6 = a[6];
-  float *b7 = a[7];
+  const float b7 = (float)*(double *)a[7];
+  float *b8 = a[8];
+  float *b9 = a[9];
+  float *b10 = a[10];
   #pragma omp parallel for schedule(static)
   for (int64_t p = 0; p < 32; p++) {
     const int64_t p1 = p % 4;
     const int64_t p0 = p / 4;
     const float v0 = b1[p1];
-    const float v1 = b2[p1];
-    const float v2 = b3[p1];
-    const float v3 = v2 / b4;
-    const float v4 = b5[p1];
-    const float v5 = v4 * v0;
-    const float v6 = v3 * ((float)0x1.2000000000000p+8);
-    const float v7 = v2 - v6;
-    const float v8 = v7 * v1;
-    const float v9 = v5 + v8;
-    const float v10 = v9 + v8;
-    const float v11 = (float)(-v10);
-    const float v12 = v11 / b4;
+    const float v1 = v0 / b2;
+    const float v2 = v1 + b3;
+    const float v3 = gh_sqrt_f32(v2);
+    const float v4 = ((float)0x1.0000000000000p+0) / v3;
+    const float v5 = b4[p1];
+    const float v6 = v4 * v5;
+    const float v7 = b5[p1];
+    const float v8 = b6[p1];
+    const float v9 = v8 / b7;
+    const float v10 = b8[p1];
+    const float v11 = v10 * v6;
+    const float v12 = v9 * ((float)0x1.2000000000000p+8);
+    const float v13 = v8 - v12;
+    const float v14 = v13 * v7;
+    const float v15 = v11 + v14;
+    const float v16 = v15 + v14;
+    const float v17 = (float)(-v16);
+    const float v18 = v17 / b7;
     #pragma omp simd
     for (int64_t i = 0; i < 36; i++) {
-      const float v13 = b6[p0 * 144LL + p1 * 36LL + i];
-      const float v14 = v13 * v0;
-      const float v15 = b7[p0 * 144LL + p1 * 36LL + i];
-      const float v16 = v15 - v3;
-      const float v17 = v1 * v16;
-      const float v18 = v14 + v17;
-      const float v19 = v18 + v17;
-      const float v20 = v19 + v12;
-      b0[p0 * 144LL + p1 * 36LL + i] = v20;
+      const float v19 = b9[p0 * 144LL + p1 * 36LL + i];
+      const float v20 = v19 * v6;
+      const float v21 = b10[p0 * 144LL + p1 * 36LL + i];
+      const float v22 = v21 - v9;
+      const float v23 = v7 * v22;
+      const float v24 = v20 + v23;
+      const float v25 = v24 + v23;
+      const float v26 = v25 + v18;
+      b0[p0 * 144LL + p1 * 36LL + i] = v26;
     }
   }
 }
