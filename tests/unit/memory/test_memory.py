@@ -1,6 +1,7 @@
 """Memory managers: reuse, splitting, joining, limits, telemetry, and several threads."""
 
 import os
+import runpy
 import sys
 import threading
 from pathlib import Path
@@ -349,3 +350,13 @@ def test_a_program_tells_what_its_memory_is_for():
             x.numpy()
         tags = {event.tag.primitive for event in seen if event.kind == "alloc"}
         assert "arena" in tags and "exp" in tags
+
+
+def test_the_fragmentation_study_runs_on_any_backend(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    example = Path(__file__).parents[3] / "examples" / "memory_fragmentation.py"
+    study = runpy.run_path(str(example))
+    with gh.backends.use("numpy"):
+        study["main"](["--steps", "3", "--plot", str(tmp_path / "a.png")])
+    printed = capsys.readouterr().out
+    assert "256 MiB" in printed and "replayed" in printed and (tmp_path / "a.png").exists()
