@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from glasshouse.compile.fuse import reduces_rows
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root
 
@@ -10,9 +11,10 @@ ALIGNMENT = 64  # bytes of a cache line
 
 @dataclass
 class Life:
-    """A buffer in the arena, and the steps from the first that writes it to the last that reads."""
+    """Buffers that follow each other at one place of the arena, and the steps from the first that
+    writes them to the last that reads them."""
 
-    buffer: Buffer
+    buffers: list[Buffer]
     nbytes: int
     first: int
     last: int
@@ -39,21 +41,28 @@ def reuse_inputs(schedule) -> None:
                 last_read[buffer.at] = i
     taken: set[int] = set()
     for i, step in enumerate(schedule):
-        if isinstance(step, Kernel) and step.axes is None and step.mergeable:
+        if isinstance(step, Kernel) and is_single_pass(step):
             for root in step.roots:
                 if root.store.base.place == "output":
-                    source = replaceable_input(step, root)
+                    source = replaceable(step, root, "input")
                     if source is not None and last_read[source.at] == i and source.at not in taken:
                         root.store.base.source = source
                         taken.add(source.at)
 
 
-def replaceable_input(kernel: Kernel, root: Root) -> Buffer | None:
-    """An input like the root's result that the kernel reads only where it stores the result."""
+def is_single_pass(kernel: Kernel) -> bool:
+    """Whether a kernel reads each position once, before it stores a result there."""
+    return kernel.mergeable and (kernel.axes is None or not reduces_rows(kernel))
+
+
+def replaceable(kernel: Kernel, root: Root, place: str) -> Buffer | None:
+    """A buffer like the root's result that the kernel reads only where it stores the result."""
     target = root.store.base
+    if root.local or root.reduce is not None:
+        return None
     for view in root.expr.loads:
         source = view.base
-        if source.place == "input" and source.spec == target.spec:
+        if source.place == place and source.spec == target.spec:
             same = root.store._replace(base=source)
             reads = [v for r in kernel.roots for v in r.expr.loads if v.base is source]
             if all(v == same for v in reads):
@@ -62,9 +71,16 @@ def replaceable_input(kernel: Kernel, root: Root) -> Buffer | None:
 
 
 def lives_of(schedule) -> list[Life]:
-    """The buffers of the arena with the first and last step that uses each."""
+    """What lies in the arena, with the first and last step that uses it; a result that a kernel
+    may store over an operand that nobody reads any more follows it at its place."""
+    last_use: dict[Buffer, int] = {}
+    for i, step in enumerate(schedule):
+        for buffer in (*step.writes(), *step.reads()):
+            last_use[buffer] = i
     lives: dict[Buffer, Life] = {}
     for i, step in enumerate(schedule):
+        if isinstance(step, Kernel) and is_single_pass(step):
+            follow_operands(step, i, lives, last_use)
         for buffer in (*step.writes(), *step.reads()):
             if buffer.place != "arena":
                 continue
@@ -72,8 +88,21 @@ def lives_of(schedule) -> list[Life]:
                 lives[buffer].last = i
             else:
                 nbytes = -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
-                lives[buffer] = Life(buffer, nbytes, i, i)
-    return list(lives.values())
+                lives[buffer] = Life([buffer], nbytes, i, i)
+    return list({id(life): life for life in lives.values()}.values())
+
+
+def follow_operands(kernel: Kernel, i: int, lives, last_use) -> None:
+    """Let results of step `i` take the place of operands that end here."""
+    taken: set[Buffer] = set()
+    for root in kernel.roots:
+        target = root.store.base
+        if target.place == "arena" and target not in lives:
+            source = replaceable(kernel, root, "arena")
+            if source in lives and last_use[source] == i and source not in taken:
+                taken.add(source)
+                lives[target] = lives[source]
+                lives[target].buffers.append(target)
 
 
 def place_all(lives: list[Life]) -> int:
@@ -83,14 +112,15 @@ def place_all(lives: list[Life]) -> int:
     """
     placed: list[Life] = []
     total = 0
-    for life in sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffer.number)):
+    for life in sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number)):
         at = 0
         for other in placed:  # in order of their place
             if other.first <= life.last and life.first <= other.last:
-                if at + life.nbytes <= other.buffer.at:
+                if at + life.nbytes <= other.buffers[0].at:
                     break
-                at = max(at, other.buffer.at + other.nbytes)
-        life.buffer.at = at
+                at = max(at, other.buffers[0].at + other.nbytes)
+        for buffer in life.buffers:
+            buffer.at = at
         total = max(total, at + life.nbytes)
         place_in_order(placed, life)
     return total
@@ -101,7 +131,7 @@ def place_in_order(placed: list[Life], life: Life) -> None:
     low, high = 0, len(placed)
     while low < high:
         middle = (low + high) // 2
-        if placed[middle].buffer.at < life.buffer.at:
+        if placed[middle].buffers[0].at < life.buffers[0].at:
             low = middle + 1
         else:
             high = middle

@@ -32,7 +32,7 @@ def simplest(graph: Graph, node: Node, inputs) -> Node:
     return graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
 
 
-# -- masks of relu ----------------------------------------------------------------------------
+# -- what results tell ------------------------------------------------------------------------
 
 
 def relu_operand(node: Node) -> Node | None:
@@ -47,9 +47,13 @@ def relu_operand(node: Node) -> Node | None:
     return x if same and all(is_static(c.inputs[1], 0) for c in condition.inputs) else None
 
 
-def masks_from_results(graph: Graph) -> Graph:
-    """Where a relu was not positive is read off its result, which is in memory, not its operand."""
-    renewed: dict[int, Node] = {}  # conditions of the old graph, made from results in the new one
+def reuse_results(graph: Graph) -> Graph:
+    """Where a result is in memory anyway, later users read it and not what it was made of.
+
+    Where a relu was not positive shows its result; the exponentials of a softmax e / t are its
+    result times t. So a backward pass needs neither the relu's operand nor the softmax's scores.
+    """
+    renewed: dict[int, Node] = {}  # nodes of the old graph, made from results in the new one
 
     def rule(new: Graph, node: Node, inputs):
         inputs = tuple(
@@ -60,9 +64,19 @@ def masks_from_results(graph: Graph) -> Graph:
             condition, zero = node.inputs[0], inputs[1]
             parts = [new.emit(op, (made, zero), {}, condition.spec) for op in ("less", "equal")]
             renewed[condition.number] = new.emit("bitwise_or", parts, {}, condition.spec)
+        elif is_softmax(node):
+            renewed[node.inputs[0].number] = new.emit("mul", (made, inputs[1]), {}, node.spec)
         return made
 
     return transform(graph, rule)
+
+
+def is_softmax(node: Node) -> bool:
+    """Whether the node is exp(…) / t, with one t for many elements."""
+    if node.op != "div" or node.host is not None or not node.dtype.is_floating:
+        return False
+    e, t = node.inputs
+    return e.op == "exp" and e.host is None and bool(repeated_axes(t))
 
 
 def is_elementwise(op: str) -> bool:
@@ -395,6 +409,6 @@ RULES = {
 # What the compiler does to a graph, in order: name and function.
 PASSES = (
     ("simplify", simplify),
-    ("masks_from_results", masks_from_results),
+    ("reuse_results", reuse_results),
     ("simplify_again", simplify),
 )

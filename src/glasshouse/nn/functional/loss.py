@@ -8,9 +8,9 @@ from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, narro
 from glasshouse.nn.functional.activation import exact_softplus, shifted
 from glasshouse.ops.index import gather
 from glasshouse.tensor import reduce
+from glasshouse.tensor.creation import arange
 from glasshouse.tensor.elementwise import abs, exp, log
 from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.index import take_along_axis
 
 
 def reduced(loss: Value, reduction: str, dtype=None) -> Value:
@@ -186,17 +186,20 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
         )
     counts = target != ignore_index
     index = choose(counts, choose(target < 0, target - classes, target), 0)
+    table = arange(classes)
     try:
-        picked = take_along_axis(
-            x, reshape(index, (*expected[:axis], 1, *expected[axis:])), axis=axis
-        )
+        index = gather(table, index, axis=0)  # itself, or an error
     except IndexOutOfRangeError:
         raise IndexOutOfRangeError(
             f"{where}: expected class indices from 0 to {classes - 1}, or ignore_index "
             f"{ignore_index}; got indices from {reduce.min(target).item()} to "
             f"{reduce.max(target).item()}. Change the target or the number of classes."
         ) from None
-    return reshape(picked, expected), index, counts
+    # A selection instead of a gather: its gradient is one too, and needs no memory of its own.
+    here = reshape(index, (*expected[:axis], 1, *expected[axis:])) == reshape(
+        table, (classes,) + (1,) * (x.ndim - axis - 1)
+    )
+    return reduce.sum(choose(here, x, 0), axis=axis), index, counts
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
