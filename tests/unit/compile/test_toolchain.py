@@ -28,6 +28,7 @@ def clear():
 @pytest.fixture
 def fresh(tmp_path):
     """A compiler with an empty cache; afterwards everything as before."""
+    gh.backends.load("lazy").evaluate()  # what other tests left waiting
     clear()
     with flags.override(cache=str(tmp_path / "cache"), compile="always"), gh.backends.use("lazy"):
         yield tmp_path
