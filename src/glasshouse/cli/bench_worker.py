@@ -104,7 +104,19 @@ CASES = {
 }  # fmt: skip
 
 
-class Ours:
+class Trainer:
+    """What both frameworks spell alike."""
+
+    def train(self):
+        """The loss, after one step of training."""
+        self.optimizer.zero_grad()
+        loss = self.loss()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+class Ours(Trainer):
     """A model, its batch and optimizer in Glasshouse, on the current backend."""
 
     def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool):
@@ -125,14 +137,6 @@ class Ours:
             log_probs = log_softmax(scores.float(), dim=-1).transpose(0, 1)
             return ctc_loss(log_probs, *self.targets)
 
-    def train(self):
-        """The loss, after one step of training."""
-        self.optimizer.zero_grad()
-        loss = self.loss()
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
     def settle(self) -> None:
         """Have all weights computed, so that the first step does not pay for them."""
         for p in self.model.parameters():
@@ -146,7 +150,7 @@ class Ours:
         return lambda: gh.matmul(a, a).numpy()
 
 
-class Torch:
+class Torch(Trainer):
     """The same model, batch and optimizer in PyTorch: eager, channels_last or compile."""
 
     def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool):
@@ -173,14 +177,6 @@ class Torch:
                 return functions.cross_entropy(scores.flatten(0, -2), self.targets[0].flatten())
             log_probs = functions.log_softmax(scores.float(), dim=-1).transpose(0, 1)
             return functions.ctc_loss(log_probs, *self.targets)
-
-    def train(self):
-        """The loss, after one step of training."""
-        self.optimizer.zero_grad()
-        loss = self.loss()
-        loss.backward()
-        self.optimizer.step()
-        return loss
 
     def settle(self) -> None:
         """All weights are there already."""

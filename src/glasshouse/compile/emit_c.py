@@ -228,7 +228,7 @@ class Emitter:
 
     def declare(self, roots, inner: bool, memo: dict) -> None:
         """Statements for all parts of `roots` that do, or do not, change along the inner loop."""
-        stack_order = walk_until(roots, lambda e: e.number in self.names)
+        stack_order = walk(roots, lambda e: e.number in self.names)
         for expr in stack_order:
             if expr.number in self.names or self.is_inner(expr, memo) != inner:
                 continue
@@ -360,7 +360,7 @@ class Emitter:
         for sweep in self.sweeps:
             exprs = [root.expr for root in sweep]
             stop = {e.number for e in walk(exprs) if e.number in seen and e.cost > SCRATCH_COST}
-            for expr in walk_until(exprs, lambda e, stop=stop: e.number in stop, include=True):
+            for expr in walk(exprs, lambda e, stop=stop: e.number in stop, include=True):
                 fits = inner * expr.dtype.itemsize <= SCRATCH_BYTES
                 wanted = expr.number in stop and expr.number not in self.scratch
                 if wanted and fits and self.is_inner(expr, memo):
@@ -579,24 +579,6 @@ def merge_axes(axes, domain, views) -> list[Loop]:
                 continue
         loops.append(Loop((axis,), domain[axis]))
     return loops
-
-
-def walk_until(roots, stop, include=False) -> list[Expr]:
-    """Every expression in `roots` once, operands first; not below those where `stop` holds."""
-    order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
-    while stack:
-        expr, expanded = stack.pop()
-        if expanded:
-            order.append(expr)
-        elif expr.number not in seen:
-            seen.add(expr.number)
-            if stop(expr):
-                if include:
-                    order.append(expr)
-                continue
-            stack.append((expr, True))
-            stack.extend((a, False) for a in reversed(expr.args))
-    return order
 
 
 def loaded(element: str, dtype: DType) -> str:

@@ -90,8 +90,9 @@ class Exprs:
         return made
 
 
-def walk(roots) -> list[Expr]:
-    """Every expression in `roots` once, operands first."""
+def walk(roots, stop: Callable = lambda expr: False, include: bool = False) -> list[Expr]:
+    """Every expression in `roots` once, operands first; nothing below those where `stop` holds,
+    and these themselves only if `include`."""
     order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
     while stack:
         expr, expanded = stack.pop()
@@ -99,6 +100,10 @@ def walk(roots) -> list[Expr]:
             order.append(expr)
         elif expr.number not in seen:
             seen.add(expr.number)
+            if stop(expr):
+                if include:
+                    order.append(expr)
+                continue
             stack.append((expr, True))
             stack.extend((a, False) for a in reversed(expr.args))
     return order
