@@ -5,6 +5,8 @@ import os
 import threading
 import warnings
 from math import prod
+from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +18,13 @@ from glasshouse.compile.emit_c import Source, emit
 from glasshouse.compile.fuse import fuse
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
+from glasshouse.compile.source_map import References, StepInfo, counts_of, step_infos
 from glasshouse.compile.steps import Buffer, Kernel, Opaque
 from glasshouse.compile.toolchain import NATIVE, CompileError
 from glasshouse.compile.view import View
 from glasshouse.dispatch.backend import quiet
+from glasshouse.dispatch.bind import watchers
+from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of, run_node, verify
 from glasshouse.graph.record import Recording, compute
 from glasshouse.graph.simplify import PASSES
@@ -78,6 +83,7 @@ class Program:
     """
 
     recorded: Graph  # as it was before the passes
+    counts: list  # (Call, module, pass) of each call that was recorded
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -94,6 +100,7 @@ class Program:
         self.runner = Runner.get()
         self.steps = self.make_steps()
         self.arena: np.ndarray | None = None  # while it runs
+        self.infos: list[StepInfo] | None = None
 
     def output_pairs(self):
         return zip(self.lowering.outputs, self.graph.outputs, strict=True)
@@ -143,12 +150,19 @@ class Program:
         entry.kind, entry.count = kind, len(codes)
         entry.args = ctypes.cast(args, ctypes.c_void_p)
 
+    def step_infos(self) -> list[StepInfo]:
+        """What each step computes, for whom, and what it costs."""
+        if self.infos is None:
+            self.infos = step_infos(self)
+        return self.infos
+
     # -- running -------------------------------------------------------------------------------
 
-    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=()) -> list[np.ndarray]:
-        """The outputs for these inputs and packed scalars.
+    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=(), ends_ns=None):
+        """The outputs for these inputs and packed scalars, as a list of arrays.
 
-        The memory of inputs whose numbers are in `donated` may be overwritten.
+        The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
+        array) gets the time at which each step ended.
         """
         with self.lock:
             # The arena first, so that it gets the block that it had in the last run.
@@ -160,21 +174,22 @@ class Program:
                 for buffer in self.made
             ]
             try:
-                self.execute(arrays, outputs, scalars)
+                self.execute(arrays, outputs, scalars, ends_ns)
             finally:
                 self.arena = None
         return [in_shape(outputs[buffer.at], spec.shape) for buffer, spec in self.outputs]
 
-    def execute(self, arrays, outputs, scalars) -> None:
+    def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
         """Run all steps, the host's among them."""
         (arena,) = pointers([self.arena])
         inputs = pointers(arrays)
         results = pointers(outputs)
         words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
         error = ctypes.c_int64(0)
+        ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, len(self.schedule)
         while True:
-            at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), None)
+            at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), ends)
             if error.value:
                 raise IndexErrorInside
             if at == end:
@@ -185,6 +200,8 @@ class Program:
                     "Go on with GH_BACKEND=numpy, and report it."
                 )
             self.run_host(self.hosts[at], arrays, outputs)
+            if ends_ns is not None:
+                ends_ns[at] = perf_counter_ns()
             at += 1
 
     def run_host(self, step: Opaque, arrays, outputs) -> None:
@@ -215,7 +232,7 @@ def new_array(buffer: Buffer) -> np.ndarray:
     spec = buffer.spec
     if spec.nbytes < SMALL_BYTES:
         return np.empty(spec.shape, spec.dtype.np)
-    tag = memory.Tag(buffer.node.op, *buffer.node.origin) if buffer.node else None
+    tag = memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else None
     return memory.current().alloc(spec.nbytes, tag).numpy(spec.dtype.np, spec.shape)
 
 
@@ -274,10 +291,11 @@ def compile_kernels(sources: list[Source]) -> dict[str, int]:
 class Entry:
     """What is known of a structure: about how long its references took, and its Program."""
 
-    __slots__ = ("spent_s", "program", "failed")
+    __slots__ = ("spent_s", "program", "failed", "references")
 
     def __init__(self):
         self.spent_s, self.program, self.failed = 0.0, None, False
+        self.references: References | None = None  # made when a run without Program is watched
 
 
 programs: dict[tuple, Entry] = {}
@@ -289,7 +307,9 @@ def run_recording(recording: Recording) -> None:
     if entry is None:
         entry = programs.setdefault(recording.key, Entry())
     program = program_for(entry, recording)
-    if program is None:
+    if watchers:
+        outputs = run_watched(entry, program, recording)
+    elif program is None:
         outputs = quiet.run(compute, recording)
     else:
         outputs = run_program(program, recording)
@@ -301,7 +321,7 @@ def run_recording(recording: Recording) -> None:
         node.scope = None
 
 
-def run_program(program: Program, recording: Recording):
+def run_program(program: Program, recording: Recording, ends_ns=None):
     """Run a Program on the leaves of a recording."""
     arrays = []
     for leaf in recording.leaves:
@@ -309,9 +329,26 @@ def run_program(program: Program, recording: Recording):
             leaf.value = np.ascontiguousarray(leaf.value)
         arrays.append(leaf.value)
     try:
-        return program.run(arrays, recording.scalars, recording.donated)
+        return program.run(arrays, recording.scalars, recording.donated, ends_ns)
     except IndexErrorInside:
         return quiet.run(compute, recording)  # raises with the index
+
+
+def run_watched(entry: Entry, program: Program | None, recording: Recording):
+    """Run a recording and tell the watchers when each step ended."""
+    events = [getattr(node, "event", -1) for node in recording.nodes]
+    ends_ns: Any = []
+    if program is None and entry.references is None:
+        entry.references = References(recording)
+    begin_ns = perf_counter_ns()
+    if program is None:
+        outputs = quiet.run(compute, recording, ends_ns)
+    else:
+        ends_ns = np.empty(len(program.schedule), np.int64)
+        outputs = run_program(program, recording, ends_ns)
+    run = program or entry.references
+    tell("program", ProgramRun(run, begin_ns, ends_ns, perf_counter_ns(), events))
+    return outputs
 
 
 def program_for(entry: Entry, recording: Recording) -> Program | None:
@@ -370,6 +407,7 @@ def make_program(recording: Recording) -> Program:
 
     Raises:  CompileError
     """
+    begin_ns = perf_counter_ns() if watchers else 0
     graph = graph_of(recording)
     recorded = graph
     show("recorded", graph)
@@ -380,8 +418,11 @@ def make_program(recording: Recording) -> Program:
         show(name, graph)
     program = Program(graph)
     program.recorded = recorded
+    program.counts = counts_of(recording)
     show("steps", describe_steps(program))
     show("c", describe_c(program))
+    if begin_ns:
+        tell("region", "compile", begin_ns)
     return program
 
 

@@ -90,7 +90,7 @@ def derivative_rules(derivative):
 
 def elementwise(
     name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric", flops=1,
-    ranges, error_samples=(), traits=(), source="standard",
+    ranges, error_samples=(), traits=(), source="standard", complex_flops=4,
 ):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
 
@@ -119,6 +119,7 @@ def elementwise(
         jvp=jvp,
         batch=batch_elementwise(name),
         flops=lambda first, *_rest, **_: flops * first.size,
+        complex_flops=complex_flops,
         samples=[
             Sample(tuple(Arr(shape, low, high) for low, high in ranges))
             for shape in ((2, 3), (), (0, 2))
@@ -158,7 +159,7 @@ def erf_ref(x):
 neg = elementwise(
     "neg", "Minus x.", ref=np.negative, ranges=((-2, 2),), vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
     why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
-    traits=("linear",),
+    traits=("linear",), complex_flops=2,
 )  # fmt: skip
 abs_ = elementwise(
     "abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
@@ -225,17 +226,19 @@ add = elementwise(
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
     jvp=(lambda t, *_: t, lambda t, *_: t),
     why="the sum everything else is made of", traits=("commutative", "associative"),
+    complex_flops=2,
 )  # fmt: skip
 sub = elementwise(
     "sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
     jvp=(lambda t, *_: t, lambda t, *_: -t),
-    why="x + (-y) takes two passes over memory on an eager backend",
+    why="x + (-y) takes two passes over memory on an eager backend", complex_flops=2,
 )  # fmt: skip
 mul = elementwise(
     "mul", "x · y; for booleans, and.", ref=np.multiply, ranges=((-2, 2), (-2, 2)), dtypes="all",
     derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
     why="the product everything else is made of", traits=("commutative", "associative"),
+    complex_flops=6,  # four products, two sums
 )  # fmt: skip
 
 
@@ -248,6 +251,7 @@ div = elementwise(
     vjp=(lambda g, _y, _a, b: g / conj(b), lambda g, y, _a, b: -g * conj(y / b)),
     jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
     why="x · y**-1 rounds twice, and integers have no inverse",
+    complex_flops=11,  # a product with the conjugate, |y|², two quotients
 )  # fmt: skip
 remainder = elementwise(
     "remainder", "x - floor(x / y) · y, with the sign of y.", ref=np.remainder,

@@ -97,6 +97,7 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
         flops=lambda x, *, axes: x.size,
+        complex_flops=2 if name == "sum" else 6,
         samples=samples,
         error_samples=[
             ErrorSample((Arr((2, 3)),), {"axes": (2,)}, ShapeError, "axis", dtype_for(dtypes)),
