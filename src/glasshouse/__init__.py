@@ -61,11 +61,13 @@ from glasshouse.base.errors import (
 from glasshouse.dispatch import (
     Mode,
     Primitive,
+    add_op_callback,
     autocast,
     bind,
     is_autocast_enabled,
     primitives,
 )
+from glasshouse.profile import FlopCounter, profile, record_function
 from glasshouse.tensor import *
 from glasshouse.transforms import (
     checkpoint,

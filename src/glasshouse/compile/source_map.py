@@ -76,7 +76,8 @@ def step_infos(program) -> list[StepInfo]:
 
 def name_of(ops: list[str], step) -> str:
     """The primitives of a step, each once."""
-    names = list(dict.fromkeys(op for op in ops if op not in ("full", "iota")))
+    shown = [op for op in ops if primitives[op].kind not in ("create", "movement")]
+    names = list(dict.fromkeys(shown or ops))
     if len(names) > NAME_OPS:
         names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
     return " + ".join(names) or ("reorder" if is_reorder(step) else "copy")
@@ -89,7 +90,10 @@ def is_reorder(step) -> bool:
 
 def origin_of(schedule, i: int, own) -> Origin:
     """For whom a step works: its own nodes, else the first step that reads what it writes."""
-    for node in own[i]:
+    node = getattr(schedule[i], "node", None)
+    if own[i]:
+        return own[i][0].origin
+    if node is not None and node.op in primitives:
         return node.origin
     written = schedule[i].writes()
     for later in range(i + 1, len(schedule)):

@@ -23,6 +23,7 @@ class State(threading.local):
         self.records = True
         self.scope: Any = None  # the running module's Scope
         self.phase = "forward"
+        self.thread = threading.get_ident()
         self.seq = -1  # number on the tape of the call that is being differentiated
 
 
@@ -39,6 +40,7 @@ class Hooks:
 
 hooks = Hooks()
 watchers: list = []  # see dispatch/watch.py
+timers: list = []  # those of them that want to know when a call began
 
 
 def bind(primitive, args, attrs):
@@ -55,7 +57,7 @@ def bind(primitive, args, attrs):
 
 def run(primitive, args, attrs):
     """Compute on the current backend; the bottom of the stack."""
-    begin_ns = perf_counter_ns() if watchers else 0
+    begin_ns = perf_counter_ns() if timers else 0
     backend = state.backend or hooks.default_backend()
     try:
         specs = [arg.spec for arg in args]
@@ -73,8 +75,8 @@ def run(primitive, args, attrs):
                 if primitive.vjp is not None:
                     hooks.record(primitive, args, attrs, specs, result)
                 break
-    if begin_ns:
-        for watcher in tuple(watchers):
+    if watchers:
+        for watcher in watchers:
             watcher.op(primitive, specs, attrs, spec, result, begin_ns)
     return result
 

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from glasshouse.base.errors import OptionError, type_name
-from glasshouse.dispatch.bind import watchers
+from glasshouse.dispatch.bind import timers, watchers
 from glasshouse.dispatch.cost import call_of
 
 
@@ -26,6 +26,20 @@ class ProgramRun(NamedTuple):
 
 class Watcher:
     """What can be told; times are `time.perf_counter_ns`, a call's end is now."""
+
+    wants_begin = True  # False: `op` is told no time
+
+    def watch(self) -> None:
+        """Be told from now on."""
+        watchers.append(self)
+        if self.wants_begin:
+            timers.append(self)
+
+    def unwatch(self) -> None:
+        """Be told no more."""
+        for told in (watchers, timers):
+            if self in told:
+                told.remove(self)
 
     def op(self, primitive, specs, attrs, out, result, begin_ns: int) -> None:
         """A primitive was computed, or recorded."""
@@ -76,7 +90,7 @@ class OpCallback(Watcher):
 
     def __init__(self, fn: Callable, every: int):
         self.fn, self.every, self.left = fn, every, every
-        watchers.append(self)
+        self.watch()
 
     def op(self, primitive, specs, attrs, out, result, begin_ns):
         self.left -= 1
@@ -86,8 +100,7 @@ class OpCallback(Watcher):
 
     def remove(self) -> None:
         """Call it no more."""
-        if self in watchers:
-            watchers.remove(self)
+        self.unwatch()
 
     def __enter__(self):
         return self

@@ -57,12 +57,12 @@ class Lazy:
     """A value that is recorded (`value` None) or computed (`value` its NumPy array).
 
     `scalar` is the packed value of a `full` that is an input; `owned` says that the memory is ours
-    and may be written when nobody else refers to it.
+    and may be written when nobody else refers to it. `event` is what a watcher noted of the call.
     """
 
     __slots__ = (
         "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "scope",
-        "phase", "__weakref__",
+        "phase", "event", "__weakref__",
     )  # fmt: skip
 
     signature: Any  # Signature; None for a computed value
