@@ -1,19 +1,14 @@
 """What the machine can do at most, measured once and kept: products and copies."""
 
-import json
 import os
-import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from glasshouse.compile.toolchain import cache_folder
 from glasshouse.dispatch.value import as_value
 from glasshouse.ops.contract import matmul
 
@@ -77,18 +72,5 @@ def our_multiplication(size: int) -> Callable:
 
 @cache
 def limits() -> Limits:
-    """The limits of this machine with these threads: the best of what was ever measured here.
-
-    Each process measures once, in about a second, for the machine may have been busy before.
-    """
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    name = f"{platform.node()} {platform.machine()} {count_cores()} {threads}".strip()
-    path = Path(cache_folder()) / "limits.json"
-    known: dict = {}
-    with suppress(OSError, ValueError):
-        known = json.loads(path.read_text())
-    measured = measure_matrix_flops(our_multiplication), measure_copy()
-    known[name] = [max(pair) for pair in zip(measured, known.get(name, measured), strict=True)]
-    with suppress(OSError):
-        path.write_text(json.dumps(known))
-    return Limits(*known[name])
+    """The limits of this machine with these threads, measured in about a second, once a process."""
+    return Limits(measure_matrix_flops(our_multiplication), measure_copy())

@@ -126,9 +126,9 @@ class profile:
                 "profile: expected no other profile to be recording; got one that was started "
                 "before. Stop it first."
             )
-        Running.profile = self
         self.step_num, self.step_begin_ns = 0, perf_counter_ns()
         self.enter(self.action())
+        Running.profile = self
         return self
 
     def stop(self) -> None:

@@ -329,6 +329,9 @@ class ModuleTree:
             ])  # fmt: skip
         return table(headings, lines) + "\n" + summary(self.trace)
 
+    def __str__(self):
+        return self.table()
+
 
 def ordered(paths: list[str]) -> list[str]:
     """Paths with each module before what is in it, in the order in which they come."""

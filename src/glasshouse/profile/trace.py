@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import glasshouse
 from glasshouse.dispatch.cost import Call
 from glasshouse.profile.record import (
     COMPUTED,
@@ -24,7 +23,7 @@ from glasshouse.profile.record import (
     Recorder,
 )
 
-PACKAGE = str(Path(glasshouse.__file__).parent)
+PACKAGE = str(Path(__file__).parents[1])
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
 
