@@ -77,7 +77,7 @@ class Recorder(Watcher):
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer = memoryview(self.table)
         self.numbers = itertools.count()
-        self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Numbers({(): 0})
+        self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Stacks()
         self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
         self.names, self.tags = Numbers(), Numbers()
         self.runs: list[Run] = []
@@ -174,14 +174,14 @@ def writer_of_calls(recorder: Recorder):
     """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
     scopes, threads, phases = recorder.scopes, recorder.threads, recorder.phases
-    stacks, with_stack = recorder.stacks, recorder.with_stack
+    stack_at, with_stack = recorder.stacks.at, recorder.with_stack
     pairs: dict[tuple, int] = {}  # numbers of calls with two operands: most of them
 
     def op(primitive, specs, attrs, out, result, begin_ns):
         i = following()
         if i >= room:
             return
-        stack = stacks[stack_at(sys._getframe(3))] if with_stack else 0
+        stack = stack_at(sys._getframe(3)) if with_stack else 0
         now = state.__dict__
         first = result[0] if type(result) is tuple else result
         seq = now["seq"]
@@ -210,13 +210,37 @@ def writer_of_calls(recorder: Recorder):
     return op
 
 
-def stack_at(frame) -> tuple:
-    """The Python stack from a frame outwards: code, instruction, code, instruction …"""
-    flat = []
-    while frame is not None and len(flat) < 2 * MAX_FRAMES:
-        flat += (frame.f_code, frame.f_lasti)
-        frame = frame.f_back
-    return tuple(flat)
+class Stacks:
+    """A number for each Python stack; `stacks` has them: code, instruction, code, instruction …
+
+    They are told apart by the ids of their code objects, which live as long as they are kept here:
+    a code object's own hash reads all of it.
+    """
+
+    def __init__(self):
+        self.numbers: dict[tuple, int] = {}
+        self.stacks: list[tuple] = [()]
+
+    def at(self, frame) -> int:
+        """The number of the stack from a frame outwards."""
+        outermost, flat, left = frame, [], MAX_FRAMES
+        add = flat.append
+        while frame is not None and left:
+            add(id(frame.f_code))
+            add(frame.f_lasti)
+            frame = frame.f_back
+            left -= 1
+        number = self.numbers.get(key := tuple(flat))
+        return self.keep(outermost, key) if number is None else number
+
+    def keep(self, frame, key: tuple) -> int:
+        """A new stack."""
+        flat = []
+        while frame is not None and len(flat) < len(key):
+            flat += (frame.f_code, frame.f_lasti)
+            frame = frame.f_back
+        self.stacks.append(tuple(flat))
+        return self.numbers.setdefault(key, len(self.stacks) - 1)
 
 
 def mark_parts(results, i: int) -> None:

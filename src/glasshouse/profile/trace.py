@@ -86,7 +86,7 @@ class Trace:
         self.phases = list(recorder.phases)
         self.threads = recorder.threads.names
         self.thread_ids = list(recorder.threads)
-        self.stacks = list(recorder.stacks)
+        self.stacks = recorder.stacks.stacks
         self.scopes = ["" if scope is None else scope.path for scope in recorder.scopes]
         self.runs = recorder.runs
         self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
