@@ -75,15 +75,14 @@ def code_of(buffer: Buffer) -> int:
     return kind << 56 | buffer.at
 
 
-class Program:
-    """Steps that compute the outputs of a graph, and the memory they need.
+class Plan:
+    """The steps that compute the outputs of a graph, and where each value lies; nothing is made yet.
 
-    `schedule` lists the steps, `sources` the C of each fused kernel; `arena_bytes` is the peak of
-    the values in between.
+    `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
+    buffers that a run hands out.
     """
 
-    recorded: Graph  # as it was before the passes
-    counts: list  # (Call, module, pass) of each call that was recorded
+    sources: dict[int, Source] = {}
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -94,16 +93,37 @@ class Program:
         self.made = outputs_made(self.outputs)
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
+        self.infos: list[StepInfo] | None = None
+
+    def output_pairs(self):
+        return zip(self.lowering.outputs, self.graph.outputs, strict=True)
+
+    def step_infos(self) -> list[StepInfo]:
+        """What each step computes, for whom, and what it costs."""
+        if self.infos is None:
+            self.infos = step_infos(self)
+        return self.infos
+
+    def source_of(self, buffer: Buffer, donated) -> int | None:
+        """The number of the input whose memory an output takes, if a run donates it."""
+        source = buffer.source
+        return source.at if source is not None and source.at in donated else None
+
+
+class Program(Plan):
+    """A plan whose kernels are compiled: it runs. `sources` has the C of each fused kernel."""
+
+    recorded: Graph  # as it was before the passes
+    counts: list  # (Call, module, pass) of each call that was recorded
+
+    def __init__(self, graph: Graph):
+        super().__init__(graph)
         self.hosts: dict[int, Opaque] = {}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
         self.runner = Runner.get()
         self.steps = self.make_steps()
         self.arena: np.ndarray | None = None  # while it runs
-        self.infos: list[StepInfo] | None = None
-
-    def output_pairs(self):
-        return zip(self.lowering.outputs, self.graph.outputs, strict=True)
 
     def make_steps(self):
         """The table that the runner reads; compiles the kernels."""
@@ -150,12 +170,6 @@ class Program:
         entry.kind, entry.count = kind, len(codes)
         entry.args = ctypes.cast(args, ctypes.c_void_p)
 
-    def step_infos(self) -> list[StepInfo]:
-        """What each step computes, for whom, and what it costs."""
-        if self.infos is None:
-            self.infos = step_infos(self)
-        return self.infos
-
     # -- running -------------------------------------------------------------------------------
 
     def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=(), ends_ns=None):
@@ -167,11 +181,10 @@ class Program:
         with self.lock:
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = memory.current().alloc(self.arena_bytes, ARENA_TAG).numpy()
+            taken = [self.source_of(buffer, donated) for buffer in self.made]
             outputs = [
-                arrays[buffer.source.at]
-                if buffer.source is not None and buffer.source.at in donated
-                else new_array(buffer)
-                for buffer in self.made
+                new_array(buffer) if at is None else arrays[at]
+                for buffer, at in zip(self.made, taken, strict=True)
             ]
             try:
                 self.execute(arrays, outputs, scalars, ends_ns)
@@ -232,8 +245,12 @@ def new_array(buffer: Buffer) -> np.ndarray:
     spec = buffer.spec
     if spec.nbytes < SMALL_BYTES:
         return np.empty(spec.shape, spec.dtype.np)
-    tag = memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else None
-    return memory.current().alloc(spec.nbytes, tag).numpy(spec.dtype.np, spec.shape)
+    return memory.current().alloc(spec.nbytes, tag_of(buffer)).numpy(spec.dtype.np, spec.shape)
+
+
+def tag_of(buffer: Buffer) -> memory.Tag:
+    """What an output is for."""
+    return memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else memory.Tag()
 
 
 class IndexErrorInside(Exception):
@@ -313,9 +330,14 @@ def run_recording(recording: Recording) -> None:
         outputs = quiet.run(compute, recording)
     else:
         outputs = run_program(program, recording)
+    settle(recording, outputs, program.owns if program is not None else [])
+
+
+def settle(recording: Recording, outputs, owns: list[bool]) -> None:
+    """Give the nodes their values; they forget their operands."""
     for place, value in enumerate(outputs):
         node = recording.nodes[recording.outputs[place]]
-        node.value, node.owned = value, program is not None and program.owns[place]
+        node.value, node.owned = value, bool(owns) and owns[place]
     for node in recording.nodes:
         node.inputs = ()
         node.scope = None
@@ -408,15 +430,8 @@ def make_program(recording: Recording) -> Program:
     Raises:  CompileError
     """
     begin_ns = perf_counter_ns() if watchers else 0
-    graph = graph_of(recording)
-    recorded = graph
-    show("recorded", graph)
-    for name, rewrite in PASSES:
-        graph = rewrite(graph)
-        if flags.verify:
-            verify(graph)
-        show(name, graph)
-    program = Program(graph)
+    recorded = graph_of(recording)
+    program = Program(rewritten(recorded))
     program.recorded = recorded
     program.counts = counts_of(recording)
     show("steps", describe_steps(program))
@@ -424,6 +439,17 @@ def make_program(recording: Recording) -> Program:
     if begin_ns:
         tell("region", "compile", begin_ns)
     return program
+
+
+def rewritten(graph: Graph) -> Graph:
+    """The graph after all passes, each checked and printed if wanted."""
+    show("recorded", graph)
+    for name, rewrite in PASSES:
+        graph = rewrite(graph)
+        if flags.verify:
+            verify(graph)
+        show(name, graph)
+    return graph
 
 
 def show(name: str, what) -> None:
