@@ -10,6 +10,7 @@ What reaches outside (checkpoints, safetensors, torch) is imported by name:
 """
 
 from glasshouse import (
+    analyze,
     autograd,
     backends,
     base,
@@ -24,6 +25,7 @@ from glasshouse import (
     text,
     vision,
 )
+from glasshouse.analyze import meta
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from glasshouse.base.dtype import (
     DType,

@@ -76,7 +76,7 @@ def code_of(buffer: Buffer) -> int:
 
 
 class Plan:
-    """The steps that compute the outputs of a graph, and where each value lies; nothing is made yet.
+    """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
     buffers that a run hands out.

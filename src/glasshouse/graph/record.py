@@ -298,7 +298,7 @@ def signature_of(name: str, count: int, attrs: dict, host=None) -> Signature:
     return found
 
 
-def record_full(spec: Spec, value) -> Lazy:
+def record_full(recorder: Recorder, spec: Spec, value) -> Lazy:
     """A node that is `value` everywhere: static if rewriting can use it, else an input."""
     text = repr(value)
     kind = spec.dtype.kind

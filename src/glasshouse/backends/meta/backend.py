@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse import memory
-from glasshouse.backends.lazy.backend import Backend as LazyBackend
 from glasshouse.base.errors import BackendError
 from glasshouse.base.shape import Spec
 from glasshouse.compile.program import (
@@ -24,9 +23,10 @@ from glasshouse.compile.program import (
     settle,
     tag_of,
 )
+from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import References
 from glasshouse.graph.graph import graph_of
-from glasshouse.graph.record import Lazy, Recording, computed
+from glasshouse.graph.record import Lazy, Recorder, Recording, computed
 
 PACKAGE = str(Path(__file__).parents[2])
 
@@ -48,7 +48,7 @@ class MetaRun(NamedTuple):
     allocated_bytes: int
 
 
-class Backend(LazyBackend):
+class Backend(RecordingBackend):
     """Records and plans. `runs` lists what would have run; `manager` is the simulated manager."""
 
     name = "meta"
@@ -60,6 +60,7 @@ class Backend(LazyBackend):
 
     def reset(self) -> None:
         """Forget what would have run, and begin with no memory in use."""
+        self.recorder = Recorder()  # of its own: what others recorded is to be computed
         self.manager = memory.current().simulate()
         self.entries: dict[tuple, Entry] = {}
         self.runs: list[MetaRun] = []
