@@ -25,7 +25,6 @@ from glasshouse.dispatch.value import Value
 
 class Dataset:
     """A sequence of samples: subclasses define `__len__` and `__getitem__(index)`.
-
     Example: >>> class Squares(Dataset):
              ...     def __len__(self):
              ...         return 3
@@ -101,10 +100,7 @@ class Dataset:
 
 
 def check_count(where: str, name: str, value, least: int) -> int:
-    """`value` as a Python integer.
-
-    Raises:  OptionError if it is no integer or below `least`
-    """
+    """`value` as a Python integer. Raises: OptionError if it is no integer or below `least`."""
     try:
         found = operator.index(value)
     except TypeError:
@@ -119,9 +115,7 @@ def check_count(where: str, name: str, value, least: int) -> int:
 
 def check_index(where: str, index, length: int) -> int:
     """`index` counted from the front.
-
-    Raises:  IndexOutOfRangeError outside [-length, length), DTypeError if it is no integer
-    """
+    Raises: IndexOutOfRangeError outside [-length, length), DTypeError if it is no integer."""
     try:
         found = operator.index(index)
     except TypeError:
@@ -139,9 +133,7 @@ def check_index(where: str, index, length: int) -> int:
 
 def check_source(where: str, source):
     """`source`, which must have a length and be indexable.
-
-    Raises:  DTypeError for iterators, generators and other objects
-    """
+    Raises: DTypeError for iterators, generators and other objects."""
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise DTypeError(
             f"{where}: expected a data set with a length and an index; got {type_name(source)}. "
@@ -152,11 +144,9 @@ def check_source(where: str, source):
 
 class TensorDataset(Dataset):
     """Samples along the first axis of one or more arrays or tensors.
-
     A sample is a tuple with one entry per array (the entry itself if there is one array only).
     Tensors are read as NumPy arrays once, here.
-
-    Raises:  ShapeError if there is no array, one is 0-d, or their first axes differ
+    Raises: ShapeError if there is no array, one is 0-d, or their first axes differ.
     Example: >>> TensorDataset(np.eye(3), [0, 1, 2])[1]
              (array([0., 1., 0.]), np.int64(1))
     """
@@ -186,10 +176,7 @@ class TensorDataset(Dataset):
 
 
 def as_host_array(x) -> np.ndarray:
-    """`x` as a numeric NumPy array.
-
-    Raises:  DTypeError if it holds anything but numbers
-    """
+    """`x` as a numeric NumPy array. Raises: DTypeError if it holds anything but numbers."""
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
         raise DTypeError(
@@ -217,10 +204,8 @@ class ListDataset(Dataset):
 
 class MapDataset(Dataset):
     """fn(sample) for each sample of the source.
-
     With a seed, fn(sample, rng): rng is a NumPy generator made from (seed, epoch, index), so random
-    augmentation does not depend on who reads the sample, or when.
-    """
+    augmentation does not depend on who reads the sample, or when."""
 
     shown = ("fn", "seed")
 
@@ -251,9 +236,7 @@ class MapDataset(Dataset):
 
 class ResampleDataset(Dataset):
     """The source's samples at `indices`.
-
-    Raises:  IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer
-    """
+    Raises: IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer."""
 
     def __init__(self, source, indices):
         self.sources = (check_source("resample", source),)
@@ -298,9 +281,7 @@ class ShuffleDataset(ResampleDataset):
 
 class SpanDataset(Dataset):
     """The source's samples start … stop-1.
-
-    Raises:  IndexOutOfRangeError unless 0 <= start <= stop <= len(source)
-    """
+    Raises: IndexOutOfRangeError unless 0 <= start <= stop <= len(source)."""
 
     shown = ("start", "stop")
 
@@ -323,12 +304,8 @@ class SpanDataset(Dataset):
 
 class BatchDataset(Dataset):
     """Groups of `batch_size` consecutive samples, joined by `collate` (default: `data.collate`).
-
     The last batch is smaller where the length does not divide, and left out with `drop_last`.
-
-    Shapes:  leaves (*S) -> (batch_size, *S)
-    Raises:  OptionError if batch_size is below 1
-    """
+    Shapes: leaves (*S) -> (batch_size, *S). Raises: OptionError if batch_size is below 1."""
 
     shown = ("batch_size", "drop_last")
 
@@ -353,10 +330,8 @@ class BatchDataset(Dataset):
 
 class PrefetchDataset(Dataset):
     """The source's samples; iterating reads up to `depth` of them ahead with `workers` threads.
-
     The order does not depend on the number of workers; 0 reads in the calling thread. Put it last:
-    only iterating over the prefetching set itself reads ahead.
-    """
+    only iterating over the prefetching set itself reads ahead."""
 
     shown = ("workers", "depth")
 
@@ -399,8 +374,7 @@ class ConcatDataset(Dataset):
 
 class MergeDataset(Dataset):
     """Tuples with the fields of all sources' samples at one index.
-
-    Raises:  ShapeError if there is no source, or their lengths differ
+    Raises: ShapeError if there is no source, or their lengths differ.
     Example: >>> MergeDataset([1, 2], [(3, "a"), (4, "b")])[1]
              (2, 4, 'b')
     """

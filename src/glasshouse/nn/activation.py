@@ -253,10 +253,8 @@ class RReLU(Activation):
 
 class PReLU(Module):
     """x where x > 0, else weight · x, with one trained weight for all or one for each channel.
-
-    Shapes:  (N, num_parameters, ...) -> the same (any shape for one parameter)
-    Source:  He et al. 2015, arXiv:1502.01852
-    """
+    Shapes: (N, num_parameters, ...) -> the same (any shape for one parameter).
+    Source: He et al. 2015, arXiv:1502.01852."""
 
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()

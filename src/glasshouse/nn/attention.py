@@ -21,17 +21,13 @@ from glasshouse.tensor.manipulate import concat
 class MultiheadAttention(Module):
     """Attention of `num_heads` heads: queries, keys and values are projected, each head attends in
     its part of the features, and the results are projected together.
-
     Masks: `attn_mask` (L, S) or (N · heads, L, S), `key_padding_mask` (N, S); boolean ones are True
-    where a query may NOT attend, floating ones are added. `is_causal` without a mask makes one.
-    A query that may attend nowhere gets the bias of the last projection.
-
-    Shapes:  query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) … if batch_first,
-             or without N -> result like query; weights (N, L, S), or (N, heads, L, S) if not
-             averaged, or None if not needed
-    Raises:  OptionError unless num_heads divides embed_dim; ShapeError for sizes that do not fit
-    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2
-    """
+    where a query may NOT attend, floating ones are added. `is_causal` without a mask makes one. A
+    query that may attend nowhere gets the bias of the last projection.
+    Shapes: query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) … if batch_first, or
+    without N -> result like query; weights (N, L, S), or (N, heads, L, S) if not averaged, or None
+    if not needed. Raises: OptionError unless num_heads divides embed_dim; ShapeError for sizes that
+    do not fit. Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2."""
 
     def __init__(
         self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False,
@@ -152,8 +148,8 @@ class MultiheadAttention(Module):
         return [y[i] for i in range(count)]
 
     def merge_masks(self, attn_mask, key_padding_mask, q: Value, k: Value):
-        """Both masks as one that broadcasts to (N, H, L, S): boolean, True where attention may
-        go, or added to the scores; None without masks."""
+        """Both masks as one that broadcasts to (N, H, L, S): boolean, True where attention may go,
+        or added to the scores; None without masks."""
         n, h, length, size = *q.shape[:3], k.shape[2]
         masks = []
         if attn_mask is not None:

@@ -10,9 +10,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 def check_floating(where: str, x, name: str = "input") -> Value:
     """`x` as a value of a floating or complex dtype.
-
-    Raises:  DTypeError for integers, booleans and tensors of other libraries
-    """
+    Raises: DTypeError for integers, booleans and tensors of other libraries."""
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
         raise DTypeError(
@@ -24,9 +22,7 @@ def check_floating(where: str, x, name: str = "input") -> Value:
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
     """Raise DTypeError unless input and weight have one dtype: mixing them is rarely meant.
-
-    Under an autocast it is: the product casts both.
-    """
+    Under an autocast it is: the product casts both."""
     if x.dtype is not weight.dtype and not is_autocast_enabled():
         raise DTypeError(
             f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
@@ -45,10 +41,7 @@ def check_option(where: str, name: str, value, options) -> None:
 
 
 def check_probability(where: str, p: float) -> float:
-    """`p` as a float in [0, 1].
-
-    Raises:  OptionError outside that range
-    """
+    """`p` as a float in [0, 1]. Raises: OptionError outside that range."""
     if not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise OptionError(f"{where}: expected a probability p in [0, 1]; got {p!r}. Change p.")
     return float(p)
@@ -76,7 +69,6 @@ def check_divides(where: str, size_name: str, size: int, parts_name: str, parts:
 
 def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
     """`value` (an integer, or a sequence of n integers) as a tuple of n integers of at least low.
-
     Example: >>> int_tuple("conv2d", "stride", 2, 2)
              (2, 2)
     """

@@ -89,9 +89,7 @@ class Indexed(Module):
 
 class Sequential(Indexed):
     """Modules called one after the other, each on the result of the one before.
-
     Takes modules, or one dict of names to modules.
-
     Example: >>> Sequential(Module(), Module())
              Sequential(
                (0): Module()

@@ -84,32 +84,24 @@ class Conv(Module):
 
 class Conv1d(Conv):
     """`functional.conv1d` with its weight and bias, initially uniform in ±1/√(C/groups · K).
-
-    Shapes:  (N, C, L) or (C, L) -> (N, O, L')
-    """
+    Shapes: (N, C, L) or (C, L) -> (N, O, L')."""
 
     n = 1
 
 
 class Conv2d(Conv):
     """`functional.conv2d` with its weight and bias, initially uniform in ±1/√(C/groups · K · K).
-
     `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
     "reflect", "replicate" or "circular".
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, O, H', W')
-    Raises:  ShapeError for another number of channels, OptionError for options that do not fit
-    Source:  LeCun et al. 1989
-    """
+    Shapes: (N, C, H, W) or (C, H, W) -> (N, O, H', W'). Raises: ShapeError for another number of
+    channels, OptionError for options that do not fit. Source: LeCun et al. 1989."""
 
     n = 2
 
 
 class Conv3d(Conv):
     """`functional.conv3d` with its weight and bias, initially uniform in ±1/√(C/groups · K³).
-
-    Shapes:  (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')
-    """
+    Shapes: (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')."""
 
     n = 3
 
@@ -167,9 +159,7 @@ class ConvTranspose(Conv):
 
 class ConvTranspose1d(ConvTranspose):
     """`functional.conv_transpose1d` with its weight and bias.
-
-    Shapes:  (N, C, L) or (C, L) -> (N, O, L')
-    """
+    Shapes: (N, C, L) or (C, L) -> (N, O, L')."""
 
     n = 1
 
@@ -177,20 +167,14 @@ class ConvTranspose1d(ConvTranspose):
 class ConvTranspose2d(ConvTranspose):
     """`functional.conv_transpose2d` with its weight and bias, initially uniform in
     ±1/√(O/groups · K · K).
-
     `forward(x, output_size=…)` chooses the output_padding that gives this size.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, O, H', W')
-    Source:  Zeiler et al. 2010
-    """
+    Shapes: (N, C, H, W) or (C, H, W) -> (N, O, H', W'). Source: Zeiler et al. 2010."""
 
     n = 2
 
 
 class ConvTranspose3d(ConvTranspose):
     """`functional.conv_transpose3d` with its weight and bias.
-
-    Shapes:  (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')
-    """
+    Shapes: (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')."""
 
     n = 3

@@ -13,9 +13,7 @@ from glasshouse.nn.module import Module
 
 class Dropout(Module):
     """Each element 0 with probability p, else x / (1 - p). Source: Srivastava et al. 2014
-
-    Raises:  OptionError for p outside [0, 1]
-    """
+    Raises: OptionError for p outside [0, 1]."""
 
     drop = staticmethod(dropout)
 

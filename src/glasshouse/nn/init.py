@@ -22,12 +22,9 @@ GAINS = {
 
 def calculate_gain(nonlinearity, param=None) -> float:
     """The factor by which weights before this nonlinearity are larger than before a linear one.
-
     leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given.
-
-    Raises:  OptionError for an unknown nonlinearity
-    Source:  He et al. 2015, arXiv:1502.01852; the table as in PyTorch
-    """
+    Raises: OptionError for an unknown nonlinearity.
+    Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
     if nonlinearity not in GAINS:
         raise OptionError(
             f"calculate_gain: expected a known nonlinearity; got {nonlinearity!r}. "
@@ -142,9 +139,7 @@ def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gener
 
 def orthogonal_(tensor, gain=1, generator=None):
     """gain times a random matrix (first axis by the others) of orthonormal rows or columns.
-
-    Source:  Saxe et al. 2013, arXiv:1312.6120
-    """
+    Source: Saxe et al. 2013, arXiv:1312.6120."""
     fans("orthogonal_", tensor)
     rows, columns = tensor.shape[0], prod(tensor.shape[1:])
 

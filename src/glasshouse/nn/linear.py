@@ -29,11 +29,9 @@ class Identity(Module):
 
 class Linear(Module):
     """x Wᵀ + b, with W and b initially uniform in ±1/√in_features.
-
-    Shapes:  (..., in_features) -> (..., out_features); weight (out_features, in_features)
-    Raises:  ShapeError for another number of features, DTypeError for another dtype
-    Source:  standard; LeCun et al. 1998 (initial values)
-    """
+    Shapes: (..., in_features) -> (..., out_features); weight (out_features, in_features).
+    Raises: ShapeError for another number of features, DTypeError for another dtype.
+    Source: standard; LeCun et al. 1998 (initial values)."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()

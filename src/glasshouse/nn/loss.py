@@ -71,8 +71,7 @@ class BCELoss(Loss):
 
 
 class BCEWithLogitsLoss(Loss):
-    """Cross-entropy of logits and 0/1 targets; see
-    `functional.binary_cross_entropy_with_logits`."""
+    """Cross-entropy of logits and 0/1 targets: `functional.binary_cross_entropy_with_logits`."""
 
     function = staticmethod(functional.binary_cross_entropy_with_logits)
 

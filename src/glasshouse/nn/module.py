@@ -18,9 +18,7 @@ from glasshouse.tensor.handle import Tensor
 
 class Parameter(Tensor):
     """A trainable tensor: as an attribute of a Module it belongs to `parameters()`.
-
     `requires_grad` is True unless given, where the dtype can have gradients.
-
     Example: >>> Parameter([1.0, 2.0]).requires_grad
              True
     """
@@ -71,11 +69,9 @@ class HookHandle:
 
 class Module:
     """Base class of layers and models.
-
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
     and so on, under their dotted names. A subclass calls `super().__init__()` first and defines
     `forward`.
-
     Example: >>> class Double(Module):
              ...     def forward(self, x):
              ...         return 2 * x
@@ -129,17 +125,13 @@ class Module:
 
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
         """Call `hook(module, args)` before forward; what it returns replaces the arguments.
-
-        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs).
-        """
+        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
         check_callable("register_forward_pre_hook", "hook", hook)
         return HookHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
         """Call `hook(module, args, result)` after forward; what it returns replaces the result.
-
-        With `with_kwargs`: `hook(module, args, kwargs, result)`.
-        """
+        With `with_kwargs`: `hook(module, args, kwargs, result)`."""
         check_callable("register_forward_hook", "hook", hook)
         return HookHandle(self._forward_hooks, (hook, with_kwargs), prepend)
 
@@ -298,9 +290,7 @@ class Module:
 
     def get_submodule(self, target: str) -> "Module":
         """The module at the dotted name `target` ("" is this one).
-
-        Raises:  AttributeError for a name that leads to no module
-        """
+        Raises: AttributeError for a name that leads to no module."""
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
@@ -364,10 +354,8 @@ class Module:
     def to(self, *targets, dtype=None, device=None):
         """This module, with parameters and buffers in another dtype (floating ones only), on
         another device, or like a tensor given as target.
-
-        Raises:  DTypeError for a dtype that is not floating or complex, DeviceError for a device
-                 that the current backend does not have; the module is unchanged then
-        """
+        Raises: DTypeError for a dtype that is not floating or complex, DeviceError for a device
+        that the current backend does not have; the module is unchanged then."""
         for target in targets:
             if isinstance(target, Tensor):
                 dtype, device = target.dtype, target.device
@@ -424,9 +412,7 @@ class Module:
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict:
         """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
-
-        The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves.
-        """
+        The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves."""
         return {
             name: value if keep_vars else value.detach()
             for name, value in self._named_state(prefix)
@@ -445,13 +431,10 @@ class Module:
 
     def load_state_dict(self, state_dict, strict: bool = True) -> IncompatibleKeys:
         """The names that did not match (none, if strict), after loading all that do.
-
         Values (tensors, arrays, tensors of other libraries) take the module's dtypes. Everything is
         checked before anything changes.
-
-        Raises:  CheckpointError for a tensor of another shape, and, if strict, for missing or
-                 unexpected names
-        """
+        Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
+        unexpected names."""
         own = dict(self._named_state(""))
         missing = [name for name in own if name not in state_dict]
         unexpected = [name for name in state_dict if name not in own]
@@ -549,12 +532,9 @@ def swapped(module: Module, tensors: dict):
 
 def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
     """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) in place of its own.
-
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
     see a model as a function of its parameters.
-
-    Raises:  OptionError for a name that the module does not have
-    """
+    Raises: OptionError for a name that the module does not have."""
     args = args if isinstance(args, tuple) else (args,)
     with swapped(module, tensors):
         return module(*args, **(kwargs or {}))

@@ -85,10 +85,8 @@ class RunningNorm(Module):
 
 class BatchNorm(RunningNorm):
     """What the BatchNorm layers share: `functional.batch_norm` with its parameters.
-
     Training uses the batch's statistics and moves the running ones; evaluation uses those. A
-    momentum of None gives the plain average over all batches.
-    """
+    momentum of None gives the plain average over all batches."""
 
     def forward(self, input):
         x = self.check_input(input, True)
@@ -114,11 +112,8 @@ class BatchNorm1d(BatchNorm):
 
 class BatchNorm2d(BatchNorm):
     """`functional.batch_norm` of (N, C, H, W), with weight 1 and bias 0 at first.
-
-    Shapes:  (N, C, H, W) -> (N, C, H, W)
-    Raises:  ShapeError for another number of axes or channels
-    Source:  Ioffe & Szegedy 2015, arXiv:1502.03167
-    """
+    Shapes: (N, C, H, W) -> (N, C, H, W). Raises: ShapeError for another number of axes or channels.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167."""
 
     ndims, layout = (4,), "(N, C, H, W)"
 
@@ -171,11 +166,8 @@ class InstanceNorm3d(InstanceNorm):
 
 class LayerNorm(Module):
     """`functional.layer_norm`, with weight 1 and bias 0 at first.
-
-    Shapes:  (..., *normalized_shape) -> the same
-    Raises:  ShapeError if the input does not end in normalized_shape
-    Source:  Ba, Kiros & Hinton 2016, arXiv:1607.06450
-    """
+    Shapes: (..., *normalized_shape) -> the same. Raises: ShapeError if the input does not end in
+    normalized_shape. Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450."""
 
     def __init__(
         self,
@@ -212,9 +204,7 @@ class LayerNorm(Module):
 
 class RMSNorm(Module):
     """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given.
-
-    Shapes:  (..., *normalized_shape) -> the same
-    Source:  Zhang & Sennrich 2019, arXiv:1910.07467
+    Shapes: (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
 
     def __init__(
@@ -243,11 +233,8 @@ class RMSNorm(Module):
 
 class GroupNorm(Module):
     """`functional.group_norm`, with weight 1 and bias 0 at first.
-
-    Shapes:  (N, num_channels, ...) -> the same
-    Raises:  OptionError unless num_groups divides num_channels
-    Source:  Wu & He 2018, arXiv:1803.08494
-    """
+    Shapes: (N, num_channels, ...) -> the same. Raises: OptionError unless num_groups divides
+    num_channels. Source: Wu & He 2018, arXiv:1803.08494."""
 
     def __init__(
         self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True

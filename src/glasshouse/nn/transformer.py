@@ -18,7 +18,6 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu}
 class TransformerLayer(Module):
     """What encoder and decoder layers share: attentions, two linear maps, and for each of these
     parts a LayerNorm and a residual connection.
-
     x + part(norm(x)) if norm_first, else norm(x + part(x)). `activation` is a name or a function.
     """
 
@@ -72,12 +71,10 @@ class TransformerLayer(Module):
 
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention, then two linear maps with an activation between.
-
-    Shapes:  src (L, N, E), or (N, L, E) if batch_first -> the same; masks as MultiheadAttention's
-    Raises:  OptionError for an unknown activation, or heads that do not divide d_model
-    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745
-             (norm_first)
-    """
+    Shapes: src (L, N, E), or (N, L, E) if batch_first -> the same; masks as MultiheadAttention's.
+    Raises: OptionError for an unknown activation, or heads that do not divide d_model.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745
+    (norm_first)."""
 
     attentions = ("self_attn",)
 
@@ -87,10 +84,8 @@ class TransformerEncoderLayer(TransformerLayer):
 
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to the encoder's result (memory), then two linear maps.
-
-    Shapes:  tgt (L, N, E), memory (S, N, E), or batch first -> as tgt
-    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1
-    """
+    Shapes: tgt (L, N, E), memory (S, N, E), or batch first -> as tgt.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1."""
 
     attentions = ("self_attn", "multihead_attn")
 
@@ -122,11 +117,8 @@ class Stack(Module):
 
 
 class TransformerEncoder(Stack):
-    """num_layers copies of an encoder layer, then `norm` if given.
-
-    Shapes:  as the layer's
-    Source:  Vaswani et al. 2017, arXiv:1706.03762
-    """
+    """num_layers copies of an encoder layer, then `norm` if given. Shapes: as the layer's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
         for layer in self.layers:
@@ -135,11 +127,8 @@ class TransformerEncoder(Stack):
 
 
 class TransformerDecoder(Stack):
-    """num_layers copies of a decoder layer, then `norm` if given.
-
-    Shapes:  as the layer's
-    Source:  Vaswani et al. 2017, arXiv:1706.03762
-    """
+    """num_layers copies of a decoder layer, then `norm` if given. Shapes: as the layer's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
     def forward(
         self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,

@@ -110,9 +110,7 @@ matmul = define(
 
 def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
     """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K).
-
-    Raises:  ShapeError or OptionError where the shapes and options do not fit together
-    """
+    Raises: ShapeError or OptionError where the shapes and options do not fit together."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
         raise ShapeError(
@@ -255,10 +253,8 @@ def unmerge(x, axis: int, groups: int, b: int):
 
 def batch_conv(card, plans):
     """The batching rule that hides the batch axis in N, O, C or the groups of one convolution.
-
     `plans` maps which operands are batched to the axes where the batch goes: of the first operand,
-    the second, and the result; an axis given as (axis,) keeps it inside of each group.
-    """
+    the second, and the result; an axis given as (axis,) keeps it inside of each group."""
 
     def batch(batched, *operands, groups, **attrs):
         b = next(x.shape[0] for x, has in zip(operands, batched) if has)

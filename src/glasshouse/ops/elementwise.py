@@ -93,10 +93,8 @@ def elementwise(
     ranges, error_samples=(), traits=(), source="standard",
 ):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
-
     `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
-    (low, high) of each operand's samples.
-    """
+    (low, high) of each operand's samples."""
     if derivatives is not None:
         vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
     errors = list(error_samples)
@@ -260,10 +258,8 @@ remainder = elementwise(
 
 def pow_ref(x, y):
     """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does.
-
     For one exponent of 0.5 NumPy takes the square root, which is wrong for -0 and -infinity; it
-    does not notice when the exponents are laid out one by one.
-    """
+    does not notice when the exponents are laid out one by one."""
     if x.dtype.kind == "i" and (y < 0).any():
         odd = np.where(y % 2, x, x * x)
         return np.where(y < 0, np.where(np.abs(x) == 1, odd, 0), np.power(x, np.abs(y))).astype(

@@ -22,9 +22,7 @@ from glasshouse.ops.movement import permute, reshape
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
     """The shape of the rows of x that `indices` name.
-
-    Raises:  DTypeError unless indices are integers, ShapeError for an axis out of range
-    """
+    Raises: DTypeError unless indices are integers, ShapeError for an axis out of range."""
     if not indices.dtype.is_integer:
         raise DTypeError(
             f"{where_}: expected integer indices; got {indices.dtype.name}. "
@@ -62,9 +60,7 @@ def infer_scatter(name: str):
 
 def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
     """`indices` as int64, counted from the front.
-
-    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
-    """
+    Raises: IndexOutOfRangeError, naming the first one outside [-size, size)."""
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
@@ -135,9 +131,7 @@ def move_axes(x, src, dst):
 
 def merged_indices(indices, size: int):
     """indices (B, *I) into axes of `size`, as indices into the B axes joined to one.
-
-    An index out of range stays so, and is reported when it is used.
-    """
+    An index out of range stays so, and is reported when it is used."""
     b = indices.shape[0]
     indices = cast(indices, int64)
     forward = where(indices < 0, indices + size, indices)
@@ -293,9 +287,7 @@ scatter_set = define(
 
 def gather_along(x, indices, axis: int):
     """The elements of x at `indices` (0 or more) along `axis`, line by line.
-
-    Shapes:  x (..., n, ...), indices (..., k, ...) -> (..., k, ...)
-    """
+    Shapes: x (..., n, ...), indices (..., k, ...) -> (..., k, ...)."""
     last = x.ndim - 1
     lines, places = (move_axes(v, (axis,), (last,)) for v in (x, indices))
     n, shape = lines.shape[-1], places.shape

@@ -30,9 +30,7 @@ from glasshouse.ops.reduce import sum_
 
 def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
     """The sizes (m, n) of the matrices.
-
-    Raises:  DTypeError unless float32, float64 or complex; ShapeError unless (square) matrices
-    """
+    Raises: DTypeError unless float32, float64 or complex; ShapeError unless (square) matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
         raise ShapeError(
@@ -113,9 +111,7 @@ def columns(x, start: int, stop: int):
 
 def quotient(x, gap):
     """x / gap, and 0 where both are 0: a cotangent of 0 stays 0 where values repeat.
-
-    Where only the gap is 0, the result is infinite, for there the derivative does not exist.
-    """
+    Where only the gap is 0, the result is infinite, for there the derivative does not exist."""
     gap = broadcast_to(cast(gap, x.dtype), x.shape)
     both = (x == 0) & (gap == 0)
     return x / where(both, full(x.shape, 1, x.dtype), gap)

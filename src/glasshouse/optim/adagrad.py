@@ -6,12 +6,9 @@ from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer
 
 class Adagrad(Optimizer):
     """Steps scaled by the root of the sum of all squared gradients.
-
     s = s + g^2,   p = p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
-
-    Raises:  OptionError for options out of range
-    Source:  Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1
-    """
+    Raises: OptionError for options out of range.
+    Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1."""
 
     ranges = {
         "lr": NON_NEGATIVE,

@@ -8,15 +8,11 @@ from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend
 
 class Adam(Optimizer):
     """Steps scaled by running moments of the gradient.
-
     m = b1 * m + (1 - b1) * g,   v = b2 * v + (1 - b2) * g^2,   after t steps
     p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-
     Weight decay adds weight_decay * p to g; AMSGrad uses the largest v so far.
-
-    Raises:  OptionError for options out of range
-    Source:  Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; AMSGrad: Reddi, Kale, Kumar 2018,
-             arXiv:1904.09237, algorithm 2
+    Raises: OptionError for options out of range. Source: Kingma & Ba 2015, arXiv:1412.6980,
+    algorithm 1; AMSGrad: Reddi, Kale, Kumar 2018, arXiv:1904.09237, algorithm 2.
     Example: >>> p = gh.tensor([1.0], requires_grad=True)
              >>> opt = Adam([p], lr=0.5)
              >>> (p * 2).sum().backward()
@@ -75,9 +71,7 @@ class Adam(Optimizer):
 
 class AdamW(Adam):
     """Adam whose weight decay shrinks the parameter itself: p = p * (1 - lr * weight_decay) first.
-
-    Source:  Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2
-    """
+    Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2."""
 
     def __init__(
         self,

@@ -11,12 +11,10 @@ from glasshouse.tensor.reduce import any as any_
 
 class GradScaler:
     """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed.
-
     The scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
     `backoff_factor` after a bad one. A step reads one number from the gradients.
-
-    Raises:  OptionError for factors that do not grow or shrink
-    Source:  Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's
+    Raises: OptionError for factors that do not grow or shrink.
+    Source: Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's.
     Example: >>> import glasshouse as gh
              >>> p = gh.tensor([1.0], requires_grad=True)
              >>> opt, scaler = gh.optim.SGD([p], lr=0.5), GradScaler(init_scale=8.0)
@@ -56,9 +54,7 @@ class GradScaler:
 
     def unscale_(self, optimizer) -> None:
         """Divide the gradients of the optimizer's parameters by the scale, e.g. before clipping.
-
-        Raises:  GradError if that was done already since the last update
-        """
+        Raises: GradError if that was done already since the last update."""
         if not self.enabled:
             return
         if id(optimizer) in self.found:

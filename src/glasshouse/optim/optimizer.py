@@ -29,16 +29,12 @@ from glasshouse.tensor.handle import Tensor
 
 class Optimizer:
     """Updates parameters from their gradients.
-
     `params` is an iterable of tensors, or of groups: dicts with "params" and options that differ
     from `defaults`. Options of a group may be changed between steps: `opt.param_groups[0]["lr"]`.
-
     Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
     names of their state: `buffers` are tensors of the parameter's shape.
-
-    Raises:  DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
-             parameter given twice or an option out of range, GradError for a non-leaf tensor
-    """
+    Raises: DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
+    parameter given twice or an option out of range, GradError for a non-leaf tensor."""
 
     ranges: dict[str, tuple[float, float]] = {}
     pairs: tuple[str, ...] = ()  # options that are two numbers
@@ -65,9 +61,7 @@ class Optimizer:
 
     def add_param_group(self, group: dict) -> None:
         """Optimize further parameters, with their own options.
-
-        Raises:  as the constructor; nothing is changed then
-        """
+        Raises: as the constructor; nothing is changed then."""
         if not isinstance(group, dict):
             raise OptionError(
                 f"{self.where}: expected a group as a dict; got {type_name(group)}. "
@@ -116,10 +110,8 @@ class Optimizer:
 
     def step(self, closure=None):
         """Update every parameter that has a gradient; returns the closure's loss, if one is given.
-
         The closure clears the gradients, computes the loss, calls backward and returns the loss.
-
-        Raises:  ShapeError, DTypeError if a gradient is not like its parameter; nothing is changed
+        Raises: ShapeError, DTypeError if a gradient is not like its parameter; nothing is changed.
         """
         loss = None
         if closure is not None:
@@ -154,9 +146,7 @@ class Optimizer:
 
     def state_dict(self) -> dict:
         """The state by parameter number, and the options of each group; in PyTorch's layout.
-
-        A snapshot: later steps do not change it.
-        """
+        A snapshot: later steps do not change it."""
         numbers_of = {id(p): i for i, p in enumerate(self.parameters())}
         groups = [
             {**group, "params": [numbers_of[id(p)] for p in group["params"]]}
@@ -167,10 +157,8 @@ class Optimizer:
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Go on from `state_dict`, whose groups must have as many parameters as ours.
-
-        Raises:  CheckpointError if it does not fit, OptionError for an option out of range; nothing
-                 is changed then
-        """
+        Raises: CheckpointError if it does not fit, OptionError for an option out of range; nothing
+        is changed then."""
         groups = self.checked_groups(state_dict)
         state = {}
         params = dict(enumerate(self.parameters()))

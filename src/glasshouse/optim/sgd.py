@@ -6,14 +6,12 @@ from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer
 
 class SGD(Optimizer):
     """Gradient descent with momentum.
-
     g = grad + weight_decay * p
     b = momentum * b + (1 - dampening) * g          (b = g at the first step)
     p = p - lr * b,  or with Nesterov  p - lr * (g + momentum * b)
-
-    Raises:  OptionError for options out of range, or Nesterov without momentum or with dampening
-    Source:  Sutskever et al. 2013, "On the importance of initialization and momentum in deep
-             learning"; with the learning rate outside the buffer, as PyTorch has it
+    Raises: OptionError for options out of range, or Nesterov without momentum or with dampening.
+    Source: Sutskever et al. 2013, "On the importance of initialization and momentum in deep
+    learning"; with the learning rate outside the buffer, as PyTorch has it.
     Example: >>> p = gh.tensor([1.0], requires_grad=True)
              >>> opt = SGD([p], lr=0.1)
              >>> (p * 2).sum().backward()

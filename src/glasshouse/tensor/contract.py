@@ -32,10 +32,8 @@ def promoted(where: str, *xs) -> list[Value]:
 
 
 def matrix_transpose(x, /):
-    """x with its last two axes swapped.
-
-    Shapes:  (..., m, n) -> (..., n, m)
-    Raises:  ShapeError for fewer than two axes
+    """x with its last two axes swapped. Shapes: (..., m, n) -> (..., n, m).
+    Raises: ShapeError for fewer than two axes.
     Example: >>> matrix_transpose(as_value([[1, 2], [3, 4]])).tolist()
              [[1, 3], [2, 4]]
     """
@@ -50,13 +48,10 @@ def matrix_transpose(x, /):
 
 def matmul(x1, x2, /):
     """The matrix product over the last axis of x1 and the last but one of x2.
-
-    Leading axes broadcast; an operand with one axis is a row on the left, a column on the right.
-    A matrix on the right is shared by all rows of x1 and never repeated in memory.
-
-    Shapes:  (..., m, k), (..., k, n) -> (..., m, n)
-    Dtypes:  numeric, promoted
-    Raises:  ShapeError if the summed sizes differ or an operand is 0-d, DTypeError for booleans
+    Leading axes broadcast; an operand with one axis is a row on the left, a column on the right. A
+    matrix on the right is shared by all rows of x1 and never repeated in memory.
+    Shapes: (..., m, k), (..., k, n) -> (..., m, n). Dtypes: numeric, promoted.
+    Raises: ShapeError if the summed sizes differ or an operand is 0-d, DTypeError for booleans.
     Example: >>> matmul(as_value([[1, 2]]), as_value([3, 4])).tolist()
              [11]
     """
@@ -96,9 +91,8 @@ def stacked_product(x1: Value, x2: Value):
 
 def vecdot(x1, x2, /, *, axis: int = -1):
     """The sum of conj(x1) · x2 over one axis.
-
-    Shapes:  (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b)
-    Raises:  ShapeError if the sizes along `axis` differ
+    Shapes: (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b).
+    Raises: ShapeError if the sizes along `axis` differ.
     Example: >>> vecdot(as_value([1, 2]), as_value([3, 4])).item()
              11
     """
@@ -120,11 +114,9 @@ def vecdot(x1, x2, /, *, axis: int = -1):
 
 def tensordot(x1, x2, /, *, axes=2):
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
-
     `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with.
-
-    Shapes:  the other axes of x1, then those of x2
-    Raises:  ShapeError if the summed sizes or the numbers of axes differ
+    Shapes: the other axes of x1, then those of x2.
+    Raises: ShapeError if the summed sizes or the numbers of axes differ.
     Example: >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
              [[11]]
     """
@@ -167,8 +159,7 @@ def summed_axes(x1: Value, x2: Value, axes):
 
 def outer(x1, x2, /):
     """All products of an element of x1 with one of x2.
-
-    Shapes:  (m,), (n,) -> (m, n); other shapes are flattened
+    Shapes: (m,), (n,) -> (m, n); other shapes are flattened.
     Example: >>> outer(as_value([1, 2]), as_value([3, 4])).tolist()
              [[3, 4], [6, 8]]
     """
@@ -177,10 +168,8 @@ def outer(x1, x2, /):
 
 
 def inner(x1, x2, /):
-    """The sum of products over the last axes.
-
-    Shapes:  (*a, n), (*b, n) -> (*a, *b)
-    Raises:  ShapeError if the last sizes differ
+    """The sum of products over the last axes. Shapes: (*a, n), (*b, n) -> (*a, *b).
+    Raises: ShapeError if the last sizes differ.
     Example: >>> inner(as_value([1, 2]), as_value([3, 4])).item()
              11
     """
@@ -192,8 +181,7 @@ def inner(x1, x2, /):
 
 def kron(x1, x2, /):
     """The Kronecker product: x2 scaled by every element of x1, side by side.
-
-    Shapes:  (*m), (*n) -> (*(m · n))
+    Shapes: (*m), (*n) -> (*(m · n)).
     Example: >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
              [1, 1, 2, 2]
     """
@@ -207,11 +195,9 @@ def kron(x1, x2, /):
 
 def einsum(subscripts: str, /, *operands):
     """Einstein's sum: axes with one letter are multiplied together, those not in the result summed.
-
     `"ij,jk->ik"` is a matrix product; without `->` the letters that occur once are the result, in
     alphabetical order; `...` stands for axes that broadcast. Pairs are contracted cheapest first.
-
-    Raises:  ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse
+    Raises: ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse.
     Example: >>> einsum("ij,j->i", as_value([[1, 2], [3, 4]]), as_value([1, 1])).tolist()
              [3, 7]
     """

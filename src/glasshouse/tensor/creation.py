@@ -37,7 +37,6 @@ def check_device(where: str, device) -> None:
 
 def eval(*tensors) -> None:
     """Compute the tensors now, with all that was put off so far in this thread.
-
     Example: >>> x = ones(3) + 1
              >>> eval(x)
     """
@@ -60,15 +59,11 @@ def ordinary(x):
 
 def asarray(obj, /, dtype=None, *, device=None, copy=None):
     """A tensor of the data in `obj`: a tensor, NumPy array, number, or nested lists of these.
-
     Python floats become float32, integers int64, complex numbers complex64; arrays keep their
     dtype. Without `copy` the memory of a NumPy array is shared where possible: leave it unchanged.
-
-    Shapes:  n lists of m numbers -> (n, m), and so on
-    Dtypes:  any
-    Raises:  DTypeError for what is not numeric, ShapeError for ragged lists, OptionError (a
-             ValueError) if copy=False and a copy is needed
-    Source:  standard
+    Shapes: n lists of m numbers -> (n, m), and so on. Dtypes: any.
+    Raises: DTypeError for what is not numeric, ShapeError for ragged lists, OptionError
+    (a ValueError) if copy=False and a copy is needed. Source: standard.
     Example: >>> asarray([[1, 2]]).shape
              (1, 2)
     """
@@ -92,11 +87,8 @@ def shares(obj, dtype) -> bool:
 
 def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
     """A new tensor with a copy of the data, a leaf; with `requires_grad` it collects its gradient.
-
-    Shapes:  as gh.asarray
-    Dtypes:  any; floating or complex with requires_grad
-    Raises:  DTypeError for what is not numeric, ShapeError for ragged lists
-    Source:  PyTorch
+    Shapes: as gh.asarray. Dtypes: any; floating or complex with requires_grad.
+    Raises: DTypeError for what is not numeric, ShapeError for ragged lists. Source: PyTorch.
     Example: >>> tensor([1.0, 2.0], requires_grad=True).requires_grad
              True
     """
@@ -107,11 +99,8 @@ def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
 
 def from_dlpack(x, /, *, device=None, copy=None):
     """A tensor on the memory of another library's array, without a copy where possible.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept
-    Raises:  DTypeError for objects without DLPack and for contents that cannot be shared
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: any, kept. Raises: DTypeError for objects without DLPack and
+    for contents that cannot be shared. Source: standard.
     Example: >>> from_dlpack(np.arange(3)).tolist()
              [0, 1, 2]
     """
@@ -146,12 +135,8 @@ def filled(where: str, value, shape, sizes, dtype, device) -> Value:
 
 
 def zeros(shape, *sizes, dtype=None, device=None):
-    """A tensor of zeros.
-
-    Shapes:  -> shape
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
+    """A tensor of zeros. Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
     Example: >>> zeros((1, 2)).tolist()
              [[0.0, 0.0]]
     """
@@ -159,12 +144,8 @@ def zeros(shape, *sizes, dtype=None, device=None):
 
 
 def ones(shape, *sizes, dtype=None, device=None):
-    """A tensor of ones.
-
-    Shapes:  -> shape
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
+    """A tensor of ones. Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
     Example: >>> ones((1, 2)).tolist()
              [[1.0, 1.0]]
     """
@@ -173,11 +154,8 @@ def ones(shape, *sizes, dtype=None, device=None):
 
 def empty(shape, *sizes, dtype=None, device=None):
     """A tensor to be written to; in fact of zeros, so that results do not depend on old memory.
-
-    Shapes:  -> shape
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
+    Shapes: -> shape. Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes.
+    Source: standard.
     Example: >>> empty((1, 2)).shape
              (1, 2)
     """
@@ -185,12 +163,9 @@ def empty(shape, *sizes, dtype=None, device=None):
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
-    """A tensor with `fill_value` everywhere.
-
-    Shapes:  -> shape
-    Dtypes:  any; the default for the Python type of fill_value unless given
-    Raises:  ShapeError for negative sizes, DTypeError for a value that does not fit dtype
-    Source:  standard
+    """A tensor with `fill_value` everywhere. Shapes: -> shape.
+    Dtypes: any; the default for the Python type of fill_value unless given. Raises: ShapeError for
+    negative sizes, DTypeError for a value that does not fit dtype. Source: standard.
     Example: >>> full((2,), 7).tolist()
              [7, 7]
     """
@@ -216,12 +191,8 @@ def like(where: str, x, value, dtype, device) -> Value:
 
 
 def zeros_like(x, /, dtype=None, *, device=None):
-    """A tensor of zeros with the shape of x.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    """A tensor of zeros with the shape of x. Shapes: x (...) -> (...).
+    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> zeros_like([1, 2]).tolist()
              [0, 0]
     """
@@ -229,12 +200,8 @@ def zeros_like(x, /, dtype=None, *, device=None):
 
 
 def ones_like(x, /, dtype=None, *, device=None):
-    """A tensor of ones with the shape of x.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    """A tensor of ones with the shape of x. Shapes: x (...) -> (...).
+    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> ones_like([3, 2]).tolist()
              [1, 1]
     """
@@ -242,12 +209,8 @@ def ones_like(x, /, dtype=None, *, device=None):
 
 
 def empty_like(x, /, dtype=None, *, device=None):
-    """A tensor to be written to, with the shape of x; in fact of zeros.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    """A tensor to be written to, with the shape of x; in fact of zeros. Shapes: x (...) -> (...).
+    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> empty_like([1, 2]).shape
              (2,)
     """
@@ -255,12 +218,9 @@ def empty_like(x, /, dtype=None, *, device=None):
 
 
 def full_like(x, /, fill_value, dtype=None, *, device=None):
-    """A tensor of `fill_value` with the shape of x.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for a value that does not fit the dtype
-    Source:  standard
+    """A tensor of `fill_value` with the shape of x. Shapes: x (...) -> (...).
+    Dtypes: that of x unless given. Raises: DTypeError for a value that does not fit the dtype.
+    Source: standard.
     Example: >>> full_like([1, 2], 7).tolist()
              [7, 7]
     """
@@ -277,13 +237,9 @@ def number(where: str, x):
 
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     """The numbers from `start` (0 if only one number is given) up to, without, `stop`.
-
     y[i] = start + i · step
-
-    Shapes:  -> (max(0, ceil((stop - start) / step)),)
-    Dtypes:  real; int64 for integers, else float32, unless given
-    Raises:  OptionError for a step of 0
-    Source:  standard
+    Shapes: -> (max(0, ceil((stop - start) / step)),). Dtypes: real; int64 for integers, else
+    float32, unless given. Raises: OptionError for a step of 0. Source: standard.
     Example: >>> arange(1, 7, 2).tolist()
              [1, 3, 5]
     """
@@ -315,13 +271,9 @@ def whole_range(numbers: range, dtype: DType) -> Value:
 
 def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
     """`num` evenly spaced numbers from `start` to `stop`, which is left out without `endpoint`.
-
     y[i] = start + i · (stop - start) / (num - 1), or / num without the end
-
-    Shapes:  -> (num,)
-    Dtypes:  any; float32 (complex64 for complex numbers) unless given
-    Raises:  OptionError for negative num
-    Source:  standard
+    Shapes: -> (num,). Dtypes: any; float32 (complex64 for complex numbers) unless given.
+    Raises: OptionError for negative num. Source: standard.
     Example: >>> linspace(0, 1, 3).tolist()
              [0.0, 0.5, 1.0]
     """
@@ -340,11 +292,8 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
 
 def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
     """A matrix with ones on its k-th diagonal (above the main one for k > 0) and zeros elsewhere.
-
-    Shapes:  -> (n_rows, n_cols), n_cols being n_rows unless given
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
+    Shapes: -> (n_rows, n_cols), n_cols being n_rows unless given.
+    Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes. Source: standard.
     Example: >>> eye(2).tolist()
              [[1.0, 0.0], [0.0, 1.0]]
     """
@@ -372,12 +321,8 @@ def triangle(where: str, x, outside) -> Value:
 
 
 def tril(x, /, *, k: int = 0):
-    """The matrices x with zeros above the k-th diagonal.
-
-    Shapes:  x (..., m, n) -> (..., m, n)
-    Dtypes:  any, kept
-    Raises:  ShapeError for fewer than two axes
-    Source:  standard
+    """The matrices x with zeros above the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
+    Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> tril([[1, 2], [3, 4]]).tolist()
              [[1, 0], [3, 4]]
     """
@@ -385,12 +330,8 @@ def tril(x, /, *, k: int = 0):
 
 
 def triu(x, /, *, k: int = 0):
-    """The matrices x with zeros below the k-th diagonal.
-
-    Shapes:  x (..., m, n) -> (..., m, n)
-    Dtypes:  any, kept
-    Raises:  ShapeError for fewer than two axes
-    Source:  standard
+    """The matrices x with zeros below the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
+    Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> triu([[1, 2], [3, 4]]).tolist()
              [[1, 2], [0, 4]]
     """
@@ -399,14 +340,10 @@ def triu(x, /, *, k: int = 0):
 
 def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     """Coordinate tensors of the grid that the vectors span.
-
     With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
     exchanged.
-
-    Shapes:  (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each
-    Dtypes:  any, each kept
-    Raises:  OptionError for another indexing, ShapeError for matrices
-    Source:  standard
+    Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any, each kept.
+    Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
     Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
              [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
     """
@@ -431,11 +368,8 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
 
 def one_hot(indices, num_classes: int, *, dtype=float32):
     """Vectors with 1 at the given index and 0 elsewhere; all 0 for an index out of range.
-
-    Shapes:  indices (...) -> (..., num_classes)
-    Dtypes:  integer -> dtype
-    Raises:  DTypeError unless indices are integers
-    Source:  JAX, PyTorch
+    Shapes: indices (...) -> (..., num_classes). Dtypes: integer -> dtype.
+    Raises: DTypeError unless indices are integers. Source: JAX, PyTorch.
     Example: >>> one_hot([1, 0], 2).tolist()
              [[0.0, 1.0], [1.0, 0.0]]
     """

@@ -214,13 +214,9 @@ rint = rounding("rint", cards.round_, by_parts(cards.round_), "The integer neare
 
 def round(x, /, decimals: int = 0):
     """x rounded to a number of decimals, halves to even; complex numbers by parts.
-
     round(x, d) = rint(x · 10^d) / 10^d
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  numeric, kept
-    Raises:  DTypeError for what is not numeric
-    Source:  standard, and NumPy for `decimals`
+    Shapes: x (...) -> (...). Dtypes: numeric, kept. Raises: DTypeError for what is not numeric.
+    Source: standard, and NumPy for `decimals`.
     Example: >>> round([0.5, 1.5, 2.25], 1).tolist()
              [0.5, 1.5, 2.200000047683716]
     """
@@ -530,11 +526,9 @@ def bitwise_invert(x, /):
 
 def where(condition, x1, x2, /):
     """x1 where the condition holds, else x2.
-
-    Shapes:  condition (...), x1 (...), x2 (...) -> their common broadcast shape
-    Dtypes:  condition bool (what is not 0 counts as true); x1 and x2 promoted to each other
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  standard
+    Shapes: condition (...), x1 (...), x2 (...) -> their common broadcast shape.
+    Dtypes: condition bool (what is not 0 counts as true); x1 and x2 promoted to each other.
+    Raises: ShapeError if the shapes do not broadcast. Source: standard.
     Example: >>> where([True, False], 1.5, [0.0, 2.0]).tolist()
              [1.5, 2.0]
     """
@@ -545,13 +539,10 @@ def where(condition, x1, x2, /):
 
 def clip(x, /, min=None, max=None):
     """x, no smaller than `min` and no larger than `max`; None is no bound.
-
     min(max(x, min), max); the derivative is 1 inside and at the bounds
-
-    Shapes:  x (...), min (...), max (...) -> their common broadcast shape
-    Dtypes:  real; that of x, or float32 for integers clipped by floats
-    Raises:  DTypeError for complex values, ShapeError if the shapes do not broadcast
-    Source:  standard
+    Shapes: x (...), min (...), max (...) -> their common broadcast shape. Dtypes: real; that of x,
+    or float32 for integers clipped by floats. Raises: DTypeError for complex values, ShapeError if
+    the shapes do not broadcast. Source: standard.
     Example: >>> clip([-2, 0, 5], 0, 3).tolist()
              [0, 0, 3]
     """
@@ -580,11 +571,8 @@ def bounded(x: Value, bound, beyond) -> Value:
 
 def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
     """x with NaN replaced, and infinities too: by the largest finite numbers unless given.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept; complex by parts
-    Raises:  DTypeError for what is not numeric
-    Source:  NumPy
+    Shapes: x (...) -> (...). Dtypes: any, kept; complex by parts.
+    Raises: DTypeError for what is not numeric. Source: NumPy.
     Example: >>> nan_to_num([math.nan, 1.0]).tolist()
              [0.0, 1.0]
     """
@@ -601,13 +589,9 @@ def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
 
 def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
     """True where x1 and x2 are equal up to rounding.
-
     |x1 - x2| ≤ atol + rtol · |x2|
-
-    Shapes:  x1 (...), x2 (...) -> their common broadcast shape
-    Dtypes:  any -> bool
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  NumPy
+    Shapes: x1 (...), x2 (...) -> their common broadcast shape. Dtypes: any -> bool.
+    Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> isclose([1.0, 2.0], [1.0, 2.1]).tolist()
              [True, False]
     """
@@ -618,13 +602,9 @@ def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool =
 
 def allclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether x1 and x2 are equal up to rounding everywhere, as a Python bool.
-
     |x1 - x2| ≤ atol + rtol · |x2|
-
-    Shapes:  x1 (...), x2 (...), which broadcast
-    Dtypes:  any
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  NumPy
+    Shapes: x1 (...), x2 (...), which broadcast. Dtypes: any.
+    Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> allclose([1.0, 2.0], [1.0, 2.1])
              False
     """
@@ -634,11 +614,8 @@ def allclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool 
 
 def array_equal(x1, x2, /, equal_nan: bool = False) -> bool:
     """Whether x1 and x2 have the same shape and equal elements, as a Python bool.
-
-    Shapes:  x1 (...), x2 (...)
-    Dtypes:  any
-    Raises:  DTypeError for what is not numeric
-    Source:  NumPy
+    Shapes: x1 (...), x2 (...). Dtypes: any. Raises: DTypeError for what is not numeric.
+    Source: NumPy.
     Example: >>> array_equal([1, 2], [1.0, 2.0])
              True
     """

@@ -25,9 +25,7 @@ from glasshouse.tensor import contract, index, printing
 
 class Tensor(Value):
     """An n-dimensional array of one dtype, on one backend.
-
     Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data, dtype)` is gh.asarray.
-
     Example: >>> Tensor([[1.0, 2.0]]).shape
              (1, 2)
     """
@@ -52,10 +50,7 @@ class Tensor(Value):
 
     @property
     def T(self):
-        """A matrix with its axes swapped.
-
-        Raises:  ShapeError unless it has two axes
-        """
+        """A matrix with its axes swapped. Raises: ShapeError unless it has two axes."""
         if self.ndim != 2:
             raise ShapeError(
                 f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT for stacks of "
@@ -65,10 +60,7 @@ class Tensor(Value):
 
     @property
     def mT(self):
-        """The last two axes swapped.
-
-        Raises:  ShapeError for fewer than two axes
-        """
+        """The last two axes swapped. Raises: ShapeError for fewer than two axes."""
         return contract.matrix_transpose(self)
 
     @property
@@ -94,9 +86,7 @@ class Tensor(Value):
 
     def requires_grad_(self, wanted: bool = True):
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
-
-        Raises:  DTypeError for integers and booleans, GradError for results of operations
-        """
+        Raises: DTypeError for integers and booleans, GradError for results of operations."""
         if self.mode is not None and wanted and self.node is None:
             raise TransformError(
                 f"requires_grad_: expected an ordinary tensor; got a value inside "
@@ -125,17 +115,13 @@ class Tensor(Value):
 
     def backward(self, gradient=None, retain_graph=None, create_graph: bool = False) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it depends on.
-
-        Raises:  GradError if untracked, not of one element without a gradient, or freed
-        """
+        Raises: GradError if untracked, not of one element without a gradient, or freed."""
         backward(self, gradient, retain_graph, create_graph)
 
     def register_hook(self, fn):
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
-
         Returns a handle whose `remove()` ends it.
-        Raises:  GradError if the tensor is untracked
-        """
+        Raises: GradError if the tensor is untracked."""
         if self.node is None:
             raise GradError(
                 "register_hook: expected a tensor with requires_grad=True; got one without. "
@@ -264,9 +250,7 @@ class Tensor(Value):
 
     def numpy(self) -> np.ndarray:
         """The contents as a read-only NumPy array, without copying where possible.
-
-        Raises:  TransformError inside vmap, where there is no single value
-        """
+        Raises: TransformError inside vmap, where there is no single value."""
         value = self
         while value.mode is not None:
             value = value.mode.concrete(value)
@@ -286,10 +270,7 @@ class Tensor(Value):
         return array.copy() if copy else array
 
     def item(self):
-        """The one element as a Python number.
-
-        Raises:  ShapeError if there is not just one
-        """
+        """The one element as a Python number. Raises: ShapeError if there is not just one."""
         if self.size != 1:
             raise ShapeError(
                 f"item: expected one element; got shape {self.shape}. Index it or reduce it first."
@@ -378,9 +359,7 @@ class Tensor(Value):
 
     def to(self, *targets, dtype=None, device=None):
         """This tensor in another dtype, on another device, or like another tensor.
-
-        Raises:  DTypeError, DeviceError for what is neither
-        """
+        Raises: DTypeError, DeviceError for what is neither."""
         for target in targets:
             if isinstance(target, Tensor):
                 dtype, device = target.dtype, target.device
@@ -393,9 +372,7 @@ class Tensor(Value):
 
     def to_device(self, device, /, *, stream=None):
         """This tensor on `device`, which the current backend, or one for that device, computes on.
-
-        Raises:  DeviceError if no backend reaches it
-        """
+        Raises: DeviceError if no backend reaches it."""
         if not isinstance(device, str):
             raise DeviceError(
                 f"to_device: expected the name of a device; got {device!r}. Use e.g. 'cpu'."

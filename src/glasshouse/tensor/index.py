@@ -93,9 +93,7 @@ def expand_key(key, ndim: int) -> list:
 
 def listed(item):
     """A list of indices as an array; as a tensor if there are tensors in it.
-
-    Raises:  ShapeError for a ragged list, DTypeError for what is not numeric
-    """
+    Raises: ShapeError for a ragged list, DTypeError for what is not numeric."""
     if not len(item):
         return np.zeros(0, np.int64)
     if any(isinstance(i, Value) for i in item):
@@ -132,8 +130,7 @@ def mask_indices(mask) -> list:
 
 def plan_key(key, shape: Shape) -> Plan:
     """The plan of `key` for a value of `shape`.
-
-    Raises:  IndexOutOfRangeError, DTypeError for what is no index, ShapeError for misfitting masks
+    Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for misfitting masks.
     """
     plan = Plan()
     places: list[int] = []
@@ -195,9 +192,7 @@ def as_integer(item) -> int | None:
 
 def index_array(item, axis: int, size: int):
     """`item` as integer indices counted from the front.
-
-    Raises:  DTypeError for other dtypes and types, IndexOutOfRangeError, ShapeError for a mask
-    """
+    Raises: DTypeError for other dtypes and types, IndexOutOfRangeError, ShapeError for a mask."""
     if isinstance(item, MaskPart):
         if item.size != size:
             raise ShapeError(
@@ -223,9 +218,7 @@ def index_array(item, axis: int, size: int):
 
 def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.ndarray:
     """`indices` as int64, counted from the front.
-
-    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
-    """
+    Raises: IndexOutOfRangeError, naming the first one outside [-size, size)."""
     indices = indices.astype(np.int64, copy=False)
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
@@ -245,9 +238,7 @@ def places_in(indices: Value, size: int, beyond: int) -> Value:
 
 def explained(where_: str, run, indexed):
     """`run()`; if an index is out of range, the error names it, its axis and the axis' size.
-
-    `indexed`: for every index tensor the axis that it indexes, and the size of that axis.
-    """
+    `indexed`: for every index tensor the axis that it indexes, and the size of that axis."""
     try:
         return run()
     except IndexOutOfRangeError:
@@ -356,9 +347,8 @@ class Merged:
 
 def getitem(x: Value, key):
     """x[key], by NumPy's rules.
-
-    Raises:  IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
-             fit, TransformError for a mask whose contents a transform does not show
+    Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
+    fit, TransformError for a mask whose contents a transform does not show.
     Example: >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()
              [[2, 1], [4, 3]]
     """
@@ -376,10 +366,8 @@ def getitem(x: Value, key):
 
 def setitem(x: Value, key, value):
     """x with x[key] replaced by `value`, cast and broadcast to it; where indices repeat, the last.
-
     One number written through a mask of the shape of x needs no contents of the mask.
-
-    Raises:  as getitem; ShapeError if value does not broadcast
+    Raises: as getitem; ShapeError if value does not broadcast.
     Example: >>> setitem(as_value([1, 2, 3]), slice(1), 0).tolist()
              [0, 2, 3]
     """
@@ -390,8 +378,7 @@ def setitem(x: Value, key, value):
 
 def add_at(x: Value, key, value):
     """x with `value` added at x[key]; repeated indices add up.
-
-    Raises:  as getitem; ShapeError if value does not broadcast
+    Raises: as getitem; ShapeError if value does not broadcast.
     Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
              [0.0, 4.0]
     """
@@ -421,9 +408,7 @@ def update(x: Value, key, value, name: str, scatter):
 
 def contents(name: str, value, x: Value, shape: Shape):
     """`value` in the dtype of x and in `shape`; its leading axes of size 1 are dropped.
-
-    Raises:  DTypeError if a complex value would lose its imaginary part, ShapeError
-    """
+    Raises: DTypeError if a complex value would lose its imaginary part, ShapeError."""
     if type(value) in SCALARS and (x.dtype.is_complex or type(value) is not complex):
         return full(shape, value, x.dtype, where=name)
     value = as_value(value, where=name)
@@ -495,9 +480,8 @@ def check_indices(where_: str, indices):
 
 def take(x, indices, /, *, axis=None):
     """The slices of x along `axis` that `indices` name.
-
-    Shapes:  x (*before, n, *after), indices (*k) -> (*before, *k, *after)
-    Raises:  IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError
+    Shapes: x (*before, n, *after), indices (*k) -> (*before, *k, *after).
+    Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
     Example: >>> take(as_value([1.0, 2.0, 3.0]), [2, 0]).tolist()
              [3.0, 1.0]
     """
@@ -537,9 +521,8 @@ def along(where_: str, x, indices, axis: int):
 
 def take_along_axis(x, indices, /, *, axis: int = -1):
     """The elements of x that `indices` name along `axis`, line by line.
-
-    Shapes:  x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b)
-    Raises:  IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError
+    Shapes: x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b).
+    Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
     Example: >>> take_along_axis(as_value([[1.0, 2.0]]), [[1]], axis=1).tolist()
              [[2.0]]
     """
@@ -553,9 +536,8 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
 
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
     """x with `values` written where `indices` name along `axis`, line by line.
-
-    Shapes:  x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b)
-    Raises:  as take_along_axis
+    Shapes: x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b).
+    Raises: as take_along_axis.
     Example: >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
              [[1.0, 5.0]]
     """
@@ -576,9 +558,8 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
 
 def nonzero(x, /) -> tuple:
     """The positions of the elements that are not 0, one int64 tensor per axis.
-
-    Shapes:  each (count,); count depends on the contents, so vmap refuses it
-    Raises:  ShapeError for a 0-d x
+    Shapes: each (count,); count depends on the contents, so vmap refuses it.
+    Raises: ShapeError for a 0-d x.
     Example: >>> nonzero(as_value([0, 3, 0, 4]))[0].tolist()
              [1, 3]
     """
@@ -592,9 +573,8 @@ def nonzero(x, /) -> tuple:
 
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     """Where each element of x2 belongs in the sorted x1, by bisection.
-
-    Shapes:  x1 (n,), x2 (*k) -> (*k) int64
-    Raises:  ShapeError unless x1 has one axis, OptionError for an unknown side
+    Shapes: x1 (n,), x2 (*k) -> (*k) int64.
+    Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
     Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
              [1, 3]
     """

@@ -113,9 +113,7 @@ class LstsqResult(NamedTuple):
 
 def stacked(where_: str, x, square: bool = False) -> Value:
     """`x` as a stack of matrices.
-
-    Raises:  ShapeError for fewer than two axes, or unequal last axes where `square`
-    """
+    Raises: ShapeError for fewer than two axes, or unequal last axes where `square`."""
     x = as_value(x, where=where_)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
@@ -127,9 +125,7 @@ def stacked(where_: str, x, square: bool = False) -> Value:
 
 def matrices(where_: str, x, square: bool = False) -> Value:
     """`x` as a stack of matrices of a dtype that can be factorised; integers become float32.
-
-    Raises:  ShapeError as stacked, DTypeError for 16-bit floats
-    """
+    Raises: ShapeError as stacked, DTypeError for 16-bit floats."""
     x = stacked(where_, x, square)
     x = cast(x, inexact_dtype(x.dtype))
     cards.check_matrix(where_, x.spec)
@@ -143,9 +139,8 @@ def adjoint(x: Value) -> Value:
 
 def cholesky(x, /, *, upper: bool = False):
     """The lower triangular L with x = L @ L^H, or the upper U = L^H.
-
-    Shapes:  (..., n, n) -> (..., n, n)
-    Raises:  LinAlgError unless x is positive definite, ShapeError unless square
+    Shapes: (..., n, n) -> (..., n, n).
+    Raises: LinAlgError unless x is positive definite, ShapeError unless square.
     Example: >>> cholesky(as_value([[4.0]])).tolist()
              [[2.0]]
     """
@@ -155,9 +150,8 @@ def cholesky(x, /, *, upper: bool = False):
 
 def qr(x, /, *, mode: str = "reduced") -> QRResult:
     """An orthonormal Q and an upper triangular R with x = Q @ R.
-
-    Shapes:  (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'
-    Raises:  OptionError for another mode, ShapeError
+    Shapes: (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'.
+    Raises: OptionError for another mode, ShapeError.
     Example: >>> qr(as_value([[2.0]])).Q.shape
              (1, 1)
     """
@@ -170,9 +164,8 @@ def qr(x, /, *, mode: str = "reduced") -> QRResult:
 
 def lu(x, /) -> LUResult:
     """Row order, unit lower triangular L and upper triangular U with x[permutation] = L @ U.
-
-    Shapes:  (..., n, n) -> (..., n) int64, (..., n, n), (..., n, n)
-    Raises:  ShapeError unless square
+    Shapes: (..., n, n) -> (..., n) int64, (..., n, n), (..., n, n).
+    Raises: ShapeError unless square.
     Example: >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
              [1, 0]
     """
@@ -183,9 +176,7 @@ def lu(x, /) -> LUResult:
 
 def eigh(x, /) -> EighResult:
     """Eigenvalues and eigenvectors of Hermitian matrices.
-
-    Shapes:  (..., n, n) -> (..., n), (..., n, n)
-    Raises:  ShapeError unless square
+    Shapes: (..., n, n) -> (..., n), (..., n, n). Raises: ShapeError unless square.
     Example: >>> eigh(as_value([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
              [1.0, 2.0]
     """
@@ -193,10 +184,8 @@ def eigh(x, /) -> EighResult:
 
 
 def eigvalsh(x, /):
-    """The eigenvalues of Hermitian matrices, ascending.
-
-    Shapes:  (..., n, n) -> (..., n)
-    Raises:  ShapeError unless square
+    """The eigenvalues of Hermitian matrices, ascending. Shapes: (..., n, n) -> (..., n).
+    Raises: ShapeError unless square.
     Example: >>> eigvalsh(as_value([[3.0]])).tolist()
              [3.0]
     """
@@ -205,10 +194,8 @@ def eigvalsh(x, /):
 
 def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition x = U @ diag(S) @ Vh.
-
-    Shapes:  (..., m, n) -> U (..., m, m), S (..., k), Vh (..., n, n), k = min(m, n); without
-             full_matrices U (..., m, k), Vh (..., k, n)
-    Raises:  ShapeError for fewer than two axes
+    Shapes: (..., m, n) -> U (..., m, m), S (..., k), Vh (..., n, n), k = min(m, n); without
+    full_matrices U (..., m, k), Vh (..., k, n). Raises: ShapeError for fewer than two axes.
     Example: >>> svd(as_value([[3.0]])).S.tolist()
              [3.0]
     """
@@ -216,10 +203,8 @@ def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
 
 
 def svdvals(x, /):
-    """The singular values, descending.
-
-    Shapes:  (..., m, n) -> (..., min(m, n))
-    Raises:  ShapeError for fewer than two axes
+    """The singular values, descending. Shapes: (..., m, n) -> (..., min(m, n)).
+    Raises: ShapeError for fewer than two axes.
     Example: >>> svdvals(as_value([[-3.0]])).tolist()
              [3.0]
     """
@@ -227,10 +212,8 @@ def svdvals(x, /):
 
 
 def diagonal(x, /, *, offset: int = 0):
-    """The diagonal `offset` places right of the main one.
-
-    Shapes:  (..., m, n) -> (..., k)
-    Raises:  ShapeError for fewer than two axes
+    """The diagonal `offset` places right of the main one. Shapes: (..., m, n) -> (..., k).
+    Raises: ShapeError for fewer than two axes.
     Example: >>> diagonal(as_value([[1, 2], [3, 4]])).tolist()
              [1, 4]
     """
@@ -247,10 +230,8 @@ def diagonal(x, /, *, offset: int = 0):
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
-    """The sum over a diagonal.
-
-    Shapes:  (..., m, n) -> (...)
-    Raises:  ShapeError for fewer than two axes
+    """The sum over a diagonal. Shapes: (..., m, n) -> (...).
+    Raises: ShapeError for fewer than two axes.
     Example: >>> trace(as_value([[1, 2], [3, 4]])).item()
              5
     """
@@ -266,12 +247,8 @@ def pivot_sign(order: Value) -> Value:
 
 
 def det(x, /):
-    """The determinant.
-
-    Its gradient is right for singular matrices too.
-
-    Shapes:  (..., n, n) -> (...)
-    Raises:  ShapeError unless square
+    """The determinant. Its gradient is right for singular matrices too.
+    Shapes: (..., n, n) -> (...). Raises: ShapeError unless square.
     Example: >>> det(as_value([[2.0, 0.0], [0.0, 3.0]])).item()
              6.0
     """
@@ -291,10 +268,8 @@ def signed_product(packed: Value, order: Value) -> Value:
 
 def regular_shift(x: Value) -> Value:
     """What to add to singular matrices to make each pivot of 0 a small one; 0 for others.
-
     The derivative of an LU factorisation divides by the pivots; with pivots of sqrt(eps) the
-    determinant's comes out right up to sqrt(eps).
-    """
+    determinant's comes out right up to sqrt(eps)."""
     if not x.size:
         return x
     packed, order = cards.lu(x)
@@ -310,9 +285,7 @@ def regular_shift(x: Value) -> Value:
 
 def slogdet(x, /) -> SlogdetResult:
     """The sign and the logarithm of the absolute value of the determinant.
-
-    Shapes:  (..., n, n) -> (...), (...)
-    Raises:  ShapeError unless square
+    Shapes: (..., n, n) -> (...), (...). Raises: ShapeError unless square.
     Example: >>> slogdet(as_value([[-1.0]])).sign.item()
              -1.0
     """
@@ -325,9 +298,8 @@ def slogdet(x, /) -> SlogdetResult:
 
 def solve(x1, x2, /):
     """The y with x1 @ y = x2; x2 is one vector where it has one axis, else a stack of matrices.
-
-    Shapes:  (..., n, n), (..., n, k) -> (..., n, k); (..., n, n), (n,) -> (..., n)
-    Raises:  LinAlgError for a singular x1, ShapeError
+    Shapes: (..., n, n), (..., n, k) -> (..., n, k); (..., n, n), (n,) -> (..., n).
+    Raises: LinAlgError for a singular x1, ShapeError.
     Example: >>> solve(as_value([[2.0]]), as_value([4.0])).tolist()
              [2.0]
     """
@@ -375,10 +347,8 @@ def check_regular(where_: str, packed: Value) -> None:
 
 
 def inv(x, /):
-    """The inverse.
-
-    Shapes:  (..., n, n) -> (..., n, n)
-    Raises:  LinAlgError for a singular matrix, ShapeError unless square
+    """The inverse. Shapes: (..., n, n) -> (..., n, n).
+    Raises: LinAlgError for a singular matrix, ShapeError unless square.
     Example: >>> inv(as_value([[2.0]])).tolist()
              [[0.5]]
     """
@@ -388,9 +358,7 @@ def inv(x, /):
 
 def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = False):
     """The y with x1 @ y = x2, of which only one triangle of x1 is read.
-
-    Shapes:  (..., n, n), (..., n, k) -> (..., n, k)
-    Raises:  ShapeError
+    Shapes: (..., n, n), (..., n, k) -> (..., n, k). Raises: ShapeError.
     Example: >>> solve_triangular(as_value([[2.0]]), as_value([[4.0]])).tolist()
              [[2.0]]
     """
@@ -415,9 +383,8 @@ def cutoff(s: Value, shape, rtol) -> Value:
 
 def pinv(x, /, *, rtol=None):
     """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0.
-
-    Shapes:  (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default
-    Raises:  ShapeError for fewer than two axes
+    Shapes: (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default.
+    Raises: ShapeError for fewer than two axes.
     Example: >>> pinv(as_value([[2.0], [0.0]])).tolist()
              [[0.5, 0.0]]
     """
@@ -437,9 +404,8 @@ def inverse_row(s: Value, x: Value, rtol) -> Value:
 
 def matrix_rank(x, /, *, rtol=None):
     """How many singular values exceed rtol · the largest.
-
-    Shapes:  (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default
-    Raises:  ShapeError for fewer than two axes
+    Shapes: (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default.
+    Raises: ShapeError for fewer than two axes.
     Example: >>> matrix_rank(as_value([[1.0, 1.0], [1.0, 1.0]])).item()
              1
     """
@@ -450,9 +416,8 @@ def matrix_rank(x, /, *, rtol=None):
 
 def matrix_power(x, n: int, /):
     """x multiplied with itself n times, by squaring; for negative n its inverse.
-
-    Shapes:  (..., m, m) -> (..., m, m)
-    Raises:  ShapeError unless square, DTypeError unless n is an integer, LinAlgError
+    Shapes: (..., m, m) -> (..., m, m).
+    Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
     Example: >>> matrix_power(as_value([[2.0]]), 3).tolist()
              [[8.0]]
     """
@@ -471,9 +436,8 @@ def matrix_power(x, n: int, /):
 
 def cross(x1, x2, /, *, axis: int = -1):
     """The cross product of vectors with three elements along `axis`.
-
-    Shapes:  (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b)
-    Raises:  ShapeError unless both have size 3 along the axis
+    Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
+    Raises: ShapeError unless both have size 3 along the axis.
     Example: >>> cross(as_value([1, 0, 0]), as_value([0, 1, 0])).tolist()
              [0, 0, 1]
     """
@@ -494,9 +458,8 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
-
-    Shapes:  as a reduction over `axis` (all axes by default)
-    Raises:  DTypeError for an ord that is no number, ShapeError for a wrong axis
+    Shapes: as a reduction over `axis` (all axes by default).
+    Raises: DTypeError for an ord that is no number, ShapeError for a wrong axis.
     Example: >>> vector_norm(as_value([3.0, 4.0])).item()
              5.0
     """
@@ -539,9 +502,8 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
-
-    Shapes:  (..., m, n) -> (...); (..., 1, 1) with keepdims
-    Raises:  OptionError for another ord, ShapeError for fewer than two axes
+    Shapes: (..., m, n) -> (...); (..., 1, 1) with keepdims.
+    Raises: OptionError for another ord, ShapeError for fewer than two axes.
     Example: >>> matrix_norm(as_value([[3.0, 4.0]])).item()
              5.0
     """
@@ -571,8 +533,7 @@ def extreme(x: Value, ord) -> Value:
 
 def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     """NumPy's norm: of vectors along one axis, of matrices along two, of all elements by default.
-
-    Raises:  ShapeError, OptionError as vector_norm and matrix_norm
+    Raises: ShapeError, OptionError as vector_norm and matrix_norm.
     Example: >>> norm(as_value([3.0, 4.0])).item()
              5.0
     """
@@ -602,9 +563,8 @@ def check_order(where_: str, axis, ndim: int) -> tuple[int, ...]:
 
 def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     """The y of least norm that minimises |x1 @ y - x2|, by the singular value decomposition.
-
-    Shapes:  (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n)
-    Raises:  ShapeError
+    Shapes: (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n).
+    Raises: ShapeError.
     Example: >>> lstsq(as_value([[1.0], [0.0]]), as_value([2.0, 3.0])).solution.tolist()
              [2.0]
     """

@@ -21,11 +21,8 @@ def copied(x: Value) -> Value:
 
 def reshape(x, /, shape, *, copy=None):
     """The elements of x, in row-major order, in a new shape; one size of -1 is worked out.
-
-    Shapes:  x (...) -> shape
-    Dtypes:  any, kept
-    Raises:  ShapeError if the number of elements does not fit
-    Source:  standard
+    Shapes: x (...) -> shape. Dtypes: any, kept.
+    Raises: ShapeError if the number of elements does not fit. Source: standard.
     Example: >>> reshape([1, 2, 3, 4], (2, -1)).shape
              (2, 2)
     """
@@ -51,11 +48,8 @@ def reshape(x, /, shape, *, copy=None):
 
 def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     """x with the axes from `start_axis` to `end_axis` merged into one.
-
-    Shapes:  x (..., a, ..., b, ...) -> (..., a · … · b, ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for axes out of range or in the wrong order
-    Source:  PyTorch
+    Shapes: x (..., a, ..., b, ...) -> (..., a · … · b, ...). Dtypes: any, kept.
+    Raises: ShapeError for axes out of range or in the wrong order. Source: PyTorch.
     Example: >>> flatten([[1, 2], [3, 4]]).tolist()
              [1, 2, 3, 4]
     """
@@ -73,13 +67,9 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
 
 def permute_dims(x, /, axes):
     """x with its axes in the order `axes`.
-
     y.shape[i] = x.shape[axes[i]]
-
-    Shapes:  x (...) -> its sizes reordered
-    Dtypes:  any, kept
-    Raises:  ShapeError unless each axis is given once
-    Source:  standard
+    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
+    Raises: ShapeError unless each axis is given once. Source: standard.
     Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
              [[1, 3], [2, 4]]
     """
@@ -95,13 +85,9 @@ def permute_dims(x, /, axes):
 
 def transpose(x, /, *axes):
     """x with all axes reversed, with two axes swapped, or with its axes in a given order.
-
     transpose(x); transpose(x, a, b) as in PyTorch; transpose(x, (b, a, …)) as in NumPy
-
-    Shapes:  x (...) -> its sizes reordered
-    Dtypes:  any, kept
-    Raises:  ShapeError for axes out of range, OptionError for another number of axes
-    Source:  NumPy, PyTorch
+    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept. Raises: ShapeError for axes out of
+    range, OptionError for another number of axes. Source: NumPy, PyTorch.
     Example: >>> transpose([[1, 2], [3, 4]], 0, 1).tolist()
              [[1, 3], [2, 4]]
     """
@@ -119,12 +105,8 @@ def transpose(x, /, *axes):
 
 
 def swapaxes(x, axis1: int, axis2: int, /):
-    """x with two axes exchanged.
-
-    Shapes:  x (..., a, ..., b, ...) -> (..., b, ..., a, ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for an axis out of range
-    Source:  NumPy
+    """x with two axes exchanged. Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
+    Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: NumPy.
     Example: >>> swapaxes([[[1, 2]]], 0, 2).shape
              (2, 1, 1)
     """
@@ -137,11 +119,8 @@ def swapaxes(x, axis1: int, axis2: int, /):
 
 def moveaxis(x, source, destination, /):
     """x with the axes `source` moved to the positions `destination`, the others in order.
-
-    Shapes:  x (...) -> its sizes reordered
-    Dtypes:  any, kept
-    Raises:  ShapeError for axes out of range, repeated, or unequal in number
-    Source:  standard
+    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
+    Raises: ShapeError for axes out of range, repeated, or unequal in number. Source: standard.
     Example: >>> moveaxis([[[1, 2]]], -1, 0).shape
              (2, 1, 1)
     """
@@ -166,11 +145,8 @@ def moveaxis(x, source, destination, /):
 
 def expand_dims(x, /, axis=0):
     """x with a new axis of size 1 at the position(s) `axis` of the result.
-
-    Shapes:  x (...) -> (..., 1, ...)
-    Dtypes:  any, kept
-    Raises:  AxisError (a ShapeError and IndexError) for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> (..., 1, ...). Dtypes: any, kept.
+    Raises: AxisError (a ShapeError and IndexError) for an axis out of range. Source: standard.
     Example: >>> expand_dims([1, 2], axis=1).shape
              (2, 1)
     """
@@ -184,11 +160,8 @@ def expand_dims(x, /, axis=0):
 
 def squeeze(x, /, axis=None):
     """x without the given axes of size 1, or without all of them.
-
-    Shapes:  x (..., 1, ...) -> (..., ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError if a given axis has another size
-    Source:  standard
+    Shapes: x (..., 1, ...) -> (..., ...). Dtypes: any, kept.
+    Raises: ShapeError if a given axis has another size. Source: standard.
     Example: >>> squeeze([[1, 2]], axis=0).shape
              (2,)
     """
@@ -206,11 +179,8 @@ def squeeze(x, /, axis=None):
 
 def broadcast_to(x, /, shape):
     """x repeated along new leading axes and axes of size 1 to fill `shape`.
-
-    Shapes:  x (...) -> shape
-    Dtypes:  any, kept
-    Raises:  ShapeError if x does not broadcast to shape
-    Source:  standard
+    Shapes: x (...) -> shape. Dtypes: any, kept.
+    Raises: ShapeError if x does not broadcast to shape. Source: standard.
     Example: >>> broadcast_to([1, 2], (2, 2)).tolist()
              [[1, 2], [1, 2]]
     """
@@ -220,11 +190,8 @@ def broadcast_to(x, /, shape):
 
 def broadcast_arrays(*arrays) -> tuple[Value, ...]:
     """The arrays, each repeated to the shape that they broadcast to together.
-
-    Shapes:  (...), (...), … -> their common broadcast shape, each
-    Dtypes:  any, each kept
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  standard
+    Shapes: (...), (...), … -> their common broadcast shape, each. Dtypes: any, each kept.
+    Raises: ShapeError if the shapes do not broadcast. Source: standard.
     Example: >>> [a.shape for a in broadcast_arrays([1, 2], [[1], [2]])]
              [(2, 2), (2, 2)]
     """
@@ -233,10 +200,8 @@ def broadcast_arrays(*arrays) -> tuple[Value, ...]:
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape that arrays of the given shapes broadcast to.
-
-    Raises:  ShapeError if they do not
-    Source:  NumPy
+    """The shape that arrays of the given shapes broadcast to. Raises: ShapeError if they do not.
+    Source: NumPy.
     Example: >>> broadcast_shapes((2, 1), (3,))
              (2, 3)
     """
@@ -260,11 +225,8 @@ def sequence(where: str, arrays) -> list[Value]:
 
 def concat(arrays, /, axis=0):
     """The arrays joined along an existing axis; with None, flattened first.
-
-    Shapes:  (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...)
-    Dtypes:  any, promoted to each other
-    Raises:  ShapeError if other axes differ or there is no array
-    Source:  standard
+    Shapes: (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...). Dtypes: any, promoted to each
+    other. Raises: ShapeError if other axes differ or there is no array. Source: standard.
     Example: >>> concat([[1, 2], [3]]).tolist()
              [1, 2, 3]
     """
@@ -277,12 +239,9 @@ def concat(arrays, /, axis=0):
 
 
 def stack(arrays, /, axis: int = 0):
-    """The arrays joined along a new axis.
-
-    Shapes:  (...), (...), … -> (..., number of arrays, ...)
-    Dtypes:  any, promoted to each other
-    Raises:  ShapeError if the shapes differ or there is no array
-    Source:  standard
+    """The arrays joined along a new axis. Shapes: (...), (...), … -> (..., number of arrays, ...).
+    Dtypes: any, promoted to each other.
+    Raises: ShapeError if the shapes differ or there is no array. Source: standard.
     Example: >>> stack([[1, 2], [3, 4]], axis=1).tolist()
              [[1, 3], [2, 4]]
     """
@@ -310,11 +269,8 @@ def part(x: Value, axis: int, start: int, stop: int) -> Value:
 
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
     """The slices of x along an axis, which disappears.
-
-    Shapes:  x (..., n, ...) -> n times (..., ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (..., n, ...) -> n times (..., ...). Dtypes: any, kept.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> [a.tolist() for a in unstack([[1, 2], [3, 4]])]
              [[1, 2], [3, 4]]
     """
@@ -325,14 +281,10 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
 
 def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into equal sections, or before the given indices.
-
     An integer is a number of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or
     indices, cut unevenly).
-
-    Shapes:  x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), …
-    Dtypes:  any, kept
-    Raises:  ShapeError if n is no multiple of the number of sections
-    Source:  NumPy
+    Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), … Dtypes: any, kept.
+    Raises: ShapeError if n is no multiple of the number of sections. Source: NumPy.
     Example: >>> [a.tolist() for a in split([1, 2, 3, 4], [1])]
              [[1], [2, 3, 4]]
     """
@@ -357,11 +309,8 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
 
 def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into at most `chunks` parts of equal size, but for the last.
-
-    Shapes:  x (..., n, ...) -> (..., ceil(n / chunks), ...), …
-    Dtypes:  any, kept
-    Raises:  OptionError for less than one chunk
-    Source:  PyTorch
+    Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), … Dtypes: any, kept.
+    Raises: OptionError for less than one chunk. Source: PyTorch.
     Example: >>> [a.tolist() for a in chunk([1, 2, 3], 2)]
              [[1, 2], [3]]
     """
@@ -375,11 +324,8 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
 
 def flip(x, /, axis=None):
     """x with the order of elements reversed along the given axes, or along all.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range.
+    Source: standard.
     Example: >>> flip([[1, 2], [3, 4]], axis=1).tolist()
              [[2, 1], [4, 3]]
     """
@@ -389,13 +335,9 @@ def flip(x, /, axis=None):
 
 def roll(x, /, shift, axis=None):
     """x with elements moved on by `shift` places along axes, those at the end to the front.
-
     y[(i + shift) mod n] = x[i]; without an axis, of x flattened
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept
-    Raises:  ShapeError if there are not as many shifts as axes
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: any, kept.
+    Raises: ShapeError if there are not as many shifts as axes. Source: standard.
     Example: >>> roll([1, 2, 3], 1).tolist()
              [3, 1, 2]
     """
@@ -427,13 +369,9 @@ def rolled(x: Value, shift: int, axis: int) -> Value:
 
 def tile(x, repetitions, /):
     """x repeated as a whole, `repetitions[i]` times along axis i.
-
     Missing repetitions count as 1 in front, missing axes of x as size 1 in front.
-
-    Shapes:  x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for negative repetitions
-    Source:  standard
+    Shapes: x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...). Dtypes: any, kept.
+    Raises: ShapeError for negative repetitions. Source: standard.
     Example: >>> tile([1, 2], (2, 2)).tolist()
              [[1, 2, 1, 2], [1, 2, 1, 2]]
     """
@@ -450,13 +388,10 @@ def tile(x, repetitions, /):
 
 def repeat(x, repeats, /, axis=None):
     """x with each element repeated, all as often or each its own number of times.
-
     A tensor of `repeats` is read at once, since the result's shape depends on it.
-
-    Shapes:  x (..., n, ...) -> (..., sum of repeats, ...); without an axis, of x flattened
-    Dtypes:  any, kept
-    Raises:  ShapeError for negative repeats, or if there is not one per element
-    Source:  standard
+    Shapes: x (..., n, ...) -> (..., sum of repeats, ...); without an axis, of x flattened.
+    Dtypes: any, kept. Raises: ShapeError for negative repeats, or if there is not one per element.
+    Source: standard.
     Example: >>> repeat([1, 2], [1, 3]).tolist()
              [1, 2, 2, 2]
     """
@@ -489,15 +424,11 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 def pad(x, pad_width, mode: str = "constant", constant_values=0):
     """x with elements added before and after along each axis.
-
     `pad_width` is one number, a (before, after) for all axes, or one pair per axis. Modes:
-    constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with
-    it), wrap (from the other end).
-
-    Shapes:  x (n, ...) -> (before + n + after, ...)
-    Dtypes:  any, kept
-    Raises:  OptionError for an unknown mode, ShapeError for other widths
-    Source:  NumPy
+    constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with it),
+    wrap (from the other end).
+    Shapes: x (n, ...) -> (before + n + after, ...). Dtypes: any, kept.
+    Raises: OptionError for an unknown mode, ShapeError for other widths. Source: NumPy.
     Example: >>> pad([1, 2, 3], (2, 0), mode="reflect").tolist()
              [3, 2, 1, 2, 3]
     """

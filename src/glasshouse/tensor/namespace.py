@@ -69,9 +69,7 @@ def dtype_of(x) -> DType:
 
 def finfo(type, /) -> FloatInfo:
     """bits, eps, max, min and smallest_normal of a floating or complex dtype or tensor.
-
-    Raises:  DTypeError for other dtypes
-    Source:  standard
+    Raises: DTypeError for other dtypes. Source: standard.
     Example: >>> finfo("float32").eps
              1.1920928955078125e-07
     """
@@ -86,10 +84,8 @@ def finfo(type, /) -> FloatInfo:
 
 
 def iinfo(type, /) -> IntegerInfo:
-    """bits, max and min of an integer dtype or tensor.
-
-    Raises:  DTypeError for other dtypes
-    Source:  standard
+    """bits, max and min of an integer dtype or tensor. Raises: DTypeError for other dtypes.
+    Source: standard.
     Example: >>> iinfo("int8").max
              127
     """
@@ -102,9 +98,7 @@ def iinfo(type, /) -> IntegerInfo:
 
 def isdtype(dtype, kind) -> bool:
     """Whether `dtype` is of a kind: a name such as "real floating", a dtype, or a tuple of them.
-
-    Raises:  OptionError for an unknown name of a kind
-    Source:  standard
+    Raises: OptionError for an unknown name of a kind. Source: standard.
     Example: >>> isdtype("int8", "integral")
              True
     """
@@ -121,10 +115,8 @@ def isdtype(dtype, kind) -> bool:
 
 
 def can_cast(from_, to, /) -> bool:
-    """Whether a dtype (or a tensor's) promotes to `to`.
-
-    Raises:  DTypeError for what is no dtype
-    Source:  standard, "Type promotion rules"
+    """Whether a dtype (or a tensor's) promotes to `to`. Raises: DTypeError for what is no dtype.
+    Source: standard, "Type promotion rules".
     Example: >>> can_cast("int8", "int16"), can_cast("int16", "int8")
              (True, False)
     """
@@ -134,9 +126,7 @@ def can_cast(from_, to, /) -> bool:
 
 def result_type(*arrays_and_dtypes) -> DType:
     """The dtype that tensors, dtypes and (weakly) Python scalars promote to together.
-
-    Raises:  OptionError without arguments
-    Source:  standard, "Type promotion rules"
+    Raises: OptionError without arguments. Source: standard, "Type promotion rules".
     Example: >>> result_type("int8", "uint8", 1)
              glasshouse.int16
     """
@@ -150,12 +140,8 @@ def result_type(*arrays_and_dtypes) -> DType:
 
 
 def astype(x, dtype, /, *, copy: bool = True, device=None):
-    """x in another dtype; floats to integers round toward 0.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any -> dtype
-    Raises:  DTypeError from complex to real numbers
-    Source:  standard
+    """x in another dtype; floats to integers round toward 0. Shapes: x (...) -> (...).
+    Dtypes: any -> dtype. Raises: DTypeError from complex to real numbers. Source: standard.
     Example: >>> astype([1.7, -1.7], "int32").tolist()
              [1, -1]
     """
@@ -181,10 +167,7 @@ class NamespaceInfo:
         return [backends.current().device]
 
     def default_dtypes(self, *, device=None) -> dict[str, DType]:
-        """The dtypes of Python numbers and of positions.
-
-        Raises:  DeviceError for another device
-        """
+        """The dtypes of Python numbers and of positions. Raises: DeviceError for another device."""
         check_device("default_dtypes", device)
         return {
             "real floating": dtypes.default_float,
@@ -195,9 +178,7 @@ class NamespaceInfo:
 
     def dtypes(self, *, device=None, kind=None) -> dict[str, DType]:
         """The standard's dtypes by name, of one kind, of several, or all.
-
-        Raises:  OptionError for an unknown kind, DeviceError for another device
-        """
+        Raises: OptionError for an unknown kind, DeviceError for another device."""
         check_device("dtypes", device)
         kinds = ("bool", "numeric") if kind is None else kind
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
@@ -206,9 +187,7 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do: devices, dtypes, capabilities.
-
-    Source:  standard
+    """What this namespace can do: devices, dtypes, capabilities. Source: standard.
     Example: >>> __array_namespace_info__().default_dtypes()["integral"]
              glasshouse.int64
     """

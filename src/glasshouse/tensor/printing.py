@@ -12,8 +12,8 @@ from glasshouse.dispatch.value import Value
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """Digits after the point, elements up to which all are shown, elements at each edge beyond,
-    and the line width (None: the terminal's)."""
+    """Digits after the point, elements up to which all are shown, elements at each edge beyond, and
+    the line width (None: the terminal's)."""
 
     precision: int = 4
     threshold: int = 1000
@@ -29,8 +29,7 @@ class Current:
 
 class set_print_options(AbstractContextManager):
     """Change how tensors print; as a context, until its end.
-
-    Raises:  OptionError for an unknown option or a value that is no non-negative integer
+    Raises: OptionError for an unknown option or a value that is no non-negative integer.
     Example: >>> import glasshouse as gh
              >>> with set_print_options(precision=2):
              ...     print(gh.asarray([1.23456]))
@@ -62,7 +61,6 @@ class set_print_options(AbstractContextManager):
 
 def format_tensor(x: Value) -> str:
     """The text of repr(x): contents, dtype, and what is not as usual.
-
     Example: >>> import glasshouse as gh
              >>> format_tensor(gh.asarray([1, 2]))
              'Tensor([1, 2], dtype=int64)'

@@ -57,8 +57,7 @@ MASK = 0xFFFFFFFF
 
 def mixed(n: int) -> int:
     """A 64-bit integer that depends on every bit of the 64-bit integer `n`.
-
-    Source:  Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64)
+    Source: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64).
     """
     n = (n + 0x9E3779B97F4A7C15) & 2**64 - 1
     n = ((n ^ n >> 30) * 0xBF58476D1CE4E5B9) & 2**64 - 1
@@ -79,8 +78,7 @@ def key_of(seed: int) -> tuple[int, int]:
 
 class Generator:
     """A stream of random numbers fixed by its seed.
-
-    Source:  Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3
+    Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     Example: >>> Generator(7).state() == Generator(7).state()
              True
     """
@@ -90,10 +88,7 @@ class Generator:
         self.restart(seed)
 
     def restart(self, seed: int) -> None:
-        """Go back to the first draw of `seed`.
-
-        Raises:  DTypeError unless seed is an integer
-        """
+        """Go back to the first draw of `seed`. Raises: DTypeError unless seed is an integer."""
         try:
             seed = operator.index(seed)
         except TypeError:
@@ -129,9 +124,7 @@ class Generator:
 
     def set_state(self, state: dict) -> None:
         """Go on from a saved `state()`.
-
-        Raises:  OptionError, leaving the generator as it was, if it is no such state
-        """
+        Raises: OptionError, leaving the generator as it was, if it is no such state."""
         try:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
@@ -157,8 +150,7 @@ def default_generator() -> Generator:
 
 def seed(n: int) -> None:
     """Restart the default generator at `n`: the draws that follow are fixed by it.
-
-    Raises:  DTypeError unless n is an integer
+    Raises: DTypeError unless n is an integer.
     Example: >>> seed(3)
     """
     global_generator.restart(n)
@@ -166,7 +158,6 @@ def seed(n: int) -> None:
 
 def bits(shape, generator: Generator | None = None) -> Value:
     """Uniform random bits as uint32.
-
     Example: >>> bits((2,)).dtype
              glasshouse.uint32
     """
@@ -175,10 +166,7 @@ def bits(shape, generator: Generator | None = None) -> Value:
 
 
 def check_floating(where_: str, dtype) -> DType:
-    """`dtype` as a DType.
-
-    Raises:  DTypeError unless it is floating
-    """
+    """`dtype` as a DType. Raises: DTypeError unless it is floating."""
     dtype = as_dtype(dtype)
     if not dtype.is_floating:
         raise DTypeError(
@@ -215,11 +203,9 @@ def unit(shape, dtype: DType, generator) -> Value:
 
 def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
     """Numbers uniform in [low, high).
-
     Where low and high are tensors, rounding may give `high` itself.
-
-    Shapes:  low and high broadcast to `shape`
-    Raises:  OptionError unless low <= high, DTypeError unless dtype is floating
+    Shapes: low and high broadcast to `shape`.
+    Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
     Example: >>> seed(0); 0 <= uniform(()).item() < 1
              True
     """
@@ -240,10 +226,8 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
 
 def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the normal distribution of this mean and standard deviation.
-
-    Shapes:  mean and std broadcast to `shape`
-    Raises:  DTypeError unless dtype is floating
-    Source:  Box & Muller 1958
+    Shapes: mean and std broadcast to `shape`. Raises: DTypeError unless dtype is floating.
+    Source: Box & Muller 1958.
     Example: >>> normal((2, 3)).shape
              (2, 3)
     """
@@ -264,8 +248,7 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
 def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32,
                      generator=None) -> Value:  # fmt: skip
     """Normal numbers conditioned on lying in [low, high], by the inverse distribution function.
-
-    Raises:  OptionError unless low < high, DTypeError unless dtype is floating
+    Raises: OptionError unless low < high, DTypeError unless dtype is floating.
     Example: >>> bool((abs(truncated_normal((100,))) <= 2).all())
              True
     """
@@ -282,9 +265,7 @@ def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=floa
 
 def erfinv(y: Value) -> Value:
     """The inverse of erf, by a closed first guess and three Newton steps.
-
-    Source:  Winitzki 2008, A handy approximation for the error function and its inverse
-    """
+    Source: Winitzki 2008, A handy approximation for the error function and its inverse."""
     a = 0.147
     edge = 1.0 - 2.0**-53
     y = cards.minimum(cards.maximum(y, y * 0 - edge), y * 0 + edge)
@@ -299,10 +280,8 @@ def erfinv(y: Value) -> Value:
 
 def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Value:
     """Integers uniform in [low, high), or in [0, low) if `high` is left out.
-
     No integer is likelier than another by more than 2**-23 of its probability.
-
-    Raises:  OptionError unless low < high, DTypeError unless dtype is an integer type
+    Raises: OptionError unless low < high, DTypeError unless dtype is an integer type.
     Example: >>> bool((randint(6, shape=(100,)) < 6).all())
              True
     """
@@ -329,10 +308,8 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
 
 def below(span: int, shape, generator) -> Value:
     """Integers uniform in [0, span): int64, or uint64 for a span above 2**63.
-
     A remainder of 63 bits is uniform up to span / 2**63. Above 2**40 numbers too large are drawn
-    again, up to 40 times; each draw succeeds with probability above one half.
-    """
+    again, up to 40 times; each draw succeeds with probability above one half."""
     if span <= 2**40:
         return long_bits(shape, generator) % span
     draw = longer_bits if span > 2**63 else long_bits
@@ -346,10 +323,8 @@ def below(span: int, shape, generator) -> Value:
 
 
 def bernoulli(p=0.5, shape=None, generator=None) -> Value:
-    """True with probability `p`.
-
-    Shapes:  of `p` unless `shape` is given
-    Raises:  OptionError for a number p outside [0, 1]
+    """True with probability `p`. Shapes: of `p` unless `shape` is given.
+    Raises: OptionError for a number p outside [0, 1].
     Example: >>> bool(bernoulli(1.0, (3,)).all())
              True
     """
@@ -363,8 +338,7 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
 
 def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the exponential distribution of mean `scale`.
-
-    Raises:  DTypeError unless dtype is floating
+    Raises: DTypeError unless dtype is floating.
     Example: >>> exponential((2,)).shape
              (2,)
     """
@@ -373,9 +347,7 @@ def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
 
 
 def gumbel(shape=(), dtype=float32, generator=None) -> Value:
-    """Numbers with the standard Gumbel distribution.
-
-    Raises:  DTypeError unless dtype is floating
+    """Numbers with the standard Gumbel distribution. Raises: DTypeError unless dtype is floating.
     Example: >>> gumbel((2,)).shape
              (2,)
     """
@@ -387,10 +359,8 @@ def gumbel(shape=(), dtype=float32, generator=None) -> Value:
 
 def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
     """Positions along `axis` drawn with probabilities softmax(logits), by the Gumbel maximum.
-
-    Shapes:  logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b)
-    Raises:  ShapeError for an axis out of range
-    Source:  Maddison et al. 2014, arXiv:1411.0030
+    Shapes: logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b).
+    Raises: ShapeError for an axis out of range. Source: Maddison et al. 2014, arXiv:1411.0030.
     Example: >>> categorical(as_value([0.0, 100.0])).item()
              1
     """
@@ -403,7 +373,6 @@ def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
 
 def permutation(n, axis: int = 0, generator=None) -> Value:
     """The integers below `n` in random order; for a tensor, its slices along `axis`.
-
     Example: >>> sorted(permutation(4).tolist())
              [0, 1, 2, 3]
     """
@@ -417,11 +386,9 @@ def permutation(n, axis: int = 0, generator=None) -> Value:
 
 def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, generator=None) -> Value:
     """Elements drawn from `options`, a tensor along `axis`, or the integers below a number.
-
     Without replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
-
-    Shapes:  `shape` in place of the axis
-    Raises:  ShapeError for more draws than options without replacement, or p of another length
+    Shapes: `shape` in place of the axis.
+    Raises: ShapeError for more draws than options without replacement, or p of another length.
     Example: >>> choice(10, (3,)).shape
              (3,)
     """
@@ -472,7 +439,6 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
 
 def shuffle(x, axis: int = 0, generator=None) -> Value:
     """The slices of x along `axis` in random order, as a new tensor.
-
     Example: >>> sorted(shuffle(as_value([3, 1, 2])).tolist())
              [1, 2, 3]
     """
@@ -481,11 +447,9 @@ def shuffle(x, axis: int = 0, generator=None) -> Value:
 
 def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient.
-
     A round accepts with probability above 0.95, so that all fail once in 10**20.
-
-    Raises:  OptionError unless alpha is positive, DTypeError unless dtype is floating
-    Source:  Marsaglia & Tsang 2000, A simple method for generating gamma variables
+    Raises: OptionError unless alpha is positive, DTypeError unless dtype is floating.
+    Source: Marsaglia & Tsang 2000, A simple method for generating gamma variables.
     Example: >>> bool((gamma((10,), 2.0) > 0).all())
              True
     """
@@ -511,8 +475,7 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
 
 def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the beta distribution: x / (x + y) of two gammas.
-
-    Raises:  OptionError unless a and b are positive, DTypeError unless dtype is floating
+    Raises: OptionError unless a and b are positive, DTypeError unless dtype is floating.
     Example: >>> bool((beta((10,), 2.0, 3.0) < 1).all())
              True
     """

@@ -58,12 +58,9 @@ def summed_dtype(where: str, dtype, wanted):
 
 
 def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
-    """The sum over axes.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    """The sum over axes. Shapes: x (...) -> without the axes, or with 1 there.
+    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> sum([[1, 2], [3, 4]], axis=0).tolist()
              [4, 6]
     """
@@ -73,12 +70,9 @@ def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
 
 
 def prod(x, /, axis=None, dtype=None, keepdims: bool = False):
-    """The product over axes.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    """The product over axes. Shapes: x (...) -> without the axes, or with 1 there.
+    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> prod([[1, 2], [3, 4]], axis=0).tolist()
              [3, 8]
     """
@@ -98,13 +92,9 @@ def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
 
 def max(x, /, axis=None, keepdims: bool = False):
     """The largest element over axes; NaN if there is one.
-
     The derivative is shared among equal elements.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  real or bool, kept
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: real or bool, kept.
+    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
     Example: >>> max([[1, 2], [3, 4]], axis=0).tolist()
              [3, 4]
     """
@@ -113,13 +103,9 @@ def max(x, /, axis=None, keepdims: bool = False):
 
 def min(x, /, axis=None, keepdims: bool = False):
     """The smallest element over axes; NaN if there is one.
-
     The derivative is shared among equal elements.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  real or bool, kept
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: real or bool, kept.
+    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
     Example: >>> min([[1, 2], [3, 4]], axis=0).tolist()
              [1, 2]
     """
@@ -128,11 +114,8 @@ def min(x, /, axis=None, keepdims: bool = False):
 
 def any(x, /, axis=None, keepdims: bool = False):
     """True where some element over the axes is true (not 0); false for none.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  any -> bool
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: any -> bool.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> any([[0, 0], [0, 2]], axis=0).tolist()
              [False, True]
     """
@@ -142,11 +125,8 @@ def any(x, /, axis=None, keepdims: bool = False):
 
 def all(x, /, axis=None, keepdims: bool = False):
     """True where every element over the axes is true (not 0); true for none.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  any -> bool
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: any -> bool.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> all([[0, 1], [0, 2]], axis=0).tolist()
              [False, True]
     """
@@ -156,11 +136,8 @@ def all(x, /, axis=None, keepdims: bool = False):
 
 def count_nonzero(x, /, axis=None, keepdims: bool = False):
     """The number of elements over the axes that are not 0.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  any -> int64
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: any -> int64.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> count_nonzero([[0, 1], [0, 2]], axis=1).tolist()
              [1, 1]
     """
@@ -184,11 +161,8 @@ def position(card, where: str, x, axis, keepdims: bool) -> Value:
 
 def argmax(x, /, axis=None, keepdims: bool = False):
     """The first position of the largest element along `axis`, or in x flattened.
-
-    Shapes:  x (...) -> without the axis, or with 1 there
-    Dtypes:  real or bool -> int64
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
+    Shapes: x (...) -> without the axis, or with 1 there. Dtypes: real or bool -> int64.
+    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
     Example: >>> argmax([[1, 5, 5], [7, 0, 2]], axis=1).tolist()
              [1, 0]
     """
@@ -197,11 +171,8 @@ def argmax(x, /, axis=None, keepdims: bool = False):
 
 def argmin(x, /, axis=None, keepdims: bool = False):
     """The first position of the smallest element along `axis`, or in x flattened.
-
-    Shapes:  x (...) -> without the axis, or with 1 there
-    Dtypes:  real or bool -> int64
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
+    Shapes: x (...) -> without the axis, or with 1 there. Dtypes: real or bool -> int64.
+    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
     Example: >>> argmin([[1, 5, 5], [7, 0, 2]], axis=1).tolist()
              [0, 1]
     """
@@ -217,13 +188,10 @@ def widened(where: str, x) -> tuple[Value, object]:
 
 def mean(x, /, axis=None, keepdims: bool = False):
     """The arithmetic mean over axes; NaN over none.
-
     sum(x) / n
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating or complex, kept; integers and booleans become float32
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there.
+    Dtypes: floating or complex, kept; integers and booleans become float32.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> mean([[1.0, 2.0], [3.0, 4.0]], axis=0).tolist()
              [2.0, 3.0]
     """
@@ -236,13 +204,10 @@ def mean(x, /, axis=None, keepdims: bool = False):
 
 def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
     """The variance over axes; NaN where n - correction is 0.
-
     sum(|x - mean(x)|²) / (n - correction)
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating, kept; complex becomes real; integers and booleans become float32
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there.
+    Dtypes: floating, kept; complex becomes real; integers and booleans become float32.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> var([1.0, 2.0, 3.0], correction=1).tolist()
              1.0
     """
@@ -260,13 +225,10 @@ def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
 
 def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
     """The standard deviation over axes; its derivative where it is 0 is 0.
-
     sqrt(var(x))
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating, kept; complex becomes real; integers and booleans become float32
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> without the axes, or with 1 there.
+    Dtypes: floating, kept; complex becomes real; integers and booleans become float32.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> std([1.0, 2.0, 3.0], correction=1).tolist()
              1.0
     """
@@ -277,13 +239,9 @@ def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
 
 def logsumexp(x, /, axis=None, keepdims: bool = False):
     """The logarithm of the sum of exponentials over axes, without overflow on the way.
-
     m + log(sum(exp(x - m))) with m = max(x)
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating, kept; integers and booleans become float32
-    Raises:  DTypeError for complex values
-    Source:  SciPy
+    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: floating, kept; integers and
+    booleans become float32. Raises: DTypeError for complex values. Source: SciPy.
     Example: >>> logsumexp([1000.0, 1000.0]).tolist()
              1000.6931762695312
     """
@@ -322,13 +280,10 @@ def with_first(x: Value, axis: int, value) -> Value:
 
 def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False):
     """Running sums along an axis, with the empty sum 0 in front if `include_initial`.
-
     y[i] = x[0] + … + x[i]
-
-    Shapes:  x (..., n, ...) -> (..., n, ...), or n + 1
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError without an axis unless x has just one
-    Source:  standard
+    Shapes: x (..., n, ...) -> (..., n, ...), or n + 1.
+    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
+    Raises: ShapeError without an axis unless x has just one. Source: standard.
     Example: >>> cumulative_sum([1, 2, 3], include_initial=True).tolist()
              [0, 1, 3, 6]
     """
@@ -339,13 +294,10 @@ def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False
 
 def cumulative_prod(x, /, axis=None, *, dtype=None, include_initial: bool = False):
     """Running products along an axis, with the empty product 1 in front if `include_initial`.
-
     y[i] = x[0] · … · x[i], in log2(n) passes
-
-    Shapes:  x (..., n, ...) -> (..., n, ...), or n + 1
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError without an axis unless x has just one
-    Source:  standard
+    Shapes: x (..., n, ...) -> (..., n, ...), or n + 1.
+    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
+    Raises: ShapeError without an axis unless x has just one. Source: standard.
     Example: >>> cumulative_prod([1, 2, 3]).tolist()
              [1, 2, 6]
     """
@@ -356,13 +308,10 @@ def cumulative_prod(x, /, axis=None, *, dtype=None, include_initial: bool = Fals
 
 def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
     """The n-th differences of neighbours along an axis; of booleans, where they change.
-
     y[i] = x[i + 1] - x[i], n times
-
-    Shapes:  x (..., m, ...) -> (..., m - n, ...), m counting `prepend` and `append`
-    Dtypes:  any, promoted with those of `prepend` and `append`
-    Raises:  OptionError for negative n, ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (..., m, ...) -> (..., m - n, ...), m counting `prepend` and `append`.
+    Dtypes: any, promoted with those of `prepend` and `append`.
+    Raises: OptionError for negative n, ShapeError for an axis out of range. Source: standard.
     Example: >>> diff([1, 4, 9, 16], n=2).tolist()
              [2, 2]
     """

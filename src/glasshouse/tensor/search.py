@@ -26,11 +26,8 @@ def sorted_with_positions(where: str, x, axis: int, descending: bool):
 
 def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """x sorted along an axis, smallest first; NaN comes last. Always stable.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  real or bool, kept
-    Raises:  DTypeError for complex values, ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: real or bool, kept.
+    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard.
     Example: >>> sort([3, 1, 2], descending=True).tolist()
              [3, 2, 1]
     """
@@ -39,11 +36,8 @@ def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True)
 
 def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """The positions that sort x along an axis; equal elements keep their order.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  real or bool -> int64
-    Raises:  DTypeError for complex values, ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: real or bool -> int64.
+    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard.
     Example: >>> argsort([3, 1, 2]).tolist()
              [1, 2, 0]
     """
@@ -59,11 +53,8 @@ class TopK(NamedTuple):
 
 def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """(values, indices): the k largest or smallest elements along an axis, the extreme one first.
-
-    Shapes:  x (..., n, ...) -> (..., k, ...), (..., k, ...)
-    Dtypes:  real or bool, kept; indices int64
-    Raises:  OptionError unless 0 <= k <= n
-    Source:  PyTorch
+    Shapes: x (..., n, ...) -> (..., k, ...), (..., k, ...). Dtypes: real or bool, kept; indices
+    int64. Raises: OptionError unless 0 <= k <= n. Source: PyTorch.
     Example: >>> topk([3, 1, 2], 2).indices.tolist()
              [0, 2]
     """
@@ -127,14 +118,10 @@ def runs(where: str, x):
 
 def unique_all(x, /) -> UniqueAll:
     """(values, indices, inverse_indices, counts) of the distinct elements of x, in order.
-
     `indices` is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts
     as distinct. The tensor is read at once, since the results' shapes depend on it.
-
-    Shapes:  x (...) -> (k,), (k,), (...), (k,)
-    Dtypes:  any, kept; the others int64
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    Shapes: x (...) -> (k,), (k,), (...), (k,). Dtypes: any, kept; the others int64.
+    Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_all([7, 5, 7]).counts.tolist()
              [1, 2]
     """
@@ -158,11 +145,8 @@ def distinct(where: str, x) -> UniqueAll:
 
 def unique_counts(x, /) -> UniqueCounts:
     """(values, counts): the distinct elements of x, in order, and how often each occurs.
-
-    Shapes:  x (...) -> (k,), (k,)
-    Dtypes:  any, kept; counts int64
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    Shapes: x (...) -> (k,), (k,). Dtypes: any, kept; counts int64.
+    Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_counts([7, 5, 7]).counts.tolist()
              [1, 2]
     """
@@ -172,11 +156,8 @@ def unique_counts(x, /) -> UniqueCounts:
 
 def unique_inverse(x, /) -> UniqueInverse:
     """(values, inverse_indices): the distinct elements of x, in order, and which each element is.
-
-    Shapes:  x (...) -> (k,), (...)
-    Dtypes:  any, kept; inverse_indices int64
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    Shapes: x (...) -> (k,), (...). Dtypes: any, kept; inverse_indices int64.
+    Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_inverse([7, 5, 7]).inverse_indices.tolist()
              [1, 0, 1]
     """
@@ -185,12 +166,8 @@ def unique_inverse(x, /) -> UniqueInverse:
 
 
 def unique_values(x, /):
-    """The distinct elements of x, in order.
-
-    Shapes:  x (...) -> (k,)
-    Dtypes:  any, kept
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    """The distinct elements of x, in order. Shapes: x (...) -> (k,). Dtypes: any, kept.
+    Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_values([7, 5, 7]).tolist()
              [5, 7]
     """

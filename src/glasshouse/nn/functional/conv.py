@@ -28,15 +28,11 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """The cross-correlation of input with each filter, plus bias.
-
     y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
-
-    Shapes:  input (N, C, H, W) or (C, H, W), weight (O, C/groups, K, L), bias (O,) ->
-             (N, O, H', W'), H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
-    Raises:  ShapeError for another number of channels or a kernel larger than the padded input;
-             OptionError for stride, dilation or groups that do not fit
-    Source:  Dumoulin & Visin 2016, arXiv:1603.07285
-    """
+    Shapes: input (N, C, H, W) or (C, H, W), weight (O, C/groups, K, L), bias (O,) ->
+    (N, O, H', W'), H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1. Raises: ShapeError for
+    another number of channels or a kernel larger than the padded input; OptionError for stride,
+    dilation or groups that do not fit. Source: Dumoulin & Visin 2016, arXiv:1603.07285."""
     return convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -149,13 +145,10 @@ def conv_transpose2d(
     input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
 ):
     """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
-
-    Shapes:  input (N, C, H, W) or (C, H, W), weight (C, O/groups, K, L), bias (O,) ->
-             (N, O, H', W'), H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
-    Raises:  ShapeError for another number of channels; OptionError if output_padding is not
-             smaller than stride or dilation
-    Source:  Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4
-    """
+    Shapes: input (N, C, H, W) or (C, H, W), weight (C, O/groups, K, L), bias (O,) ->
+    (N, O, H', W'), H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1.
+    Raises: ShapeError for another number of channels; OptionError if output_padding is not smaller
+    than stride or dilation. Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4."""
     return convolve_transposed(
         "conv_transpose2d",
         2,
@@ -231,10 +224,8 @@ def convolve_transposed(
 
 def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
     """(output sizes, zeros to append to the input), per spatial axis.
-
-    With output_padding >= stride a convolution of the output has more positions than the input:
-    the input is continued with zeros.
-    """
+    With output_padding >= stride a convolution of the output has more positions than the input: the
+    input is continued with zeros."""
     sizes, missing = [], []
     for i, k, s, p, e, d in zip(inputs, kernel, stride, padding, extra, dilation, strict=True):
         span = d * (k - 1) + 1

@@ -15,15 +15,11 @@ def embedding(
     input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False
 ):
     """The rows of weight that input names.
-
     Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
     to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
-
-    Shapes:  input (...) of integers, weight (V, D) -> (..., D)
-    Raises:  IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;
-             OptionError for padding_idx outside [-V, V)
-    Source:  Mikolov et al. 2013, arXiv:1301.3781
-    """
+    Shapes: input (...) of integers, weight (V, D) -> (..., D).
+    Raises: IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;
+    OptionError for padding_idx outside [-V, V). Source: Mikolov et al. 2013, arXiv:1301.3781."""
     return look_up("embedding", input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
 
 
@@ -90,11 +86,8 @@ def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None
 
 def one_hot(tensor, num_classes=-1):
     """int64 vectors of zeros with a 1 at each index; -1 classes: the largest index plus 1.
-
-    Shapes:  (...) -> (..., num_classes)
-    Raises:  DTypeError unless the indices are integers; IndexOutOfRangeError for one outside
-             [0, num_classes)
-    Source:  standard
+    Shapes: (...) -> (..., num_classes). Raises: DTypeError unless the indices are integers;
+    IndexOutOfRangeError for one outside [0, num_classes). Source: standard.
     Example: >>> one_hot(as_value([0, 2])).tolist()
              [[1, 0, 0], [0, 0, 1]]
     """

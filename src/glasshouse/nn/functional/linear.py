@@ -10,10 +10,8 @@ from glasshouse.tensor.contract import matmul, matrix_transpose
 
 def linear(input, weight, bias=None):
     """x Wᵀ + b over the last axis.
-
-    Shapes:  input (..., in), weight (out, in), bias (out,) -> (..., out)
-    Raises:  ShapeError if the last axis of input is not in; DTypeError for unequal dtypes
-    Source:  standard
+    Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out). Raises: ShapeError if the
+    last axis of input is not in; DTypeError for unequal dtypes. Source: standard.
     Example: >>> linear(np.ones((2, 3), "f4"), np.ones((4, 3), "f4")).shape
              (2, 4)
     """

@@ -35,11 +35,8 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
 
 
 def mse_loss(input, target, reduction="mean"):
-    """(x - y)², the squared error.
-
-    Shapes:  two equal ones -> () , or theirs with reduction "none"
-    Raises:  ShapeError for unequal shapes, OptionError for an unknown reduction
-    Source:  standard
+    """(x - y)², the squared error. Shapes: two equal ones -> () , or theirs with reduction "none".
+    Raises: ShapeError for unequal shapes, OptionError for an unknown reduction. Source: standard.
     Example: >>> mse_loss([1.0, 2.0], [1.0, 4.0]).item()
              2.0
     """
@@ -56,11 +53,8 @@ def l1_loss(input, target, reduction="mean"):
 
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
-
-    Shapes:  two equal ones -> ()
-    Raises:  OptionError if beta < 0
-    Source:  Girshick 2015, arXiv:1504.08083, eq. 3
-    """
+    Shapes: two equal ones -> (). Raises: OptionError if beta < 0.
+    Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
     if beta < 0:
         raise OptionError(f"smooth_l1_loss: expected beta of 0 or more; got {beta}. Change beta.")
     if beta == 0:
@@ -71,11 +65,7 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 
 def huber_loss(input, target, reduction="mean", delta=1.0):
     """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2).
-
-    Shapes:  two equal ones -> ()
-    Raises:  OptionError unless delta > 0
-    Source:  Huber 1964
-    """
+    Shapes: two equal ones -> (). Raises: OptionError unless delta > 0. Source: Huber 1964."""
     if delta <= 0:
         raise OptionError(f"huber_loss: expected delta above 0; got {delta}. Change delta.")
     x, target = operands("huber_loss", input, target, reduction)
@@ -90,32 +80,26 @@ def huber(difference: Value, delta: float) -> Value:
 
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
-
     Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
-
-    Shapes:  input and target equal, weight broadcasting to them -> ()
-    Source:  standard; the limit as in PyTorch
-    """
+    Shapes: input and target equal, weight broadcasting to them -> ().
+    Source: standard; the limit as in PyTorch."""
     x, target = operands("binary_cross_entropy", input, target, reduction)
     loss = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
 def bounded_log(x: Value) -> Value:
-    """log(x), and from the smallest normal number down -100 + 10¹² x: the limits of value and
-    slope that PyTorch sets. The logarithm itself never sees a 0."""
+    """log(x), and from the smallest normal number down -100 + 10¹² x: the limits of value and slope
+    that PyTorch sets. The logarithm itself never sees a 0."""
     low = x < float(np.finfo(widened(x).dtype.np).tiny)
     return choose(low, cast(widened(x) * 1e12, x.dtype) - 100, log(choose(low, 1, x)))
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
-
     Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
-
-    Shapes:  input and target equal, weight and pos_weight broadcasting to them -> ()
-    Source:  standard
-    """
+    Shapes: input and target equal, weight and pos_weight broadcasting to them -> ().
+    Source: standard."""
     where = "binary_cross_entropy_with_logits"
     x, target = operands(where, input, target, reduction)
     loss = exact_softplus(-x)
@@ -127,13 +111,9 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
 def kl_div(input, target, reduction="mean", log_target=False):
     """target · (log target - x) of log-probabilities x; 0 where target is 0.
-
     `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of
     the first axis, which is the divergence's definition; "mean" divides by all elements.
-
-    Shapes:  two that broadcast -> ()
-    Source:  Kullback & Leibler 1951
-    """
+    Shapes: two that broadcast -> (). Source: Kullback & Leibler 1951."""
     check_option("kl_div", "reduction", reduction, (*REDUCTIONS, "batchmean"))
     x, target = broadcast_values("kl_div", check_floating("kl_div", input), as_value(target))
     if log_target:
@@ -168,10 +148,8 @@ def check_class_weight(where: str, weight, classes: int):
 
 def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: int):
     """(x at the target class, the classes with ignored ones as 0, where they count or None).
-
-    A negative class that is not ignored is moved out of range, so that it is an error like one
-    that is too large; no value has to be read before it is used.
-    """
+    A negative class that is not ignored is moved out of range, so that it is an error like one that
+    is too large; no value has to be read before it is used."""
     classes = x.shape[axis]
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if not target.dtype.is_integer:
@@ -204,13 +182,9 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0.
-
     "mean" divides by the sum of the weights of the classes that count.
-
-    Shapes:  input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's
-    Raises:  IndexOutOfRangeError for a class outside [0, C) that is not ignore_index
-    Source:  standard
-    """
+    Shapes: input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's. Raises:
+    IndexOutOfRangeError for a class outside [0, C) that is not ignore_index. Source: standard."""
     check_option("nll_loss", "reduction", reduction, REDUCTIONS)
     x, target = check_floating("nll_loss", input), as_value(target, where="nll_loss")
     axis = class_axis("nll_loss", x)
@@ -234,16 +208,14 @@ def cross_entropy(
     input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
 ):
     """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
-
     The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
     uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a
     distribution by the number of targets. With z = x - max(x) this is log(Σ exp(z)) · Σ w p
     - Σ w p z, so that no log-probabilities are stored.
-
-    Shapes:  input (N, C, ...) or (C,); target (N, ...) or () of indices, or input's -> ()
-    Raises:  ShapeError, DTypeError for a target that fits neither; IndexOutOfRangeError for a class
-             outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1]
-    Source:  Szegedy et al. 2015, arXiv:1512.00567, sec. 7 (smoothing)
+    Shapes: input (N, C, ...) or (C,); target (N, ...) or () of indices, or input's -> ().
+    Raises: ShapeError, DTypeError for a target that fits neither; IndexOutOfRangeError for a class
+    outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1].
+    Source: Szegedy et al. 2015, arXiv:1512.00567, sec. 7 (smoothing).
     Example: >>> round(cross_entropy([[0.0, 0.0]], as_value([1])).item(), 4)
              0.6931
     """

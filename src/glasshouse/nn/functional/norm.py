@@ -24,15 +24,11 @@ def batch_norm(
     eps=1e-5,
 ):  # fmt: skip
     """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
-
     While training, mean and biased variance are those of the batch, and the running ones move
     towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.
-
-    Shapes:  input (N, C, ...), the others (C,) -> (N, C, ...)
-    Raises:  ShapeError for one value per channel while training, or parameters of another size;
-             OptionError if there are no running statistics to use
-    Source:  Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2
-    """
+    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...). Raises: ShapeError for one value per
+    channel while training, or parameters of another size; OptionError if there are no running
+    statistics to use. Source: Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2."""
     return normalize_batch(
         "batch_norm", input, running_mean, running_var, weight, bias, training, momentum, eps
     )
@@ -100,9 +96,7 @@ def update_running(running_mean, running_var, mean, var, count: int, momentum: f
 
 def outside(x: Value, mode) -> Value:
     """The contents of `x`, a value of a gh.grad or jvp that runs, at the level of `mode`.
-
-    Raises:  TransformError inside vmap, where the contents differ from example to example
-    """
+    Raises: TransformError inside vmap, where the contents differ from example to example."""
     while x.mode is not None and x.mode is not mode:
         x = x.mode.concrete(x)
     return x
@@ -113,12 +107,9 @@ def instance_norm(
     momentum=0.1, eps=1e-5,
 ):  # fmt: skip
     """`batch_norm` with a mean and variance for each sample and channel.
-
     The running statistics move towards the mean over the samples of theirs.
-
-    Shapes:  input (N, C, ...), the others (C,) -> (N, C, ...)
-    Source:  Ulyanov et al. 2016, arXiv:1607.08022
-    """
+    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
+    Source: Ulyanov et al. 2016, arXiv:1607.08022."""
     return normalize_instance(
         "instance_norm", input, running_mean, running_var, weight, bias, use_input_stats, momentum,
         eps,
@@ -163,11 +154,9 @@ def affine_channels(x: Value, weight, bias) -> Value:
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """(x - mean(x)) / √(var(x) + eps) · weight + bias over the last axes.
-
-    Shapes:  input (..., *normalized_shape), weight and bias normalized_shape -> input's
-    Raises:  ShapeError if input does not end in normalized_shape
-    Source:  Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 4
-    """
+    Shapes: input (..., *normalized_shape), weight and bias normalized_shape -> input's.
+    Raises: ShapeError if input does not end in normalized_shape.
+    Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 4."""
     return normalize_layer("layer_norm", input, normalized_shape, weight, bias, eps)
 
 
@@ -202,11 +191,9 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / √(mean(x²) + eps) · weight over the last axes; eps is the dtype's unless given.
-
-    Shapes:  input (..., *normalized_shape), weight normalized_shape -> input's
-    Raises:  ShapeError if input does not end in normalized_shape
-    Source:  Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
-    """
+    Shapes: input (..., *normalized_shape), weight normalized_shape -> input's.
+    Raises: ShapeError if input does not end in normalized_shape.
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4."""
     return normalize_rms("rms_norm", input, normalized_shape, weight, eps)
 
 
@@ -222,10 +209,8 @@ def normalize_rms(where, input, normalized_shape, weight, eps):
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """(x - mean) / √(var + eps) · weight + bias, with statistics for each sample and group of
     channels, and weight and bias for each channel.
-
-    Shapes:  input (N, C, ...), weight and bias (C,) -> (N, C, ...)
-    Raises:  OptionError unless num_groups divides C
-    Source:  Wu & He 2018, arXiv:1803.08494, eq. 7
+    Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...).
+    Raises: OptionError unless num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494, eq. 7.
     """
     return normalize_groups("group_norm", input, num_groups, weight, bias, eps)
 
@@ -249,10 +234,7 @@ def normalize_groups(where, input, num_groups, weight, bias, eps):
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """x / max(‖x‖ₚ, eps) along dim.
-
-    Shapes:  any -> the same
-    Source:  standard
+    """x / max(‖x‖ₚ, eps) along dim. Shapes: any -> the same. Source: standard.
     Example: >>> normalize([[3.0, 4.0]])
              Tensor([[0.6, 0.8]], dtype=float32)
     """
@@ -274,10 +256,7 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x₁ · x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim, which is dropped.
-
-    Shapes:  two that broadcast -> theirs without dim
-    Source:  standard
-    """
+    Shapes: two that broadcast -> theirs without dim. Source: standard."""
     x1, x2 = (
         check_floating("cosine_similarity", x1, "x1"),
         check_floating("cosine_similarity", x2, "x2"),

@@ -29,16 +29,11 @@ def max_pool2d(
     input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
 ):
     """The largest element of each window, the first where several are equal; NaN wins.
-
-    With `return_indices`, also its place: the row-major index into the spatial axes. `stride`
-    is the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, H', W'),
-             H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
-    Raises:  OptionError for a padding above half the kernel; ShapeError for a kernel larger than
-             the padded input
-    Source:  Zhou & Chellappa 1988
-    """
+    With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is
+    the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
+    Shapes: (N, C, H, W) or (C, H, W) -> (N, C, H', W'), H' = (H + 2·padding - dilation·(kernel - 1)
+    - 1) // stride + 1. Raises: OptionError for a padding above half the kernel; ShapeError for a
+    kernel larger than the padded input. Source: Zhou & Chellappa 1988."""
     return pool_max(
         "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
     )
@@ -85,9 +80,7 @@ def pool_options(where: str, n: int, kernel, stride, padding):
 
 def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
     """(low, high) widths per axis; ceil_mode adds behind what its last window lacks.
-
-    A window that would start behind the input and its padding in front does not count.
-    """
+    A window that would start behind the input and its padding in front does not count."""
     widths = tuple((p, p) for p in padding)
     check_extent(where, sizes, kernel, dilation, widths)
     if not ceil_mode:
@@ -122,14 +115,10 @@ def avg_pool2d(
     divisor_override=None,
 ):  # fmt: skip
     """The sum of each window, divided by its number of elements or by `divisor_override`.
-
     `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode
     adds never counts.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, H', W') as `max_pool2d`
-    Raises:  OptionError for a padding above half the kernel or a divisor of 0
-    Source:  LeCun et al. 1990
-    """
+    Shapes: (N, C, H, W) or (C, H, W) -> (N, C, H', W') as `max_pool2d`. Raises: OptionError for a
+    padding above half the kernel or a divisor of 0. Source: LeCun et al. 1990."""
     return pool_average(
         "avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
         divisor_override,
@@ -171,9 +160,7 @@ def pool_average(where, n, input, kernel, stride, padding, ceil_mode, include_pa
 
 def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
     """The sums of windows of k elements along one axis, added element by element of the window.
-
-    Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written.
-    """
+    Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written."""
     count = (x.shape[axis] - k) // stride + 1
     steps = tuple(stride if i == axis else 1 for i in range(x.ndim))
     total = None
@@ -208,12 +195,9 @@ def adaptive_avg_pool1d(input, output_size):
 
 def adaptive_avg_pool2d(input, output_size):
     """The means over output_size bins along each axis; None keeps the axis.
-
     Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, *output_size)
-    Source:  He et al. 2014, arXiv:1406.4729; the bins as in PyTorch
-    """
+    Shapes: (N, C, H, W) or (C, H, W) -> (N, C, *output_size).
+    Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch."""
     return pool_average_adaptive("adaptive_avg_pool2d", 2, input, output_size)
 
 
@@ -283,12 +267,9 @@ def adaptive_max_pool1d(input, output_size, return_indices=False):
 
 def adaptive_max_pool2d(input, output_size, return_indices=False):
     """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
-
     With `return_indices`, also its place: the row-major index into the spatial axes.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, *output_size)
-    Source:  He et al. 2014, arXiv:1406.4729; the bins as in PyTorch
-    """
+    Shapes: (N, C, H, W) or (C, H, W) -> (N, C, *output_size).
+    Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch."""
     return pool_max_adaptive("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 

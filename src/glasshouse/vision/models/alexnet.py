@@ -5,9 +5,8 @@ from glasshouse import nn
 
 class AlexNet(nn.Module):
     """Five convolutions and three linear layers; `width` scales all of them (64 is AlexNet's).
-
-    Shapes:  images (N, 3, H, W), H and W at least 63 -> scores (N, num_classes)
-    Source:  Krizhevsky 2014, arXiv:1404.5997; names as in torchvision
+    Shapes: images (N, 3, H, W), H and W at least 63 -> scores (N, num_classes).
+    Source: Krizhevsky 2014, arXiv:1404.5997; names as in torchvision.
     Example: >>> AlexNet(10, width=4)(gh.zeros((1, 3, 64, 64))).shape
              (1, 10)
     """

@@ -54,10 +54,9 @@ class Encoder(nn.Module):
 
 class VisionTransformer(nn.Module):
     """The patches of an image and a class token through an encoder; a linear layer on that token.
-
-    Shapes:  images (N, 3, image_size, image_size) -> scores (N, num_classes)
-    Raises:  OptionError unless patch_size divides image_size, and num_heads hidden_dim
-    Source:  Dosovitskiy et al. 2020, arXiv:2010.11929; names as in torchvision
+    Shapes: images (N, 3, image_size, image_size) -> scores (N, num_classes).
+    Raises: OptionError unless patch_size divides image_size, and num_heads hidden_dim.
+    Source: Dosovitskiy et al. 2020, arXiv:2010.11929; names as in torchvision.
     Example: >>> model = VisionTransformer(32, 16, 2, 2, 8, 16, num_classes=10)
              >>> model(gh.zeros((1, 3, 32, 32))).shape
              (1, 10)
