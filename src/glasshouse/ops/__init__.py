@@ -16,16 +16,6 @@ from glasshouse.ops import (
 )
 
 __all__ = [
-    "cast",
-    "compare",
-    "contract",
-    "create",
-    "elementwise",
-    "index",
-    "linalg",
-    "movement",
-    "random",
-    "reduce",
-    "sort",
-    "window",
-]
+    "cast", "compare", "contract", "create", "elementwise", "index", "linalg", "movement", "random",
+    "reduce", "sort", "window",
+]  # fmt: skip
