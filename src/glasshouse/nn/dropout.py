@@ -1,13 +1,7 @@
 """Dropout layers: active while training, the identity in evaluation."""
 
 from glasshouse.nn.checks import check_probability
-from glasshouse.nn.functional.dropout import (
-    alpha_dropout,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-)
+from glasshouse.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from glasshouse.nn.module import Module
 
 

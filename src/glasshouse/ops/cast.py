@@ -133,10 +133,7 @@ def part(x, index: int):
     start = (0,) * x.ndim
     both = parts(x)
     taken = find("slice")(
-        both,
-        starts=(*start, index),
-        stops=(*x.shape, index + 1),
-        steps=(1,) * both.ndim,
+        both, starts=(*start, index), stops=(*x.shape, index + 1), steps=(1,) * both.ndim
     )
     return reshape(taken, x.shape)
 

@@ -83,10 +83,7 @@ matmul = define(
     why="a product and a sum would write m · k · n elements",
     infer=infer_matmul,
     ref=matmul_ref,
-    vjp=(
-        lambda g, _y, _a, b: matmul(g, adjoint(b)),
-        lambda g, _y, a, _b: matmul(adjoint(a), g),
-    ),
+    vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
     jvp=LINEAR,
     batch=batch_matmul,
     flops=lambda a, b: 2 * a.size * b.shape[-1],

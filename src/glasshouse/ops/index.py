@@ -184,10 +184,7 @@ gather = define(
     why="a product with one-hot rows costs n times the work; slices take only static places",
     infer=infer_gather,
     ref=gather_ref,
-    vjp=(
-        lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis),
-        None,
-    ),
+    vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
     jvp=(LINEAR, None),
     batch=batch_gather,
     flops=lambda x, indices, **_: 0,

@@ -73,16 +73,7 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         Sample((Arr((2, 3, 4), -2, 2),), {"axes": (1,)}),
         Sample((Arr((2, 3), -2, 2),), {"axes": (0, 1)}),
         Sample((Arr((3,), -2, 2),), {"axes": ()}),
-        Sample(
-            (
-                Arr(
-                    (2, 0),
-                )
-                if not nonempty
-                else Arr((2, 1)),
-            ),
-            {"axes": (1,)},
-        ),
+        Sample((Arr((2, 0)) if not nonempty else Arr((2, 1)),), {"axes": (1,)}),
     ]
     return define(
         name,

@@ -216,11 +216,7 @@ class LinearLR(LRScheduler):
     Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up)."""
 
     def __init__(
-        self,
-        optimizer,
-        start_factor: float = 1 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
+        self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ):
         self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:

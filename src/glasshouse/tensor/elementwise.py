@@ -17,13 +17,7 @@ from glasshouse.ops import compare
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import reduce as reductions
 from glasshouse.tensor import elementary
-from glasshouse.tensor.elementary import (
-    by_parts,
-    choose,
-    is_nan,
-    sign_is_set,
-    split,
-)
+from glasshouse.tensor.elementary import by_parts, choose, is_nan, sign_is_set, split
 
 
 def operands(where: str, *xs) -> list[Value]:

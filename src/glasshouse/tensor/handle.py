@@ -9,13 +9,7 @@ import numpy as np
 from glasshouse.autograd.backward import backward
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base.dtype import as_dtype, by_name
-from glasshouse.base.errors import (
-    DeviceError,
-    DTypeError,
-    GradError,
-    ShapeError,
-    TransformError,
-)
+from glasshouse.base.errors import DeviceError, DTypeError, GradError, ShapeError, TransformError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
 from glasshouse.dispatch.primitive import primitives

@@ -399,9 +399,7 @@ def update(x: Value, key, value, name: str, scatter):
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
     written = explained(
-        name,
-        lambda: scatter(part, merged.indices, value, axis=merged.axis),
-        merged.indexed(plan),
+        name, lambda: scatter(part, merged.indices, value, axis=merged.axis), merged.indexed(plan)
     )
     return set_basic(x, plan, merged.split(written))
 

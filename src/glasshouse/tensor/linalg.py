@@ -20,14 +20,7 @@ from glasshouse.ops.cast import conj
 from glasshouse.ops.compare import where
 from glasshouse.ops.index import gather_along
 from glasshouse.tensor import elementwise, reduce
-from glasshouse.tensor.contract import (
-    matmul,
-    matrix_transpose,
-    outer,
-    promoted,
-    tensordot,
-    vecdot,
-)
+from glasshouse.tensor.contract import matmul, matrix_transpose, outer, promoted, tensordot, vecdot
 from glasshouse.tensor.creation import eye, tril, triu
 from glasshouse.tensor.index import getitem
 from glasshouse.tensor.manipulate import moveaxis, stack
