@@ -8,7 +8,7 @@ from glasshouse.nn import init
 from glasshouse.nn.checks import check_divides, check_floating, check_positive, check_probability
 from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
 from glasshouse.nn.functional.dropout import dropout
-from glasshouse.nn.functional.linear import apply_linear
+from glasshouse.nn.functional.linear import linear
 from glasshouse.nn.linear import Linear, new_parameter
 from glasshouse.nn.module import Module
 from glasshouse.ops.movement import pad, permute
@@ -142,7 +142,7 @@ class MultiheadAttention(Module):
 
     def heads(self, x: Value, weight, bias, count: int) -> list[Value]:
         """x projected by `count` stacked matrices, each result as (N, H, length, D)."""
-        y = apply_linear("MultiheadAttention", x, weight, bias)
+        y = linear(x, weight, bias, _where="MultiheadAttention")
         y = reshape(y, (*x.shape[:2], count, self.num_heads, self.head_dim))
         y = permute(y, axes=(2, 0, 3, 1, 4))
         return [y[i] for i in range(count)]
@@ -153,10 +153,8 @@ class MultiheadAttention(Module):
         n, h, length, size = *q.shape[:3], k.shape[2]
         masks = []
         if attn_mask is not None:
-            shapes = {
-                (length, size): (1, 1, length, size),
-                (n * h, length, size): (n, h, length, size),
-            }
+            full = (length, size)
+            shapes = {full: (1, 1, *full), (n * h, *full): (n, h, *full)}
             masks.append(check_mask("attn_mask", attn_mask, shapes))
         if key_padding_mask is not None:
             shapes = {(n, size): (n, 1, 1, size)} | ({(size,): (1, 1, 1, size)} if n == 1 else {})
@@ -165,9 +163,8 @@ class MultiheadAttention(Module):
             return None
         if all(m.dtype.is_bool for m in masks):
             return ~(masks[0] | masks[-1])
-        added = [
-            choose(m, -math.inf, zeros((), dtype=q.dtype)) if m.dtype.is_bool else m for m in masks
-        ]
+        zero = zeros((), dtype=q.dtype)
+        added = [choose(m, -math.inf, zero) if m.dtype.is_bool else m for m in masks]
         return cast(added[0] if len(added) == 1 else added[0] + added[1], q.dtype)
 
     def extend_keys(self, k: Value, v: Value, mask):
@@ -177,16 +174,12 @@ class MultiheadAttention(Module):
             return k, v, mask
         n, h, _, d = k.shape
         if self.bias_k is not None:
-            rows = (
-                broadcast_to(reshape(b, (1, h, 1, d)), (n, h, 1, d))
-                for b in (self.bias_k, self.bias_v)
-            )
+            rows = (reshape(b, (1, h, 1, d)) for b in (self.bias_k, self.bias_v))
+            rows = (broadcast_to(row, (n, h, 1, d)) for row in rows)
             k, v = (concat([x, row], axis=2) for x, row in zip((k, v), rows, strict=True))
         if self.add_zero_attn:
-            k, v = (
-                pad(x, widths=((0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 0, 0)), value=0.0)
-                for x in (k, v)
-            )
+            widths = ((0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 0, 0))
+            k, v = (pad(x, widths=widths, value=0.0) for x in (k, v))
         if mask is not None:
             value = True if mask.dtype.is_bool else 0.0
             mask = pad(mask, widths=((0, 0, 0),) * 3 + ((0, extra, 0),), value=value)

@@ -5,7 +5,7 @@ from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
-from glasshouse.nn.functional.embedding import check_padding_idx, look_up
+from glasshouse.nn.functional.embedding import check_padding_idx, embedding
 from glasshouse.nn.linear import new_parameter
 from glasshouse.nn.module import Module, Parameter
 
@@ -59,9 +59,9 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(self, input):
-        return look_up(
-            "Embedding", input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
-            self.scale_grad_by_freq,
+        return embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
+            self.scale_grad_by_freq, _where="Embedding",
         )  # fmt: skip
 
     def extra_repr(self) -> str:

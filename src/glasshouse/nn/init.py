@@ -44,33 +44,26 @@ def write(where: str, tensor, make):
         return tensor.copy_(make())
 
 
+def _drawn(where: str, tensor, distribution, *options):
+    """`tensor`, now drawn from a distribution of gh.random; the last option is the generator."""
+    *options, generator = options
+    like = {"dtype": getattr(tensor, "dtype", None), "generator": generator}
+    return write(where, tensor, lambda: distribution(tensor.shape, *options, **like))
+
+
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
     """Drawn from [a, b)."""
-    return write(
-        "uniform_",
-        tensor,
-        lambda: random.uniform(tensor.shape, a, b, dtype=tensor.dtype, generator=generator),
-    )
+    return _drawn("uniform_", tensor, random.uniform, a, b, generator)
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
     """Drawn from the normal distribution."""
-    return write(
-        "normal_",
-        tensor,
-        lambda: random.normal(tensor.shape, mean, std, dtype=tensor.dtype, generator=generator),
-    )
+    return _drawn("normal_", tensor, random.normal, mean, std, generator)
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """Drawn from the normal distribution within [a, b]."""
-
-    def make():
-        return random.truncated_normal(
-            tensor.shape, mean, std, a, b, dtype=tensor.dtype, generator=generator
-        )
-
-    return write("trunc_normal_", tensor, make)
+    return _drawn("trunc_normal_", tensor, random.truncated_normal, mean, std, a, b, generator)
 
 
 def constant_(tensor, val):

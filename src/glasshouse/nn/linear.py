@@ -7,7 +7,7 @@ from glasshouse.base.shape import check_axis
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
-from glasshouse.nn.functional.linear import apply_linear
+from glasshouse.nn.functional.linear import linear
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor.creation import empty
 
@@ -48,7 +48,7 @@ class Linear(Module):
         reset_uniform(self, self.in_features)
 
     def forward(self, input):
-        return apply_linear("Linear", input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias, _where="Linear")
 
     def extra_repr(self) -> str:
         return (
@@ -74,8 +74,7 @@ class Flatten(Module):
 
     def forward(self, input):
         x = as_value(input, where="Flatten")
-        first = check_axis("Flatten", self.start_dim, x.ndim)
-        last = check_axis("Flatten", self.end_dim, x.ndim)
+        first, last = (check_axis("Flatten", i, x.ndim) for i in (self.start_dim, self.end_dim))
         if first > last:
             raise ShapeError(
                 f"Flatten: expected start_dim before end_dim; got {self.start_dim} and "

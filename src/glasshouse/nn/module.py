@@ -42,9 +42,8 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})".replace(
-            "self.", ""
-        )
+        text = f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})"
+        return text.replace("self.", "")
 
 
 class HookHandle:
@@ -67,6 +66,16 @@ class HookHandle:
         self.remove()
 
 
+def cast_method(dtype):
+    """The method that brings a module into one floating dtype."""
+
+    def method(self):
+        return self.to(dtype)
+
+    method.__doc__ = f"This module in {dtype.name}."
+    return method
+
+
 class Module:
     """Base class of layers and models.
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
@@ -82,14 +91,10 @@ class Module:
     training: bool
 
     def __init__(self):
-        fields = self.__dict__
-        fields["training"] = True
-        fields["_parameters"] = {}
-        fields["_buffers"] = {}
-        fields["_non_persistent_buffers_set"] = set()
-        fields["_modules"] = {}
-        fields["_forward_pre_hooks"] = OrderedDict()
-        fields["_forward_hooks"] = OrderedDict()
+        self.__dict__.update(
+            training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(),
+            _modules={}, _forward_pre_hooks=OrderedDict(), _forward_hooks=OrderedDict(),
+        )  # fmt: skip
 
     # -- calling ---------------------------------------------------------------------------
 
@@ -150,22 +155,17 @@ class Module:
         )
 
     def __setattr__(self, name: str, value) -> None:
-        fields = self.__dict__
-        if isinstance(value, Parameter):
-            self._register("parameter", name, value, Parameter, replace=True)
-        elif isinstance(value, Module):
-            self._register("module", name, value, Module, replace=True)
-        elif name in fields.get("_parameters", ()):
-            self._check_member(name, value, "parameter", Parameter)
-            fields["_parameters"][name] = value
-        elif name in fields.get("_modules", ()):
-            self._check_member(name, value, "module", Module)
-            fields["_modules"][name] = value
-        elif name in fields.get("_buffers", ()):
-            self._check_member(name, value, "buffer", Value)
-            fields["_buffers"][name] = value
-        else:
-            object.__setattr__(self, name, value)
+        kinds = {"parameter": Parameter, "module": Module, "buffer": Value}
+        for kind, cls in kinds.items():
+            if kind != "buffer" and isinstance(value, cls):
+                return self._register(kind, name, value, cls, replace=True)
+        for kind, cls in kinds.items():
+            members = self.__dict__.get(f"_{kind}s", ())
+            if name in members:
+                self._check_member(name, value, kind, cls)
+                members[name] = value
+                return None
+        return object.__setattr__(self, name, value)
 
     def _check_member(self, name: str, value, kind: str, cls: type) -> None:
         if value is not None and not isinstance(value, cls):
@@ -195,9 +195,7 @@ class Module:
                 "Call it first in __init__."
             )
         if not isinstance(name, str) or not name or "." in name:
-            raise OptionError(
-                f"{where}: expected a name without dots; got {name!r}. Use a plain name."
-            )
+            raise OptionError(f"{where}: expected a name without dots; got {name!r}. Change it.")
         members = self.__dict__[f"_{kind}s"]
         if not replace and name not in members and hasattr(self, name):
             raise OptionError(
@@ -218,10 +216,8 @@ class Module:
         """Make `tensor` (or None) an attribute that moves with the module and is not trained;
         `persistent` ones are part of the state_dict."""
         self._register("buffer", name, tensor, Value, replace=False)
-        if persistent:
-            self._non_persistent_buffers_set.discard(name)
-        else:
-            self._non_persistent_buffers_set.add(name)
+        left_out = self._non_persistent_buffers_set
+        (left_out.discard if persistent else left_out.add)(name)
 
     def add_module(self, name: str, module) -> None:
         """Make `module` (or None) a child under `name`."""
@@ -388,21 +384,10 @@ class Module:
                     tensor.grad = grad
         return self
 
-    def float(self):
-        """This module in float32."""
-        return self.to(float32)
-
-    def double(self):
-        """This module in float64."""
-        return self.to(float64)
-
-    def half(self):
-        """This module in float16."""
-        return self.to(float16)
-
-    def bfloat16(self):
-        """This module in bfloat16."""
-        return self.to(bfloat16)
+    float = cast_method(float32)
+    double = cast_method(float64)
+    half = cast_method(float16)
+    bfloat16 = cast_method(bfloat16)
 
     def cpu(self):
         """This module in host memory."""
@@ -413,18 +398,13 @@ class Module:
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict:
         """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
         The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves."""
-        return {
-            name: value if keep_vars else value.detach()
-            for name, value in self._named_state(prefix)
-        }
+        found = self._named_state(prefix)
+        return {name: value if keep_vars else value.detach() for name, value in found}
 
     def _named_state(self, prefix: str):
-        for name, p in self._parameters.items():
-            if p is not None:
-                yield prefix + name, p
-        for name, b in self._buffers.items():
-            if b is not None and name not in self._non_persistent_buffers_set:
-                yield prefix + name, b
+        for name, x in chain(self._parameters.items(), self._buffers.items()):
+            if x is not None and name not in self._non_persistent_buffers_set:
+                yield prefix + name, x
         for name, module in self._modules.items():
             if module is not None:
                 yield from module._named_state(f"{prefix}{name}.")
@@ -461,13 +441,9 @@ class Module:
             wrong.append(f"{name} ({error})")
 
     def _load_error(self, missing, unexpected, wrong, strict: bool) -> str:
-        parts = []
-        if strict and missing:
-            parts.append(f"missing {', '.join(missing)}")
-        if strict and unexpected:
-            parts.append(f"unexpected {', '.join(unexpected)}")
-        if wrong:
-            parts.append(f"mismatched {', '.join(wrong)}")
+        kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
+        kinds["mismatched"] = wrong
+        parts = [f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names]
         hint = "" if wrong else " or pass strict=False"
         return (
             f"{type(self).__name__}.load_state_dict: expected the names and shapes of this module; "

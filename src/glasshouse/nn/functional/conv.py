@@ -15,33 +15,12 @@ from glasshouse.nn.checks import (
     check_same_dtype,
     int_tuple,
 )
+from glasshouse.nn.functional.axes import AXES, by_axes
 from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import pad
 
-AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
-
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """`conv2d` with one spatial axis. Shapes: (N, C, L), (O, C/groups, K) -> (N, O, L')"""
-    return convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """The cross-correlation of input with each filter, plus bias.
-    y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
-    Shapes: input (N, C, H, W) or (C, H, W), weight (O, C/groups, K, L), bias (O,) ->
-    (N, O, H', W'), H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1. Raises: ShapeError for
-    another number of channels or a kernel larger than the padded input; OptionError for stride,
-    dilation or groups that do not fit. Source: Dumoulin & Visin 2016, arXiv:1603.07285."""
-    return convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """`conv2d` with three spatial axes. Shapes: (N, C, D, H, W), (O, C/groups, *K) -> (N, O, …)"""
-    return convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
-
-
-def convolve(where, n, input, weight, bias, stride, padding, dilation, groups):
+def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """The convolution over the last n axes, with errors in the name of `where`."""
     x, weight = check_operands(where, n, input, weight)
     stride = int_tuple(where, "stride", stride, n, 1)
@@ -123,66 +102,8 @@ def add_channels(where: str, y: Value, bias) -> Value:
     return y + reshape(bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
 
 
-def conv_transpose1d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    """`conv_transpose2d` with one spatial axis. Shapes: (N, C, L), (C, O/g, K) -> (N, O, L')"""
-    return convolve_transposed(
-        "conv_transpose1d",
-        1,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
-
-
-def conv_transpose2d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
-    Shapes: input (N, C, H, W) or (C, H, W), weight (C, O/groups, K, L), bias (O,) ->
-    (N, O, H', W'), H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1.
-    Raises: ShapeError for another number of channels; OptionError if output_padding is not smaller
-    than stride or dilation. Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4."""
-    return convolve_transposed(
-        "conv_transpose2d",
-        2,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
-
-
-def conv_transpose3d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    """`conv_transpose2d` with three spatial axes. Shapes: (N, C, *S), (C, O/g, *K) -> (N, O, *T)"""
-    return convolve_transposed(
-        "conv_transpose3d",
-        3,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
-
-
 def convolve_transposed(
-    where, n, input, weight, bias, stride, padding, output_padding, groups, dilation
+    where, n, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
 ):
     """The transposed convolution over the last n axes, with errors in the name of `where`."""
     x, weight = check_operands(where, n, input, weight)
@@ -232,3 +153,23 @@ def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
         sizes.append((i - 1) * s - 2 * p + span + e)
         missing.append(e // s)
     return tuple(sizes), tuple(missing)
+
+
+conv1d, conv2d, conv3d = by_axes(
+    "conv", convolve,
+    """The cross-correlation of input with each filter, plus bias.
+y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
+H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
+Raises: ShapeError for another number of channels or a kernel larger than the padded input;
+OptionError for stride, dilation or groups that do not fit.
+Source: Dumoulin & Visin 2016, arXiv:1603.07285.""",
+    "input (N, C, {s}) or (C, {s}), weight (O, C/groups, *K), bias (O,) -> (N, O, {t})",
+)  # fmt: skip
+conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
+    "conv_transpose", convolve_transposed,
+    """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
+H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
+Raises: ShapeError for another number of channels; OptionError if output_padding is not smaller
+than stride or dilation. Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4.""",
+    "input (N, C, {s}) or (C, {s}), weight (C, O/groups, *K), bias (O,) -> (N, O, {t})",
+)  # fmt: skip

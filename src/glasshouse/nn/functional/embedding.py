@@ -12,30 +12,26 @@ from glasshouse.tensor.elementwise import where as choose
 
 
 def embedding(
-    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False
-):
+    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+    *, _where="embedding",
+):  # fmt: skip
     """The rows of weight that input names.
     Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
     to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
     Shapes: input (...) of integers, weight (V, D) -> (..., D).
     Raises: IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;
     OptionError for padding_idx outside [-V, V). Source: Mikolov et al. 2013, arXiv:1301.3781."""
-    return look_up("embedding", input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-
-
-def look_up(where, input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq):
-    """`embedding`, with errors in the name of `where`."""
-    index = as_value(input, where=where)
-    weight = check_floating(where, weight, "weight")
+    index = as_value(input, where=_where)
+    weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
-        raise ShapeError(f"{where}: expected a weight (V, D); got {weight.shape}. Reshape it.")
+        raise ShapeError(f"{_where}: expected a weight (V, D); got {weight.shape}. Reshape it.")
     if not index.dtype.is_integer:
         raise DTypeError(
-            f"{where}: expected integer indices; got {index.dtype.name} {index.shape}. "
+            f"{_where}: expected integer indices; got {index.dtype.name} {index.shape}. "
             "Convert them with input.long()."
         )
     rows = weight.shape[0]
-    padding_idx = check_padding_idx(where, padding_idx, rows)
+    padding_idx = check_padding_idx(_where, padding_idx, rows)
     # Look-ups count from the end for negative indices; here those are mistakes.
     valid = choose(index < 0, index - rows, index)
     try:
@@ -44,21 +40,19 @@ def look_up(where, input, weight, padding_idx, max_norm, norm_type, scale_grad_b
         y = gather(weight, valid, axis=0)
     except IndexOutOfRangeError:
         raise IndexOutOfRangeError(
-            f"{where}: expected indices from 0 to {rows - 1}; got indices from "
+            f"{_where}: expected indices from 0 to {rows - 1}; got indices from "
             f"{reduce.min(index).item()} to {reduce.max(index).item()}. "
             "Enlarge num_embeddings or change the indices."
         ) from None
     if scale_grad_by_freq:
-        uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, as_ones(valid, y.dtype), axis=0)
+        uses = scatter_add(
+            zeros((rows,), dtype=y.dtype), valid, cast(valid == valid, y.dtype), axis=0
+        )
         share = reshape(1 / gather(uses, valid, axis=0), (*index.shape, 1))
         y = y.detach() + (y - y.detach()) * share
     if padding_idx is not None:
         y = choose(reshape(index == padding_idx, (*index.shape, 1)), y.detach(), y)
     return y
-
-
-def as_ones(x: Value, dtype) -> Value:
-    return cast(x == x, dtype)
 
 
 def check_padding_idx(where: str, padding_idx, rows: int):
