@@ -24,15 +24,9 @@ class DataLoader:
     """
 
     def __init__(
-        self,
-        dataset,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        drop_last: bool = False,
-        num_workers: int = 0,
-        seed: int = 0,
-        collate_fn=None,
-    ):
+        self, dataset, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
+        num_workers: int = 0, seed: int = 0, collate_fn=None,
+    ):  # fmt: skip
         self.dataset = check_source("DataLoader", dataset)
         self.batch_size = check_count("DataLoader", "batch_size", batch_size, 1)
         self.num_workers = check_count("DataLoader", "num_workers", num_workers, 0)

@@ -34,16 +34,10 @@ def cast_vjp(g, _y, _x, **_):
 
 
 cast = define(
-    "cast",
-    "elementwise",
-    "x converted to `dtype`; floats to integers round toward 0.",
-    why="every dtype is reached through it",
-    infer=infer_cast,
-    ref=lambda x, *, dtype: x.astype(dtype.np),
-    vjp=(cast_vjp,),
-    jvp=LINEAR,
-    batch=lambda batched, x, *, dtype: cast(x, dtype=dtype),
-    flops=lambda x, **_: x.size,
+    "cast", "elementwise", "x converted to `dtype`; floats to integers round toward 0.",
+    why="every dtype is reached through it", infer=infer_cast,
+    ref=lambda x, *, dtype: x.astype(dtype.np), vjp=(cast_vjp,), jvp=LINEAR,
+    batch=lambda batched, x, *, dtype: cast(x, dtype=dtype), flops=lambda x, **_: x.size,
     samples=[
         Sample((Arr((2, 3), 0, 9),), {"dtype": complex128}),
         Sample((Arr((3,), dtype="float64"),), {"dtype": float32}),
@@ -55,7 +49,7 @@ cast = define(
         ErrorSample((Arr((2,)),), {"dtype": float32}, DTypeError, "gh.real", "complex64")
     ],
     traits=("elementwise", "linear"),
-)
+)  # fmt: skip
 
 
 def infer_bitcast(x: Spec, *, dtype) -> Spec:
@@ -100,16 +94,11 @@ def bitcast_jvp(t, y, x, *, dtype):
 
 
 bitcast = define(
-    "bitcast",
-    "movement",
+    "bitcast", "movement",
     "The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.",
-    why="the only way to a float's bits, and to the parts of a complex number",
-    infer=infer_bitcast,
-    ref=bitcast_ref,
-    vjp=(bitcast_vjp,),
-    jvp=(bitcast_jvp,),
-    batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype),
-    flops=lambda x, **_: 0,
+    why="the only way to a float's bits, and to the parts of a complex number", infer=infer_bitcast,
+    ref=bitcast_ref, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),
+    batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype), flops=lambda x, **_: 0,
     samples=[
         Sample((Arr((2, 3), dtype="complex64"),), {"dtype": float32}),
         Sample((Arr((2, 2), dtype="float64"),), {"dtype": complex128}),
@@ -120,7 +109,7 @@ bitcast = define(
         ErrorSample((Arr((2,)),), {"dtype": int64}, DTypeError, "equal size"),
         ErrorSample((Arr((3,), dtype="float64"),), {"dtype": complex128}, ShapeError, "last axis"),
     ],
-)
+)  # fmt: skip
 
 
 def parts(x):

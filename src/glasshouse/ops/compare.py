@@ -23,20 +23,11 @@ def comparison(name, doc, *, ref, dtypes, why):
             ErrorSample((Arr((2,)),) * 2, {}, DTypeError, "expected a dtype", "complex64")
         )
     return define(
-        name,
-        "compare",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        batch=batch_elementwise(name),
+        name, "compare", doc, why=why, infer=infer, ref=ref, batch=batch_elementwise(name),
         flops=lambda x, _y: x.size,
         samples=[Sample((Arr(s, -2, 2), Arr(s, -2, 2))) for s in ((2, 3), (), (0, 2))],
-        error_samples=errors,
-        dtypes=dtypes,
-        traits=("elementwise",),
-        source="IEEE 754-2019, 5.11",
-    )
+        error_samples=errors, dtypes=dtypes, traits=("elementwise",), source="IEEE 754-2019, 5.11",
+    )  # fmt: skip
 
 
 equal = comparison(
@@ -66,12 +57,8 @@ def choose(condition, x, y):
 
 
 where = define(
-    "where",
-    "elementwise",
-    "x where the condition is true, else y.",
-    why="c · x + (1 - c) · y spreads NaN and infinities",
-    infer=infer_where,
-    ref=np.where,
+    "where", "elementwise", "x where the condition is true, else y.",
+    why="c · x + (1 - c) · y spreads NaN and infinities", infer=infer_where, ref=np.where,
     vjp=(
         None,
         lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
@@ -82,8 +69,7 @@ where = define(
         lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
         lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t),
     ),
-    batch=batch_elementwise("where"),
-    flops=lambda c, x, y: x.size,
+    batch=batch_elementwise("where"), flops=lambda c, x, y: x.size,
     samples=[
         Sample((Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2))) for s in ((2, 3), (), (0, 2))
     ],
@@ -92,7 +78,7 @@ where = define(
         ErrorSample((Arr((2,), dtype="bool"), Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape"),
     ],
     traits=("elementwise",),
-)
+)  # fmt: skip
 
 BITS: dict = {"ranges": ((0, 6), (0, 6)), "dtypes": "bitwise"}
 bitwise_and = elementwise(

@@ -77,16 +77,11 @@ def batch_matmul(batched, a, b):
 
 
 matmul = define(
-    "matmul",
-    "contract",
+    "matmul", "contract",
     "The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.",
-    why="a product and a sum would write m · k · n elements",
-    infer=infer_matmul,
-    ref=matmul_ref,
+    why="a product and a sum would write m · k · n elements", infer=infer_matmul, ref=matmul_ref,
     vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
-    jvp=LINEAR,
-    batch=batch_matmul,
-    flops=lambda a, b: 2 * a.size * b.shape[-1],
+    jvp=LINEAR, batch=batch_matmul, flops=lambda a, b: 2 * a.size * b.shape[-1],
     samples=[
         Sample((Arr((2, 3)), Arr((3, 4)))),
         Sample((Arr((2, 1, 3, 2)), Arr((2, 1, 2, 1)))),
@@ -100,9 +95,8 @@ matmul = define(
         ErrorSample((Arr((2, 2)), Arr((2, 2), dtype="int32")), {}, DTypeError, "one dtype"),
         ErrorSample((Arr((2, 2)), Arr((2, 2))), {}, DTypeError, "expected a dtype", "bool"),
     ],
-    dtypes="numeric",
-    autocast="lower",
-)
+    dtypes="numeric", autocast="lower",
+)  # fmt: skip
 
 
 def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
@@ -277,22 +271,17 @@ def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **ot
     """Attrs of a sample: the plain convolution unless given."""
     ones = (1,) * spatial_ndim
     return {
-        "stride": stride or ones,
-        "padding": padding or ((0, 0),) * spatial_ndim,
-        "dilation": dilation or ones,
-        "groups": groups,
-        **others,
-    }
+        "stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
+        "dilation": dilation or ones, "groups": groups, **others,
+    }  # fmt: skip
 
 
 STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
 
 conv = define(
-    "conv",
-    "contract",
+    "conv", "contract",
     "The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).",
-    why="windows and matmul would write every window, prod(K) times the input",
-    infer=infer_conv,
+    why="windows and matmul would write every window, prod(K) times the input", infer=infer_conv,
     ref=conv_ref,
     vjp=(
         lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
@@ -323,17 +312,14 @@ conv = define(
         ),
         ErrorSample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1), DTypeError, "a dtype", "int32"),
     ],
-    dtypes="inexact",
-    autocast="lower",
-)
+    dtypes="inexact", autocast="lower",
+)  # fmt: skip
 
 conv_data_grad = define(
-    "conv_data_grad",
-    "contract",
+    "conv_data_grad", "contract",
     "The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).",
     why="as a convolution of g it needs zeros between and around g, which fast kernels skip",
-    infer=infer_data_grad,
-    ref=data_grad_ref,
+    infer=infer_data_grad, ref=data_grad_ref,
     vjp=(
         lambda g, _y, _g, w, *, shape, **attrs: conv(g, conj(w), **attrs),
         lambda g, _y, cotangent, _w, *, shape, **attrs: conv_weight_grad(
@@ -356,17 +342,14 @@ conv_data_grad = define(
         ),
         ErrorSample((Arr((2, 4)), Arr((4, 3, 2))), attrs(1, shape=()), ShapeError, "equally many"),
     ],
-    dtypes="inexact",
-    autocast="lower",
-)
+    dtypes="inexact", autocast="lower",
+)  # fmt: skip
 
 conv_weight_grad = define(
-    "conv_weight_grad",
-    "contract",
+    "conv_weight_grad", "contract",
     "The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.",
     why="as a convolution it needs x and g with N and C exchanged, and one call per group",
-    infer=infer_weight_grad,
-    ref=weight_grad_ref,
+    infer=infer_weight_grad, ref=weight_grad_ref,
     vjp=(
         lambda g, _y, _x, cotangent, *, shape, **attrs: conv_data_grad(
             conj(cotangent), g, shape=_x.shape[2:], **attrs
@@ -392,6 +375,5 @@ conv_weight_grad = define(
         ),
         ErrorSample((Arr((2, 3)), Arr((2, 4, 4))), attrs(1, shape=(2,)), ShapeError, "3 or more"),
     ],
-    dtypes="inexact",
-    autocast="lower",
-)
+    dtypes="inexact", autocast="lower",
+)  # fmt: skip

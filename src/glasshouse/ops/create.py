@@ -26,20 +26,15 @@ def infer_constant(*, value) -> Spec:
 
 
 constant = define(
-    "constant",
-    "create",
-    "The array `value`.",
-    why="data from outside enters through it",
-    infer=infer_constant,
-    ref=lambda *, value: value,
-    batch=no_batch("constant"),
+    "constant", "create", "The array `value`.", why="data from outside enters through it",
+    infer=infer_constant, ref=lambda *, value: value, batch=no_batch("constant"),
     flops=lambda **_: 0,
     samples=[
         Sample((), {"value": np.arange(6.0).reshape(2, 3)}),
         Sample((), {"value": np.array(1)}),
     ],
     error_samples=[ErrorSample((), {"value": [1, 2]}, DTypeError, "NumPy array")],
-)
+)  # fmt: skip
 
 
 def full_ref(*, shape, value, dtype):
@@ -49,14 +44,10 @@ def full_ref(*, shape, value, dtype):
 
 
 full = define(
-    "full",
-    "create",
-    "A value of `shape` with the Python scalar `value` everywhere.",
+    "full", "create", "A value of `shape` with the Python scalar `value` everywhere.",
     why="a scalar known in advance, which compilers fold; a constant is data",
-    infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype),
-    ref=full_ref,
-    batch=no_batch("full"),
-    flops=lambda **_: 0,
+    infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype), ref=full_ref,
+    batch=no_batch("full"), flops=lambda **_: 0,
     samples=[
         Sample((), {"shape": (2, 3), "value": 1.5, "dtype": float32}),
         Sample((), {"shape": (), "value": True, "dtype": bool_}),
@@ -65,7 +56,7 @@ full = define(
     error_samples=[
         ErrorSample((), {"shape": (-1,), "value": 0, "dtype": float32}, ShapeError, "0 or more")
     ],
-)
+)  # fmt: skip
 
 
 def infer_iota(*, size, dtype) -> Spec:
@@ -75,13 +66,9 @@ def infer_iota(*, size, dtype) -> Spec:
 
 
 iota = define(
-    "iota",
-    "create",
-    "The integers 0, 1, … size - 1 along one axis.",
-    why="positions are not computable from constants of unknown size",
-    infer=infer_iota,
-    ref=lambda *, size, dtype: np.arange(size).astype(dtype.np),
-    batch=no_batch("iota"),
+    "iota", "create", "The integers 0, 1, … size - 1 along one axis.",
+    why="positions are not computable from constants of unknown size", infer=infer_iota,
+    ref=lambda *, size, dtype: np.arange(size).astype(dtype.np), batch=no_batch("iota"),
     flops=lambda **_: 0,
     samples=[
         Sample((), {"size": 5, "dtype": int64}),
@@ -92,4 +79,4 @@ iota = define(
         ErrorSample((), {"size": -1, "dtype": int64}, ShapeError, "0 or more"),
         ErrorSample((), {"size": 2, "dtype": bool_}, DTypeError, "numeric dtype"),
     ],
-)
+)  # fmt: skip

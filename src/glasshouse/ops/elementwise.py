@@ -107,25 +107,14 @@ def elementwise(
     if len(ranges) > 1:
         errors.append(ErrorSample((Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape", "int32"))
     return define(
-        name,
-        "elementwise",
-        doc,
-        why=why,
-        infer=infer_same(name, dtypes),
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
-        batch=batch_elementwise(name),
-        flops=lambda first, *_rest, **_: flops * first.size,
+        name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref, vjp=vjp,
+        jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
         samples=[
             Sample(tuple(Arr(shape, low, high) for low, high in ranges))
             for shape in ((2, 3), (), (0, 2))
         ],
-        error_samples=errors,
-        dtypes=dtypes,
-        traits=("elementwise", *traits),
-        source=source,
-    )
+        error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,
+    )  # fmt: skip
 
 
 def scalar(value, like):

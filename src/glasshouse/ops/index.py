@@ -178,16 +178,11 @@ def index(*shape, low=-2, high=2):
 
 
 gather = define(
-    "gather",
-    "index",
-    "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
+    "gather", "index", "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
     why="a product with one-hot rows costs n times the work; slices take only static places",
-    infer=infer_gather,
-    ref=gather_ref,
+    infer=infer_gather, ref=gather_ref,
     vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
-    jvp=(LINEAR, None),
-    batch=batch_gather,
-    flops=lambda x, indices, **_: 0,
+    jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
     samples=[
         Sample((Arr((3, 2)), index(4)), {"axis": 0}),
         Sample((Arr((2, 3, 2)), index(2, 2)), {"axis": 1}),
@@ -204,7 +199,7 @@ gather = define(
         ErrorSample((Arr((3,)), Arr((2,), dtype="float32")), {"axis": 0}, DTypeError, "integer"),
         ErrorSample((Arr((3,)), index(2)), {"axis": 1}, ShapeError, "axis"),
     ],
-)
+)  # fmt: skip
 
 
 def scatter_samples():
@@ -230,12 +225,10 @@ def scatter_errors():
 
 
 scatter_add = define(
-    "scatter_add",
-    "index",
+    "scatter_add", "index",
     "x with each update added to the row that its index names; repeated indices add up.",
     why="the transpose of gather; a product with one-hot rows costs n times the work",
-    infer=infer_scatter("scatter_add"),
-    ref=scatter_add_ref,
+    infer=infer_scatter("scatter_add"), ref=scatter_add_ref,
     vjp=(
         lambda g, _y, _x, _i, _u, **_: g,
         None,
@@ -246,23 +239,20 @@ scatter_add = define(
         None,
         lambda t, y, x, indices, updates, *, axis: scatter_add(zeros(x), indices, t, axis=axis),
     ),
-    batch=batch_scatter(lambda: scatter_add),
-    flops=lambda x, indices, updates, **_: updates.size,
+    batch=batch_scatter(lambda: scatter_add), flops=lambda x, indices, updates, **_: updates.size,
     samples=scatter_samples(),
     error_samples=[
         *scatter_errors(),
         ErrorSample((Arr((3,)), index(2), Arr((2,))), {"axis": 0}, DTypeError, "numeric", "bool"),
     ],
     dtypes="numeric",
-)
+)  # fmt: skip
 
 scatter_set = define(
-    "scatter_set",
-    "index",
+    "scatter_set", "index",
     "x with each update in the row that its index names; of repeated indices, the last one's.",
     why="writing to places known only at run time; a mask and a sum would add repeated updates",
-    infer=infer_scatter("scatter_set"),
-    ref=scatter_set_ref,
+    infer=infer_scatter("scatter_set"), ref=scatter_set_ref,
     vjp=(
         lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
         None,
@@ -275,11 +265,9 @@ scatter_set = define(
         None,
         lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis),
     ),
-    batch=batch_scatter(lambda: scatter_set),
-    flops=lambda x, indices, updates, **_: 0,
-    samples=scatter_samples(),
-    error_samples=scatter_errors(),
-)
+    batch=batch_scatter(lambda: scatter_set), flops=lambda x, indices, updates, **_: 0,
+    samples=scatter_samples(), error_samples=scatter_errors(),
+)  # fmt: skip
 
 
 def gather_along(x, indices, axis: int):

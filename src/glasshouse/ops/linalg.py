@@ -226,21 +226,14 @@ def cholesky_jvp(t, y, a):
 
 
 cholesky = define(
-    "cholesky",
-    "linalg",
+    "cholesky", "linalg",
     "The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.",
-    why="a loop over columns, whose length the program does not know",
-    infer=infer_cholesky,
-    ref=cholesky_ref,
-    vjp=(cholesky_vjp,),
-    jvp=(cholesky_jvp,),
-    batch=batch_first(lambda: cholesky),
+    why="a loop over columns, whose length the program does not know", infer=infer_cholesky,
+    ref=cholesky_ref, vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
     flops=lambda a: a.size * a.shape[-1] // 3,
     samples=[Sample((Arr((3, 3), make=spd),)), Sample((Arr((2, 1, 2, 2), make=spd),))],
-    error_samples=[HALF, VECTOR, OBLONG],
-    dtypes="linalg",
-    source="Murray 2016, arXiv:1602.07527",
-)
+    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", source="Murray 2016, arXiv:1602.07527",
+)  # fmt: skip
 
 
 # QR: A = Q R, R upper triangular with a real diagonal. For m >= n, with X = dA R^-1, C = Q^H X and

@@ -15,20 +15,10 @@ from glasshouse.ops.reduce import sum_
 def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):
     """A card that moves elements of any dtype: linear, and without FLOPs."""
     return define(
-        name,
-        "movement",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
-        batch=batch,
-        flops=lambda *_specs, **_: 0,
-        samples=samples,
-        error_samples=error_samples,
+        name, "movement", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp, batch=batch,
+        flops=lambda *_specs, **_: 0, samples=samples, error_samples=error_samples,
         traits=("movement", "linear"),
-    )
+    )  # fmt: skip
 
 
 def infer_reshape(x: Spec, *, shape) -> Spec:

@@ -76,28 +76,18 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         Sample((Arr((2, 0)) if not nonempty else Arr((2, 1)),), {"axes": (1,)}),
     ]
     return define(
-        name,
-        "reduce",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
+        name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
         batch=lambda batched, x, *, axes: bind(
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
-        flops=lambda x, *, axes: x.size,
-        samples=samples,
+        flops=lambda x, *, axes: x.size, samples=samples,
         error_samples=[
             ErrorSample((Arr((2, 3)),), {"axes": (2,)}, ShapeError, "axis", dtype_for(dtypes)),
             ErrorSample((Arr((2, 3)),), {"axes": (1, 0)}, ShapeError, "sorted", dtype_for(dtypes)),
             ErrorSample((Arr((2,)),), {"axes": (0,)}, DTypeError, "expected a dtype", wrong),
         ],
-        dtypes=dtypes,
-        traits=("reduction", *traits),
-        source=source,
-    )
+        dtypes=dtypes, traits=("reduction", *traits), source=source,
+    )  # fmt: skip
 
 
 def dtype_for(dtypes: str) -> str:
@@ -204,12 +194,7 @@ def position(name, doc, *, ref, why):
         return Spec(drop_axes(x.shape, (axis,)), int64)
 
     return define(
-        name,
-        "reduce",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
+        name, "reduce", doc, why=why, infer=infer, ref=ref,
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
         samples=[
@@ -221,9 +206,8 @@ def position(name, doc, *, ref, why):
             ErrorSample((Arr((2, 0)),), {"axis": 1}, ShapeError, "at least one element"),
             ErrorSample((Arr((2,)),), {"axis": 3}, ShapeError, "axis"),
         ],
-        dtypes="ordered",
-        traits=("reduction",),
-    )
+        dtypes="ordered", traits=("reduction",),
+    )  # fmt: skip
 
 
 argmax = position(
@@ -252,12 +236,9 @@ def cumsum_ref(x, *, axis, reverse):
 
 
 cumsum = define(
-    "cumsum",
-    "reduce",
-    "Running sums along `axis`, from its end if `reverse`.",
+    "cumsum", "reduce", "Running sums along `axis`, from its end if `reverse`.",
     why="log2(n) shifted additions, its composite form, move log2(n) times the bytes",
-    infer=infer_cumsum,
-    ref=cumsum_ref,
+    infer=infer_cumsum, ref=cumsum_ref,
     vjp=(lambda g, _y, _x, *, axis, reverse: cumsum(g, axis=axis, reverse=not reverse),),
     jvp=LINEAR,
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
@@ -271,6 +252,5 @@ cumsum = define(
         ErrorSample((Arr((2,)),), {"axis": 1, "reverse": False}, ShapeError, "axis"),
         ErrorSample((Arr((2,)),), {"axis": 0, "reverse": True}, DTypeError, "numeric", "bool"),
     ],
-    dtypes="numeric",
-    traits=("linear",),
-)
+    dtypes="numeric", traits=("linear",),
+)  # fmt: skip

@@ -91,15 +91,12 @@ def windows_vjp(g, _y, _x, *, size, stride, dilation):
 STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
 
 windows = define(
-    "windows",
-    "window",
+    "windows", "window",
     "All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).",
     why="a view with overlaps; of slices it takes one primitive per position in the window",
     infer=infer_windows,
     ref=lambda x, *, size, stride, dilation: window_view(x, size, stride, dilation),
-    vjp=(windows_vjp,),
-    jvp=LINEAR,
-    batch=lambda batched, x, **attrs: windows(x, **attrs),
+    vjp=(windows_vjp,), jvp=LINEAR, batch=lambda batched, x, **attrs: windows(x, **attrs),
     flops=lambda x, **_: 0,
     samples=[
         Sample((Arr((2, 5)),), options((3,))),
@@ -114,7 +111,7 @@ windows = define(
         ErrorSample((Arr((3,)),), options((2, 2)), ShapeError, "at least 2 axes"),
     ],
     traits=("linear", "movement"),
-)
+)  # fmt: skip
 
 
 def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
@@ -149,15 +146,10 @@ def fold_vjp(g, _y, _w, *, shape, stride, dilation):
 
 
 fold = define(
-    "fold",
-    "window",
+    "fold", "window",
     "The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).",
-    why="its composite is one pad and one addition per position in the window",
-    infer=infer_fold,
-    ref=fold_ref,
-    vjp=(fold_vjp,),
-    jvp=LINEAR,
-    batch=lambda batched, w, **attrs: fold(w, **attrs),
+    why="its composite is one pad and one addition per position in the window", infer=infer_fold,
+    ref=fold_ref, vjp=(fold_vjp,), jvp=LINEAR, batch=lambda batched, w, **attrs: fold(w, **attrs),
     flops=lambda w, **_: w.size,
     samples=[
         Sample((Arr((2, 3, 3)),), {"shape": (5,), "stride": (1,), "dilation": (1,)}),
@@ -174,9 +166,8 @@ fold = define(
             (Arr((3,)),), {"shape": (5,), "stride": (1,), "dilation": (1,)}, ShapeError, "2 axes"
         ),
     ],
-    dtypes="numeric",
-    traits=("linear",),
-)
+    dtypes="numeric", traits=("linear",),
+)  # fmt: skip
 
 
 def choose_in_windows(keys, size, stride, dilation):

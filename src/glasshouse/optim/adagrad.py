@@ -11,33 +11,20 @@ class Adagrad(Optimizer):
     Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1."""
 
     ranges = {
-        "lr": NON_NEGATIVE,
-        "lr_decay": NON_NEGATIVE,
-        "weight_decay": NON_NEGATIVE,
-        "initial_accumulator_value": NON_NEGATIVE,
-        "eps": NON_NEGATIVE,
-    }
+        "lr": NON_NEGATIVE, "lr_decay": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
+        "initial_accumulator_value": NON_NEGATIVE, "eps": NON_NEGATIVE,
+    }  # fmt: skip
     buffers = ("sum",)
 
     def __init__(
-        self,
-        params,
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        *,
-        maximize: bool = False,
-    ):
+        self, params, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False,
+    ):  # fmt: skip
         defaults = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "eps": eps,
+            "lr": lr, "lr_decay": lr_decay, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "eps": eps,
             "maximize": maximize,
-        }
+        }  # fmt: skip
         super().__init__(params, defaults)
 
     def change(self, grad, state, group):

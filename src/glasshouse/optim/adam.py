@@ -22,36 +22,21 @@ class Adam(Optimizer):
     """
 
     ranges = {
-        "lr": NON_NEGATIVE,
-        "betas": FRACTION,
-        "eps": NON_NEGATIVE,
-        "weight_decay": NON_NEGATIVE,
-    }
+        "lr": NON_NEGATIVE, "betas": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
+    }  # fmt: skip
     pairs = ("betas",)
     buffers = ("exp_avg", "exp_avg_sq")
     optional = ("max_exp_avg_sq",)
 
     def __init__(
-        self,
-        params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        decoupled_weight_decay: bool = False,
-    ):
+        self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
+        maximize: bool = False, decoupled_weight_decay: bool = False,
+    ):  # fmt: skip
         defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "decoupled_weight_decay": decoupled_weight_decay,
-        }
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay,
+        }  # fmt: skip
         super().__init__(params, defaults)
 
     def change(self, grad, state, group):
@@ -74,16 +59,10 @@ class AdamW(Adam):
     Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2."""
 
     def __init__(
-        self,
-        params,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
+        self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
         maximize: bool = False,
-    ):
+    ):  # fmt: skip
         super().__init__(
             params, lr, betas, eps, weight_decay, amsgrad,
             maximize=maximize, decoupled_weight_decay=True,

@@ -13,36 +13,21 @@ class RMSprop(Optimizer):
     """
 
     ranges = {
-        "lr": NON_NEGATIVE,
-        "alpha": FRACTION,
-        "eps": NON_NEGATIVE,
-        "weight_decay": NON_NEGATIVE,
+        "lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
         "momentum": NON_NEGATIVE,
-    }
+    }  # fmt: skip
     buffers = ("square_avg",)
     optional = ("momentum_buffer", "grad_avg")
 
     def __init__(
-        self,
-        params,
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        *,
+        self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
         maximize: bool = False,
-    ):
+    ):  # fmt: skip
         defaults = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-            "maximize": maximize,
-        }
+            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay,
+            "momentum": momentum, "centered": centered, "maximize": maximize,
+        }  # fmt: skip
         super().__init__(params, defaults)
 
     def change(self, grad, state, group):

@@ -270,21 +270,11 @@ class OneCycleLR(LRScheduler):
     scaled = False
 
     def __init__(
-        self,
-        optimizer,
-        max_lr,
-        total_steps: int | None = None,
-        epochs: int | None = None,
-        steps_per_epoch: int | None = None,
-        pct_start: float = 0.3,
-        anneal_strategy: str = "cos",
-        cycle_momentum: bool = True,
-        base_momentum=0.85,
-        max_momentum=0.95,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
-        three_phase: bool = False,
-    ):
+        self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
+        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
+        cycle_momentum: bool = True, base_momentum=0.85, max_momentum=0.95,
+        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+    ):  # fmt: skip
         check_optimizer("OneCycleLR", optimizer)
         if anneal_strategy not in ANNEAL:
             raise OptionError(
@@ -414,17 +404,10 @@ class ReduceLROnPlateau(LRScheduler):
     Raises: OptionError for options out of range."""
 
     def __init__(
-        self,
-        optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr=0.0,
+        self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
+        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0, min_lr=0.0,
         eps: float = 1e-8,
-    ):
+    ):  # fmt: skip
         check_optimizer("ReduceLROnPlateau", optimizer)
         for name, value, options in (
             ("mode", mode, ("min", "max")),

@@ -90,16 +90,11 @@ def unary(name, real, of_complex, returns, formula, example):
         return of_complex(x)
 
     return named(
-        function,
-        name,
-        returns=returns,
-        formula=formula,
-        shapes="x (...) -> (...)",
+        function, name, returns=returns, formula=formula, shapes="x (...) -> (...)",
         dtypes=REAL if of_complex is None else FLOATING,
-        errors="complex values and what is not numeric" if of_complex is None else NUMERIC,
-        more="",
+        errors="complex values and what is not numeric" if of_complex is None else NUMERIC, more="",
         example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
-    )
+    )  # fmt: skip
 
 
 def direct(card):
@@ -174,16 +169,11 @@ def rounding(name, real, of_complex, returns, formula, example):
         return of_complex(x)
 
     return named(
-        function,
-        name,
-        returns=returns,
-        formula=formula,
-        shapes="x (...) -> (...)",
+        function, name, returns=returns, formula=formula, shapes="x (...) -> (...)",
         dtypes="numeric, kept" if of_complex else "real, kept",
         errors="what is not numeric" if of_complex else "complex values and what is not numeric",
-        more="",
-        example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
-    )
+        more="", example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
+    )  # fmt: skip
 
 
 def ceil_real(x):
@@ -228,16 +218,11 @@ def binary(name, compute, returns, formula, dtypes, errors, example):
         return compute(*operands(name, x1, x2))
 
     return named(
-        function,
-        name,
-        returns=returns,
-        formula=formula,
-        shapes="x1 (...), x2 (...) -> their common broadcast shape",
-        dtypes=dtypes,
-        errors=errors,
+        function, name, returns=returns, formula=formula,
+        shapes="x1 (...), x2 (...) -> their common broadcast shape", dtypes=dtypes, errors=errors,
         more="; ShapeError if the shapes do not broadcast",
         example=f"{name}({example[0]}).tolist()\n         {example[1]}",
-    )
+    )  # fmt: skip
 
 
 def of_floats(name, compute, allow_complex: bool = False):
@@ -392,16 +377,10 @@ def plain(returns, formula, dtypes, errors, example):
     def decorate(function):
         name = function.__name__
         return named(
-            function,
-            name,
-            returns=returns,
-            formula=formula,
-            shapes="x (...) -> (...)",
-            dtypes=dtypes,
-            errors=errors,
-            more="",
+            function, name, returns=returns, formula=formula, shapes="x (...) -> (...)",
+            dtypes=dtypes, errors=errors, more="",
             example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
-        )
+        )  # fmt: skip
 
     return decorate
 

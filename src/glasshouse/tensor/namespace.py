@@ -23,14 +23,10 @@ nan = math.nan
 newaxis = None
 
 STANDARD_KINDS = {
-    "bool": ("bool",),
-    "signed integer": ("int",),
-    "unsigned integer": ("uint",),
-    "integral": ("int", "uint"),
-    "real floating": ("float",),
-    "complex floating": ("complex",),
+    "bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),
+    "integral": ("int", "uint"), "real floating": ("float",), "complex floating": ("complex",),
     "numeric": ("int", "uint", "float", "complex"),
-}
+}  # fmt: skip
 EXTENSION_DTYPES = ("float16", "bfloat16")  # ours, but not the standard's
 
 

@@ -32,13 +32,9 @@ def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1
     check_extent(where, x.shape[-n:], kernel, dilation, widths)
     batched = x.ndim == n + 2
     y = conv(
-        x if batched else reshape(x, (1, *x.shape)),
-        weight,
-        stride=stride,
-        padding=widths,
-        dilation=dilation,
-        groups=groups,
-    )
+        x if batched else reshape(x, (1, *x.shape)), weight, stride=stride, padding=widths,
+        dilation=dilation, groups=groups,
+    )  # fmt: skip
     y = add_channels(where, y, bias)
     return y if batched else reshape(y, y.shape[1:])
 
@@ -131,14 +127,9 @@ def convolve_transposed(
     if any(missing):
         x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
     y = conv_data_grad(
-        x,
-        weight,
-        shape=sizes,
-        stride=stride,
-        padding=tuple((p, p) for p in padding),
-        dilation=dilation,
-        groups=groups,
-    )
+        x, weight, shape=sizes, stride=stride, padding=tuple((p, p) for p in padding),
+        dilation=dilation, groups=groups,
+    )  # fmt: skip
     y = add_channels(where, y, bias)
     return y if batched else reshape(y, y.shape[1:])
 

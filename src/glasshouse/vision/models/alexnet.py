@@ -14,30 +14,18 @@ class AlexNet(nn.Module):
     def __init__(self, num_classes=1000, dropout=0.5, width=64):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, width, 11, stride=4, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2),
-            nn.Conv2d(width, 3 * width, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2),
-            nn.Conv2d(3 * width, 6 * width, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(6 * width, 4 * width, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(4 * width, 4 * width, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(3, 2),
-        )
+            nn.Conv2d(3, width, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(width, 3 * width, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
+            nn.Conv2d(3 * width, 6 * width, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(6 * width, 4 * width, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(4 * width, 4 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2),
+        )  # fmt: skip
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
         self.classifier = nn.Sequential(
-            nn.Dropout(dropout),
-            nn.Linear(4 * width * 6 * 6, 64 * width),
-            nn.ReLU(),
-            nn.Dropout(dropout),
-            nn.Linear(64 * width, 64 * width),
-            nn.ReLU(),
+            nn.Dropout(dropout), nn.Linear(4 * width * 6 * 6, 64 * width), nn.ReLU(),
+            nn.Dropout(dropout), nn.Linear(64 * width, 64 * width), nn.ReLU(),
             nn.Linear(64 * width, num_classes),
-        )
+        )  # fmt: skip
 
     def forward(self, images):
         x = self.avgpool(self.features(images))

@@ -18,12 +18,9 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.ln_2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = nn.Sequential(
-            nn.Linear(dim, mlp_dim),
-            nn.GELU(),
+            nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp_dim, dim),
             nn.Dropout(dropout),
-            nn.Linear(mlp_dim, dim),
-            nn.Dropout(dropout),
-        )
+        )  # fmt: skip
         for i in (0, 3):
             nn.init.xavier_uniform_(self.mlp[i].weight)
             nn.init.normal_(self.mlp[i].bias, std=1e-6)
