@@ -134,32 +134,26 @@ def filled(where: str, value, shape, sizes, dtype, device) -> Value:
     return values.full(shape, value, default_float if dtype is None else as_dtype(dtype), where)
 
 
-def zeros(shape, *sizes, dtype=None, device=None):
-    """A tensor of zeros. Shapes: -> shape. Dtypes: any; float32 unless given.
-    Raises: ShapeError for negative sizes. Source: standard.
-    Example: >>> zeros((1, 2)).tolist()
-             [[0.0, 0.0]]
-    """
-    return filled("zeros", 0, shape, sizes, dtype, device)
+def filling(name: str, value, about: str, given: str, result: str):
+    """The function that makes tensors of one value."""
+
+    def function(shape, *sizes, dtype=None, device=None):
+        return filled(name, value, shape, sizes, dtype, device)
+
+    function.__doc__ = f"""{about}
+Shapes: -> shape. Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes.
+Source: standard.
+Example: >>> {name}((1, 2)){given}
+         {result}
+"""
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
-def ones(shape, *sizes, dtype=None, device=None):
-    """A tensor of ones. Shapes: -> shape. Dtypes: any; float32 unless given.
-    Raises: ShapeError for negative sizes. Source: standard.
-    Example: >>> ones((1, 2)).tolist()
-             [[1.0, 1.0]]
-    """
-    return filled("ones", 1, shape, sizes, dtype, device)
-
-
-def empty(shape, *sizes, dtype=None, device=None):
-    """A tensor to be written to; in fact of zeros, so that results do not depend on old memory.
-    Shapes: -> shape. Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes.
-    Source: standard.
-    Example: >>> empty((1, 2)).shape
-             (1, 2)
-    """
-    return filled("empty", 0, shape, sizes, dtype, device)
+zeros = filling("zeros", 0, "A tensor of zeros.", ".tolist()", "[[0.0, 0.0]]")
+ones = filling("ones", 1, "A tensor of ones.", ".tolist()", "[[1.0, 1.0]]")
+EMPTY = "A tensor to be written to; in fact of zeros, so that results do not depend on old memory."
+empty = filling("empty", 0, EMPTY, ".shape", "(1, 2)")
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
@@ -184,47 +178,38 @@ def full(shape, fill_value, dtype=None, *, device=None):
     return values.full(shape, fill_value, dtype, "full")
 
 
-def like(where: str, x, value, dtype, device) -> Value:
-    """A tensor of `value` with the shape, and unless given the dtype, of x."""
-    x = as_value(x, where=where)
-    return full(x.shape, value, x.dtype if dtype is None else dtype, device=device)
-
-
-def zeros_like(x, /, dtype=None, *, device=None):
-    """A tensor of zeros with the shape of x. Shapes: x (...) -> (...).
-    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> zeros_like([1, 2]).tolist()
-             [0, 0]
-    """
-    return like("zeros_like", x, 0, dtype, device)
-
-
-def ones_like(x, /, dtype=None, *, device=None):
-    """A tensor of ones with the shape of x. Shapes: x (...) -> (...).
-    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> ones_like([3, 2]).tolist()
-             [1, 1]
-    """
-    return like("ones_like", x, 1, dtype, device)
-
-
-def empty_like(x, /, dtype=None, *, device=None):
-    """A tensor to be written to, with the shape of x; in fact of zeros. Shapes: x (...) -> (...).
-    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> empty_like([1, 2]).shape
-             (2,)
-    """
-    return like("empty_like", x, 0, dtype, device)
-
-
 def full_like(x, /, fill_value, dtype=None, *, device=None):
-    """A tensor of `fill_value` with the shape of x. Shapes: x (...) -> (...).
-    Dtypes: that of x unless given. Raises: DTypeError for a value that does not fit the dtype.
-    Source: standard.
+    """A tensor of `fill_value` with the shape of x.
+    Shapes: x (...) -> (...). Dtypes: that of x unless given.
+    Raises: DTypeError for a value that does not fit the dtype. Source: standard.
     Example: >>> full_like([1, 2], 7).tolist()
              [7, 7]
     """
-    return like("full_like", x, fill_value, dtype, device)
+    x = as_value(x, where="full_like")
+    return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
+
+
+def filling_like(name: str, value, about: str, result: str):
+    """The function that makes tensors of one value like another tensor."""
+
+    def function(x, /, dtype=None, *, device=None):
+        return full_like(as_value(x, where=name), value, dtype, device=device)
+
+    function.__doc__ = f"""{about}
+Shapes: x (...) -> (...). Dtypes: that of x unless given. Raises: DTypeError for what is not
+numeric. Source: standard.
+Example: >>> {name}([1, 2]).tolist()
+         {result}
+"""
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+zeros_like = filling_like("zeros_like", 0, "A tensor of zeros with the shape of x.", "[0, 0]")
+ones_like = filling_like("ones_like", 1, "A tensor of ones with the shape of x.", "[1, 1]")
+empty_like = filling_like(
+    "empty_like", 0, "A tensor to be written to, with the shape of x; in fact of zeros.", "[0, 0]"
+)
 
 
 def number(where: str, x):

@@ -4,6 +4,8 @@ Values never change and never alias. Writing (`x[i] = v`, `x += y`) binds the ha
 tensors computed from the old one keep it.
 """
 
+import operator
+
 import numpy as np
 
 from glasshouse.autograd.backward import backward
@@ -15,6 +17,24 @@ from glasshouse.dispatch.bind import bind, box, hooks, state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
 from glasshouse.tensor import contract, index, printing
+
+
+def writing(where: str, compute):
+    """The method of an operator like +=: its result is written back."""
+
+    def method(self, other):
+        return self.in_place(where, compute(self, other))
+
+    return method
+
+
+def converted(kind: type):
+    """The method that makes the one element a Python number of this kind."""
+
+    def method(self):
+        return kind(self.one(kind.__name__))
+
+    return method
 
 
 class Tensor(Value):
@@ -47,8 +67,7 @@ class Tensor(Value):
         """A matrix with its axes swapped. Raises: ShapeError unless it has two axes."""
         if self.ndim != 2:
             raise ShapeError(
-                f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT for stacks of "
-                "matrices, or gh.permute_dims."
+                f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT for stacks."
             )
         return bind(primitives["permute"], (self,), {"axes": (1, 0)})
 
@@ -168,8 +187,6 @@ class Tensor(Value):
 
     def in_place(self, where: str, result):
         """This tensor bound to the result of an operator, which must have its shape and kind."""
-        if result is NotImplemented:
-            return result
         if result.shape != self.shape:
             raise ShapeError(
                 f"{where}: expected a result of shape {self.shape}; got {result.shape}. "
@@ -184,44 +201,19 @@ class Tensor(Value):
             result = cast(result, self.dtype)
         return self.write(where, result)
 
-    def __iadd__(self, other):
-        return self.in_place("+=", self + other)
-
-    def __isub__(self, other):
-        return self.in_place("-=", self - other)
-
-    def __imul__(self, other):
-        return self.in_place("*=", self * other)
-
-    def __itruediv__(self, other):
-        return self.in_place("/=", self / other)
-
-    def __ifloordiv__(self, other):
-        return self.in_place("//=", self // other)
-
-    def __imod__(self, other):
-        return self.in_place("%=", self % other)
-
-    def __ipow__(self, other):
-        return self.in_place("**=", self**other)
-
-    def __iand__(self, other):
-        return self.in_place("&=", self & other)
-
-    def __ior__(self, other):
-        return self.in_place("|=", self | other)
-
-    def __ixor__(self, other):
-        return self.in_place("^=", self ^ other)
-
-    def __ilshift__(self, other):
-        return self.in_place("<<=", self << other)
-
-    def __irshift__(self, other):
-        return self.in_place(">>=", self >> other)
-
-    def __imatmul__(self, other):
-        return self.in_place("@=", self @ other)
+    __iadd__ = writing("+=", operator.add)
+    __isub__ = writing("-=", operator.sub)
+    __imul__ = writing("*=", operator.mul)
+    __itruediv__ = writing("/=", operator.truediv)
+    __ifloordiv__ = writing("//=", operator.floordiv)
+    __imod__ = writing("%=", operator.mod)
+    __ipow__ = writing("**=", operator.pow)
+    __iand__ = writing("&=", operator.and_)
+    __ior__ = writing("|=", operator.or_)
+    __ixor__ = writing("^=", operator.xor)
+    __ilshift__ = writing("<<=", operator.lshift)
+    __irshift__ = writing(">>=", operator.rshift)
+    __imatmul__ = writing("@=", operator.matmul)
 
     def __matmul__(self, other):
         return contract.matmul(self, other)
@@ -284,17 +276,10 @@ class Tensor(Value):
             )
         return self.numpy().item()
 
-    def __bool__(self):
-        return bool(self.one("bool"))
-
-    def __int__(self):
-        return int(self.one("int"))
-
-    def __float__(self):
-        return float(self.one("float"))
-
-    def __complex__(self):
-        return complex(self.one("complex"))
+    __bool__ = converted(bool)
+    __int__ = converted(int)
+    __float__ = converted(float)
+    __complex__ = converted(complex)
 
     def __index__(self):
         if not self.dtype.is_integer:

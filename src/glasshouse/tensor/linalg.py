@@ -1,7 +1,7 @@
 """Linear algebra: `gh.linalg`, the Array API's extension, on stacks of matrices."""
 
 import math
-from typing import NamedTuple
+from functools import partial
 
 from glasshouse.base.dtype import inexact_dtype
 from glasshouse.base.errors import DTypeError, LinAlgError, OptionError, ShapeError
@@ -25,7 +25,7 @@ from glasshouse.tensor.creation import eye, tril, triu
 from glasshouse.tensor.index import getitem
 from glasshouse.tensor.manipulate import moveaxis, stack
 from glasshouse.tensor.namespace import finfo
-from glasshouse.tensor.search import argsort
+from glasshouse.tensor.search import argsort, result
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu", "matmul",
@@ -35,50 +35,22 @@ __all__ = [
 ]  # fmt: skip
 
 
-class EighResult(NamedTuple):
-    """Eigenvalues in ascending order, and eigenvectors as columns."""
-
-    eigenvalues: Value
-    eigenvectors: Value
-
-
-class QRResult(NamedTuple):
-    """An orthonormal Q and an upper triangular R."""
-
-    Q: Value
-    R: Value
-
-
-class SlogdetResult(NamedTuple):
-    """The determinant as sign · exp(logabsdet)."""
-
-    sign: Value
-    logabsdet: Value
-
-
-class SVDResult(NamedTuple):
-    """Left vectors, singular values in descending order, and right vectors as rows."""
-
-    U: Value
-    S: Value
-    Vh: Value
-
-
-class LUResult(NamedTuple):
-    """Rows of the input in the order `permutation` are L @ U."""
-
-    permutation: Value
-    L: Value
-    U: Value
-
-
-class LstsqResult(NamedTuple):
-    """The solution, the squared residuals by column, the rank, and the singular values."""
-
-    solution: Value
-    residuals: Value
-    rank: Value
-    singular_values: Value
+result = partial(result, module=__name__)
+EighResult = result(
+    "EighResult", "eigenvalues eigenvectors", "Ascending eigenvalues, and eigenvectors as columns."
+)
+QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R.")
+SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
+SVDResult = result(
+    "SVDResult", "U S Vh", "Left vectors, descending singular values, and right vectors as rows."
+)
+LUResult = result(
+    "LUResult", "permutation L U", "Rows of the input in the order `permutation` are L @ U."
+)
+LstsqResult = result(
+    "LstsqResult", "solution residuals rank singular_values",
+    "The solution, the squared residuals by column, the rank, and the singular values.",
+)  # fmt: skip
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:

@@ -57,25 +57,37 @@ def summed_dtype(where: str, dtype, wanted):
     return wanted
 
 
+def reduction(about: str, dtypes: str, example: str, result: str, errors="an axis out of range",
+              axes="axes"):  # fmt: skip
+    """A decorator that documents a function (x, axis, …), named as itself."""
+
+    def decorate(function):
+        function.__doc__ = f"""{about}
+Shapes: x (...) -> without the {axes}, or with 1 there. Dtypes: {dtypes}.
+Raises: ShapeError for {errors}. Source: standard.
+Example: >>> {function.__name__}({example}).tolist()
+         {result}
+"""
+        return function
+
+    return decorate
+
+
+SUMMED = "numeric or bool; booleans and integers become int64 (unsigned: uint64)"
+FLOATING = "floating or complex, kept; integers and booleans become float32"
+SPREAD = "floating, kept; complex becomes real; integers and booleans become float32"
+NO_EXTREME = "an empty axis, DTypeError for complex values"
+
+
+@reduction("The sum over axes.", SUMMED, "[[1, 2], [3, 4]], axis=0", "[4, 6]")
 def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
-    """The sum over axes. Shapes: x (...) -> without the axes, or with 1 there.
-    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> sum([[1, 2], [3, 4]], axis=0).tolist()
-             [4, 6]
-    """
     x = as_value(x, where="sum")
     x = cast(x, summed_dtype("sum", x.dtype, dtype))
     return reduced(reductions.sum_, "sum", x, axis, keepdims)
 
 
+@reduction("The product over axes.", SUMMED, "[[1, 2], [3, 4]], axis=0", "[3, 8]")
 def prod(x, /, axis=None, dtype=None, keepdims: bool = False):
-    """The product over axes. Shapes: x (...) -> without the axes, or with 1 there.
-    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> prod([[1, 2], [3, 4]], axis=0).tolist()
-             [3, 8]
-    """
     x = as_value(x, where="prod")
     x = cast(x, summed_dtype("prod", x.dtype, dtype))
     return reduced(reductions.prod, "prod", x, axis, keepdims)
@@ -90,57 +102,35 @@ def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
     return reduced(card, where, x, axis, keepdims)
 
 
+@reduction("The largest element over axes; NaN if there is one. Equal ones share the derivative.",
+           "real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[3, 4]", NO_EXTREME)  # fmt: skip
 def max(x, /, axis=None, keepdims: bool = False):
-    """The largest element over axes; NaN if there is one.
-    The derivative is shared among equal elements.
-    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: real or bool, kept.
-    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
-    Example: >>> max([[1, 2], [3, 4]], axis=0).tolist()
-             [3, 4]
-    """
     return extreme(reductions.max_, reductions.any_, "max", x, axis, keepdims)
 
 
+@reduction("The smallest element over axes; NaN if there is one. Equal ones share the derivative.",
+           "real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[1, 2]", NO_EXTREME)  # fmt: skip
 def min(x, /, axis=None, keepdims: bool = False):
-    """The smallest element over axes; NaN if there is one.
-    The derivative is shared among equal elements.
-    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: real or bool, kept.
-    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
-    Example: >>> min([[1, 2], [3, 4]], axis=0).tolist()
-             [1, 2]
-    """
     return extreme(reductions.min_, reductions.all_, "min", x, axis, keepdims)
 
 
+@reduction("True where some element over the axes is true (not 0); false for none.", "any -> bool",
+           "[[0, 0], [0, 2]], axis=0", "[False, True]")  # fmt: skip
 def any(x, /, axis=None, keepdims: bool = False):
-    """True where some element over the axes is true (not 0); false for none.
-    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: any -> bool.
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> any([[0, 0], [0, 2]], axis=0).tolist()
-             [False, True]
-    """
     x = elementwise.truth(as_value(x, where="any"))
     return reduced(reductions.any_, "any", x, axis, keepdims)
 
 
+@reduction("True where every element over the axes is true (not 0); true for none.", "any -> bool",
+           "[[0, 1], [0, 2]], axis=0", "[False, True]")  # fmt: skip
 def all(x, /, axis=None, keepdims: bool = False):
-    """True where every element over the axes is true (not 0); true for none.
-    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: any -> bool.
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> all([[0, 1], [0, 2]], axis=0).tolist()
-             [False, True]
-    """
     x = elementwise.truth(as_value(x, where="all"))
     return reduced(reductions.all_, "all", x, axis, keepdims)
 
 
+@reduction("The number of elements over the axes that are not 0.", "any -> int64",
+           "[[0, 1], [0, 2]], axis=1", "[1, 1]")  # fmt: skip
 def count_nonzero(x, /, axis=None, keepdims: bool = False):
-    """The number of elements over the axes that are not 0.
-    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: any -> int64.
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> count_nonzero([[0, 1], [0, 2]], axis=1).tolist()
-             [1, 1]
-    """
     x = cast(elementwise.truth(as_value(x, where="count_nonzero")), int64)
     return reduced(reductions.sum_, "count_nonzero", x, axis, keepdims)
 
@@ -150,32 +140,24 @@ def position(card, where: str, x, axis, keepdims: bool) -> Value:
     x = as_value(x, where=where)
     elementwise.check_real(where, x)
     if axis is None:
-        shape = (1,) * x.ndim
-        out = card(reshape(x, (x.size,)), axis=0)
+        out, shape = card(reshape(x, (x.size,)), axis=0), (1,) * x.ndim
     else:
         axis = check_axis(where, axis, x.ndim)
-        shape = kept_shape(x.shape, (axis,))
-        out = card(x, axis=axis)
+        out, shape = card(x, axis=axis), kept_shape(x.shape, (axis,))
     return reshape(out, shape) if keepdims else out
 
 
+@reduction("The first position of the largest element along `axis`, or in x flattened.",
+           "real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[1, 0]", NO_EXTREME,
+           "axis")  # fmt: skip
 def argmax(x, /, axis=None, keepdims: bool = False):
-    """The first position of the largest element along `axis`, or in x flattened.
-    Shapes: x (...) -> without the axis, or with 1 there. Dtypes: real or bool -> int64.
-    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
-    Example: >>> argmax([[1, 5, 5], [7, 0, 2]], axis=1).tolist()
-             [1, 0]
-    """
     return position(reductions.argmax, "argmax", x, axis, keepdims)
 
 
+@reduction("The first position of the smallest element along `axis`, or in x flattened.",
+           "real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[0, 1]", NO_EXTREME,
+           "axis")  # fmt: skip
 def argmin(x, /, axis=None, keepdims: bool = False):
-    """The first position of the smallest element along `axis`, or in x flattened.
-    Shapes: x (...) -> without the axis, or with 1 there. Dtypes: real or bool -> int64.
-    Raises: ShapeError for an empty axis, DTypeError for complex values. Source: standard.
-    Example: >>> argmin([[1, 5, 5], [7, 0, 2]], axis=1).tolist()
-             [0, 1]
-    """
     return position(reductions.argmin, "argmin", x, axis, keepdims)
 
 
@@ -186,15 +168,9 @@ def widened(where: str, x) -> tuple[Value, object]:
     return cast(x, accumulation_dtype(dtype)), dtype
 
 
+@reduction("The arithmetic mean over axes, sum(x) / n; NaN over none.", FLOATING,
+           "[[1.0, 2.0], [3.0, 4.0]], axis=0", "[2.0, 3.0]")  # fmt: skip
 def mean(x, /, axis=None, keepdims: bool = False):
-    """The arithmetic mean over axes; NaN over none.
-    sum(x) / n
-    Shapes: x (...) -> without the axes, or with 1 there.
-    Dtypes: floating or complex, kept; integers and booleans become float32.
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> mean([[1.0, 2.0], [3.0, 4.0]], axis=0).tolist()
-             [2.0, 3.0]
-    """
     x, dtype = widened("mean", x)
     axes = check_axes("mean", axis, x.ndim)
     total = reduced(reductions.sum_, "mean", x, axes, keepdims)
@@ -202,15 +178,9 @@ def mean(x, /, axis=None, keepdims: bool = False):
     return cast(cards.div(total, full(total.shape, float(count), total.dtype)), dtype)
 
 
+@reduction("The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0.",
+           SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")  # fmt: skip
 def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
-    """The variance over axes; NaN where n - correction is 0.
-    sum(|x - mean(x)|²) / (n - correction)
-    Shapes: x (...) -> without the axes, or with 1 there.
-    Dtypes: floating, kept; complex becomes real; integers and booleans become float32.
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> var([1.0, 2.0, 3.0], correction=1).tolist()
-             1.0
-    """
     x, dtype = widened("var", x)
     axes = check_axes("var", axis, x.ndim)
     away = x - mean(x, axis=axes, keepdims=True)
@@ -223,15 +193,9 @@ def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
     return cast(total / (left if left > 0 else 0.0), real_dtype(dtype))
 
 
+@reduction("The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0.",
+           SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")  # fmt: skip
 def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
-    """The standard deviation over axes; its derivative where it is 0 is 0.
-    sqrt(var(x))
-    Shapes: x (...) -> without the axes, or with 1 there.
-    Dtypes: floating, kept; complex becomes real; integers and booleans become float32.
-    Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> std([1.0, 2.0, 3.0], correction=1).tolist()
-             1.0
-    """
     spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
     flat = spread == 0
     return choose(flat, 0.0, cards.sqrt(choose(flat, 1.0, spread)))
@@ -249,9 +213,8 @@ def logsumexp(x, /, axis=None, keepdims: bool = False):
     elementwise.check_real("logsumexp", x)
     axes = check_axes("logsumexp", axis, x.ndim)
     shape = kept_shape(x.shape, axes)
-    if 0 in x.shape:
-        top = full(shape, 0, x.dtype)
-    else:
+    top = full(shape, 0, x.dtype)
+    if 0 not in x.shape:
         top = reshape(reductions.max_(x, axes=axes), shape)
         top = choose(is_infinite(top), 0.0, top)  # exp of ±∞ itself is right; ∞ - ∞ is not
     total = reductions.sum_(cards.exp(x - broadcast_to(top, x.shape)), axes=axes)
@@ -321,7 +284,8 @@ def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
         raise OptionError(f"diff: expected n of 0 or more; got {n}. Use 1 for first differences.")
     pieces = [piece(p, x, axis) for p in (prepend, x, append) if p is not None]
     if len(pieces) > 1:
-        x = movement.concatenate(*promoted("diff", pieces), axis=axis)
+        dtype = common_dtype("diff", pieces)
+        x = movement.concatenate(*(cast(p, dtype) for p in pieces), axis=axis)
     for _ in range(n):
         later, earlier = shifted(x, axis, 1), shifted(x, axis, -1)
         x = later ^ earlier if x.dtype is bool_ else later - earlier
@@ -332,12 +296,6 @@ def piece(p, x: Value, axis: int) -> Value:
     """What is put before or after x: of x's shape but for `axis`, where a scalar has size 1."""
     p = as_value(p, where="diff")
     return p if p.ndim else broadcast_to(p, kept_shape(x.shape, (axis,)))
-
-
-def promoted(where: str, xs) -> list[Value]:
-    """Values of different shapes in the dtype that they promote to."""
-    dtype = common_dtype(where, xs)
-    return [cast(x, dtype) for x in xs]
 
 
 def shifted(x: Value, axis: int, by: int) -> Value:

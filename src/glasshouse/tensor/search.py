@@ -1,6 +1,6 @@
 """Order: sorting, the largest elements, and the distinct elements of a tensor."""
 
-from typing import NamedTuple
+from collections import namedtuple
 
 from glasshouse.base.dtype import int64
 from glasshouse.base.errors import OptionError
@@ -14,6 +14,13 @@ from glasshouse.tensor import index
 from glasshouse.tensor.elementary import split
 from glasshouse.tensor.elementwise import check_real
 from glasshouse.tensor.manipulate import concat, moveaxis, part
+
+
+def result(name: str, fields: str, doc: str, module: str = __name__) -> type:
+    """The named tuple that a function of several results returns."""
+    cls = namedtuple(name, fields, module=module)
+    cls.__doc__ = doc
+    return cls
 
 
 def sorted_with_positions(where: str, x, axis: int, descending: bool):
@@ -44,11 +51,7 @@ def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = Tr
     return sorted_with_positions("argsort", x, axis, descending)[1]
 
 
-class TopK(NamedTuple):
-    """The k largest (or smallest) elements along an axis, and their positions."""
-
-    values: Value
-    indices: Value
+TopK = result("TopK", "values indices", "The k extreme elements along an axis, their positions.")
 
 
 def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
@@ -72,27 +75,14 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
 
 
-class UniqueAll(NamedTuple):
-    """Distinct elements, where each is first, where x has which, and how often each occurs."""
-
-    values: Value
-    indices: Value
-    inverse_indices: Value
-    counts: Value
-
-
-class UniqueCounts(NamedTuple):
-    """Distinct elements, and how often each occurs."""
-
-    values: Value
-    counts: Value
-
-
-class UniqueInverse(NamedTuple):
-    """Distinct elements, and which of them each element of x is."""
-
-    values: Value
-    inverse_indices: Value
+UniqueAll = result(
+    "UniqueAll", "values indices inverse_indices counts",
+    "Distinct elements, where each is first, where x has which, and how often each occurs.",
+)  # fmt: skip
+UniqueCounts = result("UniqueCounts", "values counts", "Distinct elements, how often each occurs.")
+UniqueInverse = result(
+    "UniqueInverse", "values inverse_indices", "Distinct elements, and which each element of x is."
+)
 
 
 def sorting_positions(x: Value) -> Value:
