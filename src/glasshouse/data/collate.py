@@ -19,8 +19,7 @@ def collate(samples: list):
     Shapes: leaves (*S) -> (len(samples), *S).
     Raises: ShapeError if there are no samples, or their structures or shapes differ.
     Example: >>> collate([(1.0, "a"), (2.0, "b")])[1]
-             ['a', 'b']
-    """
+             ['a', 'b']"""
     if not samples:
         raise ShapeError("collate: expected at least one sample; got none. Check the batch size.")
     columns, structure = [], None

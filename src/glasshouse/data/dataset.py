@@ -31,8 +31,7 @@ class Dataset:
              ...     def __getitem__(self, index):
              ...         return index ** 2
              >>> list(Squares().skip(1).map(lambda x: x + 1))
-             [2, 5]
-    """
+             [2, 5]"""
 
     sources: tuple = ()
     shown: tuple[str, ...] = ()  # attributes that the repr lists
@@ -148,8 +147,7 @@ class TensorDataset(Dataset):
     Tensors are read as NumPy arrays once, here.
     Raises: ShapeError if there is no array, one is 0-d, or their first axes differ.
     Example: >>> TensorDataset(np.eye(3), [0, 1, 2])[1]
-             (array([0., 1., 0.]), np.int64(1))
-    """
+             (array([0., 1., 0.]), np.int64(1))"""
 
     def __init__(self, *arrays):
         self.arrays = tuple(map(as_host_array, arrays))
@@ -376,8 +374,7 @@ class MergeDataset(Dataset):
     """Tuples with the fields of all sources' samples at one index.
     Raises: ShapeError if there is no source, or their lengths differ.
     Example: >>> MergeDataset([1, 2], [(3, "a"), (4, "b")])[1]
-             (2, 4, 'b')
-    """
+             (2, 4, 'b')"""
 
     def __init__(self, *sources):
         self.sources = tuple(check_source("merge", source) for source in sources)

@@ -20,8 +20,7 @@ class DataLoader:
     Raises: OptionError for a batch size, worker count or seed out of range.
     Example: >>> loader = DataLoader(range(5), batch_size=2)
              >>> [batch.tolist() for batch in loader]
-             [[0, 1], [2, 3], [4]]
-    """
+             [[0, 1], [2, 3], [4]]"""
 
     def __init__(
         self, dataset, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,

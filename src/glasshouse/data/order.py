@@ -31,8 +31,7 @@ def random_order(count: int, *path: int) -> np.ndarray:
     Shapes: (count,). Dtypes: int64.
     Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox).
     Example: >>> sorted(random_order(4, 0).tolist())
-             [0, 1, 2, 3]
-    """
+             [0, 1, 2, 3]"""
     return np.argsort(bit_source(path).random_raw(count), kind="stable")
 
 

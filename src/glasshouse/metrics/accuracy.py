@@ -16,8 +16,7 @@ class TopK(Metric):
     Example: >>> top2 = TopK(2)
              >>> top2.update([[0.1, 0.7, 0.2], [0.1, 0.7, 0.2]], [2, 0])
              >>> top2.value()
-             0.5
-    """
+             0.5"""
 
     gathered = {"correct": 0, "total": 0}
 
@@ -83,8 +82,7 @@ class Accuracy(TopK):
     Example: >>> accuracy = Accuracy()
              >>> accuracy.update([[2.0, 1.0], [0.0, 3.0]], [0, 0])
              >>> accuracy
-             Accuracy(0.5)
-    """
+             Accuracy(0.5)"""
 
     def __init__(self, ignore_index: int | None = None):
         super().__init__(1, ignore_index)

@@ -17,8 +17,7 @@ class Average(Metric):
              >>> loss.update(1.0, weight=3)
              >>> loss.update(5.0)
              >>> loss.value(), loss.variance()
-             (2.0, 3.0)
-    """
+             (2.0, 3.0)"""
 
     gathered = {"weight": 0.0, "mean": 0.0, "squares": 0.0}
 

@@ -15,8 +15,7 @@ class EditDistance(Metric):
     Example: >>> errors = EditDistance()
              >>> errors.update("kitten", "sitting")
              >>> errors.distance(), errors.substitutions, errors.insertions
-             (3, 2, 1)
-    """
+             (3, 2, 1)"""
 
     gathered = {"insertions": 0, "deletions": 0, "substitutions": 0, "length": 0}
 

@@ -13,8 +13,7 @@ class Timer(Metric):
              >>> with timer:
              ...     total = sum(range(10))
              >>> timer.value() > 0
-             True
-    """
+             True"""
 
     gathered = {"elapsed_s": 0.0}
 
@@ -76,8 +75,7 @@ class Throughput(Timer):
     Example: >>> images = Throughput()
              >>> images.update(64)
              >>> images.value() > 0
-             True
-    """
+             True"""
 
     gathered = {"elapsed_s": 0.0, "total": 0}
 

@@ -94,8 +94,7 @@ class Sequential(Indexed):
              Sequential(
                (0): Module()
                (1): Module()
-             )
-    """
+             )"""
 
     def __init__(self, *modules):
         super().__init__()

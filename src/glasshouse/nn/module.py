@@ -20,8 +20,7 @@ class Parameter(Tensor):
     """A trainable tensor: as an attribute of a Module it belongs to `parameters()`.
     `requires_grad` is True unless given, where the dtype can have gradients.
     Example: >>> Parameter([1.0, 2.0]).requires_grad
-             True
-    """
+             True"""
 
     def __new__(cls, data=None, requires_grad=None):
         tensor = Tensor.__new__(cls, data)
@@ -85,8 +84,7 @@ class Module:
              ...     def forward(self, x):
              ...         return 2 * x
              >>> Double()(3)
-             6
-    """
+             6"""
 
     training: bool
 

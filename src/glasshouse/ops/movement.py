@@ -152,11 +152,9 @@ def pad_ref(x, *, widths, value):
 def pad_vjp(g, _y, _x, *, widths, value):
     where = placed(_x.shape, widths)
     return slice_(
-        g,
-        starts=tuple(s.start for s in where),
-        stops=tuple(s.stop for s in where),
+        g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
         steps=tuple(s.step for s in where),
-    )
+    )  # fmt: skip
 
 
 pad = movement(

@@ -18,8 +18,7 @@ class Adam(Optimizer):
              >>> (p * 2).sum().backward()
              >>> opt.step()
              >>> p.tolist()
-             [0.5]
-    """
+             [0.5]"""
 
     ranges = {
         "lr": NON_NEGATIVE, "betas": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,

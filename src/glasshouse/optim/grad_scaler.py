@@ -20,8 +20,7 @@ class GradScaler:
              >>> opt, scaler = gh.optim.SGD([p], lr=0.5), GradScaler(init_scale=8.0)
              >>> scaler.scale((p * p).sum()).backward()
              >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
-             ([16.0], None, None, [0.0])
-    """
+             ([16.0], None, None, [0.0])"""
 
     def __init__(
         self, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
@@ -96,12 +95,10 @@ class GradScaler:
         if not self.enabled:
             return {}
         return {
-            "scale": self.factor,
-            "growth_factor": self.growth_factor,
-            "backoff_factor": self.backoff_factor,
-            "growth_interval": self.growth_interval,
+            "scale": self.factor, "growth_factor": self.growth_factor,
+            "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
             "_growth_tracker": self.good_steps,
-        }
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned."""

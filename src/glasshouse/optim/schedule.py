@@ -67,11 +67,9 @@ class LRScheduler:
     def state_dict(self) -> dict:
         """How far the schedule is, as plain numbers."""
         return {
-            "last_epoch": self.last_epoch,
-            "base_lrs": list(self.base_lrs),
-            "scales": list(self.scales),
-            "last_lr": list(self.last_lr),
-        }
+            "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs),
+            "scales": list(self.scales), "last_lr": list(self.last_lr),
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`, and set its rates.
@@ -354,8 +352,7 @@ class SequentialLR(LRScheduler):
              >>> parts = [LinearLR(opt, 0.5, total_iters=2), CosineAnnealingLR(opt, 4)]
              >>> schedule = SequentialLR(opt, parts, milestones=[2])
              >>> schedule.get_last_lr()
-             [0.5]
-    """
+             [0.5]"""
 
     def __init__(self, optimizer, schedulers, milestones):
         check_optimizer("SequentialLR", optimizer)

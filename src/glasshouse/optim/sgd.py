@@ -17,15 +17,12 @@ class SGD(Optimizer):
              >>> (p * 2).sum().backward()
              >>> opt.step()
              >>> p.tolist()
-             [0.800000011920929]
-    """
+             [0.800000011920929]"""
 
     ranges = {
-        "lr": NON_NEGATIVE,
-        "momentum": NON_NEGATIVE,
-        "dampening": (float("-inf"), float("inf")),
+        "lr": NON_NEGATIVE, "momentum": NON_NEGATIVE, "dampening": (float("-inf"), float("inf")),
         "weight_decay": NON_NEGATIVE,
-    }
+    }  # fmt: skip
     optional = ("momentum_buffer",)
     counts_steps = False
 

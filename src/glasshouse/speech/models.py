@@ -17,8 +17,7 @@ def sinusoids(length: int, dim: int):
     """Positions as sines (even features) and cosines (odd ones) of falling frequencies.
     Shapes: -> (length, dim). Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5.
     Example: >>> sinusoids(2, 2).tolist()
-             [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]
-    """
+             [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]"""
     angles = np.arange(length)[:, None] * np.exp(-math.log(1e4) / dim * np.arange(0, dim, 2))
     waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(length, -1)
     return asarray(waves[:, :dim].astype(np.float32))
@@ -33,8 +32,7 @@ class AsrTransformer(nn.Module):
     (the benchmark); Dauphin et al. 2016, arXiv:1612.08083 (GLU).
     Example: >>> model = AsrTransformer(features=8, labels=5, layers=1, dim=8, heads=2, ff=16)
              >>> model(gh.zeros((2, 30, 8))).shape
-             (2, 10, 5)
-    """
+             (2, 10, 5)"""
 
     def __init__(
         self, features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, dropout=0.0,

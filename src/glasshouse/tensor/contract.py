@@ -35,8 +35,7 @@ def matrix_transpose(x, /):
     """x with its last two axes swapped. Shapes: (..., m, n) -> (..., n, m).
     Raises: ShapeError for fewer than two axes.
     Example: >>> matrix_transpose(as_value([[1, 2], [3, 4]])).tolist()
-             [[1, 3], [2, 4]]
-    """
+             [[1, 3], [2, 4]]"""
     x = as_value(x, where="matrix_transpose")
     n = x.ndim
     if n < 2:
@@ -53,8 +52,7 @@ def matmul(x1, x2, /):
     Shapes: (..., m, k), (..., k, n) -> (..., m, n). Dtypes: numeric, promoted.
     Raises: ShapeError if the summed sizes differ or an operand is 0-d, DTypeError for booleans.
     Example: >>> matmul(as_value([[1, 2]]), as_value([3, 4])).tolist()
-             [11]
-    """
+             [11]"""
     x1, x2 = promoted("matmul", x1, x2)
     if not x1.ndim or not x2.ndim:
         raise ShapeError(
@@ -94,8 +92,7 @@ def vecdot(x1, x2, /, *, axis: int = -1):
     Shapes: (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b).
     Raises: ShapeError if the sizes along `axis` differ.
     Example: >>> vecdot(as_value([1, 2]), as_value([3, 4])).item()
-             11
-    """
+             11"""
     x1, x2 = promoted("vecdot", x1, x2)
     axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != x2.shape[axis]:
@@ -118,8 +115,7 @@ def tensordot(x1, x2, /, *, axes=2):
     Shapes: the other axes of x1, then those of x2.
     Raises: ShapeError if the summed sizes or the numbers of axes differ.
     Example: >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
-             [[11]]
-    """
+             [[11]]"""
     x1, x2 = promoted("tensordot", x1, x2)
     first, second = summed_axes(x1, x2, axes)
     sizes = [x1.shape[a] for a in first]
@@ -161,8 +157,7 @@ def outer(x1, x2, /):
     """All products of an element of x1 with one of x2.
     Shapes: (m,), (n,) -> (m, n); other shapes are flattened.
     Example: >>> outer(as_value([1, 2]), as_value([3, 4])).tolist()
-             [[3, 4], [6, 8]]
-    """
+             [[3, 4], [6, 8]]"""
     x1, x2 = promoted("outer", x1, x2)
     return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
 
@@ -171,8 +166,7 @@ def inner(x1, x2, /):
     """The sum of products over the last axes. Shapes: (*a, n), (*b, n) -> (*a, *b).
     Raises: ShapeError if the last sizes differ.
     Example: >>> inner(as_value([1, 2]), as_value([3, 4])).item()
-             11
-    """
+             11"""
     x1, x2 = promoted("inner", x1, x2)
     if not x1.ndim or not x2.ndim:
         return x1 * x2
@@ -183,8 +177,7 @@ def kron(x1, x2, /):
     """The Kronecker product: x2 scaled by every element of x1, side by side.
     Shapes: (*m), (*n) -> (*(m · n)).
     Example: >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
-             [1, 1, 2, 2]
-    """
+             [1, 1, 2, 2]"""
     x1, x2 = promoted("kron", x1, x2)
     ndim = max(x1.ndim, x2.ndim)
     s1, s2 = ((1,) * (ndim - x.ndim) + x.shape for x in (x1, x2))
@@ -199,8 +192,7 @@ def einsum(subscripts: str, /, *operands):
     alphabetical order; `...` stands for axes that broadcast. Pairs are contracted cheapest first.
     Raises: ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse.
     Example: >>> einsum("ij,j->i", as_value([[1, 2], [3, 4]]), as_value([1, 1])).tolist()
-             [3, 7]
-    """
+             [3, 7]"""
     if not isinstance(subscripts, str):
         raise DTypeError(
             f"einsum: expected subscripts as a string first; got {type_name(subscripts)}. "

@@ -38,8 +38,7 @@ def check_device(where: str, device) -> None:
 def eval(*tensors) -> None:
     """Compute the tensors now, with all that was put off so far in this thread.
     Example: >>> x = ones(3) + 1
-             >>> eval(x)
-    """
+             >>> eval(x)"""
     for x in tensors:
         if not isinstance(x, Value):
             raise DTypeError(
@@ -65,8 +64,7 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     Raises: DTypeError for what is not numeric, ShapeError for ragged lists, OptionError
     (a ValueError) if copy=False and a copy is needed. Source: standard.
     Example: >>> asarray([[1, 2]]).shape
-             (1, 2)
-    """
+             (1, 2)"""
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
@@ -90,8 +88,7 @@ def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
     Shapes: as gh.asarray. Dtypes: any; floating or complex with requires_grad.
     Raises: DTypeError for what is not numeric, ShapeError for ragged lists. Source: PyTorch.
     Example: >>> tensor([1.0, 2.0], requires_grad=True).requires_grad
-             True
-    """
+             True"""
     out = asarray(data, dtype, device=device, copy=True)
     out = out.detach() if isinstance(data, Value) else out
     return out.requires_grad_() if requires_grad else out
@@ -102,8 +99,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
     Shapes: x (...) -> (...). Dtypes: any, kept. Raises: DTypeError for objects without DLPack and
     for contents that cannot be shared. Source: standard.
     Example: >>> from_dlpack(np.arange(3)).tolist()
-             [0, 1, 2]
-    """
+             [0, 1, 2]"""
     check_device("from_dlpack", device)
     if isinstance(x, Value):
         return copied(x) if copy else x
@@ -161,8 +157,7 @@ def full(shape, fill_value, dtype=None, *, device=None):
     Dtypes: any; the default for the Python type of fill_value unless given. Raises: ShapeError for
     negative sizes, DTypeError for a value that does not fit dtype. Source: standard.
     Example: >>> full((2,), 7).tolist()
-             [7, 7]
-    """
+             [7, 7]"""
     check_device("full", device)
     shape = check_shape("full", shape)
     dtype = None if dtype is None else as_dtype(dtype)
@@ -183,8 +178,7 @@ def full_like(x, /, fill_value, dtype=None, *, device=None):
     Shapes: x (...) -> (...). Dtypes: that of x unless given.
     Raises: DTypeError for a value that does not fit the dtype. Source: standard.
     Example: >>> full_like([1, 2], 7).tolist()
-             [7, 7]
-    """
+             [7, 7]"""
     x = as_value(x, where="full_like")
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
@@ -226,8 +220,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     Shapes: -> (max(0, ceil((stop - start) / step)),). Dtypes: real; int64 for integers, else
     float32, unless given. Raises: OptionError for a step of 0. Source: standard.
     Example: >>> arange(1, 7, 2).tolist()
-             [1, 3, 5]
-    """
+             [1, 3, 5]"""
     check_device("arange", device)
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = (number("arange", x) for x in (start, stop, step))
@@ -260,8 +253,7 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
     Shapes: -> (num,). Dtypes: any; float32 (complex64 for complex numbers) unless given.
     Raises: OptionError for negative num. Source: standard.
     Example: >>> linspace(0, 1, 3).tolist()
-             [0.0, 0.5, 1.0]
-    """
+             [0.0, 0.5, 1.0]"""
     check_device("linspace", device)
     start, stop = number("linspace", start), number("linspace", stop)
     count = operator.index(num)
@@ -280,8 +272,7 @@ def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
     Shapes: -> (n_rows, n_cols), n_cols being n_rows unless given.
     Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes. Source: standard.
     Example: >>> eye(2).tolist()
-             [[1.0, 0.0], [0.0, 1.0]]
-    """
+             [[1.0, 0.0], [0.0, 1.0]]"""
     check_device("eye", device)
     above = diagonals(n_rows, n_rows if n_cols is None else n_cols)
     return cast(above == operator.index(k), default_float if dtype is None else as_dtype(dtype))
@@ -309,8 +300,7 @@ def tril(x, /, *, k: int = 0):
     """The matrices x with zeros above the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
     Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> tril([[1, 2], [3, 4]]).tolist()
-             [[1, 0], [3, 4]]
-    """
+             [[1, 0], [3, 4]]"""
     return triangle("tril", x, lambda diagonal: diagonal > k)
 
 
@@ -318,8 +308,7 @@ def triu(x, /, *, k: int = 0):
     """The matrices x with zeros below the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
     Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> triu([[1, 2], [3, 4]]).tolist()
-             [[1, 2], [0, 4]]
-    """
+             [[1, 2], [0, 4]]"""
     return triangle("triu", x, lambda diagonal: diagonal < k)
 
 
@@ -330,8 +319,7 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any, each kept.
     Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
     Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
-             [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
-    """
+             [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]"""
     if indexing not in ("xy", "ij"):
         raise OptionError(
             f"meshgrid: expected indexing 'xy' or 'ij'; got {indexing!r}. Use 'ij' for matrices."
@@ -356,8 +344,7 @@ def one_hot(indices, num_classes: int, *, dtype=float32):
     Shapes: indices (...) -> (..., num_classes). Dtypes: integer -> dtype.
     Raises: DTypeError unless indices are integers. Source: JAX, PyTorch.
     Example: >>> one_hot([1, 0], 2).tolist()
-             [[0.0, 1.0], [1.0, 0.0]]
-    """
+             [[0.0, 1.0], [1.0, 0.0]]"""
     indices = as_value(indices, where="one_hot")
     if not indices.dtype.is_integer:
         raise DTypeError(

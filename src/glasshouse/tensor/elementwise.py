@@ -185,8 +185,7 @@ def round(x, /, decimals: int = 0):
     Shapes: x (...) -> (...). Dtypes: numeric, kept.
     Raises: DTypeError for what is not numeric. Source: standard, and NumPy for `decimals`.
     Example: >>> round([0.5, 1.5, 2.25], 1).tolist()
-             [0.5, 1.5, 2.200000047683716]
-    """
+             [0.5, 1.5, 2.200000047683716]"""
     if decimals == 0:
         return rint(x)
     x = as_value(x, where="round")
@@ -208,18 +207,14 @@ def floats(where: str, *xs: Value) -> list[Value]:
 # What a function of two arguments does with them first, its dtypes, and what it refuses.
 PROMOTED = "those of x1 and x2 promoted to each other"
 KINDS = {
-    "numeric": (None, PROMOTED, NUMERIC),
-    "no bools": (None, PROMOTED, "booleans"),
-    "quotient": (None, FLOATING, NUMERIC),
-    "whole": (None, PROMOTED, NO_COMPLEX),
-    "float": (floats, REAL, NO_COMPLEX),
-    "ordered": (check_real, PROMOTED, NO_COMPLEX),
-    "equality": (None, "any -> bool", NUMERIC),
-    "order": (check_real, "real -> bool", NO_COMPLEX),
+    "numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "booleans"),
+    "quotient": (None, FLOATING, NUMERIC), "whole": (None, PROMOTED, NO_COMPLEX),
+    "float": (floats, REAL, NO_COMPLEX), "ordered": (check_real, PROMOTED, NO_COMPLEX),
+    "equality": (None, "any -> bool", NUMERIC), "order": (check_real, "real -> bool", NO_COMPLEX),
     "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
     "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
     "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC),
-}
+}  # fmt: skip
 
 
 def binary(name, kind, compute, about, given, result):
@@ -405,8 +400,7 @@ def where(condition, x1, x2, /):
     Dtypes: condition bool (what is not 0 counts as true); x1 and x2 promoted to each other.
     Raises: ShapeError if the shapes do not broadcast. Source: standard.
     Example: >>> where([True, False], 1.5, [0.0, 2.0]).tolist()
-             [1.5, 2.0]
-    """
+             [1.5, 2.0]"""
     condition = truth(as_value(condition, where="where"))
     x1, x2 = operands("where", x1, x2)
     return compare.where(*broadcast_values("where", condition, x1, x2))
@@ -419,8 +413,7 @@ def clip(x, /, min=None, max=None):
     or float32 for integers clipped by floats. Raises: DTypeError for complex values, ShapeError if
     the shapes do not broadcast. Source: standard.
     Example: >>> clip([-2, 0, 5], 0, 3).tolist()
-             [0, 0, 3]
-    """
+             [0, 0, 3]"""
     x = as_value(x, where="clip")
     check_real("clip", x)
     for bound, beyond in ((min, operator.lt), (max, operator.gt)):
@@ -449,8 +442,7 @@ def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
     Shapes: x (...) -> (...). Dtypes: any, kept; complex by parts.
     Raises: DTypeError for what is not numeric. Source: NumPy.
     Example: >>> nan_to_num([math.nan, 1.0]).tolist()
-             [0.0, 1.0]
-    """
+             [0.0, 1.0]"""
     x = as_value(x, where="nan_to_num")
     if x.dtype.is_complex:
         return by_parts(partial(nan_to_num, nan=nan, posinf=posinf, neginf=neginf))(x)
@@ -468,8 +460,7 @@ def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool =
     Shapes: x1 (...), x2 (...) -> their common broadcast shape. Dtypes: any -> bool.
     Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> isclose([1.0, 2.0], [1.0, 2.1]).tolist()
-             [True, False]
-    """
+             [True, False]"""
     x1, x2 = inexact("isclose", x1, x2)
     same = (x1 == x2) | (isfinite(x2) & (abs(x1 - x2) <= atol + rtol * abs(x2)))
     return same | (isnan(x1) & isnan(x2)) if equal_nan else same
@@ -481,8 +472,7 @@ def allclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool 
     Shapes: x1 (...), x2 (...), which broadcast. Dtypes: any.
     Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> allclose([1.0, 2.0], [1.0, 2.1])
-             False
-    """
+             False"""
     close = isclose(x1, x2, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return bool(reductions.all_(close, axes=tuple(range(close.ndim))))
 
@@ -492,8 +482,7 @@ def array_equal(x1, x2, /, equal_nan: bool = False) -> bool:
     Shapes: x1 (...), x2 (...). Dtypes: any. Raises: DTypeError for what is not numeric.
     Source: NumPy.
     Example: >>> array_equal([1, 2], [1.0, 2.0])
-             True
-    """
+             True"""
     x1, x2 = (as_value(x, where="array_equal") for x in (x1, x2))
     if x1.shape != x2.shape:
         return False

@@ -41,8 +41,7 @@ class Tensor(Value):
     """An n-dimensional array of one dtype, on one backend.
     Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data, dtype)` is gh.asarray.
     Example: >>> Tensor([[1.0, 2.0]]).shape
-             (1, 2)
-    """
+             (1, 2)"""
 
     grad = None
 

@@ -350,8 +350,7 @@ def getitem(x: Value, key):
     Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
     fit, TransformError for a mask whose contents a transform does not show.
     Example: >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()
-             [[2, 1], [4, 3]]
-    """
+             [[2, 1], [4, 3]]"""
     plan = plan_key(key, x.shape)
     part = take_basic(x, plan)
     if not plan.arrays:
@@ -369,8 +368,7 @@ def setitem(x: Value, key, value):
     One number written through a mask of the shape of x needs no contents of the mask.
     Raises: as getitem; ShapeError if value does not broadcast.
     Example: >>> setitem(as_value([1, 2, 3]), slice(1), 0).tolist()
-             [0, 2, 3]
-    """
+             [0, 2, 3]"""
     if is_mask(key) and key.shape == x.shape and np.ndim(value) == 0:
         return where(as_value(key), contents("setitem", value, x, x.shape), x)
     return update(x, key, value, "setitem", cards.scatter_set)
@@ -380,8 +378,7 @@ def add_at(x: Value, key, value):
     """x with `value` added at x[key]; repeated indices add up.
     Raises: as getitem; ShapeError if value does not broadcast.
     Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
-             [0.0, 4.0]
-    """
+             [0.0, 4.0]"""
     x = as_value(x)
     plan = plan_key(key, x.shape)
     if not plan.arrays:
@@ -481,8 +478,7 @@ def take(x, indices, /, *, axis=None):
     Shapes: x (*before, n, *after), indices (*k) -> (*before, *k, *after).
     Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
     Example: >>> take(as_value([1.0, 2.0, 3.0]), [2, 0]).tolist()
-             [3.0, 1.0]
-    """
+             [3.0, 1.0]"""
     x = as_value(x, where="take")
     if axis is None:
         if x.ndim != 1:
@@ -522,8 +518,7 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
     Shapes: x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b).
     Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
     Example: >>> take_along_axis(as_value([[1.0, 2.0]]), [[1]], axis=1).tolist()
-             [[2.0]]
-    """
+             [[2.0]]"""
     x, indices, axis = along("take_along_axis", x, indices, axis)
     size = x.shape[axis]
     places = places_in(indices, size, x.size)
@@ -537,8 +532,7 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
     Shapes: x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b).
     Raises: as take_along_axis.
     Example: >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
-             [[1.0, 5.0]]
-    """
+             [[1.0, 5.0]]"""
     x, indices, axis = along("put_along_axis", x, indices, axis)
     values = contents("put_along_axis", values, x, indices.shape)
     order = tuple(i for i in range(x.ndim) if i != axis) + (axis,)
@@ -559,8 +553,7 @@ def nonzero(x, /) -> tuple:
     Shapes: each (count,); count depends on the contents, so vmap refuses it.
     Raises: ShapeError for a 0-d x.
     Example: >>> nonzero(as_value([0, 3, 0, 4]))[0].tolist()
-             [1, 3]
-    """
+             [1, 3]"""
     x = as_value(x, where="nonzero")
     if not x.ndim:
         raise ShapeError(
@@ -574,8 +567,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     Shapes: x1 (n,), x2 (*k) -> (*k) int64.
     Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
     Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
-             [1, 3]
-    """
+             [1, 3]"""
     if side not in ("left", "right"):
         raise OptionError(
             f"searchsorted: expected side 'left' or 'right'; got {side!r}. Choose one of them."

@@ -84,8 +84,7 @@ def cholesky(x, /, *, upper: bool = False):
     Shapes: (..., n, n) -> (..., n, n).
     Raises: LinAlgError unless x is positive definite, ShapeError unless square.
     Example: >>> cholesky(as_value([[4.0]])).tolist()
-             [[2.0]]
-    """
+             [[2.0]]"""
     lower = cards.cholesky(matrices("cholesky", x, square=True))
     return adjoint(lower) if upper else lower
 
@@ -95,8 +94,7 @@ def qr(x, /, *, mode: str = "reduced") -> QRResult:
     Shapes: (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'.
     Raises: OptionError for another mode, ShapeError.
     Example: >>> qr(as_value([[2.0]])).Q.shape
-             (1, 1)
-    """
+             (1, 1)"""
     if mode not in ("reduced", "complete"):
         raise OptionError(
             f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one of them."
@@ -109,8 +107,7 @@ def lu(x, /) -> LUResult:
     Shapes: (..., n, n) -> (..., n) int64, (..., n, n), (..., n, n).
     Raises: ShapeError unless square.
     Example: >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
-             [1, 0]
-    """
+             [1, 0]"""
     packed, order = cards.lu(matrices("lu", x, square=True))
     n = packed.shape[-1]
     return LUResult(order, tril(packed, k=-1) + eye(n, dtype=packed.dtype), triu(packed))
@@ -120,8 +117,7 @@ def eigh(x, /) -> EighResult:
     """Eigenvalues and eigenvectors of Hermitian matrices.
     Shapes: (..., n, n) -> (..., n), (..., n, n). Raises: ShapeError unless square.
     Example: >>> eigh(as_value([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
-             [1.0, 2.0]
-    """
+             [1.0, 2.0]"""
     return EighResult(*cards.eigh(matrices("eigh", x, square=True)))
 
 
@@ -129,8 +125,7 @@ def eigvalsh(x, /):
     """The eigenvalues of Hermitian matrices, ascending. Shapes: (..., n, n) -> (..., n).
     Raises: ShapeError unless square.
     Example: >>> eigvalsh(as_value([[3.0]])).tolist()
-             [3.0]
-    """
+             [3.0]"""
     return eigh(x).eigenvalues
 
 
@@ -139,8 +134,7 @@ def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
     Shapes: (..., m, n) -> U (..., m, m), S (..., k), Vh (..., n, n), k = min(m, n); without
     full_matrices U (..., m, k), Vh (..., k, n). Raises: ShapeError for fewer than two axes.
     Example: >>> svd(as_value([[3.0]])).S.tolist()
-             [3.0]
-    """
+             [3.0]"""
     return SVDResult(*cards.svd(matrices("svd", x), full_matrices=bool(full_matrices)))
 
 
@@ -148,8 +142,7 @@ def svdvals(x, /):
     """The singular values, descending. Shapes: (..., m, n) -> (..., min(m, n)).
     Raises: ShapeError for fewer than two axes.
     Example: >>> svdvals(as_value([[-3.0]])).tolist()
-             [3.0]
-    """
+             [3.0]"""
     return svd(x, full_matrices=False).S
 
 
@@ -157,8 +150,7 @@ def diagonal(x, /, *, offset: int = 0):
     """The diagonal `offset` places right of the main one. Shapes: (..., m, n) -> (..., k).
     Raises: ShapeError for fewer than two axes.
     Example: >>> diagonal(as_value([[1, 2], [3, 4]])).tolist()
-             [1, 4]
-    """
+             [1, 4]"""
     x = as_value(x, where="diagonal")
     if x.ndim < 2:
         raise ShapeError(f"diagonal: expected at least two axes; got shape {x.shape}. Reshape it.")
@@ -175,8 +167,7 @@ def trace(x, /, *, offset: int = 0, dtype=None):
     """The sum over a diagonal. Shapes: (..., m, n) -> (...).
     Raises: ShapeError for fewer than two axes.
     Example: >>> trace(as_value([[1, 2], [3, 4]])).item()
-             5
-    """
+             5"""
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
@@ -192,8 +183,7 @@ def det(x, /):
     """The determinant. Its gradient is right for singular matrices too.
     Shapes: (..., n, n) -> (...). Raises: ShapeError unless square.
     Example: >>> det(as_value([[2.0, 0.0], [0.0, 3.0]])).item()
-             6.0
-    """
+             6.0"""
     x = matrices("det", x, square=True)
     if x.mode is None and not x.requires_grad:
         return signed_product(*cards.lu(x))
@@ -229,8 +219,7 @@ def slogdet(x, /) -> SlogdetResult:
     """The sign and the logarithm of the absolute value of the determinant.
     Shapes: (..., n, n) -> (...), (...). Raises: ShapeError unless square.
     Example: >>> slogdet(as_value([[-1.0]])).sign.item()
-             -1.0
-    """
+             -1.0"""
     packed, order = cards.lu(matrices("slogdet", x, square=True))
     pivots = diagonal(packed)
     sign = reduce.prod(elementwise.sign(pivots), axis=-1) * cast(pivot_sign(order), packed.dtype)
@@ -243,8 +232,7 @@ def solve(x1, x2, /):
     Shapes: (..., n, n), (..., n, k) -> (..., n, k); (..., n, n), (n,) -> (..., n).
     Raises: LinAlgError for a singular x1, ShapeError.
     Example: >>> solve(as_value([[2.0]]), as_value([4.0])).tolist()
-             [2.0]
-    """
+             [2.0]"""
     x1, x2 = promoted("solve", x1, x2)
     x1 = matrices("solve", x1, square=True)
     x2 = cast(x2, x1.dtype)
@@ -292,8 +280,7 @@ def inv(x, /):
     """The inverse. Shapes: (..., n, n) -> (..., n, n).
     Raises: LinAlgError for a singular matrix, ShapeError unless square.
     Example: >>> inv(as_value([[2.0]])).tolist()
-             [[0.5]]
-    """
+             [[0.5]]"""
     x = matrices("inv", x, square=True)
     return solve_stack(x, eye(x.shape[-1], dtype=x.dtype))
 
@@ -302,8 +289,7 @@ def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = Fal
     """The y with x1 @ y = x2, of which only one triangle of x1 is read.
     Shapes: (..., n, n), (..., n, k) -> (..., n, k). Raises: ShapeError.
     Example: >>> solve_triangular(as_value([[2.0]]), as_value([[4.0]])).tolist()
-             [[2.0]]
-    """
+             [[2.0]]"""
     x1, x2 = promoted("solve_triangular", x1, x2)
     x1 = matrices("solve_triangular", x1, square=True)
     x2 = matrices("solve_triangular", cast(x2, x1.dtype))
@@ -328,8 +314,7 @@ def pinv(x, /, *, rtol=None):
     Shapes: (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default.
     Raises: ShapeError for fewer than two axes.
     Example: >>> pinv(as_value([[2.0], [0.0]])).tolist()
-             [[0.5, 0.0]]
-    """
+             [[0.5, 0.0]]"""
     x = matrices("pinv", x)
     if not x.size:
         return matrix_transpose(x)
@@ -349,8 +334,7 @@ def matrix_rank(x, /, *, rtol=None):
     Shapes: (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default.
     Raises: ShapeError for fewer than two axes.
     Example: >>> matrix_rank(as_value([[1.0, 1.0], [1.0, 1.0]])).item()
-             1
-    """
+             1"""
     x = matrices("matrix_rank", x)
     s = svdvals(x)
     return reduce.count_nonzero(s > cutoff(s, x.shape, rtol), axis=-1)
@@ -361,8 +345,7 @@ def matrix_power(x, n: int, /):
     Shapes: (..., m, m) -> (..., m, m).
     Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
     Example: >>> matrix_power(as_value([[2.0]]), 3).tolist()
-             [[8.0]]
-    """
+             [[8.0]]"""
     if not isinstance(n, int):
         raise DTypeError(f"matrix_power: expected an integer power; got {n!r}. Use eigh instead.")
     x = stacked("matrix_power", x, square=True)
@@ -381,8 +364,7 @@ def cross(x1, x2, /, *, axis: int = -1):
     Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
     Raises: ShapeError unless both have size 3 along the axis.
     Example: >>> cross(as_value([1, 0, 0]), as_value([0, 1, 0])).tolist()
-             [0, 0, 1]
-    """
+             [0, 0, 1]"""
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
@@ -403,8 +385,7 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     Shapes: as a reduction over `axis` (all axes by default).
     Raises: DTypeError for an ord that is no number, ShapeError for a wrong axis.
     Example: >>> vector_norm(as_value([3.0, 4.0])).item()
-             5.0
-    """
+             5.0"""
     x = as_value(x, where="vector_norm")
     x = cast(x, inexact_dtype(x.dtype))
     if not isinstance(ord, (int, float)):
@@ -447,8 +428,7 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     Shapes: (..., m, n) -> (...); (..., 1, 1) with keepdims.
     Raises: OptionError for another ord, ShapeError for fewer than two axes.
     Example: >>> matrix_norm(as_value([[3.0, 4.0]])).item()
-             5.0
-    """
+             5.0"""
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
@@ -477,8 +457,7 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     """NumPy's norm: of vectors along one axis, of matrices along two, of all elements by default.
     Raises: ShapeError, OptionError as vector_norm and matrix_norm.
     Example: >>> norm(as_value([3.0, 4.0])).item()
-             5.0
-    """
+             5.0"""
     x = as_value(x, where="norm")
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, ord=2 if ord is None else ord, keepdims=keepdims)
@@ -508,8 +487,7 @@ def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     Shapes: (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n).
     Raises: ShapeError.
     Example: >>> lstsq(as_value([[1.0], [0.0]]), as_value([2.0, 3.0])).solution.tolist()
-             [2.0]
-    """
+             [2.0]"""
     x1, x2 = promoted("lstsq", x1, x2)
     x1 = matrices("lstsq", x1)
     x2 = cast(x2, x1.dtype)

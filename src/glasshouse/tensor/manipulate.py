@@ -24,8 +24,7 @@ def reshape(x, /, shape, *, copy=None):
     Shapes: x (...) -> shape. Dtypes: any, kept.
     Raises: ShapeError if the number of elements does not fit. Source: standard.
     Example: >>> reshape([1, 2, 3, 4], (2, -1)).shape
-             (2, 2)
-    """
+             (2, 2)"""
     x = as_value(x, where="reshape")
     shape = shape if isinstance(shape, (tuple, list)) else (shape,)
     sizes = [size if size == -1 else check_shape("reshape", size)[0] for size in shape]
@@ -51,8 +50,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     Shapes: x (..., a, ..., b, ...) -> (..., a · … · b, ...). Dtypes: any, kept.
     Raises: ShapeError for axes out of range or in the wrong order. Source: PyTorch.
     Example: >>> flatten([[1, 2], [3, 4]]).tolist()
-             [1, 2, 3, 4]
-    """
+             [1, 2, 3, 4]"""
     x = as_value(x, where="flatten")
     if not x.ndim:
         return values.reshape(x, (1,))
@@ -71,8 +69,7 @@ def permute_dims(x, /, axes):
     Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
     Raises: ShapeError unless each axis is given once. Source: standard.
     Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
-             [[1, 3], [2, 4]]
-    """
+             [[1, 3], [2, 4]]"""
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
         raise ShapeError(
@@ -89,8 +86,7 @@ def transpose(x, /, *axes):
     Shapes: x (...) -> its sizes reordered. Dtypes: any, kept. Raises: ShapeError for axes out of
     range, OptionError for another number of axes. Source: NumPy, PyTorch.
     Example: >>> transpose([[1, 2], [3, 4]], 0, 1).tolist()
-             [[1, 3], [2, 4]]
-    """
+             [[1, 3], [2, 4]]"""
     x = as_value(x, where="transpose")
     if not axes or axes == (None,):
         return permute_dims(x, tuple(reversed(range(x.ndim))))
@@ -108,8 +104,7 @@ def swapaxes(x, axis1: int, axis2: int, /):
     """x with two axes exchanged. Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
     Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: NumPy.
     Example: >>> swapaxes([[[1, 2]]], 0, 2).shape
-             (2, 1, 1)
-    """
+             (2, 1, 1)"""
     x = as_value(x, where="swapaxes")
     axis1, axis2 = (check_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
@@ -122,8 +117,7 @@ def moveaxis(x, source, destination, /):
     Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
     Raises: ShapeError for axes out of range, repeated, or unequal in number. Source: standard.
     Example: >>> moveaxis([[[1, 2]]], -1, 0).shape
-             (2, 1, 1)
-    """
+             (2, 1, 1)"""
     x = as_value(x, where="moveaxis")
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
@@ -148,8 +142,7 @@ def expand_dims(x, /, axis=0):
     Shapes: x (...) -> (..., 1, ...). Dtypes: any, kept.
     Raises: AxisError (a ShapeError and IndexError) for an axis out of range. Source: standard.
     Example: >>> expand_dims([1, 2], axis=1).shape
-             (2, 1)
-    """
+             (2, 1)"""
     x = as_value(x, where="expand_dims")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = check_axes("expand_dims", axis, x.ndim + count)
@@ -163,8 +156,7 @@ def squeeze(x, /, axis=None):
     Shapes: x (..., 1, ...) -> (..., ...). Dtypes: any, kept.
     Raises: ShapeError if a given axis has another size. Source: standard.
     Example: >>> squeeze([[1, 2]], axis=0).shape
-             (2,)
-    """
+             (2,)"""
     x = as_value(x, where="squeeze")
     if axis is None:
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
@@ -182,8 +174,7 @@ def broadcast_to(x, /, shape):
     Shapes: x (...) -> shape. Dtypes: any, kept.
     Raises: ShapeError if x does not broadcast to shape. Source: standard.
     Example: >>> broadcast_to([1, 2], (2, 2)).tolist()
-             [[1, 2], [1, 2]]
-    """
+             [[1, 2], [1, 2]]"""
     x = as_value(x, where="broadcast_to")
     return values.broadcast_to(x, check_shape("broadcast_to", shape))
 
@@ -193,8 +184,7 @@ def broadcast_arrays(*arrays) -> tuple[Value, ...]:
     Shapes: (...), (...), … -> their common broadcast shape, each. Dtypes: any, each kept.
     Raises: ShapeError if the shapes do not broadcast. Source: standard.
     Example: >>> [a.shape for a in broadcast_arrays([1, 2], [[1], [2]])]
-             [(2, 2), (2, 2)]
-    """
+             [(2, 2), (2, 2)]"""
     arrays = [as_value(x, where="broadcast_arrays") for x in arrays]
     return tuple(values.broadcast_values("broadcast_arrays", *arrays))
 
@@ -203,8 +193,7 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
     """The shape that arrays of the given shapes broadcast to. Raises: ShapeError if they do not.
     Source: NumPy.
     Example: >>> broadcast_shapes((2, 1), (3,))
-             (2, 3)
-    """
+             (2, 3)"""
     where = "broadcast_shapes"
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 
@@ -228,8 +217,7 @@ def concat(arrays, /, axis=0):
     Shapes: (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...). Dtypes: any, promoted to each
     other. Raises: ShapeError if other axes differ or there is no array. Source: standard.
     Example: >>> concat([[1, 2], [3]]).tolist()
-             [1, 2, 3]
-    """
+             [1, 2, 3]"""
     arrays = sequence("concat", arrays)
     if axis is None:
         arrays, axis = [values.reshape(x, (x.size,)) for x in arrays], 0
@@ -243,8 +231,7 @@ def stack(arrays, /, axis: int = 0):
     Dtypes: any, promoted to each other.
     Raises: ShapeError if the shapes differ or there is no array. Source: standard.
     Example: >>> stack([[1, 2], [3, 4]], axis=1).tolist()
-             [[1, 3], [2, 4]]
-    """
+             [[1, 3], [2, 4]]"""
     arrays = sequence("stack", arrays)
     check_equal("stack", [x.shape for x in arrays], arrays)
     axis = check_axis("stack", axis, arrays[0].ndim + 1)
@@ -272,8 +259,7 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
     Shapes: x (..., n, ...) -> n times (..., ...). Dtypes: any, kept.
     Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> [a.tolist() for a in unstack([[1, 2], [3, 4]])]
-             [[1, 2], [3, 4]]
-    """
+             [[1, 2], [3, 4]]"""
     x = as_value(x, where="unstack")
     axis = check_axis("unstack", axis, x.ndim)
     return tuple(squeeze(part(x, axis, i, i + 1), axis) for i in range(x.shape[axis]))
@@ -286,8 +272,7 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), … Dtypes: any, kept.
     Raises: ShapeError if n is no multiple of the number of sections. Source: NumPy.
     Example: >>> [a.tolist() for a in split([1, 2, 3, 4], [1])]
-             [[1], [2, 3, 4]]
-    """
+             [[1], [2, 3, 4]]"""
     x = as_value(x, where="split")
     axis = check_axis("split", axis, x.ndim)
     size = x.shape[axis]
@@ -312,8 +297,7 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), … Dtypes: any, kept.
     Raises: OptionError for less than one chunk. Source: PyTorch.
     Example: >>> [a.tolist() for a in chunk([1, 2, 3], 2)]
-             [[1, 2], [3]]
-    """
+             [[1, 2], [3]]"""
     x = as_value(x, where="chunk")
     axis = check_axis("chunk", axis, x.ndim)
     if chunks < 1:
@@ -327,8 +311,7 @@ def flip(x, /, axis=None):
     Shapes: x (...) -> (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range.
     Source: standard.
     Example: >>> flip([[1, 2], [3, 4]], axis=1).tolist()
-             [[2, 1], [4, 3]]
-    """
+             [[2, 1], [4, 3]]"""
     x = as_value(x, where="flip")
     return movement.flip(x, axes=check_axes("flip", axis, x.ndim))
 
@@ -339,8 +322,7 @@ def roll(x, /, shift, axis=None):
     Shapes: x (...) -> (...). Dtypes: any, kept.
     Raises: ShapeError if there are not as many shifts as axes. Source: standard.
     Example: >>> roll([1, 2, 3], 1).tolist()
-             [3, 1, 2]
-    """
+             [3, 1, 2]"""
     x = as_value(x, where="roll")
     if axis is None:
         flat = rolled(values.reshape(x, (x.size,)), operator.index(shift), 0)
@@ -373,8 +355,7 @@ def tile(x, repetitions, /):
     Shapes: x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...). Dtypes: any, kept.
     Raises: ShapeError for negative repetitions. Source: standard.
     Example: >>> tile([1, 2], (2, 2)).tolist()
-             [[1, 2, 1, 2], [1, 2, 1, 2]]
-    """
+             [[1, 2, 1, 2], [1, 2, 1, 2]]"""
     x = as_value(x, where="tile")
     counts = check_shape("tile", repetitions)
     ndim = max(len(counts), x.ndim)
@@ -393,8 +374,7 @@ def repeat(x, repeats, /, axis=None):
     Dtypes: any, kept. Raises: ShapeError for negative repeats, or if there is not one per element.
     Source: standard.
     Example: >>> repeat([1, 2], [1, 3]).tolist()
-             [1, 2, 2, 2]
-    """
+             [1, 2, 2, 2]"""
     x = as_value(x, where="repeat")
     if axis is None:
         x, axis = values.reshape(x, (x.size,)), 0
@@ -430,8 +410,7 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
     Shapes: x (n, ...) -> (before + n + after, ...). Dtypes: any, kept.
     Raises: OptionError for an unknown mode, ShapeError for other widths. Source: NumPy.
     Example: >>> pad([1, 2, 3], (2, 0), mode="reflect").tolist()
-             [3, 2, 1, 2, 3]
-    """
+             [3, 2, 1, 2, 3]"""
     x = as_value(x, where="pad")
     widths = pad_widths(pad_width, x)
     if mode not in PAD_MODES:

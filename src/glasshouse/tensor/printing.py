@@ -33,8 +33,7 @@ class set_print_options(AbstractContextManager):
     Example: >>> import glasshouse as gh
              >>> with set_print_options(precision=2):
              ...     print(gh.asarray([1.23456]))
-             Tensor([1.23], dtype=float32)
-    """
+             Tensor([1.23], dtype=float32)"""
 
     def __init__(self, **options):
         known = PrintOptions.__dataclass_fields__
@@ -63,8 +62,7 @@ def format_tensor(x: Value) -> str:
     """The text of repr(x): contents, dtype, and what is not as usual.
     Example: >>> import glasshouse as gh
              >>> format_tensor(gh.asarray([1, 2]))
-             'Tensor([1, 2], dtype=int64)'
-    """
+             'Tensor([1, 2], dtype=int64)'"""
     name = type(x).__name__
     if x.mode is not None and not hasattr(x.mode, "records"):
         kind = type(x.mode).__name__.removesuffix("Mode")

@@ -58,8 +58,7 @@ class Generator:
     """A stream of random numbers fixed by its seed.
     Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     Example: >>> Generator(7).state() == Generator(7).state()
-             True
-    """
+             True"""
 
     def __init__(self, seed: int = 0):
         self.lock = threading.Lock()
@@ -129,16 +128,14 @@ def default_generator() -> Generator:
 def seed(n: int) -> None:
     """Restart the default generator at `n`: the draws that follow are fixed by it.
     Raises: DTypeError unless n is an integer.
-    Example: >>> seed(3)
-    """
+    Example: >>> seed(3)"""
     global_generator.restart(n)
 
 
 def bits(shape, generator: Generator | None = None) -> Value:
     """Uniform random bits as uint32.
     Example: >>> bits((2,)).dtype
-             glasshouse.uint32
-    """
+             glasshouse.uint32"""
     key = (generator or global_generator).key()
     return random_bits(key, shape=check_shape("random", shape))
 
@@ -185,8 +182,7 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
     Shapes: low and high broadcast to `shape`.
     Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
     Example: >>> seed(0); 0 <= uniform(()).item() < 1
-             True
-    """
+             True"""
     dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)
     drawn = unit(shape, dtype, generator)
     if not (isinstance(low, (int, float)) and isinstance(high, (int, float))):
@@ -207,8 +203,7 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     Shapes: mean and std broadcast to `shape`. Raises: DTypeError unless dtype is floating.
     Source: Box & Muller 1958.
     Example: >>> normal((2, 3)).shape
-             (2, 3)
-    """
+             (2, 3)"""
     dtype, shape = check_floating("normal", dtype), check_shape("normal", shape)
     size = math.prod(shape)
     pair = unit((2, (size + 1) // 2), dtype, generator)
@@ -228,8 +223,7 @@ def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=floa
     """Normal numbers conditioned on lying in [low, high], by the inverse distribution function.
     Raises: OptionError unless low < high, DTypeError unless dtype is floating.
     Example: >>> bool((abs(truncated_normal((100,))) <= 2).all())
-             True
-    """
+             True"""
     dtype, shape = check_floating("truncated_normal", dtype), check_shape("normal", shape)
     if not low < high:
         raise OptionError(
@@ -261,8 +255,7 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     No integer is likelier than another by more than 2**-23 of its probability.
     Raises: OptionError unless low < high, DTypeError unless dtype is an integer type.
     Example: >>> bool((randint(6, shape=(100,)) < 6).all())
-             True
-    """
+             True"""
     low, high = (0, low) if high is None else (low, high)
     dtype, shape = as_dtype(dtype), check_shape("randint", shape)
     if not dtype.is_integer:
@@ -304,8 +297,7 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
     """True with probability `p`. Shapes: of `p` unless `shape` is given.
     Raises: OptionError for a number p outside [0, 1].
     Example: >>> bool(bernoulli(1.0, (3,)).all())
-             True
-    """
+             True"""
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
         raise OptionError(
             f"bernoulli: expected a probability from 0 to 1; got {p}. Check the scale."
@@ -318,8 +310,7 @@ def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the exponential distribution of mean `scale`.
     Raises: DTypeError unless dtype is floating.
     Example: >>> exponential((2,)).shape
-             (2,)
-    """
+             (2,)"""
     dtype, shape = check_floating("exponential", dtype), check_shape("exponential", shape)
     return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
 
@@ -327,8 +318,7 @@ def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
 def gumbel(shape=(), dtype=float32, generator=None) -> Value:
     """Numbers with the standard Gumbel distribution. Raises: DTypeError unless dtype is floating.
     Example: >>> gumbel((2,)).shape
-             (2,)
-    """
+             (2,)"""
     dtype, shape = check_floating("gumbel", dtype), check_shape("gumbel", shape)
     tiny = 2.0**-54 if dtype is float64 else 2.0**-25  # the middle of the lowest step, for log(0)
     u = unit(shape, dtype, generator) + tiny
@@ -340,8 +330,7 @@ def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
     Shapes: logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b).
     Raises: ShapeError for an axis out of range. Source: Maddison et al. 2014, arXiv:1411.0030.
     Example: >>> categorical(as_value([0.0, 100.0])).item()
-             1
-    """
+             1"""
     logits = as_value(logits, where="categorical")
     axis = check_axis("categorical", axis, logits.ndim)
     lead = () if shape is None else check_shape("categorical", shape)
@@ -352,8 +341,7 @@ def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
 def permutation(n, axis: int = 0, generator=None) -> Value:
     """The integers below `n` in random order; for a tensor, its slices along `axis`.
     Example: >>> sorted(permutation(4).tolist())
-             [0, 1, 2, 3]
-    """
+             [0, 1, 2, 3]"""
     if isinstance(n, (Value, np.ndarray)):
         x = as_value(n)
         axis = check_axis("permutation", axis, x.ndim)
@@ -368,8 +356,7 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     Shapes: `shape` in place of the axis.
     Raises: ShapeError for more draws than options without replacement, or p of another length.
     Example: >>> choice(10, (3,)).shape
-             (3,)
-    """
+             (3,)"""
     shape = check_shape("choice", shape)
     options = int(options) if isinstance(options, np.integer) else options
     x = None if isinstance(options, int) else as_value(options, where="choice")
@@ -418,8 +405,7 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
 def shuffle(x, axis: int = 0, generator=None) -> Value:
     """The slices of x along `axis` in random order, as a new tensor.
     Example: >>> sorted(shuffle(as_value([3, 1, 2])).tolist())
-             [1, 2, 3]
-    """
+             [1, 2, 3]"""
     return permutation(as_value(x), axis=axis, generator=generator)
 
 
@@ -429,8 +415,7 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
     Raises: OptionError unless alpha is positive, DTypeError unless dtype is floating.
     Source: Marsaglia & Tsang 2000, A simple method for generating gamma variables.
     Example: >>> bool((gamma((10,), 2.0) > 0).all())
-             True
-    """
+             True"""
     dtype, shape = check_floating("gamma", dtype), check_shape("gamma", shape)
     if isinstance(alpha, (int, float)) and not alpha > 0:
         raise OptionError(f"gamma: expected alpha above 0; got {alpha}. Pass a positive shape.")
@@ -455,7 +440,6 @@ def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the beta distribution: x / (x + y) of two gammas.
     Raises: OptionError unless a and b are positive, DTypeError unless dtype is floating.
     Example: >>> bool((beta((10,), 2.0, 3.0) < 1).all())
-             True
-    """
+             True"""
     x, y = (gamma(shape, k, dtype=float64, generator=generator) for k in (a, b))
     return cast(x / (x + y), check_floating("beta", dtype))

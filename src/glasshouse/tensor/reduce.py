@@ -207,8 +207,7 @@ def logsumexp(x, /, axis=None, keepdims: bool = False):
     Shapes: x (...) -> without the axes, or with 1 there. Dtypes: floating, kept; integers and
     booleans become float32. Raises: DTypeError for complex values. Source: SciPy.
     Example: >>> logsumexp([1000.0, 1000.0]).tolist()
-             1000.6931762695312
-    """
+             1000.6931762695312"""
     x, dtype = widened("logsumexp", x)
     elementwise.check_real("logsumexp", x)
     axes = check_axes("logsumexp", axis, x.ndim)
@@ -248,8 +247,7 @@ def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False
     Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
     Raises: ShapeError without an axis unless x has just one. Source: standard.
     Example: >>> cumulative_sum([1, 2, 3], include_initial=True).tolist()
-             [0, 1, 3, 6]
-    """
+             [0, 1, 3, 6]"""
     x, axis = along("cumulative_sum", x, axis, dtype)
     out = reductions.cumsum(x, axis=axis, reverse=False)
     return with_first(out, axis, 0) if include_initial else out
@@ -262,8 +260,7 @@ def cumulative_prod(x, /, axis=None, *, dtype=None, include_initial: bool = Fals
     Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
     Raises: ShapeError without an axis unless x has just one. Source: standard.
     Example: >>> cumulative_prod([1, 2, 3]).tolist()
-             [1, 2, 6]
-    """
+             [1, 2, 6]"""
     x, axis = along("cumulative_prod", x, axis, dtype)
     out = reductions.scan_prod(x, axis)
     return with_first(out, axis, 1) if include_initial else out
@@ -276,8 +273,7 @@ def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
     Dtypes: any, promoted with those of `prepend` and `append`.
     Raises: OptionError for negative n, ShapeError for an axis out of range. Source: standard.
     Example: >>> diff([1, 4, 9, 16], n=2).tolist()
-             [2, 2]
-    """
+             [2, 2]"""
     x = as_value(x, where="diff")
     axis = check_axis("diff", axis, x.ndim)
     if n < 0:

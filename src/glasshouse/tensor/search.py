@@ -36,8 +36,7 @@ def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True)
     Shapes: x (...) -> (...). Dtypes: real or bool, kept.
     Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard.
     Example: >>> sort([3, 1, 2], descending=True).tolist()
-             [3, 2, 1]
-    """
+             [3, 2, 1]"""
     return sorted_with_positions("sort", x, axis, descending)[0]
 
 
@@ -46,8 +45,7 @@ def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = Tr
     Shapes: x (...) -> (...). Dtypes: real or bool -> int64.
     Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard.
     Example: >>> argsort([3, 1, 2]).tolist()
-             [1, 2, 0]
-    """
+             [1, 2, 0]"""
     return sorted_with_positions("argsort", x, axis, descending)[1]
 
 
@@ -59,8 +57,7 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     Shapes: x (..., n, ...) -> (..., k, ...), (..., k, ...). Dtypes: real or bool, kept; indices
     int64. Raises: OptionError unless 0 <= k <= n. Source: PyTorch.
     Example: >>> topk([3, 1, 2], 2).indices.tolist()
-             [0, 2]
-    """
+             [0, 2]"""
     x = as_value(x, where="topk")
     check_real("topk", x)
     axis = check_axis("topk", axis, x.ndim)
@@ -113,8 +110,7 @@ def unique_all(x, /) -> UniqueAll:
     Shapes: x (...) -> (k,), (k,), (...), (k,). Dtypes: any, kept; the others int64.
     Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_all([7, 5, 7]).counts.tolist()
-             [1, 2]
-    """
+             [1, 2]"""
     return distinct("unique_all", x)
 
 
@@ -138,8 +134,7 @@ def unique_counts(x, /) -> UniqueCounts:
     Shapes: x (...) -> (k,), (k,). Dtypes: any, kept; counts int64.
     Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_counts([7, 5, 7]).counts.tolist()
-             [1, 2]
-    """
+             [1, 2]"""
     found = distinct("unique_counts", x)
     return UniqueCounts(found.values, found.counts)
 
@@ -149,8 +144,7 @@ def unique_inverse(x, /) -> UniqueInverse:
     Shapes: x (...) -> (k,), (...). Dtypes: any, kept; inverse_indices int64.
     Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_inverse([7, 5, 7]).inverse_indices.tolist()
-             [1, 0, 1]
-    """
+             [1, 0, 1]"""
     found = distinct("unique_inverse", x)
     return UniqueInverse(found.values, found.inverse_indices)
 
@@ -159,6 +153,5 @@ def unique_values(x, /):
     """The distinct elements of x, in order. Shapes: x (...) -> (k,). Dtypes: any, kept.
     Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_values([7, 5, 7]).tolist()
-             [5, 7]
-    """
+             [5, 7]"""
     return distinct("unique_values", x).values

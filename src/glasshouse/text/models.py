@@ -16,8 +16,7 @@ class BertLike(nn.Module):
     Source: Devlin et al. 2018, arXiv:1810.04805; sizes as RoBERTa large's, arXiv:1907.11692.
     Example: >>> model = BertLike(vocab=20, layers=1, dim=8, heads=2, ff=16, max_len=4)
              >>> model(gh.asarray([[1, 2, 3]])).shape
-             (1, 3, 20)
-    """
+             (1, 3, 20)"""
 
     def __init__(
         self, vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512, dropout=0.0

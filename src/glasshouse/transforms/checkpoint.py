@@ -64,8 +64,7 @@ def checkpoint(fn):
              >>> x = gh.tensor(2.0, requires_grad=True)
              >>> gh.checkpoint(lambda v: (v * v).exp())(x).backward()
              >>> round(x.grad.item(), 3)
-             218.393
-    """
+             218.393"""
 
     @functools.wraps(fn)
     def region(*args, **kwargs):

@@ -28,8 +28,7 @@ def jacobian(fn, argnums=0, mode: str = "reverse"):
     Raises: OptionError for an unknown mode, GradError unless the result is one tensor.
     Example: >>> import glasshouse as gh
              >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
-             [[2.0, 0.0], [0.0, 4.0]]
-    """
+             [[2.0, 0.0], [0.0, 4.0]]"""
     if mode not in ("reverse", "forward"):
         raise OptionError(
             f"jacobian: expected mode 'reverse' or 'forward'; got {mode!r}. Choose one of them."
@@ -82,8 +81,7 @@ def hessian(fn, argnums=0):
     Raises: GradError if fn returns anything but one real number.
     Example: >>> import glasshouse as gh
              >>> gh.hessian(lambda x: (x * x * x).sum())(gh.asarray([1.0, 2.0])).tolist()
-             [[6.0, 0.0], [0.0, 12.0]]
-    """
+             [[6.0, 0.0], [0.0, 12.0]]"""
     numbers = check_argnums("hessian", argnums)
     if not isinstance(argnums, (tuple, list)):
         return jacobian(grad(fn, argnums), argnums, mode="forward")
@@ -103,8 +101,7 @@ def hvp(fn, primals, vectors):
     Example: >>> import glasshouse as gh
              >>> x, v = gh.asarray([1.0, 2.0]), gh.asarray([1.0, 1.0])
              >>> hvp(lambda x: (x * x * x).sum(), (x,), (v,))[0].tolist()
-             [6.0, 12.0]
-    """
+             [6.0, 12.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(vectors, (tuple, list)):
         raise ShapeError(
             f"hvp: expected tuples of primals and vectors; got {type(primals).__name__} and "

@@ -105,8 +105,7 @@ def vjp(fn, *primals, has_aux: bool = False):
     Example: >>> import glasshouse as gh
              >>> y, pullback = vjp(lambda x: x * x, gh.asarray(3.0))
              >>> pullback(gh.asarray(1.0))[0].item()
-             6.0
-    """
+             6.0"""
     out, pullback, aux = trace("vjp", fn, primals, has_aux)
     return (out, pullback, aux) if has_aux else (out, pullback)
 
@@ -117,8 +116,7 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
     Raises: GradError if fn returns anything but one real number.
     Example: >>> import glasshouse as gh
              >>> [v.item() for v in value_and_grad(lambda x: x * x)(gh.asarray(3.0))]
-             [9.0, 6.0]
-    """
+             [9.0, 6.0]"""
     numbers = check_argnums("grad", argnums)
 
     @functools.wraps(fn)
@@ -182,8 +180,7 @@ def grad(fn, argnums=0, has_aux: bool = False):
     Raises: GradError if fn returns anything but one real number.
     Example: >>> import glasshouse as gh
              >>> gh.grad(gh.grad(lambda x: x * x * x))(gh.asarray(2.0)).item()
-             12.0
-    """
+             12.0"""
     both = value_and_grad(fn, argnums, has_aux)
 
     @functools.wraps(fn)

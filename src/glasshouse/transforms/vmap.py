@@ -90,8 +90,7 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
     the contents of a mapped value. Source: Bradbury et al., JAX, 2018 (vmap).
     Example: >>> import glasshouse as gh
              >>> gh.vmap(lambda a, b: (a * b).sum())(gh.ones((3, 2)), gh.ones((3, 2))).shape
-             (3,)
-    """
+             (3,)"""
     if randomness not in ("error", "different", "same"):
         raise OptionError(
             f"vmap: expected randomness 'error', 'different' or 'same'; got {randomness!r}. "

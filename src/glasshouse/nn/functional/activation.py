@@ -21,8 +21,7 @@ SELU_SCALE = 1.0507009873554804934193349852946
 def relu(input, inplace=False):
     """max(x, 0); its derivative at 0 is 0. Shapes: any -> the same. Source: Nair & Hinton 2010.
     Example: >>> relu([-1.0, 2.0]).tolist()
-             [0.0, 2.0]
-    """
+             [0.0, 2.0]"""
     return threshold(input, 0, 0)
 
 
@@ -105,8 +104,7 @@ def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
 def sigmoid(input):
     """1 / (1 + exp(-x)), accurate in both tails. Shapes: any -> the same. Source: standard.
     Example: >>> sigmoid([0.0]).item()
-             0.5
-    """
+             0.5"""
     x = check_floating("sigmoid", input)
     negative = x < 0
     z = exp(where(negative, x, -x))  # of -|x|, with a derivative at 0 that is not 0
@@ -230,8 +228,7 @@ def softmax(input, dim=None, dtype=None, *, axis=None):
     Dtypes: floating; `dtype` converts first.
     Raises: OptionError unless exactly one of dim and axis is given. Source: Bridle 1990.
     Example: >>> softmax([[0.0, 0.0]], dim=-1).tolist()
-             [[0.5, 0.5]]
-    """
+             [[0.5, 0.5]]"""
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating("softmax", x)
     axis = softmax_axis("softmax", x, dim, axis)

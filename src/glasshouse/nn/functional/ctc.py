@@ -37,8 +37,7 @@ def ctc_loss(
     Source: Graves et al. 2006, "Connectionist temporal classification", sec. 4.
     Example: >>> lp = log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
              >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
-             0.2877
-    """
+             0.2877"""
     x, y, frames, sizes = checked(
         log_probs, targets, input_lengths, target_lengths, blank, reduction
     )

@@ -83,8 +83,7 @@ def one_hot(tensor, num_classes=-1):
     Shapes: (...) -> (..., num_classes). Raises: DTypeError unless the indices are integers;
     IndexOutOfRangeError for one outside [0, num_classes). Source: standard.
     Example: >>> one_hot(as_value([0, 2])).tolist()
-             [[1, 0, 0], [0, 0, 1]]
-    """
+             [[1, 0, 0], [0, 0, 1]]"""
     index = as_value(tensor, where="one_hot")
     if not index.dtype.is_integer:
         raise DTypeError(

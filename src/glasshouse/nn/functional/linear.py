@@ -13,8 +13,7 @@ def linear(input, weight, bias=None, *, _where="linear"):
     Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out). Raises: ShapeError if the
     last axis of input is not in; DTypeError for unequal dtypes. Source: standard.
     Example: >>> linear(np.ones((2, 3), "f4"), np.ones((4, 3), "f4")).shape
-             (2, 4)
-    """
+             (2, 4)"""
     x = check_floating(_where, input)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:

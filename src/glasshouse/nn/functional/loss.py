@@ -38,8 +38,7 @@ def mse_loss(input, target, reduction="mean"):
     """(x - y)², the squared error. Shapes: two equal ones -> () , or theirs with reduction "none".
     Raises: ShapeError for unequal shapes, OptionError for an unknown reduction. Source: standard.
     Example: >>> mse_loss([1.0, 2.0], [1.0, 4.0]).item()
-             2.0
-    """
+             2.0"""
     x, target = operands("mse_loss", input, target, reduction)
     difference = x - target
     return reduced(difference * difference, reduction)
@@ -217,8 +216,7 @@ def cross_entropy(
     outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1].
     Source: Szegedy et al. 2015, arXiv:1512.00567, sec. 7 (smoothing).
     Example: >>> round(cross_entropy([[0.0, 0.0]], as_value([1])).item(), 4)
-             0.6931
-    """
+             0.6931"""
     where = "cross_entropy"
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)

@@ -192,8 +192,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """x / max(‖x‖ₚ, eps) along dim. Shapes: any -> the same. Source: standard.
     Example: >>> normalize([[3.0, 4.0]])
-             Tensor([[0.6, 0.8]], dtype=float32)
-    """
+             Tensor([[0.6, 0.8]], dtype=float32)"""
     x = check_floating("normalize", input)
     return x / norm(x, p, dim, eps)
 

@@ -21,8 +21,7 @@ def pad(input, pad, mode="constant", value=None):
     Raises: OptionError for an unknown mode or an odd number of widths; ShapeError for more pairs
     than axes, or widths larger than reflect and circular can fill. Source: standard.
     Example: >>> pad([[1.0, 2.0]], (1, 0)).tolist()
-             [[0.0, 1.0, 2.0]]
-    """
+             [[0.0, 1.0, 2.0]]"""
     x = as_value(input, where="pad")
     check_option("pad", "mode", mode, PAD_MODES)
     widths = tuple(pad)

@@ -8,8 +8,7 @@ class AlexNet(nn.Module):
     Shapes: images (N, 3, H, W), H and W at least 63 -> scores (N, num_classes).
     Source: Krizhevsky 2014, arXiv:1404.5997; names as in torchvision.
     Example: >>> AlexNet(10, width=4)(gh.zeros((1, 3, 64, 64))).shape
-             (1, 10)
-    """
+             (1, 10)"""
 
     def __init__(self, num_classes=1000, dropout=0.5, width=64):
         super().__init__()

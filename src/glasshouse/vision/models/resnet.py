@@ -63,8 +63,7 @@ class ResNet(nn.Module):
     Shapes: images (N, 3, H, W) -> scores (N, num_classes). Source: He et al. 2015,
     arXiv:1512.03385, table 1; the stride in the 3 × 3 convolution and the names as in torchvision.
     Example: >>> ResNet(BasicBlock, (1, 1, 1, 1), 10, width=4)(gh.zeros((2, 3, 32, 32))).shape
-             (2, 10)
-    """
+             (2, 10)"""
 
     def __init__(self, block, layers, num_classes=1000, width=64):
         super().__init__()

@@ -56,8 +56,7 @@ class VisionTransformer(nn.Module):
     Source: Dosovitskiy et al. 2020, arXiv:2010.11929; names as in torchvision.
     Example: >>> model = VisionTransformer(32, 16, 2, 2, 8, 16, num_classes=10)
              >>> model(gh.zeros((1, 3, 32, 32))).shape
-             (1, 10)
-    """
+             (1, 10)"""
 
     def __init__(
         self, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, dropout=0.0,
