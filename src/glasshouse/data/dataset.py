@@ -209,9 +209,7 @@ class MapDataset(Dataset):
 
     def __init__(self, source, fn, seed: int | None = None):
         if not callable(fn):
-            raise DTypeError(
-                f"map: expected a function; got {fn!r}. Pass a callable of one sample."
-            )
+            raise DTypeError(f"map: expected a function; got {fn!r}. Pass a callable.")
         self.sources = (check_source("map", source),)
         self.fn = fn
         self.seed = None if seed is None else check_seed("map", seed)

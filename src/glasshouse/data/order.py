@@ -18,9 +18,7 @@ def check_seed(where: str, seed) -> int:
     except TypeError:
         value = -1
     if value < 0:
-        raise OptionError(
-            f"{where}: expected seed to be an integer >= 0; got {seed!r}. Pass e.g. 0."
-        )
+        raise OptionError(f"{where}: expected seed as an integer >= 0; got {seed!r}. Pass 0.")
     return value
 
 

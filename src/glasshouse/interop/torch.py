@@ -43,9 +43,7 @@ def from_torch(x):
     Raises: DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed."""
     torch = import_torch()
     if not isinstance(x, torch.Tensor):
-        raise DTypeError(
-            f"from_torch: expected a PyTorch tensor; got {type_name(x)}. Use gh.asarray instead."
-        )
+        raise DTypeError(f"from_torch: expected a PyTorch tensor; got {type_name(x)}. Use asarray.")
     x = x.detach().resolve_conj().resolve_neg()
     if x.dtype is torch.bfloat16 and x.device.type == "cpu":
         return asarray(x.view(torch.uint16).numpy().view(bfloat16.np))

@@ -52,9 +52,7 @@ class TopK(Metric):
         scores, targets = scores[kept], targets[kept]
         num_classes = scores.shape[1]
         if self.k > num_classes:
-            raise ShapeError(
-                f"{where}: expected at least k = {self.k} classes; got {num_classes}. Lower k."
-            )
+            raise ShapeError(f"{where}: expected k = {self.k} classes; got {num_classes}. Lower k.")
         outside = targets[(targets < 0) | (targets >= num_classes)]
         if outside.size:
             raise IndexOutOfRangeError(

@@ -63,9 +63,7 @@ def to_numbers(where: str, name: str, x) -> np.ndarray:
         array = np.asarray(None)
     if array.dtype.kind in "OUSMmc":
         got = f"{type_name(x)} {str(x)[:40]!r}" if array.dtype.kind in "OUS" else str(array.dtype)
-        raise DTypeError(
-            f"{where}: expected {name} to be real numbers; got {got}. Convert it to numbers first."
-        )
+        raise DTypeError(f"{where}: expected {name} to be real numbers; got {got}. Convert it.")
     return array
 
 
@@ -76,7 +74,6 @@ def to_labels(where: str, name: str, x) -> np.ndarray:
         return array.astype(np.int64)
     if array.dtype.kind not in "iub":
         raise DTypeError(
-            f"{where}: expected {name} to be integer class numbers; got {array.dtype}. "
-            "Cast it to int64."
+            f"{where}: expected {name} to be integer class numbers; got {array.dtype}. Cast it."
         )
     return array.astype(np.int64)

@@ -35,8 +35,7 @@ def check_option(where: str, name: str, value, options) -> None:
     if value not in options:
         listed = ", ".join(map(repr, options))
         raise OptionError(
-            f"{where}: expected {name} to be one of {listed}; got {value!r}. "
-            f"{suggest(value, options)}"
+            f"{where}: expected {name} of {listed}; got {value!r}. {suggest(value, options)}"
         )
 
 
@@ -86,8 +85,7 @@ def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> Non
     if x.ndim not in ndims:
         allowed = " or ".join(map(str, ndims))
         raise ShapeError(
-            f"{where}: expected an input of {allowed} axes, {layout}; got {x.shape}. "
-            "Reshape the input."
+            f"{where}: expected an input of {allowed} axes, {layout}; got {x.shape}. Reshape it."
         )
 
 

@@ -43,8 +43,7 @@ class Embedding(Module):
         table = as_value(embeddings, where="Embedding.from_pretrained")
         if table.ndim != 2:
             raise ShapeError(
-                f"Embedding.from_pretrained: expected a table (V, D); got {table.shape}. "
-                "Reshape it."
+                f"Embedding.from_pretrained: expected a table (V, D); got {table.shape}. Reshape."
             )
         return cls(
             *table.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq, _weight=table,

@@ -197,8 +197,7 @@ class Module:
         members = self.__dict__[f"_{kind}s"]
         if not replace and name not in members and hasattr(self, name):
             raise OptionError(
-                f"{where}: expected a new name; got {name!r}, which is an attribute already. "
-                "Choose another name."
+                f"{where}: expected a new name; got {name!r}, an attribute. Choose another name."
             )
         self._check_member(name, value, kind, cls)
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):

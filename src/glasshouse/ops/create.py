@@ -19,9 +19,7 @@ def no_batch(name: str):
 
 def infer_constant(*, value) -> Spec:
     if not isinstance(value, np.ndarray):
-        raise DTypeError(
-            f"constant: expected a NumPy array; got {type(value).__name__}. Use gh.asarray."
-        )
+        raise DTypeError(f"constant: expected a NumPy array; got {type(value).__name__}. Make one.")
     return Spec(value.shape, from_numpy_dtype(value.dtype))
 
 

@@ -33,9 +33,7 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
     Raises: DTypeError unless float32, float64 or complex; ShapeError unless (square) matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
-        raise ShapeError(
-            f"{where_}: expected matrices (..., m, n); got shape {a.shape}. Add an axis."
-        )
+        raise ShapeError(f"{where_}: expected matrices (..., m, n); got {a.shape}. Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
         raise ShapeError(
@@ -244,9 +242,7 @@ cholesky = define(
 def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
     m, n = check_matrix("qr", a)
     if mode not in ("reduced", "complete"):
-        raise OptionError(
-            f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one of them."
-        )
+        raise OptionError(f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one.")
     k = m if mode == "complete" else min(m, n)
     return Spec((*a.shape[:-1], k), a.dtype), Spec((*a.shape[:-2], k, n), a.dtype)
 

@@ -26,9 +26,7 @@ NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GRO
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None:
     """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
     if x.dtype.name not in NAMES[dtypes]:
-        raise DTypeError(
-            f"{name}: expected a dtype of the group '{dtypes}'; got {x.dtype.name}. Cast it first."
-        )
+        raise DTypeError(f"{name}: expected a dtype of '{dtypes}'; got {x.dtype.name}. Cast it.")
     last = -1
     for axis in axes:
         if axis <= last or axis >= len(x.shape):
@@ -40,8 +38,7 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None
             check_nonempty(name, x, axes)
         return
     raise ShapeError(
-        f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. "
-        "Use check_axes to normalise them."
+        f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. Use check_axes."
     )
 
 

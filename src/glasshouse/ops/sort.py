@@ -13,9 +13,7 @@ from glasshouse.ops.index import gather_along, scatter_along
 
 def check_ordered(where: str, x: Spec) -> None:
     if x.dtype.is_complex:
-        raise DTypeError(
-            f"{where}: expected a dtype with an order; got {x.dtype.name}. Sort gh.abs or gh.real."
-        )
+        raise DTypeError(f"{where}: expected an order; got {x.dtype.name}. Sort gh.abs.")
 
 
 def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:

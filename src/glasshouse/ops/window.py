@@ -27,9 +27,7 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
                 f"got {value}. Repeat or drop entries."
             )
         if any(entry < 1 for entry in value):
-            raise OptionError(
-                f"{where}: expected {name} of 1 or more; got {value}. Use 1 for the plain case."
-            )
+            raise OptionError(f"{where}: expected {name} of 1 or more; got {value}. Use 1.")
 
 
 def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
@@ -201,9 +199,7 @@ def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
 
 def check_keys(where: str, keys: Spec) -> None:
     if keys.dtype.is_complex:
-        raise DTypeError(
-            f"{where}: expected keys with an order; got {keys.dtype.name}. Take gh.abs first."
-        )
+        raise DTypeError(f"{where}: expected an order; got {keys.dtype.name}. Take gh.abs.")
 
 
 def select_ref(x, keys, *, size, stride, dilation):

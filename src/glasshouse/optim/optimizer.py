@@ -76,8 +76,7 @@ class Optimizer:
         if unknown:
             name = sorted(map(str, unknown))[0]
             raise OptionError(
-                f"{self.where}: expected a known option; got {name!r}. "
-                f"{suggest(name, self.defaults)}"
+                f"{self.where}: expected an option; got {name!r}. {suggest(name, self.defaults)}"
             )
         params = check_params(self.where, group["params"], known)
         options = {**self.defaults, **group, "params": params}

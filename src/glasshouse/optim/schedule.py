@@ -128,8 +128,7 @@ def check_range(where: str, name: str, value, low: float, high: float) -> float:
     """`value` as a float in [low, high]; raises OptionError otherwise."""
     if not isinstance(value, numbers.Real) or not low <= value <= high:
         raise OptionError(
-            f"{where}: expected {name} to be a number in [{low}, {high}]; got {value!r}. "
-            "Check its scale."
+            f"{where}: expected {name} to be a number in [{low}, {high}]; got {value!r}. Check it."
         )
     return float(value)
 

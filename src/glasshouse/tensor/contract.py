@@ -25,9 +25,7 @@ def promoted(where: str, *xs) -> list[Value]:
     values = [as_value(as_operand(where, x), where=where) for x in xs]
     dtype = common_dtype(where, values)
     if dtype.is_bool:
-        raise DTypeError(
-            f"{where}: expected numbers; got bool. Cast to an integer or floating dtype."
-        )
+        raise DTypeError(f"{where}: expected numbers; got bool. Cast it.")
     return [cast(x, dtype) for x in values]
 
 

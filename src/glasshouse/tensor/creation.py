@@ -289,8 +289,7 @@ def triangle(where: str, x, outside) -> Value:
     x = as_value(x, where=where)
     if x.ndim < 2:
         raise ShapeError(
-            f"{where}: expected matrices (2 axes or more); got shape {x.shape}. "
-            "Reshape or expand it first."
+            f"{where}: expected matrices (2 axes or more); got shape {x.shape}. Reshape it."
         )
     mask = values.broadcast_to(outside(diagonals(*x.shape[-2:])), x.shape)
     return choose(mask, values.full(x.shape, 0, x.dtype), x)
@@ -326,9 +325,7 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
         )
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
-        raise ShapeError(
-            f"meshgrid: expected vectors; got shapes {[x.shape for x in arrays]}. Flatten them."
-        )
+        raise ShapeError(f"meshgrid: expected vectors; got {[x.shape for x in arrays]}. Flatten.")
     order = list(range(len(arrays)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = 1, 0
@@ -347,8 +344,6 @@ def one_hot(indices, num_classes: int, *, dtype=float32):
              [[0.0, 1.0], [1.0, 0.0]]"""
     indices = as_value(indices, where="one_hot")
     if not indices.dtype.is_integer:
-        raise DTypeError(
-            f"one_hot: expected integer indices; got {indices.dtype.name}. Cast them to int64."
-        )
+        raise DTypeError(f"one_hot: expected integer indices; got {indices.dtype.name}. Cast them.")
     classes = create.iota(size=operator.index(num_classes), dtype=indices.dtype)
     return cast(expand_dims(indices, -1) == classes, as_dtype(dtype))

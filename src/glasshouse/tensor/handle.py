@@ -65,9 +65,7 @@ class Tensor(Value):
     def T(self):
         """A matrix with its axes swapped. Raises: ShapeError unless it has two axes."""
         if self.ndim != 2:
-            raise ShapeError(
-                f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT for stacks."
-            )
+            raise ShapeError(f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT.")
         return bind(primitives["permute"], (self,), {"axes": (1, 0)})
 
     @property
@@ -257,9 +255,7 @@ class Tensor(Value):
     def item(self):
         """The one element as a Python number. Raises: ShapeError if there is not just one."""
         if self.size != 1:
-            raise ShapeError(
-                f"item: expected one element; got shape {self.shape}. Index it or reduce it first."
-            )
+            raise ShapeError(f"item: expected one element; got shape {self.shape}. Index it.")
         return self.numpy().item()
 
     def tolist(self):
@@ -282,9 +278,7 @@ class Tensor(Value):
 
     def __index__(self):
         if not self.dtype.is_integer:
-            raise DTypeError(
-                f"index: expected an integer tensor; got {self.dtype.name}. Cast it to int64."
-            )
+            raise DTypeError(f"index: expected an integer tensor; got {self.dtype.name}. Cast it.")
         return int(self.one("index"))
 
     def __len__(self):

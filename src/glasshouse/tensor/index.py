@@ -208,9 +208,7 @@ def index_array(item, axis: int, size: int):
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
-        raise DTypeError(
-            f"index: expected integer or boolean indices; got dtype {name}. Cast them to int64."
-        )
+        raise DTypeError(f"index: expected integers or booleans; got {name}. Cast them.")
     if isinstance(item, Value):
         return cast(item, int64)
     return from_front("index", item, axis, size)
@@ -482,9 +480,7 @@ def take(x, indices, /, *, axis=None):
     x = as_value(x, where="take")
     if axis is None:
         if x.ndim != 1:
-            raise ShapeError(
-                f"take: expected an axis for x of shape {x.shape}; got none. Pass axis=0, say."
-            )
+            raise ShapeError(f"take: expected an axis for x of shape {x.shape}; got none. Pass it.")
         axis = 0
     axis = check_axis("take", axis, x.ndim)
     indices = check_indices("take", indices)
@@ -556,9 +552,7 @@ def nonzero(x, /) -> tuple:
              [1, 3]"""
     x = as_value(x, where="nonzero")
     if not x.ndim:
-        raise ShapeError(
-            "nonzero: expected at least one axis; got a 0-d value. Reshape it to (1,) first."
-        )
+        raise ShapeError("nonzero: expected an axis or more; got a 0-d value. Reshape it.")
     return tuple(as_value(positions) for positions in np.nonzero(x.numpy()))
 
 
@@ -574,9 +568,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
         )
     x1, x2 = as_value(x1, where="searchsorted"), as_value(x2, where="searchsorted")
     if x1.ndim != 1:
-        raise ShapeError(
-            f"searchsorted: expected x1 with one axis; got shape {x1.shape}. Search line by line."
-        )
+        raise ShapeError(f"searchsorted: expected x1 of one axis; got {x1.shape}. Reshape it.")
     if sorter is not None:
         x1 = take(x1, sorter, axis=0)
     shape, n = x2.shape, x1.shape[0]

@@ -96,9 +96,7 @@ def qr(x, /, *, mode: str = "reduced") -> QRResult:
     Example: >>> qr(as_value([[2.0]])).Q.shape
              (1, 1)"""
     if mode not in ("reduced", "complete"):
-        raise OptionError(
-            f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one of them."
-        )
+        raise OptionError(f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one.")
     return QRResult(*cards.qr(matrices("qr", x), mode=mode))
 
 
@@ -476,9 +474,7 @@ def check_order(where_: str, axis, ndim: int) -> tuple[int, ...]:
     """One or two axes, in the order given."""
     axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if len(axes) not in (1, 2):
-        raise ShapeError(
-            f"{where_}: expected one axis (vectors) or two (matrices); got {axes}. Pass axis."
-        )
+        raise ShapeError(f"{where_}: expected one axis, or two; got {axes}. Pass axis.")
     return tuple(check_axis(where_, a, ndim) for a in axes)
 
 

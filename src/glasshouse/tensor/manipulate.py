@@ -382,9 +382,7 @@ def repeat(x, repeats, /, axis=None):
     size = x.shape[axis]
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" and counts.size:
-        raise DTypeError(
-            f"repeat: expected integers as repeats; got {counts.dtype}. Cast them to int64."
-        )
+        raise DTypeError(f"repeat: expected integers as repeats; got {counts.dtype}. Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():
         raise ShapeError(
             f"repeat: expected one count of 0 or more for each of {size} elements; got "

@@ -69,9 +69,7 @@ class Generator:
         try:
             seed = operator.index(seed)
         except TypeError:
-            raise DTypeError(
-                f"seed: expected an integer; got {seed!r}. Use e.g. gh.random.seed(0)."
-            ) from None
+            raise DTypeError(f"seed: expected an integer; got {seed!r}. Use e.g. 0.") from None
         with self.lock:
             self.seed, self.draws, self.key_words = seed, 0, key_of(seed)
 
@@ -144,9 +142,7 @@ def check_floating(where_: str, dtype) -> DType:
     """`dtype` as a DType. Raises: DTypeError unless it is floating."""
     dtype = as_dtype(dtype)
     if not dtype.is_floating:
-        raise DTypeError(
-            f"{where_}: expected a floating dtype; got {dtype.name}. Draw floats, then cast."
-        )
+        raise DTypeError(f"{where_}: expected a floating dtype; got {dtype.name}. Cast later.")
     return dtype
 
 
@@ -226,9 +222,7 @@ def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=floa
              True"""
     dtype, shape = check_floating("truncated_normal", dtype), check_shape("normal", shape)
     if not low < high:
-        raise OptionError(
-            f"truncated_normal: expected low < high; got {low} and {high}. Swap them."
-        )
+        raise OptionError(f"truncated_normal: expected low < high; got {low} and {high}. Swap.")
     a, b = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (low, high))
     drawn = erfinv(unit(shape, float64, generator) * (b - a) + a) * (std * math.sqrt(2)) + mean
     drawn = cards.minimum(cards.maximum(drawn, drawn * 0 + low), drawn * 0 + high)
@@ -259,9 +253,7 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     low, high = (0, low) if high is None else (low, high)
     dtype, shape = as_dtype(dtype), check_shape("randint", shape)
     if not dtype.is_integer:
-        raise DTypeError(
-            f"randint: expected an integer dtype; got {dtype.name}. Use gh.random.uniform."
-        )
+        raise DTypeError(f"randint: expected an integer dtype; got {dtype.name}. Use uniform.")
     low, high = operator.index(low), operator.index(high)
     info = np.iinfo(dtype.np)
     if not info.min <= low < high <= info.max + 1:
@@ -299,9 +291,7 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
     Example: >>> bool(bernoulli(1.0, (3,)).all())
              True"""
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
-        raise OptionError(
-            f"bernoulli: expected a probability from 0 to 1; got {p}. Check the scale."
-        )
+        raise OptionError(f"bernoulli: expected p from 0 to 1; got {p}. Check the scale.")
     shape = (p.shape if isinstance(p, Value) else np.shape(p)) if shape is None else shape
     return uniform(shape, generator=generator) < p
 

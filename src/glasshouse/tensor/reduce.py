@@ -51,9 +51,7 @@ def summed_dtype(where: str, dtype, wanted):
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
     wanted = as_dtype(wanted)
     if wanted.is_bool:
-        raise DTypeError(
-            f"{where}: expected a numeric dtype; got bool. Use gh.any or gh.all for booleans."
-        )
+        raise DTypeError(f"{where}: expected a numeric dtype; got bool. Use gh.any or gh.all.")
     return wanted
 
 

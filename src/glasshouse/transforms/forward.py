@@ -116,12 +116,7 @@ def check_tangent(x: Value, t):
     """The tangent for `x` as a value of its spec."""
     t = as_value(t, where="jvp")
     if t.shape != x.shape:
-        raise ShapeError(
-            f"jvp: expected a tangent of shape {x.shape}; got {t.shape}. "
-            "It has the shape of its primal."
-        )
+        raise ShapeError(f"jvp: expected a tangent of shape {x.shape}; got {t.shape}. Reshape it.")
     if t.dtype is not x.dtype:
-        raise DTypeError(
-            f"jvp: expected a tangent of dtype {x.dtype.name}; got {t.dtype.name}. Cast it."
-        )
+        raise DTypeError(f"jvp: expected a {x.dtype.name} tangent; got {t.dtype.name}. Cast it.")
     return t

@@ -136,9 +136,7 @@ def batch_size(values, axes) -> int:
             "Give an axis for one of them."
         )
     if len(set(sizes)) > 1:
-        raise ShapeError(
-            f"vmap: expected mapped axes of one size; got sizes {sizes}. Check in_axes."
-        )
+        raise ShapeError(f"vmap: expected mapped axes of one size; got {sizes}. Check in_axes.")
     return sizes[0]
 
 

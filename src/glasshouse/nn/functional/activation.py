@@ -201,9 +201,7 @@ def glu(input, dim=-1):
     x = check_floating("glu", input)
     axis = check_axis("glu", dim, x.ndim)
     if x.shape[axis] % 2:
-        raise ShapeError(
-            f"glu: expected an even size on axis {axis}; got {x.shape}. Choose another dim."
-        )
+        raise ShapeError(f"glu: expected an even size on axis {axis}; got {x.shape}. Change dim.")
     a, b = split(x, 2, axis=axis)
     return a * sigmoid(b)
 

@@ -121,9 +121,7 @@ def convolve_transposed(
         x.shape[2:], weight.shape[2:], stride, padding, extra, dilation
     )
     if min(sizes) < 1:
-        raise ShapeError(
-            f"{where}: expected an output of at least 1 on each axis; got {sizes}. Lower padding."
-        )
+        raise ShapeError(f"{where}: expected sizes of 1 or more; got {sizes}. Lower padding.")
     if any(missing):
         x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
     y = conv_data_grad(

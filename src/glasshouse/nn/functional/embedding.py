@@ -86,9 +86,7 @@ def one_hot(tensor, num_classes=-1):
              [[1, 0, 0], [0, 0, 1]]"""
     index = as_value(tensor, where="one_hot")
     if not index.dtype.is_integer:
-        raise DTypeError(
-            f"one_hot: expected integer indices; got {index.dtype.name}. Convert with .long()."
-        )
+        raise DTypeError(f"one_hot: expected integer indices; got {index.dtype.name}. Use .long().")
     if index.size:
         low, high = int(reduce.min(index).item()), int(reduce.max(index).item())
         num_classes = high + 1 if num_classes == -1 else num_classes
@@ -98,7 +96,5 @@ def one_hot(tensor, num_classes=-1):
                 f"{high}. Change the indices or num_classes."
             )
     elif num_classes < 1:
-        raise OptionError(
-            "one_hot: expected num_classes for an input without elements; got -1. Pass num_classes."
-        )
+        raise OptionError("one_hot: expected num_classes for an empty input; got -1. Pass it.")
     return cast(reshape(index, (*index.shape, 1)) == arange(num_classes), arange(0).dtype)

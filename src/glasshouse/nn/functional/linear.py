@@ -17,9 +17,7 @@ def linear(input, weight, bias=None, *, _where="linear"):
     x = check_floating(_where, input)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
-        raise ShapeError(
-            f"{_where}: expected a weight (out, in); got {weight.shape}. Reshape the weight."
-        )
+        raise ShapeError(f"{_where}: expected a weight (out, in); got {weight.shape}. Reshape.")
     features = weight.shape[1]
     if x.ndim == 0 or x.shape[-1] != features:
         raise ShapeError(
