@@ -14,8 +14,9 @@ from glasshouse.base.dtype import (
 )
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define, find
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, find
 from glasshouse.dispatch.value import full, reshape
+from glasshouse.ops.samples import refusal, sample
 
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
@@ -39,15 +40,13 @@ cast = define(
     ref=lambda x, *, dtype: x.astype(dtype.np), vjp=(cast_vjp,), jvp=LINEAR,
     batch=lambda batched, x, *, dtype: cast(x, dtype=dtype), flops=lambda x, **_: x.size,
     samples=[
-        Sample((Arr((2, 3), 0, 9),), {"dtype": complex128}),
-        Sample((Arr((3,), dtype="float64"),), {"dtype": float32}),
-        Sample((Arr((2,), 0, 9, dtype="float32"),), {"dtype": int64}),
-        Sample((Arr((0, 2), dtype="int32"),), {"dtype": float16}),
-        Sample((Arr((), dtype="complex64"),), {"dtype": bool_}),
+        sample(Arr((2, 3), 0, 9), dtype=complex128),
+        sample(Arr((3,), dtype="float64"), dtype=float32),
+        sample(Arr((2,), 0, 9, dtype="float32"), dtype=int64),
+        sample(Arr((0, 2), dtype="int32"), dtype=float16),
+        sample(Arr((), dtype="complex64"), dtype=bool_),
     ],
-    error_samples=[
-        ErrorSample((Arr((2,)),), {"dtype": float32}, DTypeError, "gh.real", "complex64")
-    ],
+    error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
     traits=("elementwise", "linear"),
 )  # fmt: skip
 
@@ -100,14 +99,14 @@ bitcast = define(
     ref=bitcast_ref, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),
     batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype), flops=lambda x, **_: 0,
     samples=[
-        Sample((Arr((2, 3), dtype="complex64"),), {"dtype": float32}),
-        Sample((Arr((2, 2), dtype="float64"),), {"dtype": complex128}),
-        Sample((Arr((3,), dtype="float32"),), {"dtype": uint32}),
-        Sample((Arr((), 0, 9, dtype="uint32"),), {"dtype": float32}),
+        sample(Arr((2, 3), dtype="complex64"), dtype=float32),
+        sample(Arr((2, 2), dtype="float64"), dtype=complex128),
+        sample(Arr((3,), dtype="float32"), dtype=uint32),
+        sample(Arr((), 0, 9, dtype="uint32"), dtype=float32),
     ],
     error_samples=[
-        ErrorSample((Arr((2,)),), {"dtype": int64}, DTypeError, "equal size"),
-        ErrorSample((Arr((3,), dtype="float64"),), {"dtype": complex128}, ShapeError, "last axis"),
+        refusal(DTypeError, "equal size", (2,), dtype=int64),
+        refusal(ShapeError, "last axis", Arr((3,), dtype="float64"), dtype=complex128),
     ],
 )  # fmt: skip
 

@@ -16,10 +16,11 @@ import numpy as np
 from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import Shape, Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.ops.cast import conj
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
+from glasshouse.ops.samples import refusal, sample
 from glasshouse.ops.window import check_window, window_counts, window_positions, window_view
 
 
@@ -83,17 +84,15 @@ matmul = define(
     vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
     jvp=LINEAR, batch=batch_matmul, flops=lambda a, b: 2 * a.size * b.shape[-1],
     samples=[
-        Sample((Arr((2, 3)), Arr((3, 4)))),
-        Sample((Arr((2, 1, 3, 2)), Arr((2, 1, 2, 1)))),
-        Sample((Arr((2, 0)), Arr((0, 3)))),
-        Sample((Arr((0, 2, 1)), Arr((0, 1, 2)))),
+        sample((2, 3), (3, 4)), sample((2, 1, 3, 2), (2, 1, 2, 1)), sample((2, 0), (0, 3)),
+        sample((0, 2, 1), (0, 1, 2)),
     ],
     error_samples=[
-        ErrorSample((Arr((4, 3)), Arr((5, 2))), {}, ShapeError, "lhs.shape[-1] == rhs.shape[-2]"),
-        ErrorSample((Arr((2, 2, 2)), Arr((3, 2, 2))), {}, ShapeError, "equal batch axes"),
-        ErrorSample((Arr((3,)), Arr((3, 2))), {}, ShapeError, "two matrices"),
-        ErrorSample((Arr((2, 2)), Arr((2, 2), dtype="int32")), {}, DTypeError, "one dtype"),
-        ErrorSample((Arr((2, 2)), Arr((2, 2))), {}, DTypeError, "expected a dtype", "bool"),
+        refusal(ShapeError, "lhs.shape[-1] == rhs.shape[-2]", (4, 3), (5, 2)),
+        refusal(ShapeError, "equal batch axes", (2, 2, 2), (3, 2, 2)),
+        refusal(ShapeError, "two matrices", (3,), (3, 2)),
+        refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
+        refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool"),
     ],
     dtypes="numeric", autocast="lower",
 )  # fmt: skip
@@ -293,24 +292,20 @@ conv = define(
     ),
     flops=lambda x, w, **attrs: conv_flops(infer_conv(x, w, **attrs).shape, w.shape),
     samples=[
-        Sample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1)),
-        Sample((Arr((2, 4, 5, 4)), Arr((6, 2, 3, 2))), attrs(2, **STRIDED, groups=2)),
-        Sample((Arr((1, 2, 4, 3)), Arr((3, 2, 2, 3))), attrs(2, padding=((1, 1), (2, 0)))),
-        Sample((Arr((1, 2, 3, 2, 3)), Arr((2, 1, 2, 2, 1))), attrs(3, groups=2)),
-        Sample((Arr((0, 2, 3)), Arr((1, 2, 2))), attrs(1)),
+        sample((2, 3, 5), (4, 3, 2), **attrs(1)),
+        sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
+        sample((1, 2, 4, 3), (3, 2, 2, 3), **attrs(2, padding=((1, 1), (2, 0)))),
+        sample((1, 2, 3, 2, 3), (2, 1, 2, 2, 1), **attrs(3, groups=2)),
+        sample((0, 2, 3), (1, 2, 2), **attrs(1)),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 3, 5)), Arr((4, 2, 2))), attrs(1), ShapeError, "w.shape[1] * groups"),
-        ErrorSample((Arr((3, 5)), Arr((4, 3))), attrs(1), ShapeError, "3 or more"),
-        ErrorSample((Arr((2, 3, 5)), Arr((4, 1, 2))), attrs(1, groups=3), OptionError, "divide"),
-        ErrorSample((Arr((2, 3, 1)), Arr((4, 3, 2))), attrs(1), ShapeError, "no longer than"),
-        ErrorSample(
-            (Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1, padding=((-1, 0),)), ShapeError, "0 or more"
-        ),
-        ErrorSample(
-            (Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1, stride=(1, 1)), ShapeError, "stride with 1"
-        ),
-        ErrorSample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1), DTypeError, "a dtype", "int32"),
+        refusal(ShapeError, "w.shape[1] * groups", (2, 3, 5), (4, 2, 2), **attrs(1)),
+        refusal(ShapeError, "3 or more", (3, 5), (4, 3), **attrs(1)),
+        refusal(OptionError, "divide", (2, 3, 5), (4, 1, 2), **attrs(1, groups=3)),
+        refusal(ShapeError, "no longer than", (2, 3, 1), (4, 3, 2), **attrs(1)),
+        refusal(ShapeError, "0 or more", (2, 3, 5), (4, 3, 2), **attrs(1, padding=((-1, 0),))),
+        refusal(ShapeError, "stride with 1", (2, 3, 5), (4, 3, 2), **attrs(1, stride=(1, 1))),
+        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1)),
     ],
     dtypes="inexact", autocast="lower",
 )  # fmt: skip
@@ -332,15 +327,13 @@ conv_data_grad = define(
     ),
     flops=lambda g, w, **_: conv_flops(g.shape, w.shape),
     samples=[
-        Sample((Arr((2, 4, 4)), Arr((4, 3, 2))), attrs(1, shape=(5,))),
-        Sample((Arr((2, 6, 2, 4)), Arr((6, 2, 3, 2))), attrs(2, **STRIDED, groups=2, shape=(5, 4))),
-        Sample((Arr((1, 2, 2)), Arr((2, 1, 2))), attrs(1, stride=(3,), shape=(6,))),
+        sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
+        sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
+        sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,))),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((2, 4, 3)), Arr((4, 3, 2))), attrs(1, shape=(5,)), ShapeError, "g of shape"
-        ),
-        ErrorSample((Arr((2, 4)), Arr((4, 3, 2))), attrs(1, shape=()), ShapeError, "equally many"),
+        refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
+        refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=())),
     ],
     dtypes="inexact", autocast="lower",
 )  # fmt: skip
@@ -365,15 +358,13 @@ conv_weight_grad = define(
         2 * g.size * (x.shape[1] // groups) * math.prod(shape)
     ),
     samples=[
-        Sample((Arr((2, 3, 5)), Arr((2, 4, 4))), attrs(1, shape=(2,))),
-        Sample((Arr((2, 4, 5, 4)), Arr((2, 6, 2, 4))), attrs(2, **STRIDED, groups=2, shape=(3, 2))),
-        Sample((Arr((1, 1, 6)), Arr((1, 2, 2))), attrs(1, stride=(3,), shape=(2,))),
+        sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),
+        sample((2, 4, 5, 4), (2, 6, 2, 4), **attrs(2, **STRIDED, groups=2, shape=(3, 2))),
+        sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,))),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((2, 3, 5)), Arr((2, 4, 3))), attrs(1, shape=(2,)), ShapeError, "g of shape"
-        ),
-        ErrorSample((Arr((2, 3)), Arr((2, 4, 4))), attrs(1, shape=(2,)), ShapeError, "3 or more"),
+        refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
+        refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,))),
     ],
     dtypes="inexact", autocast="lower",
 )  # fmt: skip

@@ -5,7 +5,8 @@ import numpy as np
 from glasshouse.base.dtype import bool_, float32, from_numpy_dtype, int64
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec, check_shape
-from glasshouse.dispatch.primitive import ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import define
+from glasshouse.ops.samples import refusal, sample
 
 
 def no_batch(name: str):
@@ -27,11 +28,8 @@ constant = define(
     "constant", "create", "The array `value`.", why="data from outside enters through it",
     infer=infer_constant, ref=lambda *, value: value, batch=no_batch("constant"),
     flops=lambda **_: 0,
-    samples=[
-        Sample((), {"value": np.arange(6.0).reshape(2, 3)}),
-        Sample((), {"value": np.array(1)}),
-    ],
-    error_samples=[ErrorSample((), {"value": [1, 2]}, DTypeError, "NumPy array")],
+    samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
+    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])],
 )  # fmt: skip
 
 
@@ -47,13 +45,10 @@ full = define(
     infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype), ref=full_ref,
     batch=no_batch("full"), flops=lambda **_: 0,
     samples=[
-        Sample((), {"shape": (2, 3), "value": 1.5, "dtype": float32}),
-        Sample((), {"shape": (), "value": True, "dtype": bool_}),
-        Sample((), {"shape": (0, 2), "value": 7, "dtype": int64}),
+        sample(shape=(2, 3), value=1.5, dtype=float32), sample(shape=(), value=True, dtype=bool_),
+        sample(shape=(0, 2), value=7, dtype=int64),
     ],
-    error_samples=[
-        ErrorSample((), {"shape": (-1,), "value": 0, "dtype": float32}, ShapeError, "0 or more")
-    ],
+    error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0, dtype=float32)],
 )  # fmt: skip
 
 
@@ -69,12 +64,10 @@ iota = define(
     ref=lambda *, size, dtype: np.arange(size).astype(dtype.np), batch=no_batch("iota"),
     flops=lambda **_: 0,
     samples=[
-        Sample((), {"size": 5, "dtype": int64}),
-        Sample((), {"size": 0, "dtype": float32}),
-        Sample((), {"size": 3, "dtype": float32}),
+        sample(size=5, dtype=int64), sample(size=0, dtype=float32), sample(size=3, dtype=float32),
     ],
     error_samples=[
-        ErrorSample((), {"size": -1, "dtype": int64}, ShapeError, "0 or more"),
-        ErrorSample((), {"size": 2, "dtype": bool_}, DTypeError, "numeric dtype"),
+        refusal(ShapeError, "0 or more", size=-1, dtype=int64),
+        refusal(DTypeError, "numeric dtype", size=2, dtype=bool_),
     ],
 )  # fmt: skip

@@ -12,18 +12,10 @@ import numpy as np
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import (
-    DTYPE_GROUPS,
-    LINEAR,
-    Arr,
-    ErrorSample,
-    Rule,
-    Sample,
-    define,
-    primitives,
-)
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, Rule, define, primitives
 from glasshouse.dispatch.value import broadcast_to, full
 from glasshouse.ops.cast import conj
+from glasshouse.ops.samples import refusal, sample
 
 POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and polynomial
 
@@ -102,15 +94,15 @@ def elementwise(
         wrong = "bool" if dtypes == "numeric" else "complex64"
         wrong = "bool" if dtypes == "inexact" else wrong
         errors.append(
-            ErrorSample((Arr((2,)),) * len(ranges), {}, DTypeError, "expected a dtype", wrong)
+            refusal(DTypeError, "expected a dtype", *((Arr((2,)),) * len(ranges)), on=wrong)
         )
     if len(ranges) > 1:
-        errors.append(ErrorSample((Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape", "int32"))
+        errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
     return define(
         name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref, vjp=vjp,
         jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
         samples=[
-            Sample(tuple(Arr(shape, low, high) for low, high in ranges))
+            sample(*tuple(Arr(shape, low, high) for low, high in ranges))
             for shape in ((2, 3), (), (0, 2))
         ],
         error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,

@@ -11,13 +11,14 @@ import numpy as np
 from glasshouse.base.dtype import int64
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.dispatch.value import broadcast_to, cast, full
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
+from glasshouse.ops.samples import refusal, sample
 
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
@@ -184,30 +185,24 @@ gather = define(
     vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
     jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
     samples=[
-        Sample((Arr((3, 2)), index(4)), {"axis": 0}),
-        Sample((Arr((2, 3, 2)), index(2, 2)), {"axis": 1}),
-        Sample((Arr((2, 4)), index()), {"axis": 1}),
-        Sample((Arr((2, 0)), index(0)), {"axis": 1}),
+        sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),
+        sample((2, 4), index(), axis=1), sample((2, 0), index(0), axis=1),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((3,)), index(2, low=3, high=4)), {"axis": 0}, IndexOutOfRangeError, "got 3"
-        ),
-        ErrorSample(
-            (Arr((3,)), index(2, low=-4, high=-3)), {"axis": 0}, IndexOutOfRangeError, "-4"
-        ),
-        ErrorSample((Arr((3,)), Arr((2,), dtype="float32")), {"axis": 0}, DTypeError, "integer"),
-        ErrorSample((Arr((3,)), index(2)), {"axis": 1}, ShapeError, "axis"),
+        refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
+        refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
+        refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
+        refusal(ShapeError, "axis", (3,), index(2), axis=1),
     ],
 )  # fmt: skip
 
 
 def scatter_samples():
     return [
-        Sample((Arr((3, 2)), index(4), Arr((4, 2))), {"axis": 0}),
-        Sample((Arr((2, 3, 2)), index(2, 2), Arr((2, 2, 2, 2))), {"axis": 1}),
-        Sample((Arr((2, 4)), index(), Arr((2,))), {"axis": 1}),
-        Sample((Arr((2, 0)), index(0), Arr((2, 0))), {"axis": 1}),
+        sample((3, 2), index(4), (4, 2), axis=0),
+        sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
+        sample((2, 4), index(), (2,), axis=1),
+        sample((2, 0), index(0), (2, 0), axis=1),
     ]
 
 
@@ -219,7 +214,7 @@ def scatter_errors():
         (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices"),
     ]
     return [
-        ErrorSample((Arr((3,)), indices, updates), {"axis": 0}, error, text)
+        refusal(error, text, (3,), indices, updates, axis=0)
         for indices, updates, error, text in cases
     ]
 
@@ -242,8 +237,7 @@ scatter_add = define(
     batch=batch_scatter(lambda: scatter_add), flops=lambda x, indices, updates, **_: updates.size,
     samples=scatter_samples(),
     error_samples=[
-        *scatter_errors(),
-        ErrorSample((Arr((3,)), index(2), Arr((2,))), {"axis": 0}, DTypeError, "numeric", "bool"),
+        *scatter_errors(), refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0),
     ],
     dtypes="numeric",
 )  # fmt: skip

@@ -8,17 +8,10 @@ from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec, check_axis, drop_axes
 from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import (
-    DTYPE_GROUPS,
-    LINEAR,
-    Arr,
-    ErrorSample,
-    Sample,
-    define,
-    primitives,
-)
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, define, primitives
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
+from glasshouse.ops.samples import refusal, sample
 
 NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
 
@@ -67,10 +60,10 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
 
     wrong = {"numeric": "bool", "bool": "int32"}.get(dtypes, "complex64")
     samples = [
-        Sample((Arr((2, 3, 4), -2, 2),), {"axes": (1,)}),
-        Sample((Arr((2, 3), -2, 2),), {"axes": (0, 1)}),
-        Sample((Arr((3,), -2, 2),), {"axes": ()}),
-        Sample((Arr((2, 0)) if not nonempty else Arr((2, 1)),), {"axes": (1,)}),
+        sample(Arr((2, 3, 4), -2, 2), axes=(1,)),
+        sample(Arr((2, 3), -2, 2), axes=(0, 1)),
+        sample(Arr((3,), -2, 2), axes=()),
+        sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,)),
     ]
     return define(
         name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
@@ -79,9 +72,9 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         ),
         flops=lambda x, *, axes: x.size, samples=samples,
         error_samples=[
-            ErrorSample((Arr((2, 3)),), {"axes": (2,)}, ShapeError, "axis", dtype_for(dtypes)),
-            ErrorSample((Arr((2, 3)),), {"axes": (1, 0)}, ShapeError, "sorted", dtype_for(dtypes)),
-            ErrorSample((Arr((2,)),), {"axes": (0,)}, DTypeError, "expected a dtype", wrong),
+            refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
+            refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
+            refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,)),
         ],
         dtypes=dtypes, traits=("reduction", *traits), source=source,
     )  # fmt: skip
@@ -195,13 +188,12 @@ def position(name, doc, *, ref, why):
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
         samples=[
-            Sample((Arr((2, 3, 4), -9, 9),), {"axis": 1}),
-            Sample((Arr((3,), -9, 9),), {"axis": 0}),
-            Sample((Arr((0, 2), -9, 9),), {"axis": 1}),
+            sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
+            sample(Arr((0, 2), -9, 9), axis=1),
         ],
         error_samples=[
-            ErrorSample((Arr((2, 0)),), {"axis": 1}, ShapeError, "at least one element"),
-            ErrorSample((Arr((2,)),), {"axis": 3}, ShapeError, "axis"),
+            refusal(ShapeError, "at least one element", (2, 0), axis=1),
+            refusal(ShapeError, "axis", (2,), axis=3),
         ],
         dtypes="ordered", traits=("reduction",),
     )  # fmt: skip
@@ -241,13 +233,12 @@ cumsum = define(
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
     flops=lambda x, **_: x.size,
     samples=[
-        Sample((Arr((2, 3, 2)),), {"axis": 1, "reverse": False}),
-        Sample((Arr((4,)),), {"axis": 0, "reverse": True}),
-        Sample((Arr((2, 0)),), {"axis": 1, "reverse": False}),
+        sample((2, 3, 2), axis=1, reverse=False), sample((4,), axis=0, reverse=True),
+        sample((2, 0), axis=1, reverse=False),
     ],
     error_samples=[
-        ErrorSample((Arr((2,)),), {"axis": 1, "reverse": False}, ShapeError, "axis"),
-        ErrorSample((Arr((2,)),), {"axis": 0, "reverse": True}, DTypeError, "numeric", "bool"),
+        refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
+        refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True),
     ],
     dtypes="numeric", traits=("linear",),
 )  # fmt: skip
