@@ -24,7 +24,7 @@ from glasshouse.ops.compare import where
 from glasshouse.ops.contract import adjoint, matmul, transpose
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
-from glasshouse.ops.movement import concatenate, slice_
+from glasshouse.ops.movement import concatenate, section
 from glasshouse.ops.reduce import sum_
 from glasshouse.ops.samples import refusal, sample
 
@@ -68,11 +68,6 @@ def diagonal_part(x):
     return triu(tril(x))
 
 
-def eye_like(x):
-    """Identity matrices of the spec of x."""
-    return diagonal_part(full(x.shape, 1, x.dtype))
-
-
 def hermitian_part(x):
     """(x + x^H) / 2."""
     return (x + adjoint(x)) / 2
@@ -104,8 +99,7 @@ def diagonal_of(x):
 
 def columns(x, start: int, stop: int):
     """x[..., start:stop]."""
-    starts = (0,) * (x.ndim - 1) + (start,)
-    return slice_(x, starts=starts, stops=(*x.shape[:-1], stop), steps=(1,) * x.ndim)
+    return section(x, x.ndim - 1, start, stop)
 
 
 def quotient(x, gap):
@@ -359,7 +353,7 @@ def lu_ref(a):
 
 def unpacked(packed):
     """(L, U)."""
-    return tril(packed, False) + eye_like(packed), triu(packed)
+    return tril(packed, False) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
 
 
 def lu_vjp(g, y, _a):

@@ -80,10 +80,7 @@ permute = movement(
 
 
 def infer_expand(x: Spec, *, shape) -> Spec:
-    fits = len(shape) == x.ndim and all(
-        have in (1, want) for have, want in zip(x.shape, shape, strict=True)
-    )
-    if not fits:
+    if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
         raise ShapeError(
             f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; got "
             f"{tuple(shape)}. Reshape first to add axes."
@@ -216,6 +213,13 @@ slice_ = movement(
 )  # fmt: skip
 
 
+def section(x, axis: int, start: int, stop: int):
+    """x[start:stop] along one axis."""
+    starts = tuple(start if i == axis else 0 for i in range(x.ndim))
+    stops = tuple(stop if i == axis else size for i, size in enumerate(x.shape))
+    return slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
+
+
 def infer_flip(x: Spec, *, axes) -> Spec:
     for axis in axes:
         check_axis("flip", axis, x.ndim)
@@ -259,10 +263,7 @@ def concatenate_vjp(i: int):
 
     def vjp(g, _y, *_xs, axis):
         start = sum(x.shape[axis] for x in _xs[:i])
-        bounds = [(0, size) for size in g.shape]
-        bounds[axis] = (start, start + _xs[i].shape[axis])
-        starts, stops = zip(*bounds, strict=True)
-        return slice_(g, starts=starts, stops=stops, steps=(1,) * g.ndim)
+        return section(g, axis, start, start + _xs[i].shape[axis])
 
     return vjp
 

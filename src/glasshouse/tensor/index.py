@@ -6,7 +6,9 @@ per axis), and the index arrays. Writing runs the same plan the other way round.
 
 import math
 import operator
+from collections import namedtuple
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -31,8 +33,9 @@ from glasshouse.dispatch.value import (
     to_array,
 )
 from glasshouse.ops import index as cards
+from glasshouse.ops import movement
 from glasshouse.ops.compare import where
-from glasshouse.ops.movement import concatenate, flip, inverse_permutation, pad, permute, slice_
+from glasshouse.ops.movement import flip, inverse_permutation, pad, permute, section, slice_
 
 
 @dataclass
@@ -73,9 +76,8 @@ def expand_key(key, ndim: int) -> list:
             items.extend(mask_indices(item))
         else:
             items.append(item)
-    used = sum(
-        not (item is None or item is Ellipsis or isinstance(item, LoneMask)) for item in items
-    )
+    added = (type(None), type(Ellipsis), LoneMask)  # what takes no axis of the value
+    used = sum(not isinstance(item, added) for item in items)
     rests = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:
         raise IndexOutOfRangeError(
@@ -106,18 +108,10 @@ def is_mask(item) -> bool:
     return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
 
 
-class MaskPart:
-    """One axis of a boolean mask: the positions of its true elements, and the size it must have."""
-
-    def __init__(self, indices, size: int):
-        self.indices, self.size = indices, size
-
-
-class LoneMask:
-    """A 0-d mask: it adds an axis, and keeps its one element or not."""
-
-    def __init__(self, indices):
-        self.indices = indices
+# One axis of a boolean mask: the positions of its true elements, and the size it must have.
+MaskPart = namedtuple("MaskPart", "indices size")
+# A 0-d mask: it adds an axis, and keeps its one element or not.
+LoneMask = namedtuple("LoneMask", "indices")
 
 
 def mask_indices(mask) -> list:
@@ -261,7 +255,8 @@ def finish_integers(plan: Plan, places: list[int]) -> None:
 
 def take_basic(x: Value, plan: Plan):
     """The elements within the bounds, with new axes, before index arrays are applied."""
-    if not covers_all(x.shape, plan):
+    whole = tuple(plan.stops) == x.shape and not any(plan.starts) and set(plan.steps) <= {1}
+    if not whole:
         x = slice_(x, starts=tuple(plan.starts), stops=tuple(plan.stops), steps=tuple(plan.steps))
     if plan.flips:
         x = flip(x, axes=tuple(plan.flips))
@@ -270,18 +265,7 @@ def take_basic(x: Value, plan: Plan):
 
 def kept_shape(plan: Plan) -> Shape:
     """The shape after slices, new axes and single integers."""
-    if not plan.dropped:
-        return tuple(plan.shape)
     return tuple(s for i, s in enumerate(plan.shape) if i not in plan.dropped)
-
-
-def covers_all(shape: Shape, plan: Plan) -> bool:
-    """Whether the bounds keep every element."""
-    return (
-        tuple(plan.stops) == shape
-        and not any(plan.starts)
-        and all(step == 1 for step in plan.steps)
-    )
 
 
 class Merged:
@@ -354,11 +338,8 @@ def getitem(x: Value, key):
     if not plan.arrays:
         return part
     merged = Merged(plan)
-    return explained(
-        "index",
-        lambda: cards.gather(merged.merge(part), merged.indices, axis=merged.axis),
-        merged.indexed(plan),
-    )
+    run = partial(cards.gather, merged.merge(part), merged.indices, axis=merged.axis)
+    return explained("index", run, merged.indexed(plan))
 
 
 def setitem(x: Value, key, value):
@@ -422,10 +403,10 @@ def set_basic(x: Value, plan: Plan, value: Value):
     value = reshape(value, tuple(counts))
     if plan.flips:
         value = flip(value, axes=tuple(plan.flips))
-    partial = [i for i, (n, size) in enumerate(zip(counts, x.shape, strict=True)) if n != size]
-    if not partial:
+    cropped = [i for i, (n, size) in enumerate(zip(counts, x.shape, strict=True)) if n != size]
+    if not cropped:
         return value
-    first, last = partial[0], partial[-1]
+    first, last = cropped[0], cropped[-1]
     if counts[first:last] == [1] * (last - first) and (plan.steps[last] == 1 or counts[last] == 1):
         return set_run(x, value, first, last, plan.starts[first : last + 1])
     widths = []
@@ -451,14 +432,7 @@ def splice(x: Value, value: Value, axis: int, start: int):
     """x with `value` in place of as many elements along one axis."""
     pieces = [section(x, axis, 0, start), value]
     pieces.append(section(x, axis, start + value.shape[axis], x.shape[axis]))
-    return concatenate(*[p for p in pieces if p.shape[axis]], axis=axis) if x.size else x
-
-
-def section(x: Value, axis: int, start: int, stop: int):
-    """x[start:stop] along one axis."""
-    starts, stops = [0] * x.ndim, list(x.shape)
-    starts[axis], stops[axis] = start, stop
-    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * x.ndim)
+    return movement.concatenate(*[p for p in pieces if p.shape[axis]], axis=axis) if x.size else x
 
 
 def check_indices(where_: str, indices):
@@ -484,9 +458,8 @@ def take(x, indices, /, *, axis=None):
         axis = 0
     axis = check_axis("take", axis, x.ndim)
     indices = check_indices("take", indices)
-    return explained(
-        "take", lambda: cards.gather(x, indices, axis=axis), [(indices, axis, x.shape[axis])]
-    )
+    run = partial(cards.gather, x, indices, axis=axis)
+    return explained("take", run, [(indices, axis, x.shape[axis])])
 
 
 def along(where_: str, x, indices, axis: int):
@@ -498,11 +471,8 @@ def along(where_: str, x, indices, axis: int):
             f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
             f"{indices.shape}. Add axes with expand_dims."
         )
-    rest = broadcast_shapes(
-        where_,
-        tuple(1 if i == axis else s for i, s in enumerate(x.shape)),
-        tuple(1 if i == axis else s for i, s in enumerate(indices.shape)),
-    )
+    rest = [tuple(1 if i == axis else s for i, s in enumerate(v.shape)) for v in (x, indices)]
+    rest = broadcast_shapes(where_, *rest)
     size, count = x.shape[axis], indices.shape[axis]
     x = broadcast_to(x, (*rest[:axis], size, *rest[axis + 1 :]))
     indices = broadcast_to(cast(indices, int64), (*rest[:axis], count, *rest[axis + 1 :]))
@@ -517,10 +487,8 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
              [[2.0]]"""
     x, indices, axis = along("take_along_axis", x, indices, axis)
     size = x.shape[axis]
-    places = places_in(indices, size, x.size)
-    return explained(
-        "take_along_axis", lambda: cards.gather_along(x, places, axis), [(indices, axis, size)]
-    )
+    run = partial(cards.gather_along, x, places_in(indices, size, x.size), axis)
+    return explained("take_along_axis", run, [(indices, axis, size)])
 
 
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
@@ -536,11 +504,8 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
     inside = places_in(indices, size, x.size)
     lines, places, new = (permute(v, axes=order) for v in (x, inside, values))
     target, rows = reshape(lines, (x.size,)), reshape(new, (new.size,))
-    flat = explained(
-        "put_along_axis",
-        lambda: cards.scatter_set(target, cards.line_places(places, size), rows, axis=0),
-        [(indices, axis, size)],
-    )
+    run = partial(cards.scatter_set, target, cards.line_places(places, size), rows, axis=0)
+    flat = explained("put_along_axis", run, [(indices, axis, size)])
     return permute(reshape(flat, lines.shape), axes=inverse_permutation(order))
 
 
@@ -575,9 +540,8 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     low, high = full(shape, 0, int64), full(shape, n, int64)
     for _ in range(n.bit_length()):
         middle = (low + high) >> 1
-        pivot = cards.gather(
-            x1, where(middle < n, middle, full(shape, max(n - 1, 0), int64)), axis=0
-        )
+        inside = where(middle < n, middle, full(shape, max(n - 1, 0), int64))
+        pivot = cards.gather(x1, inside, axis=0)
         right = goes_right(pivot, x2, side) & (low < high)
         low, high = where(right, middle + 1, low), where(right | (low >= high), high, middle)
     return low

@@ -12,6 +12,7 @@ from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, cast, common_dtype
 from glasshouse.ops import index as indexing
 from glasshouse.ops import movement
+from glasshouse.ops.movement import section as part
 
 
 def copied(x: Value) -> Value:
@@ -245,13 +246,6 @@ def check_equal(where: str, shapes, arrays) -> None:
             f"{where}: expected equal shapes{' but for the axis' if where == 'concat' else ''}; "
             f"got {', '.join(str(x.shape) for x in arrays)}. Pad or reshape them first."
         )
-
-
-def part(x: Value, axis: int, start: int, stop: int) -> Value:
-    """The elements from `start` up to `stop` along `axis`."""
-    starts = tuple(start if i == axis else 0 for i in range(x.ndim))
-    stops = tuple(stop if i == axis else size for i, size in enumerate(x.shape))
-    return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
 
 
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:

@@ -294,7 +294,6 @@ def piece(p, x: Value, axis: int) -> Value:
 
 def shifted(x: Value, axis: int, by: int) -> Value:
     """x along `axis` without its first (by = 1) or last (by = -1) element."""
-    one = int(x.shape[axis] > 0)
-    starts = tuple(one if i == axis and by > 0 else 0 for i in range(x.ndim))
-    stops = tuple(size - one if i == axis and by < 0 else size for i, size in enumerate(x.shape))
-    return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
+    size = x.shape[axis]
+    one = int(size > 0)
+    return movement.section(x, axis, *((one, size) if by > 0 else (0, size - one)))
