@@ -81,15 +81,11 @@ def bitcast_ref(x, *, dtype):
 
 def bitcast_vjp(g, _y, _x, *, dtype):
     """The inverse view between complex and real; other reinterpretations have no derivative."""
-    if _x.dtype.is_complex != dtype.is_complex:
-        return bitcast(g, dtype=_x.dtype)
-    return None
+    return bitcast(g, dtype=_x.dtype) if _x.dtype.is_complex != dtype.is_complex else None
 
 
 def bitcast_jvp(t, y, x, *, dtype):
-    if x.dtype.is_complex != dtype.is_complex:
-        return bitcast(t, dtype=dtype)
-    return None
+    return bitcast(t, dtype=dtype) if x.dtype.is_complex != dtype.is_complex else None
 
 
 bitcast = define(

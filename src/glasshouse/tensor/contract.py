@@ -166,9 +166,7 @@ def inner(x1, x2, /):
     Example: >>> inner(as_value([1, 2]), as_value([3, 4])).item()
              11"""
     x1, x2 = promoted("inner", x1, x2)
-    if not x1.ndim or not x2.ndim:
-        return x1 * x2
-    return tensordot(x1, x2, axes=([-1], [-1]))
+    return x1 * x2 if not x1.ndim or not x2.ndim else tensordot(x1, x2, axes=([-1], [-1]))
 
 
 def kron(x1, x2, /):

@@ -203,9 +203,7 @@ def index_array(item, axis: int, size: int):
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
         raise DTypeError(f"index: expected integers or booleans; got {name}. Cast them.")
-    if isinstance(item, Value):
-        return cast(item, int64)
-    return from_front("index", item, axis, size)
+    return cast(item, int64) if isinstance(item, Value) else from_front("index", item, axis, size)
 
 
 def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.ndarray:

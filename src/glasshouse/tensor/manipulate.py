@@ -41,9 +41,7 @@ def reshape(x, /, shape, *, copy=None):
                 f"shape {x.shape}. Name all sizes."
             )
         sizes[sizes.index(-1)] = x.size // known
-    if copy:
-        return movement.reshape(x, shape=tuple(sizes))
-    return values.reshape(x, tuple(sizes))
+    return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
 
 def flatten(x, /, start_axis: int = 0, end_axis: int = -1):

@@ -58,9 +58,7 @@ class IntegerInfo:
 
 def dtype_of(x) -> DType:
     """The dtype of a tensor or array, or the dtype that `x` names."""
-    if isinstance(x, (Value, np.ndarray, np.generic)):
-        return as_dtype(x.dtype)
-    return as_dtype(x)
+    return as_dtype(x.dtype) if isinstance(x, (Value, np.ndarray, np.generic)) else as_dtype(x)
 
 
 def finfo(type, /) -> FloatInfo:

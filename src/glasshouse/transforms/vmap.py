@@ -47,9 +47,7 @@ class VmapMode(Mode):
         # The specs of one example, so that errors speak of what the user wrote.
         primitive.infer(*[arg.spec for arg in args], **attrs)
         result = primitive.batch(batched, *operands, **attrs)
-        if primitive.num_outputs == 1:
-            return self.wrap(result)
-        return tuple(map(self.wrap, result))
+        return self.wrap(result) if primitive.num_outputs == 1 else tuple(map(self.wrap, result))
 
     def random(self, primitive, args, attrs, below):
         """Random bits asked for by the mapped function, by the chosen `randomness`."""

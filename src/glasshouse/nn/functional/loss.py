@@ -198,9 +198,7 @@ def reduced_by_class(loss, index, counts, weight, reduction):
     if weight is not None:
         share = share * cast(gather(weight, index, axis=0), loss.dtype)
     loss = choose(counts, loss, 0) if weight is None else choose(counts, loss * share, 0)
-    if reduction == "mean":
-        return reduce.sum(loss) / reduce.sum(share)
-    return reduced(loss, reduction)
+    return reduce.sum(loss) / reduce.sum(share) if reduction == "mean" else reduced(loss, reduction)
 
 
 def cross_entropy(
