@@ -12,10 +12,8 @@ from glasshouse.nn.functional.linear import linear
 from glasshouse.nn.linear import Linear, new_parameter
 from glasshouse.nn.module import Module
 from glasshouse.ops.movement import pad, permute
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import zeros
-from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.manipulate import concat
+from glasshouse.tensor import concat, reduce, zeros
+from glasshouse.tensor import where as choose
 
 
 class MultiheadAttention(Module):

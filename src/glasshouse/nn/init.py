@@ -9,9 +9,8 @@ from math import prod
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
 from glasshouse.nn.checks import check_option
-from glasshouse.tensor import creation, linalg, random
-from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, creation, linalg, random
+from glasshouse.tensor import where as choose
 
 GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,

@@ -12,8 +12,7 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.scope import Scope
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.nn.checks import check_callable
-from glasshouse.tensor.creation import asarray, from_dlpack
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, asarray, from_dlpack
 
 
 class Parameter(Tensor):

@@ -9,8 +9,7 @@ from glasshouse.base.dtype import accumulation_dtype, promote, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, OptionError, type_name
 from glasshouse.dispatch.value import cast, full
 from glasshouse.ops.elementwise import maximum, minimum
-from glasshouse.tensor.creation import asarray
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, asarray
 
 
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite=False):

@@ -4,9 +4,8 @@ import math
 
 from glasshouse.base.errors import GradError, OptionError
 from glasshouse.dispatch.value import cast
-from glasshouse.tensor.creation import asarray
-from glasshouse.tensor.elementwise import isfinite, logical_not
-from glasshouse.tensor.reduce import any as any_
+from glasshouse.tensor import any as any_
+from glasshouse.tensor import asarray, isfinite, logical_not
 
 
 class GradScaler:

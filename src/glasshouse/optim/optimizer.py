@@ -23,8 +23,7 @@ from glasshouse.base.errors import (
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
-from glasshouse.tensor.creation import asarray, zeros_like
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, asarray, zeros_like
 
 
 class Optimizer:

@@ -9,9 +9,7 @@ from glasshouse.base.shape import check_axis
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating, check_option, widened
 from glasshouse.ops.elementwise import erf
-from glasshouse.tensor import random, reduce
-from glasshouse.tensor.elementwise import abs, exp, expm1, log, log1p, tanh, where
-from glasshouse.tensor.manipulate import split
+from glasshouse.tensor import abs, exp, expm1, log, log1p, random, reduce, split, tanh, where
 
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
 SELU_ALPHA = 1.6732632423543772848170429916717

@@ -6,12 +6,8 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
 from glasshouse.nn.functional.dropout import dropout
-from glasshouse.tensor import reduce
-from glasshouse.tensor.contract import matmul, matrix_transpose
-from glasshouse.tensor.creation import arange
-from glasshouse.tensor.elementwise import exp
-from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.manipulate import concat
+from glasshouse.tensor import arange, concat, exp, matmul, matrix_transpose, reduce
+from glasshouse.tensor import where as choose
 from glasshouse.transforms.checkpoint import checkpoint
 
 LONG = 1 << 21  # scores of one head from which on they are computed in blocks …

@@ -12,9 +12,8 @@ from glasshouse.ops.elementwise import exp, log, maximum
 from glasshouse.ops.index import gather, scatter_add
 from glasshouse.ops.movement import concatenate, flip, pad, slice_
 from glasshouse.ops.reduce import max_, sum_
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange, zeros
-from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor import arange, reduce, zeros
+from glasshouse.tensor import where as choose
 
 # The logarithm of no probability: finite, so that differences of two are no NaN, and far below
 # any sum of log-probabilities.

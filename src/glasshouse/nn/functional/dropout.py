@@ -6,8 +6,7 @@ from glasshouse.dispatch.value import Value
 from glasshouse.nn.checks import check_floating, check_ndim, check_probability
 from glasshouse.nn.functional.activation import SELU_ALPHA, SELU_SCALE
 from glasshouse.nn.functional.axes import by_axes
-from glasshouse.tensor import random
-from glasshouse.tensor.elementwise import where
+from glasshouse.tensor import random, where
 
 
 def dropout(input, p=0.5, training=True, inplace=False):

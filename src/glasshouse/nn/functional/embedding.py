@@ -5,10 +5,8 @@ from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating
 from glasshouse.ops.index import gather, scatter_add, scatter_set
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange, zeros
-from glasshouse.tensor.elementwise import abs
-from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor import abs, arange, reduce, zeros
+from glasshouse.tensor import where as choose
 
 
 def embedding(

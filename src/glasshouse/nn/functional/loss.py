@@ -7,10 +7,8 @@ from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, r
 from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, narrowed, widened
 from glasshouse.nn.functional.activation import exact_softplus, shifted
 from glasshouse.ops.index import gather
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange
-from glasshouse.tensor.elementwise import abs, exp, log
-from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor import abs, arange, exp, log, reduce
+from glasshouse.tensor import where as choose
 
 
 def reduced(loss: Value, reduction: str, dtype=None) -> Value:

@@ -7,9 +7,7 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.base.shape import check_shape
 from glasshouse.dispatch.value import Value, cast, reshape
 from glasshouse.nn.checks import check_divides, check_floating, widened
-from glasshouse.tensor import reduce
-from glasshouse.tensor.elementwise import abs, maximum, sqrt
-from glasshouse.tensor.namespace import finfo
+from glasshouse.tensor import abs, finfo, maximum, reduce, sqrt
 
 
 def moments(x: Value, axes) -> tuple[Value, Value, Value]:

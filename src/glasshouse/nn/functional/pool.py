@@ -11,10 +11,8 @@ from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement
 from glasshouse.ops.index import gather
 from glasshouse.ops.window import window_select
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange
-from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.index import take_along_axis
+from glasshouse.tensor import arange, reduce, take_along_axis
+from glasshouse.tensor import where as choose
 
 
 def max_pool(

@@ -4,8 +4,7 @@ import math
 
 from glasshouse import nn
 from glasshouse.nn.checks import check_divides
-from glasshouse.tensor.creation import zeros
-from glasshouse.tensor.manipulate import broadcast_to, concat
+from glasshouse.tensor import broadcast_to, concat, zeros
 
 
 class EncoderBlock(nn.Module):
