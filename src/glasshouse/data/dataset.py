@@ -145,9 +145,7 @@ class TensorDataset(Dataset):
     """Samples along the first axis of one or more arrays or tensors.
     A sample is a tuple with one entry per array (the entry itself if there is one array only).
     Tensors are read as NumPy arrays once, here.
-    Raises: ShapeError if there is no array, one is 0-d, or their first axes differ.
-    Example: >>> TensorDataset(np.eye(3), [0, 1, 2])[1]
-             (array([0., 1., 0.]), np.int64(1))"""
+    Raises: ShapeError if there is no array, one is 0-d, or their first axes differ."""
 
     def __init__(self, *arrays):
         self.arrays = tuple(map(as_host_array, arrays))

@@ -25,11 +25,8 @@ def check_seed(where: str, seed) -> int:
 def random_order(count: int, *path: int) -> np.ndarray:
     """A uniformly random permutation of 0 … count-1, determined by the integers in `path`.
     The positions are sorted by one 64-bit random number each; ties (a chance of count^2 / 2^65)
-    keep their order.
-    Shapes: (count,). Dtypes: int64.
-    Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox).
-    Example: >>> sorted(random_order(4, 0).tolist())
-             [0, 1, 2, 3]"""
+    keep their order. Shapes: (count,). Dtypes: int64.
+    Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox)."""
     return np.argsort(bit_source(path).random_raw(count), kind="stable")
 
 

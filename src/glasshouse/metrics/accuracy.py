@@ -11,8 +11,7 @@ from glasshouse.metrics.metric import Metric, to_labels, to_numbers
 class TopK(Metric):
     """The share of samples whose true class is among the `k` highest scores.
     Of equal scores the lower class number comes first; a NaN score counts as the lowest, and a true
-    class that scores NaN is a miss.
-    Raises: OptionError if k is no integer of 1 or more.
+    class that scores NaN is a miss. Raises: OptionError if k is no integer of 1 or more.
     Example: >>> top2 = TopK(2)
              >>> top2.update([[0.1, 0.7, 0.2], [0.1, 0.7, 0.2]], [2, 0])
              >>> top2.value()

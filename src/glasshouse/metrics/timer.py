@@ -70,8 +70,7 @@ class Timer(Metric):
 
 class Throughput(Timer):
     """Items per second: the sum of the updates over the time since it was made or reset.
-    `stop` and `start` leave out time, e.g. that of an evaluation.
-    Units: items per second.
+    `stop` and `start` leave out time, e.g. that of an evaluation. Units: items per second.
     Example: >>> images = Throughput()
              >>> images.update(64)
              >>> images.value() > 0

@@ -396,8 +396,7 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiplies the rate by `factor` after more than `patience` steps without a better metric.
     `step(metric)` takes the metric: smaller is better with mode "min", larger with "max". Better
     means by more than `threshold`, as a share of |best| ("rel") or absolute ("abs"); NaN is never
-    better.
-    Raises: OptionError for options out of range."""
+    better. Raises: OptionError for options out of range."""
 
     def __init__(
         self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,

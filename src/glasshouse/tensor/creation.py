@@ -62,9 +62,7 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     dtype. Without `copy` the memory of a NumPy array is shared where possible: leave it unchanged.
     Shapes: n lists of m numbers -> (n, m), and so on. Dtypes: any.
     Raises: DTypeError for what is not numeric, ShapeError for ragged lists, OptionError
-    (a ValueError) if copy=False and a copy is needed. Source: standard.
-    Example: >>> asarray([[1, 2]]).shape
-             (1, 2)"""
+    (a ValueError) if copy=False and a copy is needed. Source: standard."""
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
@@ -86,9 +84,7 @@ def shares(obj, dtype) -> bool:
 def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
     """A new tensor with a copy of the data, a leaf; with `requires_grad` it collects its gradient.
     Shapes: as gh.asarray. Dtypes: any; floating or complex with requires_grad.
-    Raises: DTypeError for what is not numeric, ShapeError for ragged lists. Source: PyTorch.
-    Example: >>> tensor([1.0, 2.0], requires_grad=True).requires_grad
-             True"""
+    Raises: DTypeError for what is not numeric, ShapeError for ragged lists. Source: PyTorch."""
     out = asarray(data, dtype, device=device, copy=True)
     out = out.detach() if isinstance(data, Value) else out
     return out.requires_grad_() if requires_grad else out
@@ -97,9 +93,7 @@ def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
 def from_dlpack(x, /, *, device=None, copy=None):
     """A tensor on the memory of another library's array, without a copy where possible.
     Shapes: x (...) -> (...). Dtypes: any, kept. Raises: DTypeError for objects without DLPack and
-    for contents that cannot be shared. Source: standard.
-    Example: >>> from_dlpack(np.arange(3)).tolist()
-             [0, 1, 2]"""
+    for contents that cannot be shared. Source: standard."""
     check_device("from_dlpack", device)
     if isinstance(x, Value):
         return copied(x) if copy else x
@@ -176,9 +170,7 @@ def full(shape, fill_value, dtype=None, *, device=None):
 def full_like(x, /, fill_value, dtype=None, *, device=None):
     """A tensor of `fill_value` with the shape of x.
     Shapes: x (...) -> (...). Dtypes: that of x unless given.
-    Raises: DTypeError for a value that does not fit the dtype. Source: standard.
-    Example: >>> full_like([1, 2], 7).tolist()
-             [7, 7]"""
+    Raises: DTypeError for a value that does not fit the dtype. Source: standard."""
     x = as_value(x, where="full_like")
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 

@@ -130,8 +130,7 @@ class Tensor(Value):
 
     def register_hook(self, fn):
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
-        Returns a handle whose `remove()` ends it.
-        Raises: GradError if the tensor is untracked."""
+        Returns a handle whose `remove()` ends it. Raises: GradError if the tensor is untracked."""
         if self.node is None:
             raise GradError(
                 "register_hook: expected a tensor with requires_grad=True; got one without. "

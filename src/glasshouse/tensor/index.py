@@ -510,9 +510,7 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
 def nonzero(x, /) -> tuple:
     """The positions of the elements that are not 0, one int64 tensor per axis.
     Shapes: each (count,); count depends on the contents, so vmap refuses it.
-    Raises: ShapeError for a 0-d x.
-    Example: >>> nonzero(as_value([0, 3, 0, 4]))[0].tolist()
-             [1, 3]"""
+    Raises: ShapeError for a 0-d x."""
     x = as_value(x, where="nonzero")
     if not x.ndim:
         raise ShapeError("nonzero: expected an axis or more; got a 0-d value. Reshape it.")

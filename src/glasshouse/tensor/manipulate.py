@@ -101,9 +101,7 @@ def transpose(x, /, *axes):
 
 def swapaxes(x, axis1: int, axis2: int, /):
     """x with two axes exchanged. Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
-    Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: NumPy.
-    Example: >>> swapaxes([[[1, 2]]], 0, 2).shape
-             (2, 1, 1)"""
+    Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: NumPy."""
     x = as_value(x, where="swapaxes")
     axis1, axis2 = (check_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
@@ -114,9 +112,7 @@ def swapaxes(x, axis1: int, axis2: int, /):
 def moveaxis(x, source, destination, /):
     """x with the axes `source` moved to the positions `destination`, the others in order.
     Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
-    Raises: ShapeError for axes out of range, repeated, or unequal in number. Source: standard.
-    Example: >>> moveaxis([[[1, 2]]], -1, 0).shape
-             (2, 1, 1)"""
+    Raises: ShapeError for axes out of range, repeated, or unequal in number. Source: standard."""
     x = as_value(x, where="moveaxis")
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
@@ -139,9 +135,7 @@ def moveaxis(x, source, destination, /):
 def expand_dims(x, /, axis=0):
     """x with a new axis of size 1 at the position(s) `axis` of the result.
     Shapes: x (...) -> (..., 1, ...). Dtypes: any, kept.
-    Raises: AxisError (a ShapeError and IndexError) for an axis out of range. Source: standard.
-    Example: >>> expand_dims([1, 2], axis=1).shape
-             (2, 1)"""
+    Raises: AxisError (a ShapeError and IndexError) for an axis out of range. Source: standard."""
     x = as_value(x, where="expand_dims")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = check_axes("expand_dims", axis, x.ndim + count)
@@ -153,9 +147,7 @@ def expand_dims(x, /, axis=0):
 def squeeze(x, /, axis=None):
     """x without the given axes of size 1, or without all of them.
     Shapes: x (..., 1, ...) -> (..., ...). Dtypes: any, kept.
-    Raises: ShapeError if a given axis has another size. Source: standard.
-    Example: >>> squeeze([[1, 2]], axis=0).shape
-             (2,)"""
+    Raises: ShapeError if a given axis has another size. Source: standard."""
     x = as_value(x, where="squeeze")
     if axis is None:
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
@@ -181,18 +173,14 @@ def broadcast_to(x, /, shape):
 def broadcast_arrays(*arrays) -> tuple[Value, ...]:
     """The arrays, each repeated to the shape that they broadcast to together.
     Shapes: (...), (...), … -> their common broadcast shape, each. Dtypes: any, each kept.
-    Raises: ShapeError if the shapes do not broadcast. Source: standard.
-    Example: >>> [a.shape for a in broadcast_arrays([1, 2], [[1], [2]])]
-             [(2, 2), (2, 2)]"""
+    Raises: ShapeError if the shapes do not broadcast. Source: standard."""
     arrays = [as_value(x, where="broadcast_arrays") for x in arrays]
     return tuple(values.broadcast_values("broadcast_arrays", *arrays))
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
     """The shape that arrays of the given shapes broadcast to. Raises: ShapeError if they do not.
-    Source: NumPy.
-    Example: >>> broadcast_shapes((2, 1), (3,))
-             (2, 3)"""
+    Source: NumPy."""
     where = "broadcast_shapes"
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 
@@ -287,9 +275,7 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
 def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into at most `chunks` parts of equal size, but for the last.
     Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), … Dtypes: any, kept.
-    Raises: OptionError for less than one chunk. Source: PyTorch.
-    Example: >>> [a.tolist() for a in chunk([1, 2, 3], 2)]
-             [[1, 2], [3]]"""
+    Raises: OptionError for less than one chunk. Source: PyTorch."""
     x = as_value(x, where="chunk")
     axis = check_axis("chunk", axis, x.ndim)
     if chunks < 1:
@@ -396,8 +382,7 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
     """x with elements added before and after along each axis.
     `pad_width` is one number, a (before, after) for all axes, or one pair per axis. Modes:
     constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with it),
-    wrap (from the other end).
-    Shapes: x (n, ...) -> (before + n + after, ...). Dtypes: any, kept.
+    wrap (from the other end). Shapes: x (n, ...) -> (before + n + after, ...). Dtypes: any, kept.
     Raises: OptionError for an unknown mode, ShapeError for other widths. Source: NumPy.
     Example: >>> pad([1, 2, 3], (2, 0), mode="reflect").tolist()
              [3, 2, 1, 2, 3]"""

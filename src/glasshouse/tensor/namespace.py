@@ -78,9 +78,7 @@ def finfo(type, /) -> FloatInfo:
 
 def iinfo(type, /) -> IntegerInfo:
     """bits, max and min of an integer dtype or tensor. Raises: DTypeError for other dtypes.
-    Source: standard.
-    Example: >>> iinfo("int8").max
-             127"""
+    Source: standard."""
     dtype = dtype_of(type)
     if not dtype.is_integer:
         raise DTypeError(f"iinfo: expected an integer dtype; got {dtype.name}. Use gh.finfo.")
@@ -90,9 +88,7 @@ def iinfo(type, /) -> IntegerInfo:
 
 def isdtype(dtype, kind) -> bool:
     """Whether `dtype` is of a kind: a name such as "real floating", a dtype, or a tuple of them.
-    Raises: OptionError for an unknown name of a kind. Source: standard.
-    Example: >>> isdtype("int8", "integral")
-             True"""
+    Raises: OptionError for an unknown name of a kind. Source: standard."""
     dtype = as_dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
@@ -173,7 +169,5 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do: devices, dtypes, capabilities. Source: standard.
-    Example: >>> __array_namespace_info__().default_dtypes()["integral"]
-             glasshouse.int64"""
+    """What this namespace can do: devices, dtypes, capabilities. Source: standard."""
     return NamespaceInfo()

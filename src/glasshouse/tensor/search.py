@@ -43,9 +43,7 @@ def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True)
 def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """The positions that sort x along an axis; equal elements keep their order.
     Shapes: x (...) -> (...). Dtypes: real or bool -> int64.
-    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard.
-    Example: >>> argsort([3, 1, 2]).tolist()
-             [1, 2, 0]"""
+    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard."""
     return sorted_with_positions("argsort", x, axis, descending)[1]
 
 
@@ -142,16 +140,12 @@ def unique_counts(x, /) -> UniqueCounts:
 def unique_inverse(x, /) -> UniqueInverse:
     """(values, inverse_indices): the distinct elements of x, in order, and which each element is.
     Shapes: x (...) -> (k,), (...). Dtypes: any, kept; inverse_indices int64.
-    Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> unique_inverse([7, 5, 7]).inverse_indices.tolist()
-             [1, 0, 1]"""
+    Raises: DTypeError for what is not numeric. Source: standard."""
     found = distinct("unique_inverse", x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique_values(x, /):
     """The distinct elements of x, in order. Shapes: x (...) -> (k,). Dtypes: any, kept.
-    Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> unique_values([7, 5, 7]).tolist()
-             [5, 7]"""
+    Raises: DTypeError for what is not numeric. Source: standard."""
     return distinct("unique_values", x).values

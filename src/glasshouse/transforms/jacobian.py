@@ -23,8 +23,7 @@ def basis(spec):
 def jacobian(fn, argnums=0, mode: str = "reverse"):
     """A function that returns the derivative of every output element by every input element.
     Reverse mode runs one pullback per output element, forward mode one push per input element,
-    batched by vmap.
-    Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple.
+    batched by vmap. Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple.
     Raises: OptionError for an unknown mode, GradError unless the result is one tensor.
     Example: >>> import glasshouse as gh
              >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()

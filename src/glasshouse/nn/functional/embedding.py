@@ -79,9 +79,7 @@ def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None
 def one_hot(tensor, num_classes=-1):
     """int64 vectors of zeros with a 1 at each index; -1 classes: the largest index plus 1.
     Shapes: (...) -> (..., num_classes). Raises: DTypeError unless the indices are integers;
-    IndexOutOfRangeError for one outside [0, num_classes). Source: standard.
-    Example: >>> one_hot(as_value([0, 2])).tolist()
-             [[1, 0, 0], [0, 0, 1]]"""
+    IndexOutOfRangeError for one outside [0, num_classes). Source: standard."""
     index = as_value(tensor, where="one_hot")
     if not index.dtype.is_integer:
         raise DTypeError(f"one_hot: expected integer indices; got {index.dtype.name}. Use .long().")

@@ -11,9 +11,7 @@ from glasshouse.tensor.contract import matmul, matrix_transpose
 def linear(input, weight, bias=None, *, _where="linear"):
     """x Wᵀ + b over the last axis; leading axes are merged into one product.
     Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out). Raises: ShapeError if the
-    last axis of input is not in; DTypeError for unequal dtypes. Source: standard.
-    Example: >>> linear(np.ones((2, 3), "f4"), np.ones((4, 3), "f4")).shape
-             (2, 4)"""
+    last axis of input is not in; DTypeError for unequal dtypes. Source: standard."""
     x = check_floating(_where, input)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
