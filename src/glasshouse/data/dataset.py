@@ -37,7 +37,9 @@ class Dataset:
     shown: tuple[str, ...] = ()  # attributes that the repr lists
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__}: expected __len__; got none.")
+        if not self.sources:
+            raise NotImplementedError(f"{type(self).__name__}: expected __len__; got none.")
+        return len(self.sources[0])
 
     def __getitem__(self, index):
         raise NotImplementedError(f"{type(self).__name__}: expected __getitem__; got none.")
@@ -213,15 +215,10 @@ class MapDataset(Dataset):
         self.seed = None if seed is None else check_seed("map", seed)
         self.epoch = 0
 
-    def __len__(self):
-        return len(self.sources[0])
-
     def __getitem__(self, index):
         index = check_index("map", index, len(self))
-        sample = self.sources[0][index]
-        if self.seed is None:
-            return self.fn(sample)
-        return self.fn(sample, sample_generator(self.seed, self.epoch, index))
+        rng = () if self.seed is None else (sample_generator(self.seed, self.epoch, index),)
+        return self.fn(self.sources[0][index], *rng)
 
     def set_epoch(self, epoch):
         super().set_epoch(epoch)
@@ -316,10 +313,8 @@ class BatchDataset(Dataset):
         return whole + (rest > 0 and not self.drop_last)
 
     def __getitem__(self, index):
-        start = check_index("batch", index, len(self)) * self.batch_size
-        source = self.sources[0]
-        stop = min(start + self.batch_size, len(source))
-        return self.collate([source[i] for i in range(start, stop)])
+        start, source = check_index("batch", index, len(self)) * self.batch_size, self.sources[0]
+        return self.collate([source[i] for i in range(len(source))[start:][: self.batch_size]])
 
 
 class PrefetchDataset(Dataset):
@@ -334,9 +329,6 @@ class PrefetchDataset(Dataset):
         self.workers = check_count("prefetch", "workers", workers, 0)
         depth = max(1, 2 * self.workers) if depth is None else depth
         self.depth = check_count("prefetch", "depth", depth, 1)
-
-    def __len__(self):
-        return len(self.sources[0])
 
     def __getitem__(self, index):
         return self.sources[0][check_index("prefetch", index, len(self))]
@@ -381,13 +373,7 @@ class MergeDataset(Dataset):
                 "Shorten them with take, or concatenate them with concat."
             )
 
-    def __len__(self):
-        return len(self.sources[0])
-
     def __getitem__(self, index):
         index = check_index("merge", index, len(self))
-        fields = []
-        for source in self.sources:
-            sample = source[index]
-            fields.extend(sample if isinstance(sample, tuple) else (sample,))
-        return tuple(fields)
+        samples = [source[index] for source in self.sources]
+        return tuple(x for s in samples for x in (s if isinstance(s, tuple) else (s,)))

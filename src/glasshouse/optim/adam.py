@@ -3,7 +3,7 @@
 import math
 
 from glasshouse.ops.elementwise import maximum, sqrt
-from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend
+from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend, options
 
 
 class Adam(Optimizer):
@@ -32,11 +32,7 @@ class Adam(Optimizer):
         eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
         maximize: bool = False, decoupled_weight_decay: bool = False,
     ):  # fmt: skip
-        defaults = {
-            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-            "maximize": maximize, "decoupled_weight_decay": decoupled_weight_decay,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):
         beta1, beta2 = group["betas"]
@@ -62,7 +58,5 @@ class AdamW(Adam):
         eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
         maximize: bool = False,
     ):  # fmt: skip
-        super().__init__(
-            params, lr, betas, eps, weight_decay, amsgrad,
-            maximize=maximize, decoupled_weight_decay=True,
-        )  # fmt: skip
+        kept = {"maximize": maximize, "decoupled_weight_decay": True}
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **kept)

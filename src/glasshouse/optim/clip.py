@@ -63,11 +63,10 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
                 f"clip_grad_value_: expected real gradients; got {p.grad.dtype.name}. "
                 "Use clip_grad_norm_."
             )
-    limit = float(clip_value)
     with no_grad():
         for p in params:
-            low, high = (full(p.shape, x, p.grad.dtype) for x in (-limit, limit))
-            p.grad = minimum(maximum(p.grad, low), high)
+            high = full(p.shape, float(clip_value), p.grad.dtype)
+            p.grad = minimum(maximum(p.grad, -high), high)
 
 
 def with_grad(where: str, parameters) -> list[Tensor]:

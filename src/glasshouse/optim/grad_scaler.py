@@ -7,6 +7,8 @@ from glasshouse.dispatch.value import cast
 from glasshouse.tensor import any as any_
 from glasshouse.tensor import asarray, isfinite, logical_not
 
+KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that are saved
+
 
 class GradScaler:
     """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed.
@@ -103,6 +105,4 @@ class GradScaler:
         """Go on from what `state_dict` returned."""
         if self.enabled and state:
             self.factor, self.good_steps = float(state["scale"]), int(state["_growth_tracker"])
-            self.growth_factor = state["growth_factor"]
-            self.backoff_factor = state["backoff_factor"]
-            self.growth_interval = state["growth_interval"]
+            vars(self).update({name: state[name] for name in KEPT})

@@ -45,9 +45,8 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Tensor, dict] = {}
         self.param_groups: list[dict] = []
-        groups = list_groups(self.where, params)
         known: set[int] = set()
-        for group in groups:
+        for group in list_groups(self.where, params):
             known |= {id(p) for p in self.add_checked(group, known)}
 
     @property
@@ -101,20 +100,17 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or set them to zeros."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    p.grad = None if set_to_none else zeros_like(p)
+        for p in self.parameters():
+            if p.grad is not None:
+                p.grad = None if set_to_none else zeros_like(p)
 
     def step(self, closure=None):
         """Update every parameter that has a gradient; returns the closure's loss, if one is given.
         The closure clears the gradients, computes the loss, calls backward and returns the loss.
         Raises: ShapeError, DTypeError if a gradient is not like its parameter; nothing is changed.
         """
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
+        with enable_grad():
+            loss = None if closure is None else closure()
         with no_grad(), phase("optimizer"):
             work = [(p, group) for group in self.param_groups for p in group["params"]]
             work = [(p, group) for p, group in work if p.grad is not None]
@@ -145,12 +141,9 @@ class Optimizer:
     def state_dict(self) -> dict:
         """The state by parameter number, and the options of each group; in PyTorch's layout.
         A snapshot: later steps do not change it."""
-        numbers_of = {id(p): i for i, p in enumerate(self.parameters())}
-        groups = [
-            {**group, "params": [numbers_of[id(p)] for p in group["params"]]}
-            for group in self.param_groups
-        ]
-        state = {numbers_of[id(p)]: dict(entry) for p, entry in self.state.items()}
+        number = {id(p): i for i, p in enumerate(self.parameters())}
+        groups = [{**g, "params": [number[id(p)] for p in g["params"]]} for g in self.param_groups]
+        state = {number[id(p)]: dict(entry) for p, entry in self.state.items()}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict) -> None:
@@ -218,10 +211,8 @@ class Optimizer:
                     f"{wanted}, and a step to be >= 0; got {got}. "
                     "Load it into an optimizer of the same model."
                 )
-            if name == "step":
-                out[name] = int(array)
-            else:
-                out[name] = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
+            value = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
+            out[name] = int(array) if name == "step" else value
         return out
 
     def parameters(self) -> list[Tensor]:
@@ -229,11 +220,11 @@ class Optimizer:
         return [p for group in self.param_groups for p in group["params"]]
 
     def __repr__(self):
-        lines = []
+        lines = [f"{self.where}("]
         for i, group in enumerate(self.param_groups):
             options = ", ".join(f"{k}={v}" for k, v in group.items() if k != "params")
             lines.append(f"  group {i}: {len(group['params'])} parameters, {options}")
-        return f"{self.where}(\n" + "\n".join(lines) + "\n)"
+        return "\n".join([*lines, ")"])
 
 
 def list_groups(where: str, params) -> list[dict]:
@@ -257,11 +248,9 @@ def list_groups(where: str, params) -> list[dict]:
                 f"{where}: expected every group to be a dict with 'params'; got "
                 f"{describe_dict(entry)}. Write {{'params': [...], 'lr': ...}}."
             )
-    groups = []
-    for entry in entries:
-        own = entry["params"]
-        groups.append({**entry, "params": [own] if isinstance(own, Tensor) else list(own)})
-    return groups
+    owned = [entry["params"] for entry in entries]
+    owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
+    return [{**entry, "params": own} for entry, own in zip(entries, owned, strict=True)]
 
 
 def check_params(where: str, params: list, known: set[int]) -> list[Tensor]:
@@ -300,6 +289,11 @@ def check_gradient(where: str, p: Tensor) -> None:
         f"{where}: expected a gradient like its parameter, {p.spec}; got {got}. "
         "Set .grad to a tensor of that shape and dtype."
     )
+
+
+def options(scope: dict) -> dict:
+    """The options among the arguments of a constructor, from its `locals()`."""
+    return {k: v for k, v in scope.items() if k not in ("self", "params", "__class__")}
 
 
 def describe_dict(x) -> str:

@@ -1,7 +1,7 @@
 """RMSprop: steps scaled by a running mean of squared gradients."""
 
 from glasshouse.ops.elementwise import sqrt
-from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend
+from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend, options
 
 
 class RMSprop(Optimizer):
@@ -24,11 +24,7 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
         maximize: bool = False,
     ):  # fmt: skip
-        defaults = {
-            "lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay,
-            "momentum": momentum, "centered": centered, "maximize": maximize,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):
         state["step"] = state.get("step", 0) + 1

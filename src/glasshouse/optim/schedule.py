@@ -91,17 +91,13 @@ class LRScheduler:
 def has_form(own, given) -> bool:
     """Whether `given` has the names, lengths and numbers of `own`; "best" may also be None."""
     if isinstance(own, dict):
-        return (
-            isinstance(given, dict)
-            and given.keys() == own.keys()
-            and all(has_form(own[k], v) or (k == "best" and v is None) for k, v in given.items())
+        fits = isinstance(given, dict) and given.keys() == own.keys()
+        return fits and all(
+            has_form(own[k], given[k]) or (k, given[k]) == ("best", None) for k in own
         )
     if isinstance(own, list):
-        return (
-            isinstance(given, (list, tuple))
-            and len(given) == len(own)
-            and all(map(has_form, own, given))
-        )
+        fits = isinstance(given, (list, tuple)) and len(given) == len(own)
+        return fits and all(map(has_form, own, given))
     return isinstance(given, numbers.Real)
 
 

@@ -1,7 +1,7 @@
 """Stochastic gradient descent."""
 
 from glasshouse.base.errors import OptionError
-from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer
+from glasshouse.optim.optimizer import NON_NEGATIVE, Optimizer, options
 
 
 class SGD(Optimizer):
@@ -30,11 +30,7 @@ class SGD(Optimizer):
         self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
         weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
     ):  # fmt: skip
-        defaults = {
-            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
-            "nesterov": nesterov, "maximize": maximize,
-        }  # fmt: skip
-        super().__init__(params, defaults)
+        super().__init__(params, options(locals()))
 
     def check_options(self, options):
         super().check_options(options)
@@ -47,12 +43,9 @@ class SGD(Optimizer):
     def change(self, grad, state, group):
         momentum = group["momentum"]
         if momentum:
-            buffer = state.get("momentum_buffer")
-            if buffer is None:
-                buffer = grad
-            else:
-                kept = 1 - group["dampening"]
+            buffer, kept = state.get("momentum_buffer"), 1 - group["dampening"]
+            if buffer is not None:
                 buffer = buffer * momentum + (grad if kept == 1 else grad * kept)
-            state["momentum_buffer"] = buffer
+            buffer = state["momentum_buffer"] = grad if buffer is None else buffer
             grad = grad + buffer * momentum if group["nesterov"] else buffer
         return grad * -float(group["lr"])
