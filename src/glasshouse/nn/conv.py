@@ -40,9 +40,8 @@ class Conv(Module):
         self.widths = conv_padding(name, padding, self.kernel_size, self.stride, self.dilation)
         self.padding = padding if isinstance(padding, str) else tuple(p for p, _ in self.widths)
         self.weight = new_parameter(self.weight_shape(), device, dtype)
-        self.register_parameter(
-            "bias", new_parameter((out_channels,), device, dtype) if bias else None
-        )
+        made = new_parameter((out_channels,), device, dtype) if bias else None
+        self.register_parameter("bias", made)
         self.reset_parameters()
 
     def weight_shape(self) -> tuple[int, ...]:

@@ -38,9 +38,8 @@ class Linear(Module):
         check_positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = new_parameter((out_features, in_features), device, dtype)
-        self.register_parameter(
-            "bias", new_parameter((out_features,), device, dtype) if bias else None
-        )
+        made = new_parameter((out_features,), device, dtype) if bias else None
+        self.register_parameter("bias", made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -51,10 +50,8 @@ class Linear(Module):
         return linear(input, self.weight, self.bias, _where="Linear")
 
     def extra_repr(self) -> str:
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
-        )
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
 
 def reset_uniform(module: Module, fan_in: int) -> None:

@@ -14,6 +14,8 @@ from glasshouse.dispatch.value import Value, cast
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor import Tensor, asarray, from_dlpack
 
+MEMBERS = ("_parameters", "_buffers", "_modules")
+
 
 class Parameter(Tensor):
     """A trainable tensor: as an attribute of a Module it belongs to `parameters()`.
@@ -140,9 +142,9 @@ class Module:
     # -- attributes ------------------------------------------------------------------------
 
     def __getattr__(self, name: str):
-        for kind in ("_parameters", "_buffers", "_modules"):
-            members = self.__dict__.get(kind)
-            if members is not None and name in members:
+        for kind in MEMBERS:
+            members = self.__dict__.get(kind, ())
+            if name in members:
                 return members[name]
         known = [n for n in self.__dir__() if not n.startswith("_")]
         raise AttributeError(
@@ -172,7 +174,7 @@ class Module:
             )
 
     def __delattr__(self, name: str) -> None:
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in MEMBERS:
             if name in self.__dict__[kind]:
                 del self.__dict__[kind][name]
                 self._non_persistent_buffers_set.discard(name)
@@ -180,7 +182,7 @@ class Module:
         object.__delattr__(self, name)
 
     def __dir__(self):
-        members = (self.__dict__.get(k, ()) for k in ("_parameters", "_buffers", "_modules"))
+        members = (self.__dict__.get(kind, ()) for kind in MEMBERS)
         return sorted({*object.__dir__(self), *chain(*members)})
 
     def _register(self, kind: str, name, value, cls: type, replace: bool) -> None:
@@ -225,9 +227,9 @@ class Module:
 
     def named_children(self):
         """(name, module) of each direct child, a shared one once."""
-        seen = set()
+        seen = {None}
         for name, module in self._modules.items():
-            if module is not None and module not in seen:
+            if module not in seen:
                 seen.add(module)
                 yield name, module
 
@@ -257,10 +259,9 @@ class Module:
         every = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         for path, module in every if recurse else [(prefix, self)]:
             for name, member in module.__dict__[kind].items():
-                if member is None or (remove_duplicate and id(member) in seen):
-                    continue
-                seen.add(id(member))
-                yield (f"{path}.{name}" if path else name), member
+                if member is not None and not (remove_duplicate and id(member) in seen):
+                    seen.add(id(member))
+                    yield (f"{path}.{name}" if path else name), member
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -411,10 +412,9 @@ class Module:
         checked before anything changes.
         Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
         unexpected names."""
-        own = dict(self._named_state(""))
+        own, found, wrong = dict(self._named_state("")), {}, []
         missing = [name for name in own if name not in state_dict]
         unexpected = [name for name in state_dict if name not in own]
-        found, wrong = {}, []
         for name in own:
             if name in state_dict:
                 self._check_loaded(name, own[name], state_dict[name], found, wrong)
@@ -456,11 +456,10 @@ class Module:
         return [f"({name}): {indented(repr(m))}" for name, m in self._modules.items()]
 
     def __repr__(self):
-        extra = self.extra_repr().split("\n") if self.extra_repr() else []
-        children = self._repr_children()
-        if not children and len(extra) < 2:
-            return f"{type(self).__name__}({''.join(extra)})"
-        lines = "\n  ".join([*extra, *children])
+        extra, children = self.extra_repr(), self._repr_children()
+        if not children and "\n" not in extra:
+            return f"{type(self).__name__}({extra})"
+        lines = "\n  ".join([*filter(None, extra.split("\n")), *children])
         return f"{type(self).__name__}(\n  {lines}\n)"
 
 

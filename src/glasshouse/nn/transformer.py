@@ -33,10 +33,8 @@ class TransformerLayer(Module):
             check_option(type(self).__name__, "activation", activation, ACTIVATIONS)
         factory = {"device": device, "dtype": dtype}
         for name in self.attentions:
-            attention = MultiheadAttention(
-                d_model, nhead, dropout, bias, batch_first=batch_first, **factory
-            )
-            self.add_module(name, attention)
+            options = {"batch_first": batch_first, **factory}
+            self.add_module(name, MultiheadAttention(d_model, nhead, dropout, bias, **options))
         self.linear1 = Linear(d_model, dim_feedforward, bias, **factory)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **factory)
@@ -60,9 +58,8 @@ class TransformerLayer(Module):
 
     def feed(self, i: int, x):
         """x after its i-th part, the two linear maps."""
-        return self.add(
-            i, x, lambda x: self.linear2(self.dropout(self.activation(self.linear1(x))))
-        )
+        inner = self.linear1
+        return self.add(i, x, lambda x: self.linear2(self.dropout(self.activation(inner(x)))))
 
     def add(self, i: int, x, part):
         norm, dropout = self.get_submodule(f"norm{i}"), self.get_submodule(f"dropout{i}")
@@ -112,7 +109,9 @@ class Stack(Module):
         self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
         self.num_layers, self.norm = num_layers, norm
 
-    def finish(self, x):
+    def forward(self, x, *options, **named):
+        for layer in self.layers:
+            x = layer(x, *options, **named)
         return x if self.norm is None else self.norm(x)
 
 
@@ -121,9 +120,7 @@ class TransformerEncoder(Stack):
     Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
-        for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask, is_causal)
-        return self.finish(src)
+        return super().forward(src, mask, src_key_padding_mask, is_causal)
 
 
 class TransformerDecoder(Stack):
@@ -134,9 +131,7 @@ class TransformerDecoder(Stack):
         self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
         memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False,
     ):  # fmt: skip
-        for layer in self.layers:
-            tgt = layer(
-                tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
-                tgt_is_causal, memory_is_causal,
-            )  # fmt: skip
-        return self.finish(tgt)
+        return super().forward(
+            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
+            tgt_is_causal, memory_is_causal,
+        )  # fmt: skip

@@ -213,11 +213,11 @@ slice_ = movement(
 )  # fmt: skip
 
 
-def section(x, axis: int, start: int, stop: int):
-    """x[start:stop] along one axis."""
-    starts = tuple(start if i == axis else 0 for i in range(x.ndim))
-    stops = tuple(stop if i == axis else size for i, size in enumerate(x.shape))
-    return slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
+def section(x, axis: int, start: int, stop: int, step: int = 1):
+    """x[start:stop:step] along one axis."""
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
 def infer_flip(x: Spec, *, axes) -> Spec:

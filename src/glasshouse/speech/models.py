@@ -44,12 +44,9 @@ class AsrTransformer(nn.Module):
         self.conv = nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3)
         self.register_buffer("positions", sinusoids(max_len, dim), persistent=False)
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.Sequential(
-            *(
-                nn.TransformerEncoderLayer(dim, heads, ff, dropout, "relu", batch_first=True)
-                for _ in range(layers)
-            )
-        )
+        options = (dim, heads, ff, dropout, "relu")
+        stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
+        self.layers = nn.Sequential(*stack)
         self.output = nn.Linear(dim, labels)
 
     def forward(self, features):

@@ -293,7 +293,7 @@ def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
 
 
 def gumbel(shape=(), dtype=float32, generator=None) -> Value:
-    """Numbers with the standard Gumbel distribution. Raises: DTypeError unless dtype is floating."""
+    """Standard Gumbel numbers. Raises: DTypeError unless dtype is floating."""
     dtype, shape = check_floating("gumbel", dtype), check_shape("gumbel", shape)
     tiny = 2.0**-54 if dtype is float64 else 2.0**-25  # the middle of the lowest step, for log(0)
     u = unit(shape, dtype, generator) + tiny

@@ -27,12 +27,9 @@ class BertLike(nn.Module):
         self.positions = nn.Embedding(max_len, dim)
         self.norm = nn.LayerNorm(dim)
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.Sequential(
-            *(
-                nn.TransformerEncoderLayer(dim, heads, ff, dropout, "gelu", batch_first=True)
-                for _ in range(layers)
-            )
-        )
+        options = (dim, heads, ff, dropout, "gelu")
+        stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
+        self.layers = nn.Sequential(*stack)
         self.output = nn.Linear(dim, vocab)
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)

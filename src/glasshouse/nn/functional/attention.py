@@ -26,9 +26,8 @@ def scaled_dot_product_attention(
     Raises: ShapeError for sizes that do not fit; OptionError for a mask beside is_causal.
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245."""
     where = "scaled_dot_product_attention"
-    q, k, v = (
-        check_floating(where, x, n) for x, n in ((query, "query"), (key, "key"), (value, "value"))
-    )
+    given = ((query, "query"), (key, "key"), (value, "value"))
+    q, k, v = (check_floating(where, x, name) for x, name in given)
     if enable_gqa:
         check_divides(where, "query heads", q.shape[-3], "key heads", k.shape[-3])
         k, v = (repeat_heads(x, q.shape[-3] // x.shape[-3]) for x in (k, v))

@@ -117,9 +117,8 @@ def convolve_transposed(
         )
     batched = x.ndim == n + 2
     x = x if batched else reshape(x, (1, *x.shape))
-    sizes, missing = transposed_sizes(
-        x.shape[2:], weight.shape[2:], stride, padding, extra, dilation
-    )
+    options = (stride, padding, extra, dilation)
+    sizes, missing = transposed_sizes(x.shape[2:], weight.shape[2:], *options)
     if min(sizes) < 1:
         raise ShapeError(f"{where}: expected sizes of 1 or more; got {sizes}. Lower padding.")
     if any(missing):

@@ -37,9 +37,8 @@ def ctc_loss(
     Example: >>> lp = log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
              >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
              0.2877"""
-    x, y, frames, sizes = checked(
-        log_probs, targets, input_lengths, target_lengths, blank, reduction
-    )
+    lengths = (input_lengths, target_lengths)
+    x, y, frames, sizes = checked(log_probs, targets, *lengths, blank, reduction)
     single = x.ndim == 2
     if single:
         x, y = reshape(x, (x.shape[0], 1, x.shape[1])), reshape(y, (1, *y.shape))

@@ -171,9 +171,8 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
             f"{reduce.max(target).item()}. Change the target or the number of classes."
         ) from None
     # A selection instead of a gather: its gradient is one too, and needs no memory of its own.
-    here = reshape(index, (*expected[:axis], 1, *expected[axis:])) == reshape(
-        table, (classes,) + (1,) * (x.ndim - axis - 1)
-    )
+    index_at = reshape(index, (*expected[:axis], 1, *expected[axis:]))
+    here = index_at == reshape(table, (classes,) + (1,) * (x.ndim - axis - 1))
     return reduce.sum(choose(here, x, 0), axis=axis), index, counts
 
 
@@ -257,10 +256,8 @@ def smoothing_loss(z, lse, axis: int, index, counts, weight, reduction: str) -> 
     if weight is None:
         total = lse * z.shape[axis] - reduce.sum(z, axis=axis)
         return reduced_by_class(total, index, counts, None, reduction)
-    total = lse * cast(reduce.sum(weight), z.dtype) - reduce.sum(
-        z * along(weight, axis, z), axis=axis
-    )
-    total = choose(counts, total, 0)
+    weighted = reduce.sum(z * along(weight, axis, z), axis=axis)
+    total = choose(counts, lse * cast(reduce.sum(weight), z.dtype) - weighted, 0)
     if reduction == "mean":
         share = choose(counts, cast(gather(weight, index, axis=0), z.dtype), 0)
         return reduce.sum(total) / reduce.sum(share)

@@ -94,15 +94,13 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     Source: Chellapilla et al. 2006 (im2col)."""
     x = check_floating("unfold", input)
     check_ndim("unfold", x, (3, 4), "(C, H, W) or (N, C, H, W)")
-    kernel, dilation, padding, stride = patch_options(
-        "unfold", kernel_size, dilation, padding, stride
-    )
+    options = (kernel_size, dilation, padding, stride)
+    kernel, dilation, padding, stride = patch_options("unfold", *options)
     widths = tuple((p, p) for p in padding)
     check_extent("unfold", x.shape[-2:], kernel, dilation, widths)
     x = pad(x, (padding[1], padding[1], padding[0], padding[0]))
-    patches = window.windows(
-        x, size=kernel, stride=stride, dilation=dilation
-    )  # (…, C, h, w, kh, kw)
+    options = {"stride": stride, "dilation": dilation}
+    patches = window.windows(x, size=kernel, **options)  # (…, C, h, w, kh, kw)
     lead = x.ndim - 3
     order = (*range(lead), lead, lead + 3, lead + 4, lead + 1, lead + 2)
     columns, places = prod(kernel) * x.shape[lead], prod(patches.shape[lead + 1 : lead + 3])
@@ -116,15 +114,12 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     x = check_floating("fold", input)
     check_ndim("fold", x, (2, 3), "(C·kh·kw, L) or (N, C·kh·kw, L)")
     sizes = int_tuple("fold", "output_size", output_size, 2, 1)
-    kernel, dilation, padding, stride = patch_options(
-        "fold", kernel_size, dilation, padding, stride
-    )
+    options = (kernel_size, dilation, padding, stride)
+    kernel, dilation, padding, stride = patch_options("fold", *options)
     check_extent("fold", sizes, kernel, dilation, tuple((p, p) for p in padding))
     padded = tuple(s + 2 * p for s, p in zip(sizes, padding, strict=True))
-    places = tuple(
-        (size - d * (k - 1) - 1) // s + 1
-        for size, k, d, s in zip(padded, kernel, dilation, stride, strict=True)
-    )
+    axes = zip(padded, kernel, dilation, stride, strict=True)
+    places = tuple((size - d * (k - 1) - 1) // s + 1 for size, k, d, s in axes)
     if x.shape[-2] % prod(kernel) or x.shape[-1] != prod(places):
         raise ShapeError(
             f"fold: expected (…, C · {prod(kernel)}, {prod(places)}) for output_size {sizes}; got "
@@ -138,9 +133,5 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def patch_options(where, kernel_size, dilation, padding, stride):
-    return (
-        int_tuple(where, "kernel_size", kernel_size, 2, 1),
-        int_tuple(where, "dilation", dilation, 2, 1),
-        int_tuple(where, "padding", padding, 2),
-        int_tuple(where, "stride", stride, 2, 1),
-    )
+    given = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    return [int_tuple(where, n, x, 2, 0 if n == "padding" else 1) for n, x in given.items()]

@@ -1,5 +1,7 @@
 """Pooling over the last 1, 2 or 3 axes of inputs (C, *S) or (N, C, *S)."""
 
+import functools
+import operator
 from itertools import product
 from math import prod
 
@@ -89,12 +91,8 @@ def avg_pool(
         total = sum_windows(total, axis, k, s)
     if divisor_override is not None:
         return cast(total / divisor_override, x.dtype)
-    per_axis = [
-        window_counts(size, k, s, p, count, count_include_pad)
-        for size, k, s, p, count in zip(
-            x.shape[-n:], kernel, stride, padding, total.shape[-n:], strict=True
-        )
-    ]
+    axes = zip(x.shape[-n:], kernel, stride, padding, total.shape[-n:], strict=True)
+    per_axis = [window_counts(*axis, count_include_pad) for axis in axes]
     return cast(total / element_counts(per_axis, total), x.dtype)
 
 
@@ -102,15 +100,9 @@ def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
     """The sums of windows of k elements along one axis, added element by element of the window.
     Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written."""
     count = (x.shape[axis] - k) // stride + 1
-    steps = tuple(stride if i == axis else 1 for i in range(x.ndim))
-    total = None
-    for first in range(k):
-        starts = tuple(first if i == axis else 0 for i in range(x.ndim))
-        last = first + (count - 1) * stride + 1
-        stops = tuple(last if i == axis else size for i, size in enumerate(x.shape))
-        part = movement.slice_(x, starts=starts, stops=stops, steps=steps)
-        total = part if total is None else total + part
-    return total
+    ends = [first + (count - 1) * stride + 1 for first in range(k)]
+    parts = [movement.section(x, axis, i, end, stride) for i, end in enumerate(ends)]
+    return functools.reduce(operator.add, parts)
 
 
 def window_counts(size, k, s, p, count, include_pad) -> list[int]:
@@ -200,16 +192,12 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
 def flat_bins(spatial, sizes) -> Value:
     """For each bin, in row-major order, the row-major indices of its elements."""
     per_axis = [bin_indices(size, count) for size, count in zip(spatial, sizes, strict=True)]
-    rows = []
-    for axis_bins in product(*per_axis):
-        row = []
-        for position in product(*axis_bins):
-            index = 0
-            for i, size in zip(position, spatial, strict=True):
-                index = index * size + i
-            row.append(index)
-        rows.append(row)
-    return as_value(rows)
+    strides = [prod(spatial[i + 1 :]) for i in range(len(spatial))]
+
+    def place(position) -> int:
+        return sum(i * stride for i, stride in zip(position, strides, strict=True))
+
+    return as_value([[place(p) for p in product(*bins)] for bins in product(*per_axis)])
 
 
 max_pool1d, max_pool2d, max_pool3d = by_axes(

@@ -28,10 +28,9 @@ class Block(nn.Module):
             self.add_module(f"conv{i}", conv)
             self.add_module(f"bn{i}", norm)
             size = wide
-        changes = stride != 1 or channels != out
-        self.downsample = (
-            nn.Sequential(*conv_norm(channels, out, 1, stride)) if changes else nn.Identity()
-        )
+        kept = stride == 1 and channels == out
+        shortcut = () if kept else conv_norm(channels, out, 1, stride)
+        self.downsample = nn.Identity() if kept else nn.Sequential(*shortcut)
 
     def forward(self, x):
         y = x
