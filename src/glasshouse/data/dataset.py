@@ -115,8 +115,7 @@ def check_count(where: str, name: str, value, least: int) -> int:
 
 
 def check_index(where: str, index, length: int) -> int:
-    """`index` counted from the front.
-    Raises: IndexOutOfRangeError outside [-length, length), DTypeError if it is no integer."""
+    """`index` counted from the front."""
     try:
         found = operator.index(index)
     except TypeError:
@@ -133,8 +132,7 @@ def check_index(where: str, index, length: int) -> int:
 
 
 def check_source(where: str, source):
-    """`source`, which must have a length and be indexable.
-    Raises: DTypeError for iterators, generators and other objects."""
+    """`source`, which must have a length and be indexable."""
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise DTypeError(
             f"{where}: expected a data set with a length and an index; got {type_name(source)}. "

@@ -104,8 +104,7 @@ def detached(leaf):
 
 
 def encode(x, name: str, tensors: dict):
-    """`x` as JSON data; its tensors and arrays go into `tensors` under their path.
-    Raises: DTypeError for what has no such form."""
+    """`x` as JSON data; its tensors and arrays go into `tensors` under their path."""
     if isinstance(x, (Value, np.ndarray)):
         while name in tensors:
             name += "_"

@@ -86,8 +86,7 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step, after it has reached the disk.
-    Raises: CheckpointError if the folder does not exist or cannot be written."""
+    """Put `data` at `path` in one step, after it has reached the disk."""
     own = f"{os.getpid()}.{threading.get_ident()}"
     temporary = path.parent / f".{path.name}.{own}.tmp"
     try:
@@ -145,8 +144,7 @@ def load_safetensors(path) -> dict:
 
 def read_safetensors(path, needs_checksum: bool = False):
     """(arrays by name, metadata) of a safetensors file.
-    They are checked against the file's checksum; files of other programs may have none.
-    Raises: CheckpointError if the file is missing, damaged or cut off."""
+    They are checked against the file's checksum; files of other programs may have none."""
     import safetensors
 
     try:

@@ -9,8 +9,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 def check_floating(where: str, x, name: str = "input") -> Value:
-    """`x` as a value of a floating or complex dtype.
-    Raises: DTypeError for integers, booleans and tensors of other libraries."""
+    """`x` as a value of a floating or complex dtype."""
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
         raise DTypeError(

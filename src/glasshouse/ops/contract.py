@@ -99,8 +99,7 @@ matmul = define(
 
 
 def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
-    """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K).
-    Raises: ShapeError or OptionError where the shapes and options do not fit together."""
+    """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K)."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
         raise ShapeError(

@@ -22,8 +22,7 @@ from glasshouse.ops.samples import refusal, sample
 
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
-    """The shape of the rows of x that `indices` name.
-    Raises: DTypeError unless indices are integers, ShapeError for an axis out of range."""
+    """The shape of the rows of x that `indices` name."""
     if not indices.dtype.is_integer:
         raise DTypeError(
             f"{where_}: expected integer indices; got {indices.dtype.name}. "
@@ -60,8 +59,7 @@ def infer_scatter(name: str):
 
 
 def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front.
-    Raises: IndexOutOfRangeError, naming the first one outside [-size, size)."""
+    """`indices` as int64, counted from the front."""
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():

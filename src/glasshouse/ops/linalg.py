@@ -30,8 +30,7 @@ from glasshouse.ops.samples import refusal, sample
 
 
 def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
-    """The sizes (m, n) of the matrices.
-    Raises: DTypeError unless float32, float64 or complex; ShapeError unless (square) matrices."""
+    """The sizes (m, n) of the matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
         raise ShapeError(f"{where_}: expected matrices (..., m, n); got {a.shape}. Add an axis.")

@@ -94,8 +94,7 @@ def expand_key(key, ndim: int) -> list:
 
 
 def listed(item):
-    """A list of indices as an array; as a tensor if there are tensors in it.
-    Raises: ShapeError for a ragged list, DTypeError for what is not numeric."""
+    """A list of indices as an array; as a tensor if there are tensors in it."""
     if not len(item):
         return np.zeros(0, np.int64)
     if any(isinstance(i, Value) for i in item):
@@ -123,9 +122,7 @@ def mask_indices(mask) -> list:
 
 
 def plan_key(key, shape: Shape) -> Plan:
-    """The plan of `key` for a value of `shape`.
-    Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for misfitting masks.
-    """
+    """The plan of `key` for a value of `shape`."""
     plan = Plan()
     places: list[int] = []
     for item in expand_key(key, len(shape)):
@@ -185,8 +182,7 @@ def as_integer(item) -> int | None:
 
 
 def index_array(item, axis: int, size: int):
-    """`item` as integer indices counted from the front.
-    Raises: DTypeError for other dtypes and types, IndexOutOfRangeError, ShapeError for a mask."""
+    """`item` as integer indices counted from the front."""
     if isinstance(item, MaskPart):
         if item.size != size:
             raise ShapeError(
@@ -207,8 +203,7 @@ def index_array(item, axis: int, size: int):
 
 
 def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front.
-    Raises: IndexOutOfRangeError, naming the first one outside [-size, size)."""
+    """`indices` as int64, counted from the front."""
     indices = indices.astype(np.int64, copy=False)
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
@@ -379,8 +374,7 @@ def update(x: Value, key, value, name: str, scatter):
 
 
 def contents(name: str, value, x: Value, shape: Shape):
-    """`value` in the dtype of x and in `shape`; its leading axes of size 1 are dropped.
-    Raises: DTypeError if a complex value would lose its imaginary part, ShapeError."""
+    """`value` in the dtype of x and in `shape`; its leading axes of size 1 are dropped."""
     if type(value) in SCALARS and (x.dtype.is_complex or type(value) is not complex):
         return full(shape, value, x.dtype, where=name)
     value = as_value(value, where=name)

@@ -54,8 +54,7 @@ LstsqResult = result(
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:
-    """`x` as a stack of matrices.
-    Raises: ShapeError for fewer than two axes, or unequal last axes where `square`."""
+    """`x` as a stack of matrices."""
     x = as_value(x, where=where_)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
@@ -66,8 +65,7 @@ def stacked(where_: str, x, square: bool = False) -> Value:
 
 
 def matrices(where_: str, x, square: bool = False) -> Value:
-    """`x` as a stack of matrices of a dtype that can be factorised; integers become float32.
-    Raises: ShapeError as stacked, DTypeError for 16-bit floats."""
+    """`x` as a stack of matrices of a dtype that can be factorised; integers become float32."""
     x = stacked(where_, x, square)
     x = cast(x, inexact_dtype(x.dtype))
     cards.check_matrix(where_, x.spec)

@@ -75,8 +75,7 @@ def times(self, other):
 
 
 def array_namespace(self, /, *, api_version=None):
-    """The module of the array functions.
-    Raises: OptionError for a version of the standard that it does not follow."""
+    """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
         raise OptionError(

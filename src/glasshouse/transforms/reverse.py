@@ -11,8 +11,7 @@ from glasshouse.transforms.vmap import tie_to_batch
 
 
 def as_leaves(where: str, tree):
-    """The leaves of a tree of tensors, arrays and numbers as values, and its structure.
-    Raises: DTypeError for leaves that are not floating or complex."""
+    """The leaves of a tree of tensors, arrays and numbers as values, and its structure."""
     leaves, treedef = flatten(tree)
     values = []
     for leaf in leaves:
@@ -27,8 +26,7 @@ def as_leaves(where: str, tree):
 
 
 def check_outputs(where: str, out):
-    """The leaves of what the function returned, and their structure.
-    Raises: DTypeError for leaves that are no tensors."""
+    """The leaves of what the function returned, and their structure."""
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
@@ -132,8 +130,7 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
 
 
 def of_arguments(where: str, fn, numbers, args, kwargs):
-    """`fn` as a function of its arguments at the positions `numbers` alone.
-    Raises: GradError if there are too few positional arguments."""
+    """`fn` as a function of its arguments at the positions `numbers` alone."""
     if max(numbers) >= len(args):
         raise GradError(
             f"{where}: expected at least {max(numbers) + 1} positional arguments, for argnums="
@@ -163,8 +160,7 @@ def check_scalar(out) -> None:
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:
-    """`argnums` as a tuple of positions.
-    Raises: DTypeError unless it is a non-negative integer or several."""
+    """`argnums` as a tuple of positions."""
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
         raise DTypeError(

@@ -83,8 +83,7 @@ def update_running(running_mean, running_var, mean, var, count: int, momentum: f
 
 
 def outside(x: Value, mode) -> Value:
-    """The contents of `x`, a value of a gh.grad or jvp that runs, at the level of `mode`.
-    Raises: TransformError inside vmap, where the contents differ from example to example."""
+    """The contents of `x`, a value of a gh.grad or jvp that runs, at the level of `mode`."""
     while x.mode is not None and x.mode is not mode:
         x = x.mode.concrete(x)
     return x
