@@ -13,14 +13,14 @@ import numpy as np
 from glasshouse.base.errors import (
     DTypeError,
     IndexOutOfRangeError,
-    OptionError,
     ShapeError,
     type_name,
 )
 from glasshouse.data.collate import collate as collate_samples
-from glasshouse.data.order import check_seed, random_order, sample_generator
+from glasshouse.data.order import random_order, sample_generator
 from glasshouse.data.prefetch import read_ahead
 from glasshouse.dispatch.value import Value
+from glasshouse.ops.checks import check_integer
 
 
 class Dataset:
@@ -72,11 +72,11 @@ class Dataset:
 
     def take(self, count: int) -> "SpanDataset":
         """The first `count` samples (all, if there are fewer)."""
-        return self.span(0, min(check_count("take", "count", count, 0), len(self)))
+        return self.span(0, min(check_integer("take", "count", count, 0), len(self)))
 
     def skip(self, count: int) -> "SpanDataset":
         """All but the first `count` samples."""
-        return self.span(min(check_count("skip", "count", count, 0), len(self)), len(self))
+        return self.span(min(check_integer("skip", "count", count, 0), len(self)), len(self))
 
     def span(self, start: int, stop: int) -> "SpanDataset":
         """The samples start … stop-1."""
@@ -98,20 +98,6 @@ class Dataset:
         own = {k: v for k, v in vars(self).items() if k in self.shown}
         options = [f"{k}={getattr(v, '__name__', v)!s}" for k, v in own.items()]
         return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"
-
-
-def check_count(where: str, name: str, value, least: int) -> int:
-    """`value` as a Python integer. Raises: OptionError if it is no integer or below `least`."""
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = least - 1
-    if isinstance(value, bool) or found < least:
-        raise OptionError(
-            f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
-            f"Pass e.g. {max(least, 1)}."
-        )
-    return found
 
 
 def check_index(where: str, index, length: int) -> int:
@@ -210,7 +196,7 @@ class MapDataset(Dataset):
             raise DTypeError(f"map: expected a function; got {fn!r}. Pass a callable.")
         self.sources = (check_source("map", source),)
         self.fn = fn
-        self.seed = None if seed is None else check_seed("map", seed)
+        self.seed = None if seed is None else check_integer("map", "seed", seed)
         self.epoch = 0
 
     def __getitem__(self, index):
@@ -220,7 +206,7 @@ class MapDataset(Dataset):
 
     def set_epoch(self, epoch):
         super().set_epoch(epoch)
-        self.epoch = check_count("set_epoch", "epoch", epoch, 0)
+        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
 
 class ResampleDataset(Dataset):
@@ -256,7 +242,7 @@ class ShuffleDataset(ResampleDataset):
 
     def __init__(self, source, seed: int = 0, epoch: int = 0):
         self.sources = (check_source("shuffle", source),)
-        self.seed = check_seed("shuffle", seed)
+        self.seed = check_integer("shuffle", "seed", seed)
         self.reorder(epoch)
 
     def reorder(self, epoch: int) -> None:
@@ -265,7 +251,7 @@ class ShuffleDataset(ResampleDataset):
 
     def set_epoch(self, epoch):
         super().set_epoch(epoch)
-        self.reorder(check_count("set_epoch", "epoch", epoch, 0))
+        self.reorder(check_integer("set_epoch", "epoch", epoch, 0))
 
 
 class SpanDataset(Dataset):
@@ -276,8 +262,8 @@ class SpanDataset(Dataset):
 
     def __init__(self, source, start: int, stop: int):
         self.sources = (check_source("span", source),)
-        self.start = check_count("span", "start", start, 0)
-        self.stop = check_count("span", "stop", stop, 0)
+        self.start = check_integer("span", "start", start, 0)
+        self.stop = check_integer("span", "stop", stop, 0)
         if not self.start <= self.stop <= len(source):
             raise IndexOutOfRangeError(
                 f"span: expected 0 <= start <= stop <= {len(source)}; got start={start}, "
@@ -300,7 +286,7 @@ class BatchDataset(Dataset):
 
     def __init__(self, source, batch_size: int, drop_last: bool = False, collate=None):
         self.sources = (check_source("batch", source),)
-        self.batch_size = check_count("batch", "batch_size", batch_size, 1)
+        self.batch_size = check_integer("batch", "batch_size", batch_size, 1)
         self.drop_last = bool(drop_last)
         self.collate = collate_samples if collate is None else collate
         if not callable(self.collate):
@@ -324,9 +310,9 @@ class PrefetchDataset(Dataset):
 
     def __init__(self, source, workers: int = 1, depth: int | None = None):
         self.sources = (check_source("prefetch", source),)
-        self.workers = check_count("prefetch", "workers", workers, 0)
+        self.workers = check_integer("prefetch", "workers", workers, 0)
         depth = max(1, 2 * self.workers) if depth is None else depth
-        self.depth = check_count("prefetch", "depth", depth, 1)
+        self.depth = check_integer("prefetch", "depth", depth, 1)
 
     def __getitem__(self, index):
         return self.sources[0][check_index("prefetch", index, len(self))]

@@ -6,10 +6,9 @@ from glasshouse.data.dataset import (
     Dataset,
     PrefetchDataset,
     ShuffleDataset,
-    check_count,
     check_source,
 )
-from glasshouse.data.order import check_seed
+from glasshouse.ops.checks import check_integer
 
 
 class DataLoader:
@@ -27,9 +26,9 @@ class DataLoader:
         num_workers: int = 0, seed: int = 0, collate_fn=None,
     ):  # fmt: skip
         self.dataset = check_source("DataLoader", dataset)
-        self.batch_size = check_count("DataLoader", "batch_size", batch_size, 1)
-        self.num_workers = check_count("DataLoader", "num_workers", num_workers, 0)
-        self.seed = check_seed("DataLoader", seed)
+        self.batch_size = check_integer("DataLoader", "batch_size", batch_size, 1)
+        self.num_workers = check_integer("DataLoader", "num_workers", num_workers, 0)
+        self.seed = check_integer("DataLoader", "seed", seed)
         self.shuffle, self.drop_last, self.collate_fn = bool(shuffle), bool(drop_last), collate_fn
         self.epoch, self.position = 0, 0
         self.continues = True  # the next loop starts at (epoch, position), not at a new epoch
@@ -64,7 +63,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Start the next loop at the beginning of `epoch`."""
-        self.epoch = check_count("set_epoch", "epoch", epoch, 0)
+        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
         self.position, self.continues = 0, True
 
     def state_dict(self) -> dict:
@@ -80,9 +79,9 @@ class DataLoader:
                 f"DataLoader: expected a state with {sorted(names)}; got {state!r}. "
                 "Pass what state_dict() returned."
             )
-        seed = check_seed("DataLoader", state["seed"])
-        epoch = check_count("DataLoader", "epoch", state["epoch"], 0)
-        position = check_count("DataLoader", "position", state["position"], 0)
+        seed = check_integer("DataLoader", "seed", state["seed"])
+        epoch = check_integer("DataLoader", "epoch", state["epoch"], 0)
+        position = check_integer("DataLoader", "position", state["position"], 0)
         if position > len(self):
             raise CheckpointError(
                 f"DataLoader: expected a position of at most {len(self)} batches; got {position}. "

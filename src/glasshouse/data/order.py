@@ -4,22 +4,7 @@ Both rest on the raw bits of a counter-based generator, whose stream is fixed by
 an order stays the same between machines and library versions.
 """
 
-import operator
-
 import numpy as np
-
-from glasshouse.base.errors import OptionError
-
-
-def check_seed(where: str, seed) -> int:
-    """`seed` as a Python integer. Raises: OptionError if it is no integer of 0 or more."""
-    try:
-        value = operator.index(seed)
-    except TypeError:
-        value = -1
-    if value < 0:
-        raise OptionError(f"{where}: expected seed as an integer >= 0; got {seed!r}. Pass 0.")
-    return value
 
 
 def random_order(count: int, *path: int) -> np.ndarray:

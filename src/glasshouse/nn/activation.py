@@ -3,11 +3,12 @@
 from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import init
-from glasshouse.nn.checks import check_option, check_positive
+from glasshouse.nn.checks import check_positive
 from glasshouse.nn.functional import activation as functional
 from glasshouse.nn.layer import layer
 from glasshouse.nn.linear import new_parameter
 from glasshouse.nn.module import Module
+from glasshouse.ops.checks import check_option
 from glasshouse.tensor.elementwise import tanh
 
 CELU = layer("CELU", functional.celu)

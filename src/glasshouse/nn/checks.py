@@ -1,7 +1,7 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
 from glasshouse.base.dtype import accumulation_dtype
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
 from glasshouse.dispatch.autocast import is_autocast_enabled
 from glasshouse.dispatch.value import Value, as_value, cast
 
@@ -26,15 +26,6 @@ def check_same_dtype(where: str, x: Value, weight: Value) -> None:
         raise DTypeError(
             f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
             f"{x.dtype.name}. Convert it with input.to({weight.dtype.name!r}), or the module."
-        )
-
-
-def check_option(where: str, name: str, value, options) -> None:
-    """Raise OptionError, suggesting the nearest option, unless `value` is one of `options`."""
-    if value not in options:
-        listed = ", ".join(map(repr, options))
-        raise OptionError(
-            f"{where}: expected {name} of {listed}; got {value!r}. {suggest(value, options)}"
         )
 
 

@@ -4,12 +4,13 @@ from math import prod
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import as_value
-from glasshouse.nn.checks import check_divides, check_option, check_positive, int_tuple
+from glasshouse.nn.checks import check_divides, check_positive, int_tuple
 from glasshouse.nn.functional.conv import conv_padding, convolve, convolve_transposed
 from glasshouse.nn.functional.padding import pad
 from glasshouse.nn.layer import by_axes
 from glasshouse.nn.linear import new_parameter, reset_uniform
 from glasshouse.nn.module import Module
+from glasshouse.ops.checks import check_option
 
 # nn's names of padding modes → functional.pad's
 PADDING_MODES = {

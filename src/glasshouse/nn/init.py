@@ -8,7 +8,7 @@ from math import prod
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
-from glasshouse.nn.checks import check_option
+from glasshouse.ops.checks import check_option
 from glasshouse.tensor import Tensor, creation, linalg, random
 from glasshouse.tensor import where as choose
 

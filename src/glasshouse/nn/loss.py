@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from glasshouse.nn.checks import REDUCTIONS, check_option
+from glasshouse.nn.checks import REDUCTIONS
 from glasshouse.nn.functional import loss as functional
 from glasshouse.nn.functional.ctc import ctc_loss
 from glasshouse.nn.layer import Layer, layer
+from glasshouse.ops.checks import check_option
 
 
 class Loss(Layer):

@@ -2,15 +2,15 @@
 
 import copy
 
-from glasshouse.base.errors import DTypeError, type_name
 from glasshouse.nn.attention import MultiheadAttention
-from glasshouse.nn.checks import check_option, check_positive
+from glasshouse.nn.checks import check_positive
 from glasshouse.nn.containers import ModuleList
 from glasshouse.nn.dropout import Dropout
 from glasshouse.nn.functional.activation import gelu, relu
 from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import LayerNorm
+from glasshouse.ops.checks import check_option, check_type
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
@@ -102,10 +102,7 @@ class Stack(Module):
         super().__init__()
         name = type(self).__name__
         check_positive(name, num_layers=num_layers)
-        if not isinstance(layer, Module):
-            raise DTypeError(
-                f"{name}: expected a layer to copy; got {type_name(layer)}. Pass a Module."
-            )
+        check_type(name, layer, Module, "a layer to copy", "Pass a Module.")
         self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
         self.num_layers, self.norm = num_layers, norm
 

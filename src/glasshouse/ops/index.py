@@ -13,6 +13,7 @@ from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.shape import Shape, Spec, check_axis
 from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.dispatch.value import broadcast_to, cast, full
+from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
 from glasshouse.ops.create import iota
@@ -23,11 +24,7 @@ from glasshouse.ops.samples import refusal, sample
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
     """The shape of the rows of x that `indices` name."""
-    if not indices.dtype.is_integer:
-        raise DTypeError(
-            f"{where_}: expected integer indices; got {indices.dtype.name}. "
-            "Cast them to int64, or use gh.where for a mask."
-        )
+    check_integers(where_, indices, "Cast them to int64, or use gh.where for a mask.")
     axis = check_axis(where_, axis, x.ndim)
     return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 

@@ -20,6 +20,7 @@ from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
 from glasshouse.ops.cast import conj, imag, make_complex, real
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import adjoint, matmul, transpose
 from glasshouse.ops.create import iota
@@ -235,8 +236,7 @@ cholesky = define(
 
 def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
     m, n = check_matrix("qr", a)
-    if mode not in ("reduced", "complete"):
-        raise OptionError(f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one.")
+    check_option("qr", "mode", mode, ("reduced", "complete"))
     k = m if mode == "complete" else min(m, n)
     return Spec((*a.shape[:-1], k), a.dtype), Spec((*a.shape[:-2], k, n), a.dtype)
 

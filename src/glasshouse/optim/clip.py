@@ -6,8 +6,9 @@ from operator import add
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import accumulation_dtype, promote, real_dtype
-from glasshouse.base.errors import DTypeError, GradError, OptionError, type_name
+from glasshouse.base.errors import DTypeError, GradError, OptionError
 from glasshouse.dispatch.value import cast, full
+from glasshouse.ops.checks import check_type
 from glasshouse.ops.elementwise import maximum, minimum
 from glasshouse.tensor import Tensor, asarray
 
@@ -73,8 +74,5 @@ def with_grad(where: str, parameters) -> list[Tensor]:
     """The parameters that have a gradient."""
     found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in found:
-        if not isinstance(p, Tensor):
-            raise DTypeError(
-                f"{where}: expected tensors; got {type_name(p)}. Pass model.parameters()."
-            )
+        check_type(where, p, Tensor, "tensors", "Pass model.parameters().")
     return [p for p in found if p.grad is not None]

@@ -9,7 +9,8 @@ import math
 import numbers
 from bisect import bisect_right
 
-from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
+from glasshouse.ops.checks import check_integer, check_option, check_type
 from glasshouse.optim.optimizer import Optimizer
 
 
@@ -103,21 +104,7 @@ def has_form(own, given) -> bool:
 
 def check_optimizer(where: str, optimizer) -> None:
     """Raise DTypeError unless `optimizer` is one."""
-    if not isinstance(optimizer, Optimizer):
-        raise DTypeError(
-            f"{where}: expected an optimizer; got {type_name(optimizer)}. "
-            "Pass e.g. SGD(model.parameters(), lr=0.1)."
-        )
-
-
-def check_steps(where: str, name: str, value, least: int = 1) -> int:
-    """`value` as an integer of at least `least`; raises OptionError otherwise."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise OptionError(
-            f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
-            f"Pass e.g. {max(least, 1)}."
-        )
-    return int(value)
+    check_type(where, optimizer, Optimizer, "an optimizer", "Pass e.g. SGD(parameters, lr=0.1).")
 
 
 def check_range(where: str, name: str, value, low: float, high: float) -> float:
@@ -170,7 +157,7 @@ class StepLR(LRScheduler):
     Raises: OptionError if step_size is below 1 or gamma negative."""
 
     def __init__(self, optimizer, step_size: int, gamma: float = 0.1):
-        self.step_size = check_steps("StepLR", "step_size", step_size)
+        self.step_size = check_integer("StepLR", "step_size", step_size, 1)
         self.gamma = check_range("StepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 
@@ -183,7 +170,9 @@ class MultiStepLR(LRScheduler):
     Raises: OptionError if a milestone is negative or gamma is."""
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1):
-        self.milestones = sorted(check_steps("MultiStepLR", "milestones", m, 0) for m in milestones)
+        self.milestones = sorted(
+            check_integer("MultiStepLR", "milestones", m, 0) for m in milestones
+        )
         self.gamma = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 
@@ -215,7 +204,7 @@ class LinearLR(LRScheduler):
         if self.start_factor == 0:
             raise OptionError("LinearLR: expected start_factor > 0; got 0. Pass e.g. 1e-3.")
         self.end_factor = check_range("LinearLR", "end_factor", end_factor, 0, 1)
-        self.total_iters = check_steps("LinearLR", "total_iters", total_iters)
+        self.total_iters = check_integer("LinearLR", "total_iters", total_iters, 1)
         super().__init__(optimizer)
 
     def lr_at(self, step, index):
@@ -230,7 +219,7 @@ class CosineAnnealingLR(LRScheduler):
     Source: Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (without restarts)."""
 
     def __init__(self, optimizer, T_max: int, eta_min: float = 0.0):
-        self.T_max = check_steps("CosineAnnealingLR", "T_max", T_max)
+        self.T_max = check_integer("CosineAnnealingLR", "T_max", T_max, 1)
         self.eta_min = check_range("CosineAnnealingLR", "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer)
 
@@ -269,13 +258,8 @@ class OneCycleLR(LRScheduler):
         div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
     ):  # fmt: skip
         check_optimizer("OneCycleLR", optimizer)
-        if anneal_strategy not in ANNEAL:
-            raise OptionError(
-                f"OneCycleLR: expected anneal_strategy 'cos' or 'linear'; got {anneal_strategy!r}. "
-                f"{suggest(anneal_strategy, ANNEAL)}"
-            )
         count = len(optimizer.param_groups)
-        self.anneal = ANNEAL[anneal_strategy]
+        self.anneal = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
         self.total_steps = count_steps(total_steps, epochs, steps_per_epoch)
         share = check_range("OneCycleLR", "pct_start", pct_start, 0, 0.5 if three_phase else 1)
         first, last = share * self.total_steps - 1, self.total_steps - 1
@@ -320,14 +304,14 @@ class OneCycleLR(LRScheduler):
 def count_steps(total_steps, epochs, steps_per_epoch) -> int:
     """The number of steps, given outright or as epochs times steps per epoch."""
     if total_steps is not None:
-        return check_steps("OneCycleLR", "total_steps", total_steps)
+        return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
         raise OptionError(
             "OneCycleLR: expected total_steps, or epochs and steps_per_epoch; got "
             f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}."
         )
-    epochs = check_steps("OneCycleLR", "epochs", epochs)
-    return epochs * check_steps("OneCycleLR", "steps_per_epoch", steps_per_epoch)
+    epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
+    return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)
 
 
 def check_has_momentum(optimizer) -> None:
@@ -363,7 +347,7 @@ class SequentialLR(LRScheduler):
                     "SequentialLR: expected schedules of its own optimizer; got one of another. "
                     "Make all of them with the same optimizer."
                 )
-        marks = [check_steps("SequentialLR", "milestones", m) for m in self.milestones]
+        marks = [check_integer("SequentialLR", "milestones", m, 1) for m in self.milestones]
         if len(marks) != len(self.schedulers) - 1 or marks != sorted(set(marks)):
             raise OptionError(
                 f"SequentialLR: expected {len(self.schedulers) - 1} rising milestones for "
@@ -400,19 +384,13 @@ class ReduceLROnPlateau(LRScheduler):
         eps: float = 1e-8,
     ):  # fmt: skip
         check_optimizer("ReduceLROnPlateau", optimizer)
-        for name, value, options in (
-            ("mode", mode, ("min", "max")),
-            ("threshold_mode", threshold_mode, ("rel", "abs")),
-        ):
-            if value not in options:
-                raise OptionError(
-                    f"ReduceLROnPlateau: expected {name} in {options}; got {value!r}. "
-                    f"{suggest(value, options)}"
-                )
-        self.mode, self.threshold_mode = mode, threshold_mode
+        where = "ReduceLROnPlateau"
+        self.mode = check_option(where, "mode", mode, ("min", "max"))
+        options = ("rel", "abs")
+        self.threshold_mode = check_option(where, "threshold_mode", threshold_mode, options)
         self.factor = check_range("ReduceLROnPlateau", "factor", factor, 0, 1 - 1e-12)
-        self.patience = check_steps("ReduceLROnPlateau", "patience", patience, 0)
-        self.cooldown = check_steps("ReduceLROnPlateau", "cooldown", cooldown, 0)
+        self.patience = check_integer("ReduceLROnPlateau", "patience", patience, 0)
+        self.cooldown = check_integer("ReduceLROnPlateau", "cooldown", cooldown, 0)
         self.threshold = check_range("ReduceLROnPlateau", "threshold", threshold, 0, math.inf)
         self.min_lrs = per_group("ReduceLROnPlateau", "min_lr", min_lr, len(optimizer.param_groups))
         self.eps = check_range("ReduceLROnPlateau", "eps", eps, 0, math.inf)

@@ -2,7 +2,7 @@
 
 import math
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import broadcast_shapes, check_axis
 from glasshouse.dispatch.value import (
     Value,
@@ -15,6 +15,7 @@ from glasshouse.dispatch.value import (
 )
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
+from glasshouse.ops.checks import check_matrices, check_type
 from glasshouse.ops.movement import permute
 from glasshouse.ops.movement import slice_ as slice_card
 from glasshouse.ops.reduce import sum_
@@ -32,12 +33,8 @@ def promoted(where: str, *xs) -> list[Value]:
 def matrix_transpose(x, /):
     """x with its last two axes swapped. Shapes: (..., m, n) -> (..., n, m).
     Raises: ShapeError for fewer than two axes."""
-    x = as_value(x, where="matrix_transpose")
+    x = check_matrices("matrix_transpose", as_value(x, where="matrix_transpose"))
     n = x.ndim
-    if n < 2:
-        raise ShapeError(
-            f"matrix_transpose: expected at least two axes; got shape {x.shape}. Reshape it first."
-        )
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
 
 
@@ -181,11 +178,7 @@ def einsum(subscripts: str, /, *operands):
     Raises: ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse.
     Example: >>> einsum("ij,j->i", as_value([[1, 2], [3, 4]]), as_value([1, 1])).tolist()
              [3, 7]"""
-    if not isinstance(subscripts, str):
-        raise DTypeError(
-            f"einsum: expected subscripts as a string first; got {type_name(subscripts)}. "
-            "Write einsum('ij,jk->ik', x, y)."
-        )
+    check_type("einsum", subscripts, str, "subscripts as a string first", "Write 'ij,jk->ik'.")
     values = promoted("einsum", *operands) if operands else []
     terms, result = parse_subscripts(subscripts, values)
     sizes = letter_sizes(subscripts, terms, values)

@@ -21,6 +21,7 @@ from glasshouse.dispatch import value as values
 from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.ops import create
+from glasshouse.ops.checks import check_integers, check_matrices, check_option, check_type
 from glasshouse.tensor.elementary import choose
 from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, flip
 
@@ -40,10 +41,7 @@ def eval(*tensors) -> None:
     Example: >>> x = ones(3) + 1
              >>> eval(x)"""
     for x in tensors:
-        if not isinstance(x, Value):
-            raise DTypeError(
-                f"eval: expected tensors; got {type_name(x)}. Pass what operations returned."
-            )
+        check_type("eval", x, Value, "tensors", "Pass what operations returned.")
     lowest = [ordinary(x) for x in tensors]
     for backend in {x.backend for x in lowest} | {backends.current()}:
         backend.evaluate([x.data for x in lowest if x.backend is backend])
@@ -279,10 +277,7 @@ def diagonals(n_rows: int, n_cols: int) -> Value:
 def triangle(where: str, x, outside) -> Value:
     """The matrices x with zeros where `outside(diagonal number)` holds."""
     x = as_value(x, where=where)
-    if x.ndim < 2:
-        raise ShapeError(
-            f"{where}: expected matrices (2 axes or more); got shape {x.shape}. Reshape it."
-        )
+    check_matrices(where, x)
     mask = values.broadcast_to(outside(diagonals(*x.shape[-2:])), x.shape)
     return choose(mask, values.full(x.shape, 0, x.dtype), x)
 
@@ -311,10 +306,7 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
     Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
              [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]"""
-    if indexing not in ("xy", "ij"):
-        raise OptionError(
-            f"meshgrid: expected indexing 'xy' or 'ij'; got {indexing!r}. Use 'ij' for matrices."
-        )
+    check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
         raise ShapeError(f"meshgrid: expected vectors; got {[x.shape for x in arrays]}. Flatten.")
@@ -335,7 +327,6 @@ def one_hot(indices, num_classes: int, *, dtype=float32):
     Example: >>> one_hot([1, 0], 2).tolist()
              [[0.0, 1.0], [1.0, 0.0]]"""
     indices = as_value(indices, where="one_hot")
-    if not indices.dtype.is_integer:
-        raise DTypeError(f"one_hot: expected integer indices; got {indices.dtype.name}. Cast them.")
+    check_integers("one_hot", indices)
     classes = create.iota(size=operator.index(num_classes), dtype=indices.dtype)
     return cast(expand_dims(indices, -1) == classes, as_dtype(dtype))

@@ -16,7 +16,6 @@ from glasshouse.base.dtype import int64
 from glasshouse.base.errors import (
     DTypeError,
     IndexOutOfRangeError,
-    OptionError,
     ShapeError,
     type_name,
 )
@@ -34,6 +33,7 @@ from glasshouse.dispatch.value import (
 )
 from glasshouse.ops import index as cards
 from glasshouse.ops import movement
+from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.movement import flip, inverse_permutation, pad, permute, section, slice_
 
@@ -429,12 +429,7 @@ def splice(x: Value, value: Value, axis: int, start: int):
 
 def check_indices(where_: str, indices):
     """`indices` as a value of integers."""
-    indices = as_value(indices, where=where_)
-    if not indices.dtype.is_integer:
-        raise DTypeError(
-            f"{where_}: expected integer indices; got {indices.dtype.name}. Cast them to int64."
-        )
-    return indices
+    return check_integers(where_, as_value(indices, where=where_))
 
 
 def take(x, indices, /, *, axis=None):
@@ -517,10 +512,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
     Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
              [1, 3]"""
-    if side not in ("left", "right"):
-        raise OptionError(
-            f"searchsorted: expected side 'left' or 'right'; got {side!r}. Choose one of them."
-        )
+    check_option("searchsorted", "side", side, ("left", "right"))
     x1, x2 = as_value(x1, where="searchsorted"), as_value(x2, where="searchsorted")
     if x1.ndim != 1:
         raise ShapeError(f"searchsorted: expected x1 of one axis; got {x1.shape}. Reshape it.")

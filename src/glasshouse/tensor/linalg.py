@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 from glasshouse.base.dtype import inexact_dtype
-from glasshouse.base.errors import DTypeError, LinAlgError, OptionError, ShapeError
+from glasshouse.base.errors import DTypeError, LinAlgError, ShapeError
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis
 from glasshouse.dispatch.value import (
     Value,
@@ -17,6 +17,7 @@ from glasshouse.dispatch.value import (
 )
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.cast import conj
+from glasshouse.ops.checks import check_matrices, check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.index import gather_along
 from glasshouse.tensor import elementwise, reduce
@@ -91,8 +92,7 @@ def qr(x, /, *, mode: str = "reduced") -> QRResult:
     """An orthonormal Q and an upper triangular R with x = Q @ R.
     Shapes: (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'.
     Raises: OptionError for another mode, ShapeError."""
-    if mode not in ("reduced", "complete"):
-        raise OptionError(f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one.")
+    check_option("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*cards.qr(matrices("qr", x), mode=mode))
 
 
@@ -139,9 +139,7 @@ def diagonal(x, /, *, offset: int = 0):
     Raises: ShapeError for fewer than two axes.
     Example: >>> diagonal(as_value([[1, 2], [3, 4]])).tolist()
              [1, 4]"""
-    x = as_value(x, where="diagonal")
-    if x.ndim < 2:
-        raise ShapeError(f"diagonal: expected at least two axes; got shape {x.shape}. Reshape it.")
+    x = check_matrices("diagonal", as_value(x, where="diagonal"))
     m, n = x.shape[-2:]
     row, column = max(0, -offset), max(0, offset)
     count = max(0, min(m - row, n - column))
@@ -404,8 +402,7 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
-    if ord not in known:
-        raise OptionError(f"matrix_norm: expected ord of {known}; got {ord!r}. Choose one of them.")
+    check_option("matrix_norm", "ord", ord, known)
     if ord == "fro":
         out = vector_norm(x, axis=(-2, -1))
     elif ord == "nuc":

@@ -16,6 +16,7 @@ from glasshouse.base.shape import check_axis, check_shape
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.cast import bitcast
+from glasshouse.ops.checks import check_like
 from glasshouse.ops.compare import where
 from glasshouse.ops.index import gather
 from glasshouse.ops.movement import concatenate
@@ -348,11 +349,7 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
 
 def check_weights(p, n: int) -> Value:
     """`p` as n weights."""
-    p = as_value(p, where="choice")
-    if p.shape != (n,):
-        raise ShapeError(
-            f"choice: expected p of shape ({n},), one weight per option; got {p.shape}. Check p."
-        )
+    p = check_like("choice", "p", as_value(p, where="choice"), (n,))
     return cast(p, float64)
 
 

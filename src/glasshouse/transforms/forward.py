@@ -7,6 +7,7 @@ from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.primitive import LINEAR
 from glasshouse.dispatch.value import Value, as_value
+from glasshouse.ops.checks import check_like
 from glasshouse.transforms.reverse import as_leaves, check_outputs
 
 
@@ -115,8 +116,7 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
 def check_tangent(x: Value, t):
     """The tangent for `x` as a value of its spec."""
     t = as_value(t, where="jvp")
-    if t.shape != x.shape:
-        raise ShapeError(f"jvp: expected a tangent of shape {x.shape}; got {t.shape}. Reshape it.")
+    check_like("jvp", "a tangent of shape", t, x.shape)
     if t.dtype is not x.dtype:
         raise DTypeError(f"jvp: expected a {x.dtype.name} tangent; got {t.dtype.name}. Cast it.")
     return t

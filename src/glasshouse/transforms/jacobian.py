@@ -4,11 +4,12 @@ import functools
 
 import numpy as np
 
-from glasshouse.base.errors import GradError, OptionError, ShapeError
+from glasshouse.base.errors import GradError, ShapeError
 from glasshouse.base.tree import flatten, tree_map, unflatten
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.reverse import check_argnums, grad, of_arguments, vjp
 from glasshouse.transforms.vmap import vmap
@@ -28,10 +29,7 @@ def jacobian(fn, argnums=0, mode: str = "reverse"):
     Example: >>> import glasshouse as gh
              >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
              [[2.0, 0.0], [0.0, 4.0]]"""
-    if mode not in ("reverse", "forward"):
-        raise OptionError(
-            f"jacobian: expected mode 'reverse' or 'forward'; got {mode!r}. Choose one of them."
-        )
+    check_option("jacobian", "mode", mode, ("reverse", "forward"))
     numbers = check_argnums("jacobian", argnums)
     make = reverse_columns if mode == "reverse" else forward_columns
 

@@ -2,13 +2,14 @@
 
 import functools
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, TransformError, type_name
+from glasshouse.base.errors import DTypeError, ShapeError, TransformError, type_name
 from glasshouse.base.shape import Spec, check_axis
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
 from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, full
+from glasshouse.ops.checks import check_option
 
 
 class VmapMode(Mode):
@@ -89,11 +90,7 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
     Example: >>> import glasshouse as gh
              >>> gh.vmap(lambda a, b: (a * b).sum())(gh.ones((3, 2)), gh.ones((3, 2))).shape
              (3,)"""
-    if randomness not in ("error", "different", "same"):
-        raise OptionError(
-            f"vmap: expected randomness 'error', 'different' or 'same'; got {randomness!r}. "
-            "Choose one of them."
-        )
+    check_option("vmap", "randomness", randomness, ("error", "different", "same"))
 
     @functools.wraps(fn)
     def mapped(*args, **kwargs):

@@ -7,7 +7,8 @@ from glasshouse.base.dtype import as_dtype
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.base.shape import check_axis
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
-from glasshouse.nn.checks import check_floating, check_option, widened
+from glasshouse.nn.checks import check_floating, widened
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.elementwise import erf
 from glasshouse.tensor import abs, exp, expm1, log, log1p, random, reduce, split, tanh, where
 

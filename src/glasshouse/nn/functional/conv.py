@@ -10,12 +10,12 @@ from glasshouse.nn.checks import (
     check_divides,
     check_floating,
     check_ndim,
-    check_option,
     check_positive,
     check_same_dtype,
     int_tuple,
 )
 from glasshouse.nn.functional.axes import AXES, by_axes
+from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import pad
 
@@ -90,11 +90,7 @@ def add_channels(where: str, y: Value, bias) -> Value:
     """y + bias, with the bias along the channel axis."""
     if bias is None:
         return y
-    if bias.shape != y.shape[1:2]:
-        raise ShapeError(
-            f"{where}: expected a bias of {y.shape[1:2]}; got {bias.shape}. "
-            "Give one number for each output channel."
-        )
+    check_like(where, "a bias", bias, y.shape[1:2], "Give one number for each output channel.")
     return y + reshape(bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
 
 

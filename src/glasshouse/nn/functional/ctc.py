@@ -6,8 +6,9 @@ from glasshouse.autograd import Function, is_grad_enabled
 from glasshouse.base.dtype import int64
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
 from glasshouse.nn.functional.loss import reduced
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.elementwise import exp, log, maximum
 from glasshouse.ops.index import gather, scatter_add
 from glasshouse.ops.movement import concatenate, flip, pad, slice_

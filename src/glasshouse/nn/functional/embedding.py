@@ -1,9 +1,10 @@
 """Look-up of rows by index, and one-hot vectors."""
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating
+from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather, scatter_add, scatter_set
 from glasshouse.tensor import abs, arange, reduce, zeros
 from glasshouse.tensor import where as choose
@@ -23,11 +24,7 @@ def embedding(
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
         raise ShapeError(f"{_where}: expected a weight (V, D); got {weight.shape}. Reshape it.")
-    if not index.dtype.is_integer:
-        raise DTypeError(
-            f"{_where}: expected integer indices; got {index.dtype.name} {index.shape}. "
-            "Convert them with input.long()."
-        )
+    check_integers(_where, index, "Convert them with input.long().")
     rows = weight.shape[0]
     padding_idx = check_padding_idx(_where, padding_idx, rows)
     # Look-ups count from the end for negative indices; here those are mistakes.
@@ -81,8 +78,7 @@ def one_hot(tensor, num_classes=-1):
     Shapes: (...) -> (..., num_classes). Raises: DTypeError unless the indices are integers;
     IndexOutOfRangeError for one outside [0, num_classes). Source: standard."""
     index = as_value(tensor, where="one_hot")
-    if not index.dtype.is_integer:
-        raise DTypeError(f"one_hot: expected integer indices; got {index.dtype.name}. Use .long().")
+    check_integers("one_hot", index, "Use .long().")
     if index.size:
         low, high = int(reduce.min(index).item()), int(reduce.max(index).item())
         num_classes = high + 1 if num_classes == -1 else num_classes

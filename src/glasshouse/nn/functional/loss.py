@@ -4,8 +4,9 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, narrowed, widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed, widened
 from glasshouse.nn.functional.activation import exact_softplus, shifted
+from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
 from glasshouse.tensor import abs, arange, exp, log, reduce
 from glasshouse.tensor import where as choose
@@ -135,12 +136,7 @@ def check_class_weight(where: str, weight, classes: int):
     if weight is None:
         return None
     weight = as_value(weight, where=where)
-    if weight.shape != (classes,):
-        raise ShapeError(
-            f"{where}: expected a weight for each of {classes} classes; got {weight.shape}. "
-            f"Pass {classes} weights."
-        )
-    return weight
+    return check_like(where, f"a weight for each of {classes} classes", weight, (classes,))
 
 
 def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: int):

@@ -7,6 +7,7 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.base.shape import check_shape
 from glasshouse.dispatch.value import Value, cast, reshape
 from glasshouse.nn.checks import check_divides, check_floating, widened
+from glasshouse.ops.checks import check_like
 from glasshouse.tensor import abs, finfo, maximum, reduce, sqrt
 
 
@@ -32,11 +33,8 @@ def batch_norm(
         raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
     given = (running_mean, running_var, weight, bias)
     for name, value in zip(("running_mean", "running_var", "weight", "bias"), given, strict=True):
-        if value is not None and value.shape != (x.shape[1],):
-            raise ShapeError(
-                f"{_where}: expected {name} of ({x.shape[1]},) for input {x.shape}; got "
-                f"{value.shape}. Set num_features to the size of axis 1."
-            )
+        if value is not None:
+            check_like(_where, name, value, x.shape[1:2], "Set num_features to the size of axis 1.")
     wide = widened(x)
     if training:
         mean, centred, var = batch_moments(_where, wide)
@@ -145,10 +143,8 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
             "Set normalized_shape to the last axes of the input."
         )
     for value in parameters:
-        if value is not None and value.shape != shape:
-            raise ShapeError(
-                f"{where}: expected weight and bias of {shape}; got {value.shape}. Reshape them."
-            )
+        if value is not None:
+            check_like(where, "weight and bias", value, shape)
     return x, tuple(range(-len(shape), 0))
 
 
@@ -175,11 +171,9 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
         raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
     check_divides(_where, "channels", x.shape[1], "num_groups", num_groups)
     for value in (weight, bias):
-        if value is not None and value.shape != (x.shape[1],):
-            raise ShapeError(
-                f"{_where}: expected weight and bias of ({x.shape[1]},) for input {x.shape}; got "
-                f"{value.shape}. Set num_channels to the size of axis 1."
-            )
+        if value is not None:
+            fix = "Set num_channels to the size of axis 1."
+            check_like(_where, "weight and bias", value, x.shape[1:2], fix)
     rows = (x.shape[0], num_groups, x.size // max(x.shape[0] * num_groups, 1))
     _, centred, var = moments(reshape(widened(x), rows), (2,))
     y = reshape(centred * (1 / sqrt(var + eps)), x.shape)

@@ -4,9 +4,10 @@ from math import prod
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, reshape
-from glasshouse.nn.checks import check_floating, check_ndim, check_option, int_tuple
+from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement, window
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
 from glasshouse.tensor.manipulate import permute_dims
 
