@@ -10,12 +10,7 @@ import operator
 
 import numpy as np
 
-from glasshouse.base.errors import (
-    DTypeError,
-    IndexOutOfRangeError,
-    ShapeError,
-    type_name,
-)
+from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
 from glasshouse.data.collate import collate as collate_samples
 from glasshouse.data.order import random_order, sample_generator
 from glasshouse.data.prefetch import read_ahead

@@ -1,13 +1,8 @@
 """DataLoader: shuffling, batching and prefetching in one object, in PyTorch's habit."""
 
 from glasshouse.base.errors import CheckpointError
-from glasshouse.data.dataset import (
-    BatchDataset,
-    Dataset,
-    PrefetchDataset,
-    ShuffleDataset,
-    check_source,
-)
+from glasshouse.data import dataset as datasets
+from glasshouse.data.dataset import BatchDataset, PrefetchDataset, ShuffleDataset
 from glasshouse.ops.checks import check_integer
 
 
@@ -25,7 +20,7 @@ class DataLoader:
         self, dataset, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
         num_workers: int = 0, seed: int = 0, collate_fn=None,
     ):  # fmt: skip
-        self.dataset = check_source("DataLoader", dataset)
+        self.dataset = datasets.check_source("DataLoader", dataset)
         self.batch_size = check_integer("DataLoader", "batch_size", batch_size, 1)
         self.num_workers = check_integer("DataLoader", "num_workers", num_workers, 0)
         self.seed = check_integer("DataLoader", "seed", seed)
@@ -36,7 +31,7 @@ class DataLoader:
     def batches(self, epoch: int) -> BatchDataset:
         """The batches of one epoch, as a data set."""
         source = self.dataset
-        if isinstance(source, Dataset):
+        if isinstance(source, datasets.Dataset):
             source.set_epoch(epoch)
         if self.shuffle:
             # A new one per loop, so that two loops at once keep their own orders.

@@ -13,6 +13,7 @@ from glasshouse.dispatch.scope import Scope
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor import Tensor, asarray, from_dlpack
+from glasshouse.tensor.handle import Hook
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
@@ -46,24 +47,13 @@ class IncompatibleKeys(NamedTuple):
         return text.replace("self.", "")
 
 
-class HookHandle:
+class HookHandle(Hook):
     """Removes a hook; as a context, at its end."""
 
     def __init__(self, hooks: dict, hook: tuple, prepend: bool):
-        self.hooks = hooks
-        hooks[self] = hook
+        super().__init__(hooks, hook)
         if prepend:
             hooks.move_to_end(self, last=False)
-
-    def remove(self) -> None:
-        """Stop calling the hook."""
-        self.hooks.pop(self, None)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        self.remove()
 
 
 def cast_method(dtype):

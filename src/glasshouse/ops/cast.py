@@ -2,16 +2,8 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import (
-    bool_,
-    complex128,
-    complex_dtype,
-    float16,
-    float32,
-    int64,
-    real_dtype,
-    uint32,
-)
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import LINEAR, Arr, define, find
@@ -97,7 +89,7 @@ bitcast = define(
     samples=[
         sample(Arr((2, 3), dtype="complex64"), dtype=float32),
         sample(Arr((2, 2), dtype="float64"), dtype=complex128),
-        sample(Arr((3,), dtype="float32"), dtype=uint32),
+        sample(Arr((3,), dtype="float32"), dtype=dtypes.uint32),
         sample(Arr((), 0, 9, dtype="uint32"), dtype=float32),
     ],
     error_samples=[
@@ -144,4 +136,4 @@ def make_complex(re, im):
     """re + i·im, of real values of one spec."""
     pair = [reshape(p, (*p.shape, 1)) for p in (re, im)]
     joined = find("concatenate")(*pair, axis=re.ndim)
-    return bitcast(joined, dtype=complex_dtype(re.dtype))
+    return bitcast(joined, dtype=dtypes.complex_dtype(re.dtype))

@@ -4,15 +4,8 @@ import math
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import broadcast_shapes, check_axis
-from glasshouse.dispatch.value import (
-    Value,
-    as_operand,
-    as_value,
-    broadcast_to,
-    cast,
-    common_dtype,
-    reshape,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_matrices, check_type
@@ -23,11 +16,11 @@ from glasshouse.ops.reduce import sum_
 
 def promoted(where: str, *xs) -> list[Value]:
     """The operands as values of one numeric dtype; shapes unchanged."""
-    values = [as_value(as_operand(where, x), where=where) for x in xs]
-    dtype = common_dtype(where, values)
+    xs = [as_value(values.as_operand(where, x), where=where) for x in xs]
+    dtype = values.common_dtype(where, xs)
     if dtype.is_bool:
         raise DTypeError(f"{where}: expected numbers; got bool. Cast it.")
-    return [cast(x, dtype) for x in values]
+    return [cast(x, dtype) for x in xs]
 
 
 def matrix_transpose(x, /):
@@ -183,7 +176,7 @@ def einsum(subscripts: str, /, *operands):
     terms, result = parse_subscripts(subscripts, values)
     sizes = letter_sizes(subscripts, terms, values)
     pool = [diagonal(term, x) for term, x in zip(terms, values, strict=True)]
-    pool = [(t, broadcast_letters(t, x, sizes)) for t, x in pool]
+    pool = [(t, broadcast_to(x, tuple(sizes[letter] for letter in t))) for t, x in pool]
     while len(pool) > 1:
         i, j = cheapest_pair(pool, sizes)
         (t2, x2), (t1, x1) = pool.pop(j), pool.pop(i)
@@ -270,11 +263,6 @@ def every_nth(x: Value, n: int):
     from_start = (0,) * x.ndim
     steps = (*((1,) * last), n + 1)
     return slice_card(x, starts=from_start, stops=x.shape, steps=steps)
-
-
-def broadcast_letters(term, x: Value, sizes):
-    """The operand with axes of size 1 repeated to their letter's size."""
-    return broadcast_to(x, tuple(sizes[letter] for letter in term))
 
 
 def cheapest_pair(pool, sizes) -> tuple[int, int]:

@@ -5,15 +5,8 @@ import operator
 
 import numpy as np
 
-from glasshouse.base.dtype import (
-    DType,
-    as_dtype,
-    by_python_type,
-    default_float,
-    default_int,
-    float32,
-    int64,
-)
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32, int64
 from glasshouse.base.errors import DeviceError, DTypeError, OptionError, ShapeError, type_name
 from glasshouse.base.shape import check_shape
 from glasshouse.dispatch import backend as backends
@@ -119,7 +112,9 @@ def filled(where: str, value, shape, sizes, dtype, device) -> Value:
     if sizes and not hasattr(sizes[-1], "__index__"):
         *sizes, dtype = sizes
     shape = check_shape(where, (shape, *sizes) if sizes else shape)
-    return values.full(shape, value, default_float if dtype is None else as_dtype(dtype), where)
+    return values.full(
+        shape, value, dtypes.default_float if dtype is None else as_dtype(dtype), where
+    )
 
 
 def filling(name: str, value, about: str, given: str, result: str):
@@ -217,7 +212,11 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     if step == 0:
         raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
-    dtype = (default_int if whole else default_float) if dtype is None else as_dtype(dtype)
+    dtype = (
+        (dtypes.default_int if whole else dtypes.default_float)
+        if dtype is None
+        else as_dtype(dtype)
+    )
     if whole and dtype.is_integer:
         return whole_range(range(start, stop, step), dtype)
     size = max(0, math.ceil((stop - start) / step))
@@ -265,7 +264,9 @@ def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
              [[1.0, 0.0], [0.0, 1.0]]"""
     check_device("eye", device)
     above = diagonals(n_rows, n_rows if n_cols is None else n_cols)
-    return cast(above == operator.index(k), default_float if dtype is None else as_dtype(dtype))
+    return cast(
+        above == operator.index(k), dtypes.default_float if dtype is None else as_dtype(dtype)
+    )
 
 
 def diagonals(n_rows: int, n_cols: int) -> Value:

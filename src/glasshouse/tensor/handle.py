@@ -138,9 +138,7 @@ class Tensor(Value):
             )
         if self.node.grad_hooks is None:
             self.node.grad_hooks = {}
-        handle = Hook(self.node.grad_hooks)
-        self.node.grad_hooks[handle] = (self.slot, fn)
-        return handle
+        return Hook(self.node.grad_hooks, (self.slot, fn))
 
     def retain_grad(self) -> None:
         """Have backward store this tensor's gradient in `.grad` although it is no leaf."""
@@ -253,9 +251,7 @@ class Tensor(Value):
 
     def item(self):
         """The one element as a Python number. Raises: ShapeError if there is not just one."""
-        if self.size != 1:
-            raise ShapeError(f"item: expected one element; got shape {self.shape}. Index it.")
-        return self.numpy().item()
+        return self.one("item")
 
     def tolist(self):
         """The contents as nested lists of Python numbers."""
@@ -265,7 +261,7 @@ class Tensor(Value):
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
         if self.size != 1:
             raise ShapeError(
-                f"{where}: expected a tensor of one element; got shape {self.shape}. "
+                f"{where}: expected one element; got shape {self.shape}. "
                 "Use gh.any or gh.all, or index it."
             )
         return self.numpy().item()
@@ -345,9 +341,7 @@ class Tensor(Value):
         """This tensor on `device`, which the current backend, or one for that device, computes on.
         Raises: DeviceError if no backend reaches it."""
         if not isinstance(device, str):
-            raise DeviceError(
-                f"to_device: expected the name of a device; got {device!r}. Use e.g. 'cpu'."
-            )
+            raise DeviceError(f"to_device: expected a device's name; got {device!r}. Use 'cpu'.")
         if device == self.device:
             return self
         here = backends.current()
@@ -360,23 +354,29 @@ class Tensor(Value):
 
     def cpu(self):
         """This tensor in host memory."""
-        if self.device == "cpu":
-            return self
-        return box(self.numpy(), self.spec, backends.load("numpy"))
+        home = self.device == "cpu"
+        return self if home else box(self.numpy(), self.spec, backends.load("numpy"))
 
 
 hooks.tensor_class = Tensor
 
 
 class Hook:
-    """Removes a gradient hook."""
+    """Removes a hook from those registered; as a context, at its end."""
 
-    def __init__(self, registered: dict):
+    def __init__(self, registered: dict, hook):
         self.registered = registered
+        registered[self] = hook
 
     def remove(self) -> None:
         """Stop calling the hook."""
         self.registered.pop(self, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.remove()
 
 
 def recording(tensor) -> bool:

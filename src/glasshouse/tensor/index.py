@@ -13,24 +13,10 @@ from functools import partial
 import numpy as np
 
 from glasshouse.base.dtype import int64
-from glasshouse.base.errors import (
-    DTypeError,
-    IndexOutOfRangeError,
-    ShapeError,
-    type_name,
-)
+from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
-from glasshouse.dispatch.value import (
-    SCALARS,
-    Value,
-    as_value,
-    broadcast_to,
-    cast,
-    full,
-    match,
-    reshape,
-    to_array,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import index as cards
 from glasshouse.ops import movement
 from glasshouse.ops.checks import check_integers, check_option
@@ -99,7 +85,7 @@ def listed(item):
         return np.zeros(0, np.int64)
     if any(isinstance(i, Value) for i in item):
         return as_value(list(item), where="index")
-    return to_array(item, "index")
+    return values.to_array(item, "index")
 
 
 def is_mask(item) -> bool:
@@ -531,7 +517,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
 
 def goes_right(pivot, x, side: str):
     """Whether x belongs behind `pivot`; NaN comes last, as in sort."""
-    pivot, x = match("searchsorted", pivot, x)
+    pivot, x = values.match("searchsorted", pivot, x)
     if pivot.dtype.is_bool:
         pivot, x = cast(pivot, int64), cast(x, int64)
     if side == "left":

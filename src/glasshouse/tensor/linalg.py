@@ -6,15 +6,8 @@ from functools import partial
 from glasshouse.base.dtype import inexact_dtype
 from glasshouse.base.errors import DTypeError, LinAlgError, ShapeError
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis
-from glasshouse.dispatch.value import (
-    Value,
-    as_value,
-    broadcast_to,
-    broadcast_values,
-    cast,
-    full,
-    reshape,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_matrices, check_option
@@ -38,20 +31,14 @@ __all__ = [
 
 result = partial(result, module=__name__)
 EighResult = result(
-    "EighResult", "eigenvalues eigenvectors", "Ascending eigenvalues, and eigenvectors as columns."
+    "EighResult", "eigenvalues eigenvectors", "Ascending values; vectors as columns."
 )
 QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R.")
 SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
-SVDResult = result(
-    "SVDResult", "U S Vh", "Left vectors, descending singular values, and right vectors as rows."
-)
-LUResult = result(
-    "LUResult", "permutation L U", "Rows of the input in the order `permutation` are L @ U."
-)
-LstsqResult = result(
-    "LstsqResult", "solution residuals rank singular_values",
-    "The solution, the squared residuals by column, the rank, and the singular values.",
-)  # fmt: skip
+SVDResult = result("SVDResult", "U S Vh", "Left vectors, descending values, right vectors as rows.")
+LUResult = result("LUResult", "permutation L U", "The input's rows in this order are L @ U.")
+LstsqResult = result("LstsqResult", "solution residuals rank singular_values",
+                     "The solution, and the squared residuals by column.")  # fmt: skip
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:
@@ -171,8 +158,7 @@ def det(x, /):
         return signed_product(*cards.lu(x))
     shift = regular_shift(x.detach())
     out = signed_product(*cards.lu(x + shift))
-    singular = reduce.any(shift != 0, axis=(-2, -1))
-    return where(singular, out - out.detach(), out)
+    return where(reduce.any(shift != 0, axis=(-2, -1)), out - out.detach(), out)
 
 
 def signed_product(packed: Value, order: Value) -> Value:
@@ -231,15 +217,14 @@ def solve(x1, x2, /):
 def solve_stack(x1: Value, x2: Value) -> Value:
     """`solve` on stacks of matrices that broadcast."""
     lead = broadcast_shapes("solve", x1.shape[:-2], x2.shape[:-2])
-    x1 = broadcast_to(x1, lead + x1.shape[-2:])
-    x2 = broadcast_to(x2, lead + x2.shape[-2:])
+    x1, x2 = (broadcast_to(x, lead + x.shape[-2:]) for x in (x1, x2))
     packed, order = cards.lu(x1)
     check_regular("solve", packed)
     rows = broadcast_to(reshape(order, (*order.shape, 1)), x2.shape)
     y = gather_along(x2, rows, x2.ndim - 2)
-    plain = {"transpose": False}
-    y = cards.triangular_solve(packed, y, lower=True, unit_diagonal=True, **plain)
-    return cards.triangular_solve(packed, y, lower=False, unit_diagonal=False, **plain)
+    for lower in (True, False):
+        y = cards.triangular_solve(packed, y, lower=lower, transpose=False, unit_diagonal=lower)
+    return y
 
 
 def check_regular(where_: str, packed: Value) -> None:
@@ -269,9 +254,8 @@ def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = Fal
     x1, x2 = promoted("solve_triangular", x1, x2)
     x1 = matrices("solve_triangular", x1, square=True)
     x2 = matrices("solve_triangular", cast(x2, x1.dtype))
-    return cards.triangular_solve(
-        x1, x2, lower=bool(lower), transpose=False, unit_diagonal=bool(unit_diagonal)
-    )
+    options = {"lower": bool(lower), "unit_diagonal": bool(unit_diagonal)}
+    return cards.triangular_solve(x1, x2, transpose=False, **options)
 
 
 def cutoff(s: Value, shape, rtol) -> Value:
@@ -344,10 +328,8 @@ def cross(x1, x2, /, *, axis: int = -1):
             f"cross: expected size 3 along axis {axis}; got {x1.shape} and {x2.shape}. "
             "Choose the axis of the vectors."
         )
-    a, b = (
-        [getitem(moveaxis(x, axis, 0), i) for i in range(3)]
-        for x in broadcast_values("cross", x1, x2)
-    )
+    both = values.broadcast_values("cross", x1, x2)
+    a, b = ([getitem(moveaxis(x, axis, 0), i) for i in range(3)] for x in both)
     parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
     return stack(parts, axis=axis)
 
@@ -366,14 +348,12 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     if ord == 2:
         return scaled_norm(x, axis, keepdims)
     size = elementwise.abs(x)
-    if ord in (math.inf, -math.inf):
-        if not x.size and ord > 0:
-            return reduce.sum(size, **over)
-        return (reduce.max if ord > 0 else reduce.min)(size, **over)
     if ord == 0:
         return reduce.sum(cast(size != 0, size.dtype), **over)
-    if ord == 1:
+    if ord == 1 or (ord == math.inf and not x.size):
         return reduce.sum(size, **over)
+    if abs(ord) == math.inf:
+        return (reduce.max if ord > 0 else reduce.min)(size, **over)
     return reduce.sum(size**ord, **over) ** (1 / ord)
 
 
@@ -390,9 +370,8 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
     zero = total == 0
     root = elementwise.sqrt(where(zero, full(total.shape, 1, total.dtype), total))
     out = where(zero, full(total.shape, 0, total.dtype), root * peak)
-    if keepdims:
-        return out
-    return reshape(out, tuple(s for i, s in enumerate(out.shape) if i not in axes))
+    left = tuple(s for i, s in enumerate(out.shape) if i not in axes)
+    return out if keepdims else reshape(out, left)
 
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
@@ -431,12 +410,9 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     axes = check_order("norm", axis, x.ndim)
     if len(axes) == 1:
         return vector_norm(x, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
-    moved = moveaxis(x, axes, (-2, -1))
-    out = matrix_norm(moved, ord="fro" if ord is None else ord)
-    if not keepdims:
-        return out
+    out = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord)
     kept = tuple(1 if i in axes else s for i, s in enumerate(x.shape))
-    return reshape(out, kept)
+    return reshape(out, kept) if keepdims else out
 
 
 def check_order(where_: str, axis, ndim: int) -> tuple[int, ...]:

@@ -16,11 +16,7 @@ from glasshouse.tensor.creation import check_device
 from glasshouse.tensor.manipulate import copied
 
 __array_api_version__ = "2024.12"
-e = math.e
-pi = math.pi
-inf = math.inf
-nan = math.nan
-newaxis = None
+e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
 
 STANDARD_KINDS = {
     "bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),

@@ -43,10 +43,8 @@ class set_print_options(AbstractContextManager):
                     f"set_print_options: expected a known option; got {name!r}. "
                     f"{suggest(name, known)}"
                 )
-            if not (isinstance(value, int) and value >= 0) and (name, value) != (
-                "line_width",
-                None,
-            ):
+            given = isinstance(value, int) and value >= 0
+            if not given and (name, value) != ("line_width", None):
                 raise OptionError(
                     f"set_print_options: expected {name} as an integer of 0 or more; got "
                     f"{value!r}. Pass an int."
@@ -68,12 +66,9 @@ def format_tensor(x: Value) -> str:
         kind = type(x.mode).__name__.removesuffix("Mode")
         return f"{kind}{name}(shape={x.shape}, dtype={x.dtype.name})"
     notes = [f"dtype={x.dtype.name}"]
-    if 0 in x.shape and x.shape != (0,):
-        notes.append(f"shape={x.shape}")
-    if x.device != "cpu":
-        notes.append(f"device={x.device!r}")
-    if x.requires_grad:
-        notes.append("requires_grad=True")
+    notes += [f"shape={x.shape}"] if 0 in x.shape and x.shape != (0,) else []
+    notes += [f"device={x.device!r}"] if x.device != "cpu" else []
+    notes += ["requires_grad=True"] if x.requires_grad else []
     options = Current.options
     width = options.line_width or max(40, shutil.get_terminal_size((88, 24)).columns)
     body = format_array(x.numpy(), len(name) + 1, width, options)
@@ -101,10 +96,6 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
 
 def single_float(value) -> str:
     """A lone number with the digits that the options give."""
-    return (
-        np.format_float_positional(
-            value, precision=Current.options.precision, unique=True, trim="0"
-        )
-        if 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
-        else (np.format_float_scientific(value, precision=Current.options.precision, trim="0"))
-    )
+    plain = 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
+    write = np.format_float_positional if plain else np.format_float_scientific
+    return write(value, precision=Current.options.precision, unique=True, trim="0")

@@ -6,26 +6,12 @@ place with size 1.
 
 import math
 
-from glasshouse.base.dtype import (
-    accumulation_dtype,
-    as_dtype,
-    bool_,
-    inexact_dtype,
-    int64,
-    real_dtype,
-    uint64,
-)
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import check_axes, check_axis
-from glasshouse.dispatch.value import (
-    Value,
-    as_value,
-    broadcast_to,
-    cast,
-    common_dtype,
-    full,
-    reshape,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import movement
 from glasshouse.ops import reduce as reductions
@@ -163,7 +149,7 @@ def widened(where: str, x) -> tuple[Value, object]:
     """(x in the dtype that sums are carried in, the dtype of the result)."""
     x = as_value(x, where=where)
     dtype = inexact_dtype(x.dtype)
-    return cast(x, accumulation_dtype(dtype)), dtype
+    return cast(x, dtypes.accumulation_dtype(dtype)), dtype
 
 
 @reduction("The arithmetic mean over axes, sum(x) / n; NaN over none.", FLOATING,
@@ -278,11 +264,11 @@ def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
         raise OptionError(f"diff: expected n of 0 or more; got {n}. Use 1 for first differences.")
     pieces = [piece(p, x, axis) for p in (prepend, x, append) if p is not None]
     if len(pieces) > 1:
-        dtype = common_dtype("diff", pieces)
+        dtype = values.common_dtype("diff", pieces)
         x = movement.concatenate(*(cast(p, dtype) for p in pieces), axis=axis)
     for _ in range(n):
         later, earlier = shifted(x, axis, 1), shifted(x, axis, -1)
-        x = later ^ earlier if x.dtype is bool_ else later - earlier
+        x = later ^ earlier if x.dtype is dtypes.bool_ else later - earlier
     return x
 
 

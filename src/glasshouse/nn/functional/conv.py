@@ -5,15 +5,8 @@ Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K).
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, reshape
-from glasshouse.nn.checks import (
-    bias_like,
-    check_divides,
-    check_floating,
-    check_ndim,
-    check_positive,
-    check_same_dtype,
-    int_tuple,
-)
+from glasshouse.nn import checks
+from glasshouse.nn.checks import check_divides, check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.axes import AXES, by_axes
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
@@ -47,7 +40,7 @@ def check_operands(where: str, n: int, input, weight) -> tuple[Value, Value]:
         raise ShapeError(
             f"{where}: expected a weight of {n + 2} axes; got {weight.shape}. Reshape the weight."
         )
-    check_same_dtype(where, x, weight)
+    checks.check_same_dtype(where, x, weight)
     return x, weight
 
 
@@ -91,7 +84,7 @@ def add_channels(where: str, y: Value, bias) -> Value:
     if bias is None:
         return y
     check_like(where, "a bias", bias, y.shape[1:2], "Give one number for each output channel.")
-    return y + reshape(bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
+    return y + reshape(checks.bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
 
 
 def convolve_transposed(
@@ -103,7 +96,7 @@ def convolve_transposed(
     dilation = int_tuple(where, "dilation", dilation, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     extra = int_tuple(where, "output_padding", output_padding, n)
-    check_positive(where, groups=groups)
+    checks.check_positive(where, groups=groups)
     check_channels(where, x, n, weight.shape[0])
     check_divides(where, "in_channels", weight.shape[0], "groups", groups)
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
