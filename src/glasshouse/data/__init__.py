@@ -1,35 +1,17 @@
 """Data sets read by index, composed of small pieces, and the loader that makes batches of them."""
 
+# fmt: off
+# isort: off
 from glasshouse.data.collate import collate
 from glasshouse.data.dataset import (
-    BatchDataset,
-    ConcatDataset,
-    Dataset,
-    ListDataset,
-    MapDataset,
-    MergeDataset,
-    PrefetchDataset,
-    ResampleDataset,
-    ShuffleDataset,
-    SpanDataset,
-    TensorDataset,
+    BatchDataset, ConcatDataset, Dataset, ListDataset, MapDataset, MergeDataset, PrefetchDataset,
+    ResampleDataset, ShuffleDataset, SpanDataset, TensorDataset,
 )
 from glasshouse.data.digits import digits
 from glasshouse.data.loader import DataLoader
 
 __all__ = [
-    "BatchDataset",
-    "ConcatDataset",
-    "DataLoader",
-    "Dataset",
-    "ListDataset",
-    "MapDataset",
-    "MergeDataset",
-    "PrefetchDataset",
-    "ResampleDataset",
-    "ShuffleDataset",
-    "SpanDataset",
-    "TensorDataset",
-    "collate",
-    "digits",
+    "BatchDataset", "ConcatDataset", "DataLoader", "Dataset", "ListDataset", "MapDataset",
+    "MergeDataset", "PrefetchDataset", "ResampleDataset", "ShuffleDataset", "SpanDataset",
+    "TensorDataset", "collate", "digits",
 ]

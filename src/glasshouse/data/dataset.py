@@ -10,36 +10,31 @@ import operator
 
 import numpy as np
 
-from glasshouse.base.errors import (
-    DTypeError,
-    IndexOutOfRangeError,
-    OptionError,
-    ShapeError,
-    type_name,
-)
+from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
 from glasshouse.data.collate import collate as collate_samples
-from glasshouse.data.order import check_seed, random_order, sample_generator
+from glasshouse.data.order import random_order, sample_generator
 from glasshouse.data.prefetch import read_ahead
 from glasshouse.dispatch.value import Value
+from glasshouse.ops.checks import check_integer
 
 
 class Dataset:
     """A sequence of samples: subclasses define `__len__` and `__getitem__(index)`.
-
     Example: >>> class Squares(Dataset):
              ...     def __len__(self):
              ...         return 3
              ...     def __getitem__(self, index):
              ...         return index ** 2
              >>> list(Squares().skip(1).map(lambda x: x + 1))
-             [2, 5]
-    """
+             [2, 5]"""
 
     sources: tuple = ()
     shown: tuple[str, ...] = ()  # attributes that the repr lists
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__}: expected __len__; got none.")
+        if not self.sources:
+            raise NotImplementedError(f"{type(self).__name__}: expected __len__; got none.")
+        return len(self.sources[0])
 
     def __getitem__(self, index):
         raise NotImplementedError(f"{type(self).__name__}: expected __getitem__; got none.")
@@ -72,11 +67,11 @@ class Dataset:
 
     def take(self, count: int) -> "SpanDataset":
         """The first `count` samples (all, if there are fewer)."""
-        return self.span(0, min(check_count("take", "count", count, 0), len(self)))
+        return self.span(0, min(check_integer("take", "count", count, 0), len(self)))
 
     def skip(self, count: int) -> "SpanDataset":
         """All but the first `count` samples."""
-        return self.span(min(check_count("skip", "count", count, 0), len(self)), len(self))
+        return self.span(min(check_integer("skip", "count", count, 0), len(self)), len(self))
 
     def span(self, start: int, stop: int) -> "SpanDataset":
         """The samples start … stop-1."""
@@ -100,28 +95,8 @@ class Dataset:
         return f"{type(self).__name__}({', '.join([*map(repr, self.sources), *options])})"
 
 
-def check_count(where: str, name: str, value, least: int) -> int:
-    """`value` as a Python integer.
-
-    Raises:  OptionError if it is no integer or below `least`
-    """
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = least - 1
-    if isinstance(value, bool) or found < least:
-        raise OptionError(
-            f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
-            f"Pass e.g. {max(least, 1)}."
-        )
-    return found
-
-
 def check_index(where: str, index, length: int) -> int:
-    """`index` counted from the front.
-
-    Raises:  IndexOutOfRangeError outside [-length, length), DTypeError if it is no integer
-    """
+    """`index` counted from the front."""
     try:
         found = operator.index(index)
     except TypeError:
@@ -138,10 +113,7 @@ def check_index(where: str, index, length: int) -> int:
 
 
 def check_source(where: str, source):
-    """`source`, which must have a length and be indexable.
-
-    Raises:  DTypeError for iterators, generators and other objects
-    """
+    """`source`, which must have a length and be indexable."""
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise DTypeError(
             f"{where}: expected a data set with a length and an index; got {type_name(source)}. "
@@ -152,14 +124,9 @@ def check_source(where: str, source):
 
 class TensorDataset(Dataset):
     """Samples along the first axis of one or more arrays or tensors.
-
     A sample is a tuple with one entry per array (the entry itself if there is one array only).
     Tensors are read as NumPy arrays once, here.
-
-    Raises:  ShapeError if there is no array, one is 0-d, or their first axes differ
-    Example: >>> TensorDataset(np.eye(3), [0, 1, 2])[1]
-             (array([0., 1., 0.]), np.int64(1))
-    """
+    Raises: ShapeError if there is no array, one is 0-d, or their first axes differ."""
 
     def __init__(self, *arrays):
         self.arrays = tuple(map(as_host_array, arrays))
@@ -186,10 +153,7 @@ class TensorDataset(Dataset):
 
 
 def as_host_array(x) -> np.ndarray:
-    """`x` as a numeric NumPy array.
-
-    Raises:  DTypeError if it holds anything but numbers
-    """
+    """`x` as a numeric NumPy array. Raises: DTypeError if it holds anything but numbers."""
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
         raise DTypeError(
@@ -217,43 +181,32 @@ class ListDataset(Dataset):
 
 class MapDataset(Dataset):
     """fn(sample) for each sample of the source.
-
     With a seed, fn(sample, rng): rng is a NumPy generator made from (seed, epoch, index), so random
-    augmentation does not depend on who reads the sample, or when.
-    """
+    augmentation does not depend on who reads the sample, or when."""
 
     shown = ("fn", "seed")
 
     def __init__(self, source, fn, seed: int | None = None):
         if not callable(fn):
-            raise DTypeError(
-                f"map: expected a function; got {fn!r}. Pass a callable of one sample."
-            )
+            raise DTypeError(f"map: expected a function; got {fn!r}. Pass a callable.")
         self.sources = (check_source("map", source),)
         self.fn = fn
-        self.seed = None if seed is None else check_seed("map", seed)
+        self.seed = None if seed is None else check_integer("map", "seed", seed)
         self.epoch = 0
-
-    def __len__(self):
-        return len(self.sources[0])
 
     def __getitem__(self, index):
         index = check_index("map", index, len(self))
-        sample = self.sources[0][index]
-        if self.seed is None:
-            return self.fn(sample)
-        return self.fn(sample, sample_generator(self.seed, self.epoch, index))
+        rng = () if self.seed is None else (sample_generator(self.seed, self.epoch, index),)
+        return self.fn(self.sources[0][index], *rng)
 
     def set_epoch(self, epoch):
         super().set_epoch(epoch)
-        self.epoch = check_count("set_epoch", "epoch", epoch, 0)
+        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
 
 
 class ResampleDataset(Dataset):
     """The source's samples at `indices`.
-
-    Raises:  IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer
-    """
+    Raises: IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer."""
 
     def __init__(self, source, indices):
         self.sources = (check_source("resample", source),)
@@ -284,7 +237,7 @@ class ShuffleDataset(ResampleDataset):
 
     def __init__(self, source, seed: int = 0, epoch: int = 0):
         self.sources = (check_source("shuffle", source),)
-        self.seed = check_seed("shuffle", seed)
+        self.seed = check_integer("shuffle", "seed", seed)
         self.reorder(epoch)
 
     def reorder(self, epoch: int) -> None:
@@ -293,21 +246,19 @@ class ShuffleDataset(ResampleDataset):
 
     def set_epoch(self, epoch):
         super().set_epoch(epoch)
-        self.reorder(check_count("set_epoch", "epoch", epoch, 0))
+        self.reorder(check_integer("set_epoch", "epoch", epoch, 0))
 
 
 class SpanDataset(Dataset):
     """The source's samples start … stop-1.
-
-    Raises:  IndexOutOfRangeError unless 0 <= start <= stop <= len(source)
-    """
+    Raises: IndexOutOfRangeError unless 0 <= start <= stop <= len(source)."""
 
     shown = ("start", "stop")
 
     def __init__(self, source, start: int, stop: int):
         self.sources = (check_source("span", source),)
-        self.start = check_count("span", "start", start, 0)
-        self.stop = check_count("span", "stop", stop, 0)
+        self.start = check_integer("span", "start", start, 0)
+        self.stop = check_integer("span", "stop", stop, 0)
         if not self.start <= self.stop <= len(source):
             raise IndexOutOfRangeError(
                 f"span: expected 0 <= start <= stop <= {len(source)}; got start={start}, "
@@ -323,18 +274,14 @@ class SpanDataset(Dataset):
 
 class BatchDataset(Dataset):
     """Groups of `batch_size` consecutive samples, joined by `collate` (default: `data.collate`).
-
     The last batch is smaller where the length does not divide, and left out with `drop_last`.
-
-    Shapes:  leaves (*S) -> (batch_size, *S)
-    Raises:  OptionError if batch_size is below 1
-    """
+    Shapes: leaves (*S) -> (batch_size, *S). Raises: OptionError if batch_size is below 1."""
 
     shown = ("batch_size", "drop_last")
 
     def __init__(self, source, batch_size: int, drop_last: bool = False, collate=None):
         self.sources = (check_source("batch", source),)
-        self.batch_size = check_count("batch", "batch_size", batch_size, 1)
+        self.batch_size = check_integer("batch", "batch_size", batch_size, 1)
         self.drop_last = bool(drop_last)
         self.collate = collate_samples if collate is None else collate
         if not callable(self.collate):
@@ -345,29 +292,22 @@ class BatchDataset(Dataset):
         return whole + (rest > 0 and not self.drop_last)
 
     def __getitem__(self, index):
-        start = check_index("batch", index, len(self)) * self.batch_size
-        source = self.sources[0]
-        stop = min(start + self.batch_size, len(source))
-        return self.collate([source[i] for i in range(start, stop)])
+        start, source = check_index("batch", index, len(self)) * self.batch_size, self.sources[0]
+        return self.collate([source[i] for i in range(len(source))[start:][: self.batch_size]])
 
 
 class PrefetchDataset(Dataset):
     """The source's samples; iterating reads up to `depth` of them ahead with `workers` threads.
-
     The order does not depend on the number of workers; 0 reads in the calling thread. Put it last:
-    only iterating over the prefetching set itself reads ahead.
-    """
+    only iterating over the prefetching set itself reads ahead."""
 
     shown = ("workers", "depth")
 
     def __init__(self, source, workers: int = 1, depth: int | None = None):
         self.sources = (check_source("prefetch", source),)
-        self.workers = check_count("prefetch", "workers", workers, 0)
+        self.workers = check_integer("prefetch", "workers", workers, 0)
         depth = max(1, 2 * self.workers) if depth is None else depth
-        self.depth = check_count("prefetch", "depth", depth, 1)
-
-    def __len__(self):
-        return len(self.sources[0])
+        self.depth = check_integer("prefetch", "depth", depth, 1)
 
     def __getitem__(self, index):
         return self.sources[0][check_index("prefetch", index, len(self))]
@@ -399,11 +339,9 @@ class ConcatDataset(Dataset):
 
 class MergeDataset(Dataset):
     """Tuples with the fields of all sources' samples at one index.
-
-    Raises:  ShapeError if there is no source, or their lengths differ
+    Raises: ShapeError if there is no source, or their lengths differ.
     Example: >>> MergeDataset([1, 2], [(3, "a"), (4, "b")])[1]
-             (2, 4, 'b')
-    """
+             (2, 4, 'b')"""
 
     def __init__(self, *sources):
         self.sources = tuple(check_source("merge", source) for source in sources)
@@ -414,13 +352,7 @@ class MergeDataset(Dataset):
                 "Shorten them with take, or concatenate them with concat."
             )
 
-    def __len__(self):
-        return len(self.sources[0])
-
     def __getitem__(self, index):
         index = check_index("merge", index, len(self))
-        fields = []
-        for source in self.sources:
-            sample = source[index]
-            fields.extend(sample if isinstance(sample, tuple) else (sample,))
-        return tuple(fields)
+        samples = [source[index] for source in self.sources]
+        return tuple(x for s in samples for x in (s if isinstance(s, tuple) else (s,)))

@@ -2,31 +2,23 @@
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base.errors import BackendError
 from glasshouse.data.dataset import TensorDataset
-from glasshouse.data.order import check_seed, random_order
+from glasshouse.data.order import random_order
+from glasshouse.ops.checks import check_integer, check_option
 
 TEST_SAMPLES = 360
 
 
 def digits(split: str = "train", seed: int = 0) -> TensorDataset:
     """1,797 real handwritten digits as (image, label) samples: 1,437 to train on, 360 to test on.
-
     The split keeps the share of each digit, and depends on `seed` only. Pixels 0 … 16 are scaled to
     0 … 1.
-
-    Shapes:  images (N, 1, 8, 8), labels (N,)
-    Dtypes:  float32 and int64
-    Raises:  OptionError for an unknown split, BackendError if scikit-learn is not installed
-    Source:  Alpaydin & Kaynak 1998, UCI optical recognition of handwritten digits (its test part),
-             as shipped with scikit-learn
-    """
-    if split not in ("train", "test"):
-        raise OptionError(
-            f"digits: expected split 'train' or 'test'; got {split!r}. "
-            f"{suggest(split, ('train', 'test'))}"
-        )
-    seed = check_seed("digits", seed)
+    Shapes: images (N, 1, 8, 8), labels (N,). Dtypes: float32 and int64. Raises: OptionError for an
+    unknown split, BackendError if scikit-learn is not installed. Source: Alpaydin & Kaynak 1998,
+    UCI optical recognition of handwritten digits (its test part), as shipped with scikit-learn."""
+    check_option("digits", "split", split, ("train", "test"))
+    seed = check_integer("digits", "seed", seed)
     images, labels = load_images()
     is_test = np.zeros(len(labels), dtype=bool)
     is_test[pick_test_samples(labels, TEST_SAMPLES, seed)] = True

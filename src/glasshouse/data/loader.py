@@ -1,44 +1,29 @@
 """DataLoader: shuffling, batching and prefetching in one object, in PyTorch's habit."""
 
 from glasshouse.base.errors import CheckpointError
-from glasshouse.data.dataset import (
-    BatchDataset,
-    Dataset,
-    PrefetchDataset,
-    ShuffleDataset,
-    check_count,
-    check_source,
-)
-from glasshouse.data.order import check_seed
+from glasshouse.data import dataset as datasets
+from glasshouse.data.dataset import BatchDataset, PrefetchDataset, ShuffleDataset
+from glasshouse.ops.checks import check_integer
 
 
 class DataLoader:
     """Batches of tensors, epoch after epoch; each `for` loop over it is one epoch.
-
     It is BatchDataset over ShuffleDataset, read by PrefetchDataset. The batches depend on the seed
     and the epoch, not on `num_workers` (threads). `state_dict` holds how far the loop has come; the
     first loop after `load_state_dict` goes on from there.
-
-    Raises:  OptionError for a batch size, worker count or seed out of range
+    Raises: OptionError for a batch size, worker count or seed out of range.
     Example: >>> loader = DataLoader(range(5), batch_size=2)
              >>> [batch.tolist() for batch in loader]
-             [[0, 1], [2, 3], [4]]
-    """
+             [[0, 1], [2, 3], [4]]"""
 
     def __init__(
-        self,
-        dataset,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        drop_last: bool = False,
-        num_workers: int = 0,
-        seed: int = 0,
-        collate_fn=None,
-    ):
-        self.dataset = check_source("DataLoader", dataset)
-        self.batch_size = check_count("DataLoader", "batch_size", batch_size, 1)
-        self.num_workers = check_count("DataLoader", "num_workers", num_workers, 0)
-        self.seed = check_seed("DataLoader", seed)
+        self, dataset, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
+        num_workers: int = 0, seed: int = 0, collate_fn=None,
+    ):  # fmt: skip
+        self.dataset = datasets.check_source("DataLoader", dataset)
+        self.batch_size = check_integer("DataLoader", "batch_size", batch_size, 1)
+        self.num_workers = check_integer("DataLoader", "num_workers", num_workers, 0)
+        self.seed = check_integer("DataLoader", "seed", seed)
         self.shuffle, self.drop_last, self.collate_fn = bool(shuffle), bool(drop_last), collate_fn
         self.epoch, self.position = 0, 0
         self.continues = True  # the next loop starts at (epoch, position), not at a new epoch
@@ -46,7 +31,7 @@ class DataLoader:
     def batches(self, epoch: int) -> BatchDataset:
         """The batches of one epoch, as a data set."""
         source = self.dataset
-        if isinstance(source, Dataset):
+        if isinstance(source, datasets.Dataset):
             source.set_epoch(epoch)
         if self.shuffle:
             # A new one per loop, so that two loops at once keep their own orders.
@@ -73,7 +58,7 @@ class DataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Start the next loop at the beginning of `epoch`."""
-        self.epoch = check_count("set_epoch", "epoch", epoch, 0)
+        self.epoch = check_integer("set_epoch", "epoch", epoch, 0)
         self.position, self.continues = 0, True
 
     def state_dict(self) -> dict:
@@ -82,18 +67,16 @@ class DataLoader:
 
     def load_state_dict(self, state: dict) -> None:
         """Go on where `state` was taken.
-
-        Raises:  CheckpointError if it is not a loader's state, or lies beyond the epoch's end
-        """
+        Raises: CheckpointError if it is not a loader's state, or lies beyond the epoch's end."""
         names = {"seed", "epoch", "position"}
         if not isinstance(state, dict) or set(state) != names:
             raise CheckpointError(
                 f"DataLoader: expected a state with {sorted(names)}; got {state!r}. "
                 "Pass what state_dict() returned."
             )
-        seed = check_seed("DataLoader", state["seed"])
-        epoch = check_count("DataLoader", "epoch", state["epoch"], 0)
-        position = check_count("DataLoader", "position", state["position"], 0)
+        seed = check_integer("DataLoader", "seed", state["seed"])
+        epoch = check_integer("DataLoader", "epoch", state["epoch"], 0)
+        position = check_integer("DataLoader", "position", state["position"], 0)
         if position > len(self):
             raise CheckpointError(
                 f"DataLoader: expected a position of at most {len(self)} batches; got {position}. "

@@ -4,41 +4,14 @@ Both rest on the raw bits of a counter-based generator, whose stream is fixed by
 an order stays the same between machines and library versions.
 """
 
-import operator
-
 import numpy as np
-
-from glasshouse.base.errors import OptionError
-
-
-def check_seed(where: str, seed) -> int:
-    """`seed` as a Python integer.
-
-    Raises:  OptionError if it is no integer of 0 or more
-    """
-    try:
-        value = operator.index(seed)
-    except TypeError:
-        value = -1
-    if value < 0:
-        raise OptionError(
-            f"{where}: expected seed to be an integer >= 0; got {seed!r}. Pass e.g. 0."
-        )
-    return value
 
 
 def random_order(count: int, *path: int) -> np.ndarray:
     """A uniformly random permutation of 0 … count-1, determined by the integers in `path`.
-
     The positions are sorted by one 64-bit random number each; ties (a chance of count^2 / 2^65)
-    keep their order.
-
-    Shapes:  (count,)
-    Dtypes:  int64
-    Source:  Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox)
-    Example: >>> sorted(random_order(4, 0).tolist())
-             [0, 1, 2, 3]
-    """
+    keep their order. Shapes: (count,). Dtypes: int64.
+    Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox)."""
     return np.argsort(bit_source(path).random_raw(count), kind="stable")
 
 

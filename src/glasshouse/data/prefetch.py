@@ -7,11 +7,9 @@ from itertools import islice
 
 def read_ahead(read, indices, workers: int, depth: int):
     """Yield read(index) for each index in order, up to `depth` of them computed ahead by threads.
-
     An error in a worker is raised here, where its sample would have come, with the worker's
     traceback. When the reader stops early or an error comes, waiting work is dropped and the
-    threads end before this returns.
-    """
+    threads end before this returns."""
     if workers == 0:
         yield from map(read, indices)
         return

@@ -25,15 +25,11 @@ CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
 
 def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
     """Write named tensors or arrays to `path`.
-
     The file appears under its name when it is complete: a reader sees the old file or the new one,
     also if this process is killed. `metadata` are strings kept in the file's header.
-
-    Dtypes:  all; complex128 is stored as pairs of float64
-    Raises:  DTypeError for names or metadata that are no strings, or values that are no tensors;
-             CheckpointError if the file cannot be written
-    Source:  https://github.com/huggingface/safetensors, "Format"
-    """
+    Dtypes: all; complex128 is stored as pairs of float64. Raises: DTypeError for names or metadata
+    that are no strings, or values that are no tensors; CheckpointError if the file cannot be
+    written. Source: https://github.com/huggingface/safetensors, "Format"."""
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
         raise DTypeError(
             f"save_safetensors: expected a dict from names to tensors; got {type_name(tensors)}"
@@ -90,10 +86,7 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step, after it has reached the disk.
-
-    Raises:  CheckpointError if the folder does not exist or cannot be written
-    """
+    """Put `data` at `path` in one step, after it has reached the disk."""
     own = f"{os.getpid()}.{threading.get_ident()}"
     temporary = path.parent / f".{path.name}.{own}.tmp"
     try:
@@ -144,20 +137,14 @@ def sync_folder(folder: Path) -> None:
 
 def load_safetensors(path) -> dict:
     """The tensors of a safetensors file, by name.
-
-    Raises:  CheckpointError if the file is missing, damaged or cut off
-    """
+    Raises: CheckpointError if the file is missing, damaged or cut off."""
     arrays, _ = read_safetensors(path)
     return {name: asarray(array) for name, array in arrays.items()}
 
 
 def read_safetensors(path, needs_checksum: bool = False):
     """(arrays by name, metadata) of a safetensors file.
-
-    They are checked against the file's checksum; files of other programs may have none.
-
-    Raises:  CheckpointError if the file is missing, damaged or cut off
-    """
+    They are checked against the file's checksum; files of other programs may have none."""
     import safetensors
 
     try:

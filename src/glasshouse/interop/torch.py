@@ -10,10 +10,7 @@ from glasshouse.tensor.creation import asarray, from_dlpack
 
 
 def import_torch():
-    """The torch module.
-
-    Raises:  BackendError if it is not installed
-    """
+    """The torch module. Raises: BackendError if it is not installed."""
     try:
         import torch
     except ImportError as error:
@@ -26,11 +23,8 @@ def import_torch():
 
 def to_torch(x):
     """A PyTorch tensor of the values of `x`, without its gradient history.
-
     It shares the memory of `x` where it can: do not write into it, or clone it first.
-
-    Raises:  DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed
-    """
+    Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed."""
     torch = import_torch()
     if not isinstance(x, Value):
         raise DTypeError(
@@ -45,16 +39,11 @@ def to_torch(x):
 
 def from_torch(x):
     """A tensor of the values of a PyTorch tensor, without its gradient history.
-
     It shares the memory of `x` on the CPU: PyTorch's in-place operations on `x` would change it.
-
-    Raises:  DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed
-    """
+    Raises: DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed."""
     torch = import_torch()
     if not isinstance(x, torch.Tensor):
-        raise DTypeError(
-            f"from_torch: expected a PyTorch tensor; got {type_name(x)}. Use gh.asarray instead."
-        )
+        raise DTypeError(f"from_torch: expected a PyTorch tensor; got {type_name(x)}. Use asarray.")
     x = x.detach().resolve_conj().resolve_neg()
     if x.dtype is torch.bfloat16 and x.device.type == "cpu":
         return asarray(x.view(torch.uint16).numpy().view(bfloat16.np))

@@ -7,12 +7,5 @@ from glasshouse.metrics.metric import Metric
 from glasshouse.metrics.timer import Throughput, Timer
 
 __all__ = [
-    "Accuracy",
-    "Average",
-    "Count",
-    "EditDistance",
-    "Metric",
-    "Throughput",
-    "Timer",
-    "TopK",
-]
+    "Accuracy", "Average", "Count", "EditDistance", "Metric", "Throughput", "Timer", "TopK",
+]  # fmt: skip

@@ -10,10 +10,8 @@ from glasshouse.dispatch.value import Value
 
 class Metric:
     """A number gathered over many updates: `update(…)`, `value()`, `reset()`.
-
     Subclasses list the attributes that hold what was gathered, with their starting values, in
-    `gathered`; these make up the state.
-    """
+    `gathered`; these make up the state."""
 
     gathered: dict = {}
 
@@ -38,9 +36,7 @@ class Metric:
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`.
-
-        Raises:  CheckpointError if it is not the state of such a metric; nothing is changed then
-        """
+        Raises: CheckpointError if it is not the state of such a metric; nothing is changed then."""
         if (
             not isinstance(state, dict)
             or set(state) != set(self.gathered)
@@ -59,33 +55,24 @@ class Metric:
 
 
 def to_numbers(where: str, name: str, x) -> np.ndarray:
-    """A number, array, list or tensor as a real NumPy array.
-
-    Raises:  DTypeError for anything else, and for complex numbers
-    """
+    """A number, array, list or tensor as a real NumPy array."""
     try:
         array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     except ValueError:  # a ragged list
         array = np.asarray(None)
     if array.dtype.kind in "OUSMmc":
         got = f"{type_name(x)} {str(x)[:40]!r}" if array.dtype.kind in "OUS" else str(array.dtype)
-        raise DTypeError(
-            f"{where}: expected {name} to be real numbers; got {got}. Convert it to numbers first."
-        )
+        raise DTypeError(f"{where}: expected {name} to be real numbers; got {got}. Convert it.")
     return array
 
 
 def to_labels(where: str, name: str, x) -> np.ndarray:
-    """Class numbers as an integer NumPy array.
-
-    Raises:  DTypeError if they are not integers
-    """
+    """Class numbers as an integer NumPy array. Raises: DTypeError if they are not integers."""
     array = to_numbers(where, name, x)
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iub":
         raise DTypeError(
-            f"{where}: expected {name} to be integer class numbers; got {array.dtype}. "
-            "Cast it to int64."
+            f"{where}: expected {name} to be integer class numbers; got {array.dtype}. Cast it."
         )
     return array.astype(np.int64)

@@ -8,30 +8,24 @@ from glasshouse.nn import init
 from glasshouse.nn.checks import check_divides, check_floating, check_positive, check_probability
 from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
 from glasshouse.nn.functional.dropout import dropout
-from glasshouse.nn.functional.linear import apply_linear
+from glasshouse.nn.functional.linear import linear
 from glasshouse.nn.linear import Linear, new_parameter
 from glasshouse.nn.module import Module
 from glasshouse.ops.movement import pad, permute
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import zeros
-from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.manipulate import concat
+from glasshouse.tensor import concat, reduce, zeros
+from glasshouse.tensor import where as choose
 
 
 class MultiheadAttention(Module):
     """Attention of `num_heads` heads: queries, keys and values are projected, each head attends in
     its part of the features, and the results are projected together.
-
     Masks: `attn_mask` (L, S) or (N · heads, L, S), `key_padding_mask` (N, S); boolean ones are True
-    where a query may NOT attend, floating ones are added. `is_causal` without a mask makes one.
-    A query that may attend nowhere gets the bias of the last projection.
-
-    Shapes:  query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) … if batch_first,
-             or without N -> result like query; weights (N, L, S), or (N, heads, L, S) if not
-             averaged, or None if not needed
-    Raises:  OptionError unless num_heads divides embed_dim; ShapeError for sizes that do not fit
-    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2
-    """
+    where a query may NOT attend, floating ones are added. `is_causal` without a mask makes one. A
+    query that may attend nowhere gets the bias of the last projection.
+    Shapes: query (L, N, E), key (S, N, kdim), value (S, N, vdim), or (N, L, E) … if batch_first, or
+    without N -> result like query; weights (N, L, S), or (N, heads, L, S) if not averaged, or None
+    if not needed. Raises: OptionError unless num_heads divides embed_dim; ShapeError for sizes that
+    do not fit. Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2."""
 
     def __init__(
         self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False,
@@ -146,21 +140,19 @@ class MultiheadAttention(Module):
 
     def heads(self, x: Value, weight, bias, count: int) -> list[Value]:
         """x projected by `count` stacked matrices, each result as (N, H, length, D)."""
-        y = apply_linear("MultiheadAttention", x, weight, bias)
+        y = linear(x, weight, bias, _where="MultiheadAttention")
         y = reshape(y, (*x.shape[:2], count, self.num_heads, self.head_dim))
         y = permute(y, axes=(2, 0, 3, 1, 4))
         return [y[i] for i in range(count)]
 
     def merge_masks(self, attn_mask, key_padding_mask, q: Value, k: Value):
-        """Both masks as one that broadcasts to (N, H, L, S): boolean, True where attention may
-        go, or added to the scores; None without masks."""
+        """Both masks as one that broadcasts to (N, H, L, S): boolean, True where attention may go,
+        or added to the scores; None without masks."""
         n, h, length, size = *q.shape[:3], k.shape[2]
         masks = []
         if attn_mask is not None:
-            shapes = {
-                (length, size): (1, 1, length, size),
-                (n * h, length, size): (n, h, length, size),
-            }
+            full = (length, size)
+            shapes = {full: (1, 1, *full), (n * h, *full): (n, h, *full)}
             masks.append(check_mask("attn_mask", attn_mask, shapes))
         if key_padding_mask is not None:
             shapes = {(n, size): (n, 1, 1, size)} | ({(size,): (1, 1, 1, size)} if n == 1 else {})
@@ -169,9 +161,8 @@ class MultiheadAttention(Module):
             return None
         if all(m.dtype.is_bool for m in masks):
             return ~(masks[0] | masks[-1])
-        added = [
-            choose(m, -math.inf, zeros((), dtype=q.dtype)) if m.dtype.is_bool else m for m in masks
-        ]
+        zero = zeros((), dtype=q.dtype)
+        added = [choose(m, -math.inf, zero) if m.dtype.is_bool else m for m in masks]
         return cast(added[0] if len(added) == 1 else added[0] + added[1], q.dtype)
 
     def extend_keys(self, k: Value, v: Value, mask):
@@ -181,16 +172,12 @@ class MultiheadAttention(Module):
             return k, v, mask
         n, h, _, d = k.shape
         if self.bias_k is not None:
-            rows = (
-                broadcast_to(reshape(b, (1, h, 1, d)), (n, h, 1, d))
-                for b in (self.bias_k, self.bias_v)
-            )
+            rows = (reshape(b, (1, h, 1, d)) for b in (self.bias_k, self.bias_v))
+            rows = (broadcast_to(row, (n, h, 1, d)) for row in rows)
             k, v = (concat([x, row], axis=2) for x, row in zip((k, v), rows, strict=True))
         if self.add_zero_attn:
-            k, v = (
-                pad(x, widths=((0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 0, 0)), value=0.0)
-                for x in (k, v)
-            )
+            widths = ((0, 0, 0), (0, 0, 0), (0, 1, 0), (0, 0, 0))
+            k, v = (pad(x, widths=widths, value=0.0) for x in (k, v))
         if mask is not None:
             value = True if mask.dtype.is_bool else 0.0
             mask = pad(mask, widths=((0, 0, 0),) * 3 + ((0, extra, 0),), value=value)

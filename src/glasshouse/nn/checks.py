@@ -1,7 +1,7 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
 from glasshouse.base.dtype import accumulation_dtype
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
 from glasshouse.dispatch.autocast import is_autocast_enabled
 from glasshouse.dispatch.value import Value, as_value, cast
 
@@ -9,10 +9,7 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 def check_floating(where: str, x, name: str = "input") -> Value:
-    """`x` as a value of a floating or complex dtype.
-
-    Raises:  DTypeError for integers, booleans and tensors of other libraries
-    """
+    """`x` as a value of a floating or complex dtype."""
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
         raise DTypeError(
@@ -24,9 +21,7 @@ def check_floating(where: str, x, name: str = "input") -> Value:
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
     """Raise DTypeError unless input and weight have one dtype: mixing them is rarely meant.
-
-    Under an autocast it is: the product casts both.
-    """
+    Under an autocast it is: the product casts both."""
     if x.dtype is not weight.dtype and not is_autocast_enabled():
         raise DTypeError(
             f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
@@ -34,21 +29,8 @@ def check_same_dtype(where: str, x: Value, weight: Value) -> None:
         )
 
 
-def check_option(where: str, name: str, value, options) -> None:
-    """Raise OptionError, suggesting the nearest option, unless `value` is one of `options`."""
-    if value not in options:
-        listed = ", ".join(map(repr, options))
-        raise OptionError(
-            f"{where}: expected {name} to be one of {listed}; got {value!r}. "
-            f"{suggest(value, options)}"
-        )
-
-
 def check_probability(where: str, p: float) -> float:
-    """`p` as a float in [0, 1].
-
-    Raises:  OptionError outside that range
-    """
+    """`p` as a float in [0, 1]. Raises: OptionError outside that range."""
     if not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise OptionError(f"{where}: expected a probability p in [0, 1]; got {p!r}. Change p.")
     return float(p)
@@ -76,10 +58,8 @@ def check_divides(where: str, size_name: str, size: int, parts_name: str, parts:
 
 def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
     """`value` (an integer, or a sequence of n integers) as a tuple of n integers of at least low.
-
     Example: >>> int_tuple("conv2d", "stride", 2, 2)
-             (2, 2)
-    """
+             (2, 2)"""
     sizes = (value,) * n if isinstance(value, int) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
     if not fits or not all(isinstance(s, int) and s >= low for s in sizes):
@@ -95,8 +75,7 @@ def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> Non
     if x.ndim not in ndims:
         allowed = " or ".join(map(str, ndims))
         raise ShapeError(
-            f"{where}: expected an input of {allowed} axes, {layout}; got {x.shape}. "
-            "Reshape the input."
+            f"{where}: expected an input of {allowed} axes, {layout}; got {x.shape}. Reshape it."
         )
 
 

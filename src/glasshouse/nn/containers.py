@@ -44,10 +44,9 @@ class Indexed(Module):
         return iter(self._members().values())
 
     def __getitem__(self, index):
-        values = list(self)
         if isinstance(index, slice):
-            return self._like(values[index])
-        return values[self._position(index)]
+            return self._like(list(self)[index])
+        return list(self)[self._position(index)]
 
     def _like(self, values):
         return type(self)(values)
@@ -57,9 +56,7 @@ class Indexed(Module):
 
     def __delitem__(self, index) -> None:
         values = list(self)
-        if not isinstance(index, slice):
-            index = self._position(index)
-        del values[index]
+        del values[index if isinstance(index, slice) else self._position(index)]
         self._renumber(values)
 
     def append(self, value):
@@ -89,15 +86,12 @@ class Indexed(Module):
 
 class Sequential(Indexed):
     """Modules called one after the other, each on the result of the one before.
-
     Takes modules, or one dict of names to modules.
-
     Example: >>> Sequential(Module(), Module())
              Sequential(
                (0): Module()
                (1): Module()
-             )
-    """
+             )"""
 
     def __init__(self, *modules):
         super().__init__()
@@ -126,10 +120,8 @@ class ModuleList(Indexed):
         lines, start = [], 0
         for text, equal in groupby(map(repr, self)):
             count = len(list(equal))
-            if count == 1:
-                lines.append(f"({start}): {indented(text)}")
-            else:
-                lines.append(f"({start}-{start + count - 1}): {count} x {indented(text)}")
+            several = f"({start}-{start + count - 1}): {count} x {indented(text)}"
+            lines.append(f"({start}): {indented(text)}" if count == 1 else several)
             start += count
         return lines
 
@@ -154,6 +146,16 @@ class ParameterList(Indexed):
         )
 
 
+def of_modules(method, doc: str | None = None):
+    """A method of dict as a method of ModuleDict, on its modules."""
+
+    def own(self, *args):
+        return method(self._modules, *args)
+
+    own.__doc__ = doc
+    return own
+
+
 class ModuleDict(Module):
     """A dictionary of modules, whose parameters belong to the module that holds it."""
 
@@ -170,39 +172,14 @@ class ModuleDict(Module):
         return self.get_submodule(name)
 
     def __setitem__(self, name: str, module) -> None:
-        if name not in self._modules:
-            self.add_module(name, module)
-        else:
-            setattr(self, name, module)
+        (setattr if name in self._modules else Module.add_module)(self, name, module)
 
-    def __delitem__(self, name: str) -> None:
-        del self._modules[name]
-
-    def pop(self, name: str):
-        """The module called `name`, taken out."""
-        return self._modules.pop(name)
-
-    def clear(self) -> None:
-        """Take all modules out."""
-        self._modules.clear()
-
-    def keys(self):
-        """The names."""
-        return self._modules.keys()
-
-    def values(self):
-        """The modules."""
-        return self._modules.values()
-
-    def items(self):
-        """(name, module) pairs."""
-        return self._modules.items()
-
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules)
-
-    def __contains__(self, name: str):
-        return name in self._modules
+    keys = of_modules(dict.keys, "The names.")
+    values = of_modules(dict.values, "The modules.")
+    items = of_modules(dict.items, "(name, module) pairs.")
+    pop = of_modules(dict.pop, "The module of a name, taken out.")
+    clear = of_modules(dict.clear, "Take all modules out.")
+    __len__ = of_modules(dict.__len__)
+    __iter__ = of_modules(dict.__iter__)
+    __contains__ = of_modules(dict.__contains__)
+    __delitem__ = of_modules(dict.__delitem__)

@@ -4,11 +4,13 @@ from math import prod
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import as_value
-from glasshouse.nn.checks import check_divides, check_option, check_positive, int_tuple
+from glasshouse.nn.checks import check_divides, check_positive, int_tuple
 from glasshouse.nn.functional.conv import conv_padding, convolve, convolve_transposed
 from glasshouse.nn.functional.padding import pad
+from glasshouse.nn.layer import by_axes
 from glasshouse.nn.linear import new_parameter, reset_uniform
 from glasshouse.nn.module import Module
+from glasshouse.ops.checks import check_option
 
 # nn's names of padding modes → functional.pad's
 PADDING_MODES = {
@@ -39,9 +41,8 @@ class Conv(Module):
         self.widths = conv_padding(name, padding, self.kernel_size, self.stride, self.dilation)
         self.padding = padding if isinstance(padding, str) else tuple(p for p, _ in self.widths)
         self.weight = new_parameter(self.weight_shape(), device, dtype)
-        self.register_parameter(
-            "bias", new_parameter((out_channels,), device, dtype) if bias else None
-        )
+        made = new_parameter((out_channels,), device, dtype) if bias else None
+        self.register_parameter("bias", made)
         self.reset_parameters()
 
     def weight_shape(self) -> tuple[int, ...]:
@@ -62,56 +63,27 @@ class Conv(Module):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        shown = (
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}"
-        )
+        shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         zeros, ones = (0,) * self.n, (1,) * self.n
-        extra = getattr(self, "output_padding", zeros)
-        optional = [
-            ("padding", self.padding, zeros),
-            ("dilation", self.dilation, ones),
-            ("output_padding", extra, zeros),
-            ("groups", self.groups, 1),
-            ("bias", self.bias is not None, True),
-            ("padding_mode", self.padding_mode, "zeros"),
-        ]
-        for name, value, default in optional:
-            if value != default:
-                shown += f", {name}={value}"
+        defaults = {
+            "stride": None, "padding": zeros, "dilation": ones, "output_padding": zeros,
+            "groups": 1, "bias": True, "padding_mode": "zeros",
+        }  # fmt: skip
+        values = vars(self) | {"bias": self.bias is not None}
+        for name, default in defaults.items():
+            if values.get(name, default) != default:
+                shown += f", {name}={values[name]}"
         return shown
 
 
-class Conv1d(Conv):
-    """`functional.conv1d` with its weight and bias, initially uniform in ±1/√(C/groups · K).
-
-    Shapes:  (N, C, L) or (C, L) -> (N, O, L')
-    """
-
-    n = 1
-
-
-class Conv2d(Conv):
-    """`functional.conv2d` with its weight and bias, initially uniform in ±1/√(C/groups · K · K).
-
+Conv1d, Conv2d, Conv3d = by_axes(
+    Conv,
+    """`functional.conv{n}d` with weight and bias, initially uniform in ±1/√(C/groups · prod(K)).
     `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
     "reflect", "replicate" or "circular".
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, O, H', W')
-    Raises:  ShapeError for another number of channels, OptionError for options that do not fit
-    Source:  LeCun et al. 1989
-    """
-
-    n = 2
-
-
-class Conv3d(Conv):
-    """`functional.conv3d` with its weight and bias, initially uniform in ±1/√(C/groups · K³).
-
-    Shapes:  (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')
-    """
-
-    n = 3
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Raises: ShapeError for another number of
+    channels, OptionError for options that do not fit. Source: LeCun et al. 1989.""",
+)
 
 
 class ConvTranspose(Conv):
@@ -147,14 +119,8 @@ class ConvTranspose(Conv):
 
     def padding_for(self, shape, output_size) -> tuple[int, ...]:
         """The output_padding with which an input of `shape` gives `output_size`."""
-        options = zip(
-            shape[-self.n :],
-            self.kernel_size,
-            self.stride,
-            self.padding,
-            self.dilation,
-            strict=True,
-        )
+        given = (shape[-self.n :], self.kernel_size, self.stride, self.padding, self.dilation)
+        options = zip(*given, strict=True)
         least = [(i - 1) * s - 2 * p + d * (k - 1) + 1 for i, k, s, p, d in options]
         extra = tuple(size - low for size, low in zip(output_size, least, strict=True))
         if any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
@@ -165,32 +131,9 @@ class ConvTranspose(Conv):
         return extra
 
 
-class ConvTranspose1d(ConvTranspose):
-    """`functional.conv_transpose1d` with its weight and bias.
-
-    Shapes:  (N, C, L) or (C, L) -> (N, O, L')
-    """
-
-    n = 1
-
-
-class ConvTranspose2d(ConvTranspose):
-    """`functional.conv_transpose2d` with its weight and bias, initially uniform in
-    ±1/√(O/groups · K · K).
-
-    `forward(x, output_size=…)` chooses the output_padding that gives this size.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, O, H', W')
-    Source:  Zeiler et al. 2010
-    """
-
-    n = 2
-
-
-class ConvTranspose3d(ConvTranspose):
-    """`functional.conv_transpose3d` with its weight and bias.
-
-    Shapes:  (N, C, D, H, W) or (C, D, H, W) -> (N, O, D', H', W')
-    """
-
-    n = 3
+ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = by_axes(
+    ConvTranspose,
+    """`functional.conv_transpose{n}d` with weight and bias, initially uniform in
+    ±1/√(O/groups · prod(K)). `forward(x, output_size=…)` chooses the output_padding that gives it.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Source: Zeiler et al. 2010.""",
+)

@@ -5,20 +5,17 @@ from glasshouse.base.errors import ShapeError
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
-from glasshouse.nn.functional.embedding import check_padding_idx, look_up
+from glasshouse.nn.functional.embedding import check_padding_idx, embedding
 from glasshouse.nn.linear import new_parameter
 from glasshouse.nn.module import Module, Parameter
 
 
 class Embedding(Module):
     """The rows of a table, initially normal, that the indices name; see `functional.embedding`.
-
     Row padding_idx starts as 0 and gets no gradient.
-
-    Shapes:  (...) of integers in [0, num_embeddings) -> (..., embedding_dim)
-    Raises:  IndexOutOfRangeError for an index outside the table, DTypeError for floats
-    Source:  Bengio et al. 2003
-    """
+    Shapes: (...) of integers in [0, num_embeddings) -> (..., embedding_dim).
+    Raises: IndexOutOfRangeError for an index outside the table, DTypeError for floats.
+    Source: Bengio et al. 2003."""
 
     def __init__(
         self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0,
@@ -46,8 +43,7 @@ class Embedding(Module):
         table = as_value(embeddings, where="Embedding.from_pretrained")
         if table.ndim != 2:
             raise ShapeError(
-                f"Embedding.from_pretrained: expected a table (V, D); got {table.shape}. "
-                "Reshape it."
+                f"Embedding.from_pretrained: expected a table (V, D); got {table.shape}. Reshape."
             )
         return cls(
             *table.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq, _weight=table,
@@ -62,9 +58,9 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(self, input):
-        return look_up(
-            "Embedding", input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
-            self.scale_grad_by_freq,
+        return embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
+            self.scale_grad_by_freq, _where="Embedding",
         )  # fmt: skip
 
     def extra_repr(self) -> str:

@@ -8,10 +8,9 @@ from math import prod
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
-from glasshouse.nn.checks import check_option
-from glasshouse.tensor import creation, linalg, random
-from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.handle import Tensor
+from glasshouse.ops.checks import check_option
+from glasshouse.tensor import Tensor, creation, linalg, random
+from glasshouse.tensor import where as choose
 
 GAINS = {
     "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
@@ -22,12 +21,9 @@ GAINS = {
 
 def calculate_gain(nonlinearity, param=None) -> float:
     """The factor by which weights before this nonlinearity are larger than before a linear one.
-
     leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given.
-
-    Raises:  OptionError for an unknown nonlinearity
-    Source:  He et al. 2015, arXiv:1502.01852; the table as in PyTorch
-    """
+    Raises: OptionError for an unknown nonlinearity.
+    Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
     if nonlinearity not in GAINS:
         raise OptionError(
             f"calculate_gain: expected a known nonlinearity; got {nonlinearity!r}. "
@@ -47,33 +43,26 @@ def write(where: str, tensor, make):
         return tensor.copy_(make())
 
 
+def _drawn(where: str, tensor, distribution, *options):
+    """`tensor`, now drawn from a distribution of gh.random; the last option is the generator."""
+    *options, generator = options
+    like = {"dtype": getattr(tensor, "dtype", None), "generator": generator}
+    return write(where, tensor, lambda: distribution(tensor.shape, *options, **like))
+
+
 def uniform_(tensor, a=0.0, b=1.0, generator=None):
     """Drawn from [a, b)."""
-    return write(
-        "uniform_",
-        tensor,
-        lambda: random.uniform(tensor.shape, a, b, dtype=tensor.dtype, generator=generator),
-    )
+    return _drawn("uniform_", tensor, random.uniform, a, b, generator)
 
 
 def normal_(tensor, mean=0.0, std=1.0, generator=None):
     """Drawn from the normal distribution."""
-    return write(
-        "normal_",
-        tensor,
-        lambda: random.normal(tensor.shape, mean, std, dtype=tensor.dtype, generator=generator),
-    )
+    return _drawn("normal_", tensor, random.normal, mean, std, generator)
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     """Drawn from the normal distribution within [a, b]."""
-
-    def make():
-        return random.truncated_normal(
-            tensor.shape, mean, std, a, b, dtype=tensor.dtype, generator=generator
-        )
-
-    return write("trunc_normal_", tensor, make)
+    return _drawn("trunc_normal_", tensor, random.truncated_normal, mean, std, a, b, generator)
 
 
 def constant_(tensor, val):
@@ -142,9 +131,7 @@ def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", gener
 
 def orthogonal_(tensor, gain=1, generator=None):
     """gain times a random matrix (first axis by the others) of orthonormal rows or columns.
-
-    Source:  Saxe et al. 2013, arXiv:1312.6120
-    """
+    Source: Saxe et al. 2013, arXiv:1312.6120."""
     fans("orthogonal_", tensor)
     rows, columns = tensor.shape[0], prod(tensor.shape[1:])
 

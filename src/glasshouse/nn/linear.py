@@ -7,7 +7,7 @@ from glasshouse.base.shape import check_axis
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
-from glasshouse.nn.functional.linear import apply_linear
+from glasshouse.nn.functional.linear import linear
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor.creation import empty
 
@@ -29,20 +29,17 @@ class Identity(Module):
 
 class Linear(Module):
     """x Wᵀ + b, with W and b initially uniform in ±1/√in_features.
-
-    Shapes:  (..., in_features) -> (..., out_features); weight (out_features, in_features)
-    Raises:  ShapeError for another number of features, DTypeError for another dtype
-    Source:  standard; LeCun et al. 1998 (initial values)
-    """
+    Shapes: (..., in_features) -> (..., out_features); weight (out_features, in_features).
+    Raises: ShapeError for another number of features, DTypeError for another dtype.
+    Source: standard; LeCun et al. 1998 (initial values)."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
         check_positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
         self.weight = new_parameter((out_features, in_features), device, dtype)
-        self.register_parameter(
-            "bias", new_parameter((out_features,), device, dtype) if bias else None
-        )
+        made = new_parameter((out_features,), device, dtype) if bias else None
+        self.register_parameter("bias", made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -50,13 +47,11 @@ class Linear(Module):
         reset_uniform(self, self.in_features)
 
     def forward(self, input):
-        return apply_linear("Linear", input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias, _where="Linear")
 
     def extra_repr(self) -> str:
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}"
-        )
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
 
 def reset_uniform(module: Module, fan_in: int) -> None:
@@ -76,8 +71,7 @@ class Flatten(Module):
 
     def forward(self, input):
         x = as_value(input, where="Flatten")
-        first = check_axis("Flatten", self.start_dim, x.ndim)
-        last = check_axis("Flatten", self.end_dim, x.ndim)
+        first, last = (check_axis("Flatten", i, x.ndim) for i in (self.start_dim, self.end_dim))
         if first > last:
             raise ShapeError(
                 f"Flatten: expected start_dim before end_dim; got {self.start_dim} and "

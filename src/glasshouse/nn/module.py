@@ -14,18 +14,17 @@ from glasshouse.dispatch.scope import scope_of
 from glasshouse.dispatch.value import Value, cast
 from glasshouse.dispatch.watch import tell
 from glasshouse.nn.checks import check_callable
-from glasshouse.tensor.creation import asarray, from_dlpack
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, asarray, from_dlpack
+from glasshouse.tensor.handle import Hook
+
+MEMBERS = ("_parameters", "_buffers", "_modules")
 
 
 class Parameter(Tensor):
     """A trainable tensor: as an attribute of a Module it belongs to `parameters()`.
-
     `requires_grad` is True unless given, where the dtype can have gradients.
-
     Example: >>> Parameter([1.0, 2.0]).requires_grad
-             True
-    """
+             True"""
 
     def __new__(cls, data=None, requires_grad=None):
         tensor = Tensor.__new__(cls, data)
@@ -46,56 +45,47 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self):
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})".replace(
-            "self.", ""
-        )
+        text = f"IncompatibleKeys({self.missing_keys=}, {self.unexpected_keys=})"
+        return text.replace("self.", "")
 
 
-class HookHandle:
+class HookHandle(Hook):
     """Removes a hook; as a context, at its end."""
 
     def __init__(self, hooks: dict, hook: tuple, prepend: bool):
-        self.hooks = hooks
-        hooks[self] = hook
+        super().__init__(hooks, hook)
         if prepend:
             hooks.move_to_end(self, last=False)
 
-    def remove(self) -> None:
-        """Stop calling the hook."""
-        self.hooks.pop(self, None)
 
-    def __enter__(self):
-        return self
+def cast_method(dtype):
+    """The method that brings a module into one floating dtype."""
 
-    def __exit__(self, *exc_info):
-        self.remove()
+    def method(self):
+        return self.to(dtype)
+
+    method.__doc__ = f"This module in {dtype.name}."
+    return method
 
 
 class Module:
     """Base class of layers and models.
-
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
     and so on, under their dotted names. A subclass calls `super().__init__()` first and defines
     `forward`.
-
     Example: >>> class Double(Module):
              ...     def forward(self, x):
              ...         return 2 * x
              >>> Double()(3)
-             6
-    """
+             6"""
 
     training: bool
 
     def __init__(self):
-        fields = self.__dict__
-        fields["training"] = True
-        fields["_parameters"] = {}
-        fields["_buffers"] = {}
-        fields["_non_persistent_buffers_set"] = set()
-        fields["_modules"] = {}
-        fields["_forward_pre_hooks"] = OrderedDict()
-        fields["_forward_hooks"] = OrderedDict()
+        self.__dict__.update(
+            training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(),
+            _modules={}, _forward_pre_hooks=OrderedDict(), _forward_hooks=OrderedDict(),
+        )  # fmt: skip
 
     # -- calling ---------------------------------------------------------------------------
 
@@ -134,26 +124,22 @@ class Module:
 
     def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
         """Call `hook(module, args)` before forward; what it returns replaces the arguments.
-
-        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs).
-        """
+        With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
         check_callable("register_forward_pre_hook", "hook", hook)
         return HookHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
     def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
         """Call `hook(module, args, result)` after forward; what it returns replaces the result.
-
-        With `with_kwargs`: `hook(module, args, kwargs, result)`.
-        """
+        With `with_kwargs`: `hook(module, args, kwargs, result)`."""
         check_callable("register_forward_hook", "hook", hook)
         return HookHandle(self._forward_hooks, (hook, with_kwargs), prepend)
 
     # -- attributes ------------------------------------------------------------------------
 
     def __getattr__(self, name: str):
-        for kind in ("_parameters", "_buffers", "_modules"):
-            members = self.__dict__.get(kind)
-            if members is not None and name in members:
+        for kind in MEMBERS:
+            members = self.__dict__.get(kind, ())
+            if name in members:
                 return members[name]
         known = [n for n in self.__dir__() if not n.startswith("_")]
         raise AttributeError(
@@ -163,22 +149,17 @@ class Module:
         )
 
     def __setattr__(self, name: str, value) -> None:
-        fields = self.__dict__
-        if isinstance(value, Parameter):
-            self._register("parameter", name, value, Parameter, replace=True)
-        elif isinstance(value, Module):
-            self._register("module", name, value, Module, replace=True)
-        elif name in fields.get("_parameters", ()):
-            self._check_member(name, value, "parameter", Parameter)
-            fields["_parameters"][name] = value
-        elif name in fields.get("_modules", ()):
-            self._check_member(name, value, "module", Module)
-            fields["_modules"][name] = value
-        elif name in fields.get("_buffers", ()):
-            self._check_member(name, value, "buffer", Value)
-            fields["_buffers"][name] = value
-        else:
-            object.__setattr__(self, name, value)
+        kinds = {"parameter": Parameter, "module": Module, "buffer": Value}
+        for kind, cls in kinds.items():
+            if kind != "buffer" and isinstance(value, cls):
+                return self._register(kind, name, value, cls, replace=True)
+        for kind, cls in kinds.items():
+            members = self.__dict__.get(f"_{kind}s", ())
+            if name in members:
+                self._check_member(name, value, kind, cls)
+                members[name] = value
+                return None
+        return object.__setattr__(self, name, value)
 
     def _check_member(self, name: str, value, kind: str, cls: type) -> None:
         if value is not None and not isinstance(value, cls):
@@ -188,7 +169,7 @@ class Module:
             )
 
     def __delattr__(self, name: str) -> None:
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in MEMBERS:
             if name in self.__dict__[kind]:
                 del self.__dict__[kind][name]
                 self._non_persistent_buffers_set.discard(name)
@@ -196,7 +177,7 @@ class Module:
         object.__delattr__(self, name)
 
     def __dir__(self):
-        members = (self.__dict__.get(k, ()) for k in ("_parameters", "_buffers", "_modules"))
+        members = (self.__dict__.get(kind, ()) for kind in MEMBERS)
         return sorted({*object.__dir__(self), *chain(*members)})
 
     def _register(self, kind: str, name, value, cls: type, replace: bool) -> None:
@@ -208,14 +189,11 @@ class Module:
                 "Call it first in __init__."
             )
         if not isinstance(name, str) or not name or "." in name:
-            raise OptionError(
-                f"{where}: expected a name without dots; got {name!r}. Use a plain name."
-            )
+            raise OptionError(f"{where}: expected a name without dots; got {name!r}. Change it.")
         members = self.__dict__[f"_{kind}s"]
         if not replace and name not in members and hasattr(self, name):
             raise OptionError(
-                f"{where}: expected a new name; got {name!r}, which is an attribute already. "
-                "Choose another name."
+                f"{where}: expected a new name; got {name!r}, an attribute. Choose another name."
             )
         self._check_member(name, value, kind, cls)
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
@@ -231,10 +209,8 @@ class Module:
         """Make `tensor` (or None) an attribute that moves with the module and is not trained;
         `persistent` ones are part of the state_dict."""
         self._register("buffer", name, tensor, Value, replace=False)
-        if persistent:
-            self._non_persistent_buffers_set.discard(name)
-        else:
-            self._non_persistent_buffers_set.add(name)
+        left_out = self._non_persistent_buffers_set
+        (left_out.discard if persistent else left_out.add)(name)
 
     def add_module(self, name: str, module) -> None:
         """Make `module` (or None) a child under `name`."""
@@ -246,9 +222,9 @@ class Module:
 
     def named_children(self):
         """(name, module) of each direct child, a shared one once."""
-        seen = set()
+        seen = {None}
         for name, module in self._modules.items():
-            if module is not None and module not in seen:
+            if module not in seen:
                 seen.add(module)
                 yield name, module
 
@@ -278,10 +254,9 @@ class Module:
         every = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         for path, module in every if recurse else [(prefix, self)]:
             for name, member in module.__dict__[kind].items():
-                if member is None or (remove_duplicate and id(member) in seen):
-                    continue
-                seen.add(id(member))
-                yield (f"{path}.{name}" if path else name), member
+                if member is not None and not (remove_duplicate and id(member) in seen):
+                    seen.add(id(member))
+                    yield (f"{path}.{name}" if path else name), member
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -303,9 +278,7 @@ class Module:
 
     def get_submodule(self, target: str) -> "Module":
         """The module at the dotted name `target` ("" is this one).
-
-        Raises:  AttributeError for a name that leads to no module
-        """
+        Raises: AttributeError for a name that leads to no module."""
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
@@ -369,10 +342,8 @@ class Module:
     def to(self, *targets, dtype=None, device=None):
         """This module, with parameters and buffers in another dtype (floating ones only), on
         another device, or like a tensor given as target.
-
-        Raises:  DTypeError for a dtype that is not floating or complex, DeviceError for a device
-                 that the current backend does not have; the module is unchanged then
-        """
+        Raises: DTypeError for a dtype that is not floating or complex, DeviceError for a device
+        that the current backend does not have; the module is unchanged then."""
         for target in targets:
             if isinstance(target, Tensor):
                 dtype, device = target.dtype, target.device
@@ -405,21 +376,10 @@ class Module:
                     tensor.grad = grad
         return self
 
-    def float(self):
-        """This module in float32."""
-        return self.to(float32)
-
-    def double(self):
-        """This module in float64."""
-        return self.to(float64)
-
-    def half(self):
-        """This module in float16."""
-        return self.to(float16)
-
-    def bfloat16(self):
-        """This module in bfloat16."""
-        return self.to(bfloat16)
+    float = cast_method(float32)
+    double = cast_method(float64)
+    half = cast_method(float16)
+    bfloat16 = cast_method(bfloat16)
 
     def cpu(self):
         """This module in host memory."""
@@ -429,38 +389,27 @@ class Module:
 
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict:
         """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
-
-        The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves.
-        """
-        return {
-            name: value if keep_vars else value.detach()
-            for name, value in self._named_state(prefix)
-        }
+        The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves."""
+        found = self._named_state(prefix)
+        return {name: value if keep_vars else value.detach() for name, value in found}
 
     def _named_state(self, prefix: str):
-        for name, p in self._parameters.items():
-            if p is not None:
-                yield prefix + name, p
-        for name, b in self._buffers.items():
-            if b is not None and name not in self._non_persistent_buffers_set:
-                yield prefix + name, b
+        for name, x in chain(self._parameters.items(), self._buffers.items()):
+            if x is not None and name not in self._non_persistent_buffers_set:
+                yield prefix + name, x
         for name, module in self._modules.items():
             if module is not None:
                 yield from module._named_state(f"{prefix}{name}.")
 
     def load_state_dict(self, state_dict, strict: bool = True) -> IncompatibleKeys:
         """The names that did not match (none, if strict), after loading all that do.
-
         Values (tensors, arrays, tensors of other libraries) take the module's dtypes. Everything is
         checked before anything changes.
-
-        Raises:  CheckpointError for a tensor of another shape, and, if strict, for missing or
-                 unexpected names
-        """
-        own = dict(self._named_state(""))
+        Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
+        unexpected names."""
+        own, found, wrong = dict(self._named_state("")), {}, []
         missing = [name for name in own if name not in state_dict]
         unexpected = [name for name in state_dict if name not in own]
-        found, wrong = {}, []
         for name in own:
             if name in state_dict:
                 self._check_loaded(name, own[name], state_dict[name], found, wrong)
@@ -483,13 +432,9 @@ class Module:
             wrong.append(f"{name} ({error})")
 
     def _load_error(self, missing, unexpected, wrong, strict: bool) -> str:
-        parts = []
-        if strict and missing:
-            parts.append(f"missing {', '.join(missing)}")
-        if strict and unexpected:
-            parts.append(f"unexpected {', '.join(unexpected)}")
-        if wrong:
-            parts.append(f"mismatched {', '.join(wrong)}")
+        kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
+        kinds["mismatched"] = wrong
+        parts = [f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names]
         hint = "" if wrong else " or pass strict=False"
         return (
             f"{type(self).__name__}.load_state_dict: expected the names and shapes of this module; "
@@ -506,11 +451,10 @@ class Module:
         return [f"({name}): {indented(repr(m))}" for name, m in self._modules.items()]
 
     def __repr__(self):
-        extra = self.extra_repr().split("\n") if self.extra_repr() else []
-        children = self._repr_children()
-        if not children and len(extra) < 2:
-            return f"{type(self).__name__}({''.join(extra)})"
-        lines = "\n  ".join([*extra, *children])
+        extra, children = self.extra_repr(), self._repr_children()
+        if not children and "\n" not in extra:
+            return f"{type(self).__name__}({extra})"
+        lines = "\n  ".join([*filter(None, extra.split("\n")), *children])
         return f"{type(self).__name__}(\n  {lines}\n)"
 
 
@@ -554,12 +498,9 @@ def swapped(module: Module, tensors: dict):
 
 def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
     """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) in place of its own.
-
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
     see a model as a function of its parameters.
-
-    Raises:  OptionError for a name that the module does not have
-    """
+    Raises: OptionError for a name that the module does not have."""
     args = args if isinstance(args, tuple) else (args,)
     with swapped(module, tensors):
         return module(*args, **(kwargs or {}))

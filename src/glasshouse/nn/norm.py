@@ -3,33 +3,44 @@
 from glasshouse.base.errors import ShapeError
 from glasshouse.base.shape import check_shape
 from glasshouse.dispatch.value import as_value
-from glasshouse.nn import init
+from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
-from glasshouse.nn.functional.norm import (
-    normalize_batch,
-    normalize_groups,
-    normalize_instance,
-    normalize_layer,
-    normalize_rms,
-)
+from glasshouse.nn.functional.axes import AXES
+from glasshouse.nn.layer import by_axes
 from glasshouse.nn.linear import new_parameter
 from glasshouse.nn.module import Module
 from glasshouse.tensor.creation import ones, zeros
 
 
-def reset_affine(module: Module) -> None:
-    """Set weight to 1 and bias to 0, where there are any."""
-    if module.weight is not None:
-        init.ones_(module.weight)
-    if module.bias is not None:
-        init.zeros_(module.bias)
+class Norm(Module):
+    """What the layers share: weight and bias, where wanted, and a repr of their attributes."""
+
+    shown: tuple[str, ...] = ()  # in the repr with their names, after those without
+    unnamed: tuple[str, ...] = ()
+
+    def add_affine(self, shape, weight: bool, bias: bool, device, dtype) -> None:
+        """Register weight and bias of `shape`, None where not wanted."""
+        for name, wanted in (("weight", weight), ("bias", weight and bias)):
+            self.register_parameter(name, new_parameter(shape, device, dtype) if wanted else None)
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1 and the bias to 0, where there are any."""
+        for value, reset in ((self.weight, init.ones_), (self.bias, init.zeros_)):
+            if value is not None:
+                reset(value)
+
+    def extra_repr(self) -> str:
+        values = {n: self.bias is not None if n == "bias" else getattr(self, n) for n in self.shown}
+        unnamed = [str(getattr(self, name)) for name in self.unnamed]
+        return ", ".join([*unnamed, *(f"{name}={value}" for name, value in values.items())])
 
 
-class RunningNorm(Module):
-    """What BatchNorm and InstanceNorm share: affine parameters, running statistics, repr."""
+class RunningNorm(Norm):
+    """What BatchNorm and InstanceNorm share: running statistics beside the affine parameters."""
 
-    ndims: tuple[int, ...] = ()
-    layout = ""
+    n = 0  # spatial axes
+    unnamed = ("num_features",)
+    shown = ("eps", "momentum", "affine", "bias", "track_running_stats")
 
     def __init__(
         self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
@@ -39,16 +50,15 @@ class RunningNorm(Module):
         check_positive(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        size = (num_features,)
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            self.register_parameter(name, new_parameter(size, device, dtype) if wanted else None)
-        tracked = track_running_stats
-        options = {"dtype": dtype, "device": device}
-        self.register_buffer("running_mean", zeros(size, **options) if tracked else None)
-        self.register_buffer("running_var", ones(size, **options) if tracked else None)
-        self.register_buffer(
-            "num_batches_tracked", zeros((), dtype="int64", device=device) if tracked else None
+        size, tracked = (num_features,), track_running_stats
+        self.add_affine(size, affine, bias, device, dtype)
+        count = zeros((), dtype="int64", device=device) if tracked else None
+        mean, var = (
+            f(size, dtype=dtype, device=device) if tracked else None for f in (zeros, ones)
         )
+        self.register_buffer("running_mean", mean)
+        self.register_buffer("running_var", var)
+        self.register_buffer("num_batches_tracked", count)
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
@@ -61,72 +71,50 @@ class RunningNorm(Module):
     def reset_parameters(self) -> None:
         """Set the weight to 1, the bias to 0, and the running statistics as at first."""
         self.reset_running_stats()
-        reset_affine(self)
+        super().reset_parameters()
 
-    def check_input(self, input, batched: bool):
-        """The input, if its number of axes fits and it has num_features channels."""
+    def check_input(self, input, ndims: tuple[int, ...], layout: str, axis: int):
+        """The input, if its number of axes fits and it has num_features channels on `axis`."""
         name = type(self).__name__
         x = check_floating(name, input)
-        check_ndim(name, x, self.ndims, self.layout)
-        axis = 1 if batched else x.ndim - self.ndims[0]
+        check_ndim(name, x, ndims, layout)
         if x.shape[axis] != self.num_features:
             raise ShapeError(
-                f"{name}: expected {self.num_features} channels on axis {axis}; got {x.shape}. "
-                "Change num_features, or move the channels with permute."
+                f"{name}: expected {self.num_features} channels on axis {axis % x.ndim}; got "
+                f"{x.shape}. Change num_features, or move the channels with permute."
             )
         return x
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
-        )
 
 
 class BatchNorm(RunningNorm):
     """What the BatchNorm layers share: `functional.batch_norm` with its parameters.
-
     Training uses the batch's statistics and moves the running ones; evaluation uses those. A
-    momentum of None gives the plain average over all batches.
-    """
+    momentum of None gives the plain average over all batches."""
 
     def forward(self, input):
-        x = self.check_input(input, True)
-        tracked = self.track_running_stats
-        momentum = self.momentum
+        ndims, layout = (self.n + 2,), f"(N, C, {AXES[self.n]})"
+        ndims, layout = ((2, 3), f"(N, C) or {layout}") if self.n == 1 else (ndims, layout)
+        x = self.check_input(input, ndims, layout, 1)
+        tracked, momentum = self.track_running_stats, self.momentum
         if self.training and tracked and momentum is None:
             momentum = 1 / (self.num_batches_tracked.item() + 1)
-        y = normalize_batch(
-            type(self).__name__, x, self.running_mean if tracked else None,
-            self.running_var if tracked else None, self.weight, self.bias,
-            self.training or self.running_mean is None, momentum, self.eps,
+        running = (self.running_mean, self.running_var) if tracked else (None, None)
+        training = self.training or self.running_mean is None
+        y = functional.batch_norm(
+            x, *running, self.weight, self.bias, training, momentum, self.eps,
+            _where=type(self).__name__,
         )  # fmt: skip
         if self.training and tracked:
             self.num_batches_tracked += 1
         return y
 
 
-class BatchNorm1d(BatchNorm):
-    """`functional.batch_norm` of (N, C) or (N, C, L). Source: arXiv:1502.03167"""
-
-    ndims, layout = (2, 3), "(N, C) or (N, C, L)"
-
-
-class BatchNorm2d(BatchNorm):
-    """`functional.batch_norm` of (N, C, H, W), with weight 1 and bias 0 at first.
-
-    Shapes:  (N, C, H, W) -> (N, C, H, W)
-    Raises:  ShapeError for another number of axes or channels
-    Source:  Ioffe & Szegedy 2015, arXiv:1502.03167
-    """
-
-    ndims, layout = (4,), "(N, C, H, W)"
-
-
-class BatchNorm3d(BatchNorm):
-    """`functional.batch_norm` of (N, C, D, H, W). Source: arXiv:1502.03167"""
-
-    ndims, layout = (5,), "(N, C, D, H, W)"
+BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(
+    BatchNorm,
+    """`functional.batch_norm` of (N, C, {s}), with weight 1 and bias 0 at first; 1d also of (N, C).
+    Shapes: (N, C, {s}) -> the same. Raises: ShapeError for another number of axes or channels.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.""",
+)
 
 
 class InstanceNorm(RunningNorm):
@@ -141,81 +129,50 @@ class InstanceNorm(RunningNorm):
         )
 
     def forward(self, input):
-        x = self.check_input(input, False)
-        single = x.ndim < max(self.ndims)
-        y = normalize_instance(
-            type(self).__name__, x.reshape((1, *x.shape)) if single else x, self.running_mean,
-            self.running_var, self.weight, self.bias,
-            self.training or not self.track_running_stats, self.momentum, self.eps,
+        s, ndims = AXES[self.n], (self.n + 1, self.n + 2)
+        x = self.check_input(input, ndims, f"(C, {s}) or (N, C, {s})", -1 - self.n)
+        y = functional.instance_norm(
+            x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x, self.running_mean,
+            self.running_var, self.weight, self.bias, self.training or not self.track_running_stats,
+            self.momentum, self.eps, _where=type(self).__name__,
         )  # fmt: skip
         return y.reshape(x.shape)
 
 
-class InstanceNorm1d(InstanceNorm):
-    """`functional.instance_norm` of (N, C, L) or (C, L). Source: arXiv:1607.08022"""
-
-    ndims, layout = (2, 3), "(C, L) or (N, C, L)"
-
-
-class InstanceNorm2d(InstanceNorm):
-    """`functional.instance_norm` of (N, C, H, W) or (C, H, W). Source: arXiv:1607.08022"""
-
-    ndims, layout = (3, 4), "(C, H, W) or (N, C, H, W)"
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(
+    InstanceNorm, "`functional.instance_norm` of (N, C, {s}) or (C, {s}). Source: arXiv:1607.08022"
+)
 
 
-class InstanceNorm3d(InstanceNorm):
-    """`functional.instance_norm` of (N, C, D, H, W) or (C, D, H, W). Source: arXiv:1607.08022"""
-
-    ndims, layout = (4, 5), "(C, D, H, W) or (N, C, D, H, W)"
-
-
-class LayerNorm(Module):
+class LayerNorm(Norm):
     """`functional.layer_norm`, with weight 1 and bias 0 at first.
+    Shapes: (..., *normalized_shape) -> the same. Raises: ShapeError if the input does not end in
+    normalized_shape. Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450."""
 
-    Shapes:  (..., *normalized_shape) -> the same
-    Raises:  ShapeError if the input does not end in normalized_shape
-    Source:  Ba, Kiros & Hinton 2016, arXiv:1607.06450
-    """
+    unnamed, shown = ("normalized_shape",), ("eps", "elementwise_affine", "bias")
 
     def __init__(
-        self,
-        normalized_shape,
-        eps=1e-5,
-        elementwise_affine=True,
-        bias=True,
-        device=None,
+        self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
         dtype=None,
-    ):
+    ):  # fmt: skip
         super().__init__()
-        self.normalized_shape = check_shape("LayerNorm", normalized_shape)
+        self.normalized_shape = check_shape(type(self).__name__, normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        shape = self.normalized_shape
-        for name, wanted in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            self.register_parameter(name, new_parameter(shape, device, dtype) if wanted else None)
+        self.add_affine(self.normalized_shape, elementwise_affine, bias, device, dtype)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Set the weight to 1 and the bias to 0."""
-        reset_affine(self)
-
     def forward(self, input):
-        return normalize_layer(
-            "LayerNorm", input, self.normalized_shape, self.weight, self.bias, self.eps
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, "
-            f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        return functional.layer_norm(
+            input, self.normalized_shape, self.weight, self.bias, self.eps, _where="LayerNorm"
         )
 
 
-class RMSNorm(Module):
+class RMSNorm(Norm):
     """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given.
-
-    Shapes:  (..., *normalized_shape) -> the same
-    Source:  Zhang & Sennrich 2019, arXiv:1910.07467
+    Shapes: (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
+
+    unnamed, shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
 
     def __init__(
         self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None
@@ -227,27 +184,18 @@ class RMSNorm(Module):
         self.register_parameter("weight", weight)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Set the weight to 1."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-
     def forward(self, input):
-        return normalize_rms("RMSNorm", input, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return functional.rms_norm(
+            input, self.normalized_shape, self.weight, self.eps, _where="RMSNorm"
         )
 
 
-class GroupNorm(Module):
+class GroupNorm(Norm):
     """`functional.group_norm`, with weight 1 and bias 0 at first.
+    Shapes: (N, num_channels, ...) -> the same. Raises: OptionError unless num_groups divides
+    num_channels. Source: Wu & He 2018, arXiv:1803.08494."""
 
-    Shapes:  (N, num_channels, ...) -> the same
-    Raises:  OptionError unless num_groups divides num_channels
-    Source:  Wu & He 2018, arXiv:1803.08494
-    """
+    unnamed, shown = ("num_groups", "num_channels"), ("eps", "affine", "bias")
 
     def __init__(
         self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True
@@ -257,14 +205,8 @@ class GroupNorm(Module):
         check_divides("GroupNorm", "num_channels", num_channels, "num_groups", num_groups)
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
-        size = (num_channels,)
-        for name, wanted in (("weight", affine), ("bias", affine and bias)):
-            self.register_parameter(name, new_parameter(size, device, dtype) if wanted else None)
+        self.add_affine((num_channels,), affine, bias, device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the weight to 1 and the bias to 0."""
-        reset_affine(self)
 
     def forward(self, input):
         x = as_value(input, where="GroupNorm")
@@ -273,10 +215,6 @@ class GroupNorm(Module):
                 f"GroupNorm: expected {self.num_channels} channels on axis 1; got {x.shape}. "
                 "Change num_channels, or move the channels with permute."
             )
-        return normalize_groups("GroupNorm", x, self.num_groups, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
-            f"bias={self.bias is not None}"
+        return functional.group_norm(
+            x, self.num_groups, self.weight, self.bias, self.eps, _where="GroupNorm"
         )

@@ -2,15 +2,15 @@
 
 import copy
 
-from glasshouse.base.errors import DTypeError, type_name
 from glasshouse.nn.attention import MultiheadAttention
-from glasshouse.nn.checks import check_option, check_positive
+from glasshouse.nn.checks import check_positive
 from glasshouse.nn.containers import ModuleList
 from glasshouse.nn.dropout import Dropout
 from glasshouse.nn.functional.activation import gelu, relu
 from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import LayerNorm
+from glasshouse.ops.checks import check_option, check_type
 
 ACTIVATIONS = {"relu": relu, "gelu": gelu}
 
@@ -18,7 +18,6 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu}
 class TransformerLayer(Module):
     """What encoder and decoder layers share: attentions, two linear maps, and for each of these
     parts a LayerNorm and a residual connection.
-
     x + part(norm(x)) if norm_first, else norm(x + part(x)). `activation` is a name or a function.
     """
 
@@ -34,10 +33,8 @@ class TransformerLayer(Module):
             check_option(type(self).__name__, "activation", activation, ACTIVATIONS)
         factory = {"device": device, "dtype": dtype}
         for name in self.attentions:
-            attention = MultiheadAttention(
-                d_model, nhead, dropout, bias, batch_first=batch_first, **factory
-            )
-            self.add_module(name, attention)
+            options = {"batch_first": batch_first, **factory}
+            self.add_module(name, MultiheadAttention(d_model, nhead, dropout, bias, **options))
         self.linear1 = Linear(d_model, dim_feedforward, bias, **factory)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, **factory)
@@ -61,9 +58,8 @@ class TransformerLayer(Module):
 
     def feed(self, i: int, x):
         """x after its i-th part, the two linear maps."""
-        return self.add(
-            i, x, lambda x: self.linear2(self.dropout(self.activation(self.linear1(x))))
-        )
+        inner = self.linear1
+        return self.add(i, x, lambda x: self.linear2(self.dropout(self.activation(inner(x)))))
 
     def add(self, i: int, x, part):
         norm, dropout = self.get_submodule(f"norm{i}"), self.get_submodule(f"dropout{i}")
@@ -72,12 +68,10 @@ class TransformerLayer(Module):
 
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention, then two linear maps with an activation between.
-
-    Shapes:  src (L, N, E), or (N, L, E) if batch_first -> the same; masks as MultiheadAttention's
-    Raises:  OptionError for an unknown activation, or heads that do not divide d_model
-    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745
-             (norm_first)
-    """
+    Shapes: src (L, N, E), or (N, L, E) if batch_first -> the same; masks as MultiheadAttention's.
+    Raises: OptionError for an unknown activation, or heads that do not divide d_model.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745
+    (norm_first)."""
 
     attentions = ("self_attn",)
 
@@ -87,10 +81,8 @@ class TransformerEncoderLayer(TransformerLayer):
 
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to the encoder's result (memory), then two linear maps.
-
-    Shapes:  tgt (L, N, E), memory (S, N, E), or batch first -> as tgt
-    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1
-    """
+    Shapes: tgt (L, N, E), memory (S, N, E), or batch first -> as tgt.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1."""
 
     attentions = ("self_attn", "multihead_attn")
 
@@ -110,44 +102,33 @@ class Stack(Module):
         super().__init__()
         name = type(self).__name__
         check_positive(name, num_layers=num_layers)
-        if not isinstance(layer, Module):
-            raise DTypeError(
-                f"{name}: expected a layer to copy; got {type_name(layer)}. Pass a Module."
-            )
+        check_type(name, layer, Module, "a layer to copy", "Pass a Module.")
         self.layers = ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
         self.num_layers, self.norm = num_layers, norm
 
-    def finish(self, x):
+    def forward(self, x, *options, **named):
+        for layer in self.layers:
+            x = layer(x, *options, **named)
         return x if self.norm is None else self.norm(x)
 
 
 class TransformerEncoder(Stack):
-    """num_layers copies of an encoder layer, then `norm` if given.
-
-    Shapes:  as the layer's
-    Source:  Vaswani et al. 2017, arXiv:1706.03762
-    """
+    """num_layers copies of an encoder layer, then `norm` if given. Shapes: as the layer's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
-        for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask, is_causal)
-        return self.finish(src)
+        return super().forward(src, mask, src_key_padding_mask, is_causal)
 
 
 class TransformerDecoder(Stack):
-    """num_layers copies of a decoder layer, then `norm` if given.
-
-    Shapes:  as the layer's
-    Source:  Vaswani et al. 2017, arXiv:1706.03762
-    """
+    """num_layers copies of a decoder layer, then `norm` if given. Shapes: as the layer's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
     def forward(
         self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
         memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False,
     ):  # fmt: skip
-        for layer in self.layers:
-            tgt = layer(
-                tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
-                tgt_is_causal, memory_is_causal,
-            )  # fmt: skip
-        return self.finish(tgt)
+        return super().forward(
+            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
+            tgt_is_causal, memory_is_causal,
+        )  # fmt: skip

@@ -1,31 +1,13 @@
 """The primitive cards, by family. Importing this fills the registry."""
 
+# fmt: off
+# isort: off
 from glasshouse.ops import (
-    cast,
-    compare,
-    contract,
-    create,
-    elementwise,
-    index,
-    linalg,
-    movement,
-    random,
-    reduce,
-    sort,
+    cast, compare, contract, create, elementwise, index, linalg, movement, random, reduce, sort,
     window,
 )
 
 __all__ = [
-    "cast",
-    "compare",
-    "contract",
-    "create",
-    "elementwise",
-    "index",
-    "linalg",
-    "movement",
-    "random",
-    "reduce",
-    "sort",
-    "window",
+    "cast", "compare", "contract", "create", "elementwise", "index", "linalg", "movement", "random",
+    "reduce", "sort", "window",
 ]

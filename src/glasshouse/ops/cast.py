@@ -2,20 +2,13 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import (
-    bool_,
-    complex128,
-    complex_dtype,
-    float16,
-    float32,
-    int64,
-    real_dtype,
-    uint32,
-)
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define, find
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, find
 from glasshouse.dispatch.value import full, reshape
+from glasshouse.ops.samples import refusal, sample
 
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
@@ -34,28 +27,20 @@ def cast_vjp(g, _y, _x, **_):
 
 
 cast = define(
-    "cast",
-    "elementwise",
-    "x converted to `dtype`; floats to integers round toward 0.",
-    why="every dtype is reached through it",
-    infer=infer_cast,
-    ref=lambda x, *, dtype: x.astype(dtype.np),
-    vjp=(cast_vjp,),
-    jvp=LINEAR,
-    batch=lambda batched, x, *, dtype: cast(x, dtype=dtype),
-    flops=lambda x, **_: x.size,
+    "cast", "elementwise", "x converted to `dtype`; floats to integers round toward 0.",
+    why="every dtype is reached through it", infer=infer_cast,
+    ref=lambda x, *, dtype: x.astype(dtype.np), vjp=(cast_vjp,), jvp=LINEAR,
+    batch=lambda batched, x, *, dtype: cast(x, dtype=dtype), flops=lambda x, **_: x.size,
     samples=[
-        Sample((Arr((2, 3), 0, 9),), {"dtype": complex128}),
-        Sample((Arr((3,), dtype="float64"),), {"dtype": float32}),
-        Sample((Arr((2,), 0, 9, dtype="float32"),), {"dtype": int64}),
-        Sample((Arr((0, 2), dtype="int32"),), {"dtype": float16}),
-        Sample((Arr((), dtype="complex64"),), {"dtype": bool_}),
+        sample(Arr((2, 3), 0, 9), dtype=complex128),
+        sample(Arr((3,), dtype="float64"), dtype=float32),
+        sample(Arr((2,), 0, 9, dtype="float32"), dtype=int64),
+        sample(Arr((0, 2), dtype="int32"), dtype=float16),
+        sample(Arr((), dtype="complex64"), dtype=bool_),
     ],
-    error_samples=[
-        ErrorSample((Arr((2,)),), {"dtype": float32}, DTypeError, "gh.real", "complex64")
-    ],
+    error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
     traits=("elementwise", "linear"),
-)
+)  # fmt: skip
 
 
 def infer_bitcast(x: Spec, *, dtype) -> Spec:
@@ -88,39 +73,30 @@ def bitcast_ref(x, *, dtype):
 
 def bitcast_vjp(g, _y, _x, *, dtype):
     """The inverse view between complex and real; other reinterpretations have no derivative."""
-    if _x.dtype.is_complex != dtype.is_complex:
-        return bitcast(g, dtype=_x.dtype)
-    return None
+    return bitcast(g, dtype=_x.dtype) if _x.dtype.is_complex != dtype.is_complex else None
 
 
 def bitcast_jvp(t, y, x, *, dtype):
-    if x.dtype.is_complex != dtype.is_complex:
-        return bitcast(t, dtype=dtype)
-    return None
+    return bitcast(t, dtype=dtype) if x.dtype.is_complex != dtype.is_complex else None
 
 
 bitcast = define(
-    "bitcast",
-    "movement",
+    "bitcast", "movement",
     "The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.",
-    why="the only way to a float's bits, and to the parts of a complex number",
-    infer=infer_bitcast,
-    ref=bitcast_ref,
-    vjp=(bitcast_vjp,),
-    jvp=(bitcast_jvp,),
-    batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype),
-    flops=lambda x, **_: 0,
+    why="the only way to a float's bits, and to the parts of a complex number", infer=infer_bitcast,
+    ref=bitcast_ref, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),
+    batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype), flops=lambda x, **_: 0,
     samples=[
-        Sample((Arr((2, 3), dtype="complex64"),), {"dtype": float32}),
-        Sample((Arr((2, 2), dtype="float64"),), {"dtype": complex128}),
-        Sample((Arr((3,), dtype="float32"),), {"dtype": uint32}),
-        Sample((Arr((), 0, 9, dtype="uint32"),), {"dtype": float32}),
+        sample(Arr((2, 3), dtype="complex64"), dtype=float32),
+        sample(Arr((2, 2), dtype="float64"), dtype=complex128),
+        sample(Arr((3,), dtype="float32"), dtype=dtypes.uint32),
+        sample(Arr((), 0, 9, dtype="uint32"), dtype=float32),
     ],
     error_samples=[
-        ErrorSample((Arr((2,)),), {"dtype": int64}, DTypeError, "equal size"),
-        ErrorSample((Arr((3,), dtype="float64"),), {"dtype": complex128}, ShapeError, "last axis"),
+        refusal(DTypeError, "equal size", (2,), dtype=int64),
+        refusal(ShapeError, "last axis", Arr((3,), dtype="float64"), dtype=complex128),
     ],
-)
+)  # fmt: skip
 
 
 def parts(x):
@@ -133,10 +109,7 @@ def part(x, index: int):
     start = (0,) * x.ndim
     both = parts(x)
     taken = find("slice")(
-        both,
-        starts=(*start, index),
-        stops=(*x.shape, index + 1),
-        steps=(1,) * both.ndim,
+        both, starts=(*start, index), stops=(*x.shape, index + 1), steps=(1,) * both.ndim
     )
     return reshape(taken, x.shape)
 
@@ -163,4 +136,4 @@ def make_complex(re, im):
     """re + i·im, of real values of one spec."""
     pair = [reshape(p, (*p.shape, 1)) for p in (re, im)]
     joined = find("concatenate")(*pair, axis=re.ndim)
-    return bitcast(joined, dtype=complex_dtype(re.dtype))
+    return bitcast(joined, dtype=dtypes.complex_dtype(re.dtype))

@@ -5,9 +5,10 @@ import numpy as np
 from glasshouse.base.dtype import bool_
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import Arr, define
 from glasshouse.dispatch.value import full
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
+from glasshouse.ops.samples import refusal, sample
 
 
 def comparison(name, doc, *, ref, dtypes, why):
@@ -17,26 +18,15 @@ def comparison(name, doc, *, ref, dtypes, why):
     def infer(x: Spec, y: Spec) -> Spec:
         return Spec(check(x, y).shape, bool_)
 
-    errors = [ErrorSample((Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape")]
+    errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
-        errors.append(
-            ErrorSample((Arr((2,)),) * 2, {}, DTypeError, "expected a dtype", "complex64")
-        )
+        errors.append(refusal(DTypeError, "expected a dtype", (2,), (2,), on="complex64"))
     return define(
-        name,
-        "compare",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        batch=batch_elementwise(name),
+        name, "compare", doc, why=why, infer=infer, ref=ref, batch=batch_elementwise(name),
         flops=lambda x, _y: x.size,
-        samples=[Sample((Arr(s, -2, 2), Arr(s, -2, 2))) for s in ((2, 3), (), (0, 2))],
-        error_samples=errors,
-        dtypes=dtypes,
-        traits=("elementwise",),
-        source="IEEE 754-2019, 5.11",
-    )
+        samples=[sample(Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))],
+        error_samples=errors, dtypes=dtypes, traits=("elementwise",), source="IEEE 754-2019, 5.11",
+    )  # fmt: skip
 
 
 equal = comparison(
@@ -66,12 +56,8 @@ def choose(condition, x, y):
 
 
 where = define(
-    "where",
-    "elementwise",
-    "x where the condition is true, else y.",
-    why="c · x + (1 - c) · y spreads NaN and infinities",
-    infer=infer_where,
-    ref=np.where,
+    "where", "elementwise", "x where the condition is true, else y.",
+    why="c · x + (1 - c) · y spreads NaN and infinities", infer=infer_where, ref=np.where,
     vjp=(
         None,
         lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
@@ -82,17 +68,16 @@ where = define(
         lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
         lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t),
     ),
-    batch=batch_elementwise("where"),
-    flops=lambda c, x, y: x.size,
+    batch=batch_elementwise("where"), flops=lambda c, x, y: x.size,
     samples=[
-        Sample((Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2))) for s in ((2, 3), (), (0, 2))
+        sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))
     ],
     error_samples=[
-        ErrorSample((Arr((2,)),) * 3, {}, DTypeError, "boolean condition"),
-        ErrorSample((Arr((2,), dtype="bool"), Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape"),
+        refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
+        refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,)),
     ],
     traits=("elementwise",),
-)
+)  # fmt: skip
 
 BITS: dict = {"ranges": ((0, 6), (0, 6)), "dtypes": "bitwise"}
 bitwise_and = elementwise(

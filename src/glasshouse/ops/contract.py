@@ -16,10 +16,11 @@ import numpy as np
 from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import Shape, Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.ops.cast import conj
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
+from glasshouse.ops.samples import refusal, sample
 from glasshouse.ops.window import check_window, window_counts, window_positions, window_view
 
 
@@ -77,42 +78,28 @@ def batch_matmul(batched, a, b):
 
 
 matmul = define(
-    "matmul",
-    "contract",
+    "matmul", "contract",
     "The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.",
-    why="a product and a sum would write m · k · n elements",
-    infer=infer_matmul,
-    ref=matmul_ref,
-    vjp=(
-        lambda g, _y, _a, b: matmul(g, adjoint(b)),
-        lambda g, _y, a, _b: matmul(adjoint(a), g),
-    ),
-    jvp=LINEAR,
-    batch=batch_matmul,
-    flops=lambda a, b: 2 * a.size * b.shape[-1],
+    why="a product and a sum would write m · k · n elements", infer=infer_matmul, ref=matmul_ref,
+    vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
+    jvp=LINEAR, batch=batch_matmul, flops=lambda a, b: 2 * a.size * b.shape[-1],
     samples=[
-        Sample((Arr((2, 3)), Arr((3, 4)))),
-        Sample((Arr((2, 1, 3, 2)), Arr((2, 1, 2, 1)))),
-        Sample((Arr((2, 0)), Arr((0, 3)))),
-        Sample((Arr((0, 2, 1)), Arr((0, 1, 2)))),
+        sample((2, 3), (3, 4)), sample((2, 1, 3, 2), (2, 1, 2, 1)), sample((2, 0), (0, 3)),
+        sample((0, 2, 1), (0, 1, 2)),
     ],
     error_samples=[
-        ErrorSample((Arr((4, 3)), Arr((5, 2))), {}, ShapeError, "lhs.shape[-1] == rhs.shape[-2]"),
-        ErrorSample((Arr((2, 2, 2)), Arr((3, 2, 2))), {}, ShapeError, "equal batch axes"),
-        ErrorSample((Arr((3,)), Arr((3, 2))), {}, ShapeError, "two matrices"),
-        ErrorSample((Arr((2, 2)), Arr((2, 2), dtype="int32")), {}, DTypeError, "one dtype"),
-        ErrorSample((Arr((2, 2)), Arr((2, 2))), {}, DTypeError, "expected a dtype", "bool"),
+        refusal(ShapeError, "lhs.shape[-1] == rhs.shape[-2]", (4, 3), (5, 2)),
+        refusal(ShapeError, "equal batch axes", (2, 2, 2), (3, 2, 2)),
+        refusal(ShapeError, "two matrices", (3,), (3, 2)),
+        refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
+        refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool"),
     ],
-    dtypes="numeric",
-    autocast="lower",
-)
+    dtypes="numeric", autocast="lower",
+)  # fmt: skip
 
 
 def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
-    """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K).
-
-    Raises:  ShapeError or OptionError where the shapes and options do not fit together
-    """
+    """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K)."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
         raise ShapeError(
@@ -255,10 +242,8 @@ def unmerge(x, axis: int, groups: int, b: int):
 
 def batch_conv(card, plans):
     """The batching rule that hides the batch axis in N, O, C or the groups of one convolution.
-
     `plans` maps which operands are batched to the axes where the batch goes: of the first operand,
-    the second, and the result; an axis given as (axis,) keeps it inside of each group.
-    """
+    the second, and the result; an axis given as (axis,) keeps it inside of each group."""
 
     def batch(batched, *operands, groups, **attrs):
         b = next(x.shape[0] for x, has in zip(operands, batched) if has)
@@ -297,22 +282,17 @@ def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **ot
     """Attrs of a sample: the plain convolution unless given."""
     ones = (1,) * spatial_ndim
     return {
-        "stride": stride or ones,
-        "padding": padding or ((0, 0),) * spatial_ndim,
-        "dilation": dilation or ones,
-        "groups": groups,
-        **others,
-    }
+        "stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
+        "dilation": dilation or ones, "groups": groups, **others,
+    }  # fmt: skip
 
 
 STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
 
 conv = define(
-    "conv",
-    "contract",
+    "conv", "contract",
     "The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).",
-    why="windows and matmul would write every window, prod(K) times the input",
-    infer=infer_conv,
+    why="windows and matmul would write every window, prod(K) times the input", infer=infer_conv,
     ref=conv_ref,
     vjp=(
         lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
@@ -327,36 +307,29 @@ conv = define(
         x.shape, w.shape, infer_conv(x, w, **attrs).shape, **attrs
     ),
     samples=[
-        Sample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1)),
-        Sample((Arr((2, 4, 5, 4)), Arr((6, 2, 3, 2))), attrs(2, **STRIDED, groups=2)),
-        Sample((Arr((1, 2, 4, 3)), Arr((3, 2, 2, 3))), attrs(2, padding=((1, 1), (2, 0)))),
-        Sample((Arr((1, 2, 3, 2, 3)), Arr((2, 1, 2, 2, 1))), attrs(3, groups=2)),
-        Sample((Arr((0, 2, 3)), Arr((1, 2, 2))), attrs(1)),
+        sample((2, 3, 5), (4, 3, 2), **attrs(1)),
+        sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
+        sample((1, 2, 4, 3), (3, 2, 2, 3), **attrs(2, padding=((1, 1), (2, 0)))),
+        sample((1, 2, 3, 2, 3), (2, 1, 2, 2, 1), **attrs(3, groups=2)),
+        sample((0, 2, 3), (1, 2, 2), **attrs(1)),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 3, 5)), Arr((4, 2, 2))), attrs(1), ShapeError, "w.shape[1] * groups"),
-        ErrorSample((Arr((3, 5)), Arr((4, 3))), attrs(1), ShapeError, "3 or more"),
-        ErrorSample((Arr((2, 3, 5)), Arr((4, 1, 2))), attrs(1, groups=3), OptionError, "divide"),
-        ErrorSample((Arr((2, 3, 1)), Arr((4, 3, 2))), attrs(1), ShapeError, "no longer than"),
-        ErrorSample(
-            (Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1, padding=((-1, 0),)), ShapeError, "0 or more"
-        ),
-        ErrorSample(
-            (Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1, stride=(1, 1)), ShapeError, "stride with 1"
-        ),
-        ErrorSample((Arr((2, 3, 5)), Arr((4, 3, 2))), attrs(1), DTypeError, "a dtype", "int32"),
+        refusal(ShapeError, "w.shape[1] * groups", (2, 3, 5), (4, 2, 2), **attrs(1)),
+        refusal(ShapeError, "3 or more", (3, 5), (4, 3), **attrs(1)),
+        refusal(OptionError, "divide", (2, 3, 5), (4, 1, 2), **attrs(1, groups=3)),
+        refusal(ShapeError, "no longer than", (2, 3, 1), (4, 3, 2), **attrs(1)),
+        refusal(ShapeError, "0 or more", (2, 3, 5), (4, 3, 2), **attrs(1, padding=((-1, 0),))),
+        refusal(ShapeError, "stride with 1", (2, 3, 5), (4, 3, 2), **attrs(1, stride=(1, 1))),
+        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1)),
     ],
-    dtypes="inexact",
-    autocast="lower",
-)
+    dtypes="inexact", autocast="lower",
+)  # fmt: skip
 
 conv_data_grad = define(
-    "conv_data_grad",
-    "contract",
+    "conv_data_grad", "contract",
     "The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).",
     why="as a convolution of g it needs zeros between and around g, which fast kernels skip",
-    infer=infer_data_grad,
-    ref=data_grad_ref,
+    infer=infer_data_grad, ref=data_grad_ref,
     vjp=(
         lambda g, _y, _g, w, *, shape, **attrs: conv(g, conj(w), **attrs),
         lambda g, _y, cotangent, _w, *, shape, **attrs: conv_weight_grad(
@@ -372,27 +345,22 @@ conv_data_grad = define(
         (*g.shape[:2], *shape), w.shape, g.shape, **attrs
     ),
     samples=[
-        Sample((Arr((2, 4, 4)), Arr((4, 3, 2))), attrs(1, shape=(5,))),
-        Sample((Arr((2, 6, 2, 4)), Arr((6, 2, 3, 2))), attrs(2, **STRIDED, groups=2, shape=(5, 4))),
-        Sample((Arr((1, 2, 2)), Arr((2, 1, 2))), attrs(1, stride=(3,), shape=(6,))),
+        sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
+        sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
+        sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,))),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((2, 4, 3)), Arr((4, 3, 2))), attrs(1, shape=(5,)), ShapeError, "g of shape"
-        ),
-        ErrorSample((Arr((2, 4)), Arr((4, 3, 2))), attrs(1, shape=()), ShapeError, "equally many"),
+        refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
+        refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=())),
     ],
-    dtypes="inexact",
-    autocast="lower",
-)
+    dtypes="inexact", autocast="lower",
+)  # fmt: skip
 
 conv_weight_grad = define(
-    "conv_weight_grad",
-    "contract",
+    "conv_weight_grad", "contract",
     "The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.",
     why="as a convolution it needs x and g with N and C exchanged, and one call per group",
-    infer=infer_weight_grad,
-    ref=weight_grad_ref,
+    infer=infer_weight_grad, ref=weight_grad_ref,
     vjp=(
         lambda g, _y, _x, cotangent, *, shape, **attrs: conv_data_grad(
             conj(cotangent), g, shape=_x.shape[2:], **attrs
@@ -411,16 +379,13 @@ conv_weight_grad = define(
         x.shape, (g.shape[1], x.shape[1] // groups, *shape), g.shape, **attrs
     ),
     samples=[
-        Sample((Arr((2, 3, 5)), Arr((2, 4, 4))), attrs(1, shape=(2,))),
-        Sample((Arr((2, 4, 5, 4)), Arr((2, 6, 2, 4))), attrs(2, **STRIDED, groups=2, shape=(3, 2))),
-        Sample((Arr((1, 1, 6)), Arr((1, 2, 2))), attrs(1, stride=(3,), shape=(2,))),
+        sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),
+        sample((2, 4, 5, 4), (2, 6, 2, 4), **attrs(2, **STRIDED, groups=2, shape=(3, 2))),
+        sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,))),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((2, 3, 5)), Arr((2, 4, 3))), attrs(1, shape=(2,)), ShapeError, "g of shape"
-        ),
-        ErrorSample((Arr((2, 3)), Arr((2, 4, 4))), attrs(1, shape=(2,)), ShapeError, "3 or more"),
+        refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
+        refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,))),
     ],
-    dtypes="inexact",
-    autocast="lower",
-)
+    dtypes="inexact", autocast="lower",
+)  # fmt: skip

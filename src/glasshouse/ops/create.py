@@ -5,7 +5,8 @@ import numpy as np
 from glasshouse.base.dtype import bool_, float32, from_numpy_dtype, int64
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec, check_shape
-from glasshouse.dispatch.primitive import ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import define
+from glasshouse.ops.samples import refusal, sample
 
 
 def no_batch(name: str):
@@ -19,27 +20,17 @@ def no_batch(name: str):
 
 def infer_constant(*, value) -> Spec:
     if not isinstance(value, np.ndarray):
-        raise DTypeError(
-            f"constant: expected a NumPy array; got {type(value).__name__}. Use gh.asarray."
-        )
+        raise DTypeError(f"constant: expected a NumPy array; got {type(value).__name__}. Make one.")
     return Spec(value.shape, from_numpy_dtype(value.dtype))
 
 
 constant = define(
-    "constant",
-    "create",
-    "The array `value`.",
-    why="data from outside enters through it",
-    infer=infer_constant,
-    ref=lambda *, value: value,
-    batch=no_batch("constant"),
+    "constant", "create", "The array `value`.", why="data from outside enters through it",
+    infer=infer_constant, ref=lambda *, value: value, batch=no_batch("constant"),
     flops=lambda **_: 0,
-    samples=[
-        Sample((), {"value": np.arange(6.0).reshape(2, 3)}),
-        Sample((), {"value": np.array(1)}),
-    ],
-    error_samples=[ErrorSample((), {"value": [1, 2]}, DTypeError, "NumPy array")],
-)
+    samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
+    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])],
+)  # fmt: skip
 
 
 def full_ref(*, shape, value, dtype):
@@ -49,23 +40,16 @@ def full_ref(*, shape, value, dtype):
 
 
 full = define(
-    "full",
-    "create",
-    "A value of `shape` with the Python scalar `value` everywhere.",
+    "full", "create", "A value of `shape` with the Python scalar `value` everywhere.",
     why="a scalar known in advance, which compilers fold; a constant is data",
-    infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype),
-    ref=full_ref,
-    batch=no_batch("full"),
-    flops=lambda **_: 0,
+    infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype), ref=full_ref,
+    batch=no_batch("full"), flops=lambda **_: 0,
     samples=[
-        Sample((), {"shape": (2, 3), "value": 1.5, "dtype": float32}),
-        Sample((), {"shape": (), "value": True, "dtype": bool_}),
-        Sample((), {"shape": (0, 2), "value": 7, "dtype": int64}),
+        sample(shape=(2, 3), value=1.5, dtype=float32), sample(shape=(), value=True, dtype=bool_),
+        sample(shape=(0, 2), value=7, dtype=int64),
     ],
-    error_samples=[
-        ErrorSample((), {"shape": (-1,), "value": 0, "dtype": float32}, ShapeError, "0 or more")
-    ],
-)
+    error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0, dtype=float32)],
+)  # fmt: skip
 
 
 def infer_iota(*, size, dtype) -> Spec:
@@ -75,21 +59,15 @@ def infer_iota(*, size, dtype) -> Spec:
 
 
 iota = define(
-    "iota",
-    "create",
-    "The integers 0, 1, … size - 1 along one axis.",
-    why="positions are not computable from constants of unknown size",
-    infer=infer_iota,
-    ref=lambda *, size, dtype: np.arange(size).astype(dtype.np),
-    batch=no_batch("iota"),
+    "iota", "create", "The integers 0, 1, … size - 1 along one axis.",
+    why="positions are not computable from constants of unknown size", infer=infer_iota,
+    ref=lambda *, size, dtype: np.arange(size).astype(dtype.np), batch=no_batch("iota"),
     flops=lambda **_: 0,
     samples=[
-        Sample((), {"size": 5, "dtype": int64}),
-        Sample((), {"size": 0, "dtype": float32}),
-        Sample((), {"size": 3, "dtype": float32}),
+        sample(size=5, dtype=int64), sample(size=0, dtype=float32), sample(size=3, dtype=float32),
     ],
     error_samples=[
-        ErrorSample((), {"size": -1, "dtype": int64}, ShapeError, "0 or more"),
-        ErrorSample((), {"size": 2, "dtype": bool_}, DTypeError, "numeric dtype"),
+        refusal(ShapeError, "0 or more", size=-1, dtype=int64),
+        refusal(DTypeError, "numeric dtype", size=2, dtype=bool_),
     ],
-)
+)  # fmt: skip

@@ -12,18 +12,10 @@ import numpy as np
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import (
-    DTYPE_GROUPS,
-    LINEAR,
-    Arr,
-    ErrorSample,
-    Rule,
-    Sample,
-    define,
-    primitives,
-)
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, Rule, define, primitives
 from glasshouse.dispatch.value import broadcast_to, full
 from glasshouse.ops.cast import conj
+from glasshouse.ops.samples import refusal, sample
 
 POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and polynomial
 
@@ -93,10 +85,8 @@ def elementwise(
     ranges, error_samples=(), traits=(), source="standard", complex_flops=4,
 ):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
-
     `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
-    (low, high) of each operand's samples.
-    """
+    (low, high) of each operand's samples."""
     if derivatives is not None:
         vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
     errors = list(error_samples)
@@ -104,31 +94,20 @@ def elementwise(
         wrong = "bool" if dtypes == "numeric" else "complex64"
         wrong = "bool" if dtypes == "inexact" else wrong
         errors.append(
-            ErrorSample((Arr((2,)),) * len(ranges), {}, DTypeError, "expected a dtype", wrong)
+            refusal(DTypeError, "expected a dtype", *((Arr((2,)),) * len(ranges)), on=wrong)
         )
     if len(ranges) > 1:
-        errors.append(ErrorSample((Arr((2,)), Arr((3,))), {}, ShapeError, "equal shape", "int32"))
+        errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
     return define(
-        name,
-        "elementwise",
-        doc,
-        why=why,
-        infer=infer_same(name, dtypes),
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
-        batch=batch_elementwise(name),
-        flops=lambda first, *_rest, **_: flops * first.size,
+        name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref, vjp=vjp,
+        jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
         complex_flops=complex_flops,
         samples=[
-            Sample(tuple(Arr(shape, low, high) for low, high in ranges))
+            sample(*tuple(Arr(shape, low, high) for low, high in ranges))
             for shape in ((2, 3), (), (0, 2))
         ],
-        error_samples=errors,
-        dtypes=dtypes,
-        traits=("elementwise", *traits),
-        source=source,
-    )
+        error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,
+    )  # fmt: skip
 
 
 def scalar(value, like):
@@ -264,10 +243,8 @@ remainder = elementwise(
 
 def pow_ref(x, y):
     """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does.
-
     For one exponent of 0.5 NumPy takes the square root, which is wrong for -0 and -infinity; it
-    does not notice when the exponents are laid out one by one.
-    """
+    does not notice when the exponents are laid out one by one."""
     if x.dtype.kind == "i" and (y < 0).any():
         odd = np.where(y % 2, x, x * x)
         return np.where(y < 0, np.where(np.abs(x) == 1, odd, 0), np.power(x, np.abs(y))).astype(

@@ -11,25 +11,20 @@ import numpy as np
 from glasshouse.base.dtype import int64
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.dispatch.value import broadcast_to, cast, full
+from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
+from glasshouse.ops.samples import refusal, sample
 
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
-    """The shape of the rows of x that `indices` name.
-
-    Raises:  DTypeError unless indices are integers, ShapeError for an axis out of range
-    """
-    if not indices.dtype.is_integer:
-        raise DTypeError(
-            f"{where_}: expected integer indices; got {indices.dtype.name}. "
-            "Cast them to int64, or use gh.where for a mask."
-        )
+    """The shape of the rows of x that `indices` name."""
+    check_integers(where_, indices, "Cast them to int64, or use gh.where for a mask.")
     axis = check_axis(where_, axis, x.ndim)
     return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
@@ -61,10 +56,7 @@ def infer_scatter(name: str):
 
 
 def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front.
-
-    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
-    """
+    """`indices` as int64, counted from the front."""
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
@@ -135,9 +127,7 @@ def move_axes(x, src, dst):
 
 def merged_indices(indices, size: int):
     """indices (B, *I) into axes of `size`, as indices into the B axes joined to one.
-
-    An index out of range stays so, and is reported when it is used.
-    """
+    An index out of range stays so, and is reported when it is used."""
     b = indices.shape[0]
     indices = cast(indices, int64)
     forward = where(indices < 0, indices + size, indices)
@@ -184,44 +174,30 @@ def index(*shape, low=-2, high=2):
 
 
 gather = define(
-    "gather",
-    "index",
-    "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
+    "gather", "index", "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
     why="a product with one-hot rows costs n times the work; slices take only static places",
-    infer=infer_gather,
-    ref=gather_ref,
-    vjp=(
-        lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis),
-        None,
-    ),
-    jvp=(LINEAR, None),
-    batch=batch_gather,
-    flops=lambda x, indices, **_: 0,
+    infer=infer_gather, ref=gather_ref,
+    vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
+    jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
     samples=[
-        Sample((Arr((3, 2)), index(4)), {"axis": 0}),
-        Sample((Arr((2, 3, 2)), index(2, 2)), {"axis": 1}),
-        Sample((Arr((2, 4)), index()), {"axis": 1}),
-        Sample((Arr((2, 0)), index(0)), {"axis": 1}),
+        sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),
+        sample((2, 4), index(), axis=1), sample((2, 0), index(0), axis=1),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((3,)), index(2, low=3, high=4)), {"axis": 0}, IndexOutOfRangeError, "got 3"
-        ),
-        ErrorSample(
-            (Arr((3,)), index(2, low=-4, high=-3)), {"axis": 0}, IndexOutOfRangeError, "-4"
-        ),
-        ErrorSample((Arr((3,)), Arr((2,), dtype="float32")), {"axis": 0}, DTypeError, "integer"),
-        ErrorSample((Arr((3,)), index(2)), {"axis": 1}, ShapeError, "axis"),
+        refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
+        refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
+        refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
+        refusal(ShapeError, "axis", (3,), index(2), axis=1),
     ],
-)
+)  # fmt: skip
 
 
 def scatter_samples():
     return [
-        Sample((Arr((3, 2)), index(4), Arr((4, 2))), {"axis": 0}),
-        Sample((Arr((2, 3, 2)), index(2, 2), Arr((2, 2, 2, 2))), {"axis": 1}),
-        Sample((Arr((2, 4)), index(), Arr((2,))), {"axis": 1}),
-        Sample((Arr((2, 0)), index(0), Arr((2, 0))), {"axis": 1}),
+        sample((3, 2), index(4), (4, 2), axis=0),
+        sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
+        sample((2, 4), index(), (2,), axis=1),
+        sample((2, 0), index(0), (2, 0), axis=1),
     ]
 
 
@@ -233,18 +209,16 @@ def scatter_errors():
         (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices"),
     ]
     return [
-        ErrorSample((Arr((3,)), indices, updates), {"axis": 0}, error, text)
+        refusal(error, text, (3,), indices, updates, axis=0)
         for indices, updates, error, text in cases
     ]
 
 
 scatter_add = define(
-    "scatter_add",
-    "index",
+    "scatter_add", "index",
     "x with each update added to the row that its index names; repeated indices add up.",
     why="the transpose of gather; a product with one-hot rows costs n times the work",
-    infer=infer_scatter("scatter_add"),
-    ref=scatter_add_ref,
+    infer=infer_scatter("scatter_add"), ref=scatter_add_ref,
     vjp=(
         lambda g, _y, _x, _i, _u, **_: g,
         None,
@@ -255,23 +229,19 @@ scatter_add = define(
         None,
         lambda t, y, x, indices, updates, *, axis: scatter_add(zeros(x), indices, t, axis=axis),
     ),
-    batch=batch_scatter(lambda: scatter_add),
-    flops=lambda x, indices, updates, **_: updates.size,
+    batch=batch_scatter(lambda: scatter_add), flops=lambda x, indices, updates, **_: updates.size,
     samples=scatter_samples(),
     error_samples=[
-        *scatter_errors(),
-        ErrorSample((Arr((3,)), index(2), Arr((2,))), {"axis": 0}, DTypeError, "numeric", "bool"),
+        *scatter_errors(), refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0),
     ],
     dtypes="numeric",
-)
+)  # fmt: skip
 
 scatter_set = define(
-    "scatter_set",
-    "index",
+    "scatter_set", "index",
     "x with each update in the row that its index names; of repeated indices, the last one's.",
     why="writing to places known only at run time; a mask and a sum would add repeated updates",
-    infer=infer_scatter("scatter_set"),
-    ref=scatter_set_ref,
+    infer=infer_scatter("scatter_set"), ref=scatter_set_ref,
     vjp=(
         lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
         None,
@@ -284,18 +254,14 @@ scatter_set = define(
         None,
         lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis),
     ),
-    batch=batch_scatter(lambda: scatter_set),
-    flops=lambda x, indices, updates, **_: 0,
-    samples=scatter_samples(),
-    error_samples=scatter_errors(),
-)
+    batch=batch_scatter(lambda: scatter_set), flops=lambda x, indices, updates, **_: 0,
+    samples=scatter_samples(), error_samples=scatter_errors(),
+)  # fmt: skip
 
 
 def gather_along(x, indices, axis: int):
     """The elements of x at `indices` (0 or more) along `axis`, line by line.
-
-    Shapes:  x (..., n, ...), indices (..., k, ...) -> (..., k, ...)
-    """
+    Shapes: x (..., n, ...), indices (..., k, ...) -> (..., k, ...)."""
     last = x.ndim - 1
     lines, places = (move_axes(v, (axis,), (last,)) for v in (x, indices))
     n, shape = lines.shape[-1], places.shape

@@ -17,27 +17,24 @@ import numpy as np
 from glasshouse.base.dtype import int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
 from glasshouse.ops.cast import conj, imag, make_complex, real
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import adjoint, matmul, transpose
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
-from glasshouse.ops.movement import concatenate, slice_
+from glasshouse.ops.movement import concatenate, section
 from glasshouse.ops.reduce import sum_
+from glasshouse.ops.samples import refusal, sample
 
 
 def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
-    """The sizes (m, n) of the matrices.
-
-    Raises:  DTypeError unless float32, float64 or complex; ShapeError unless (square) matrices
-    """
+    """The sizes (m, n) of the matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
-        raise ShapeError(
-            f"{where_}: expected matrices (..., m, n); got shape {a.shape}. Add an axis."
-        )
+        raise ShapeError(f"{where_}: expected matrices (..., m, n); got {a.shape}. Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
         raise ShapeError(
@@ -71,11 +68,6 @@ def diagonal_part(x):
     return triu(tril(x))
 
 
-def eye_like(x):
-    """Identity matrices of the spec of x."""
-    return diagonal_part(full(x.shape, 1, x.dtype))
-
-
 def hermitian_part(x):
     """(x + x^H) / 2."""
     return (x + adjoint(x)) / 2
@@ -107,15 +99,12 @@ def diagonal_of(x):
 
 def columns(x, start: int, stop: int):
     """x[..., start:stop]."""
-    starts = (0,) * (x.ndim - 1) + (start,)
-    return slice_(x, starts=starts, stops=(*x.shape[:-1], stop), steps=(1,) * x.ndim)
+    return section(x, x.ndim - 1, start, stop)
 
 
 def quotient(x, gap):
     """x / gap, and 0 where both are 0: a cotangent of 0 stays 0 where values repeat.
-
-    Where only the gap is 0, the result is infinite, for there the derivative does not exist.
-    """
+    Where only the gap is 0, the result is infinite, for there the derivative does not exist."""
     gap = broadcast_to(cast(gap, x.dtype), x.shape)
     both = (x == 0) & (gap == 0)
     return x / where(both, full(x.shape, 1, x.dtype), gap)
@@ -194,9 +183,9 @@ def triangle(rng, shape):
     return rng.uniform(-1, 1, shape) + 3 * np.eye(shape[-1])
 
 
-HALF = ErrorSample((Arr((2, 2)),), {}, DTypeError, "expected a dtype", "float16")
-VECTOR = ErrorSample((Arr((3,)),), {}, ShapeError, "expected matrices")
-OBLONG = ErrorSample((Arr((2, 3)),), {}, ShapeError, "square matrices")
+HALF = refusal(DTypeError, "expected a dtype", (2, 2), on="float16")
+VECTOR = refusal(ShapeError, "expected matrices", (3,))
+OBLONG = refusal(ShapeError, "square matrices", (2, 3))
 
 
 # Cholesky: A = L L^H. With Φ taking the lower triangle and half the diagonal,
@@ -230,21 +219,14 @@ def cholesky_jvp(t, y, a):
 
 
 cholesky = define(
-    "cholesky",
-    "linalg",
+    "cholesky", "linalg",
     "The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.",
-    why="a loop over columns, whose length the program does not know",
-    infer=infer_cholesky,
-    ref=cholesky_ref,
-    vjp=(cholesky_vjp,),
-    jvp=(cholesky_jvp,),
-    batch=batch_first(lambda: cholesky),
+    why="a loop over columns, whose length the program does not know", infer=infer_cholesky,
+    ref=cholesky_ref, vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
     flops=lambda a: a.size * a.shape[-1] // 3,
-    samples=[Sample((Arr((3, 3), make=spd),)), Sample((Arr((2, 1, 2, 2), make=spd),))],
-    error_samples=[HALF, VECTOR, OBLONG],
-    dtypes="linalg",
-    source="Murray 2016, arXiv:1602.07527",
-)
+    samples=[sample(Arr((3, 3), make=spd)), sample(Arr((2, 1, 2, 2), make=spd))],
+    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", source="Murray 2016, arXiv:1602.07527",
+)  # fmt: skip
 
 
 # QR: A = Q R, R upper triangular with a real diagonal. For m >= n, with X = dA R^-1, C = Q^H X and
@@ -254,10 +236,7 @@ cholesky = define(
 
 def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
     m, n = check_matrix("qr", a)
-    if mode not in ("reduced", "complete"):
-        raise OptionError(
-            f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one of them."
-        )
+    check_option("qr", "mode", mode, ("reduced", "complete"))
     k = m if mode == "complete" else min(m, n)
     return Spec((*a.shape[:-1], k), a.dtype), Spec((*a.shape[:-2], k, n), a.dtype)
 
@@ -324,31 +303,26 @@ def qr_flops(a: Spec, *, mode) -> int:
 
 
 qr = define(
-    "qr",
-    "linalg",
+    "qr", "linalg",
     "(q, r) with q r = a, q^H q = 1 and r upper triangular; q has min(m, n) columns, or m if mode "
     "is 'complete'. The derivative needs full rank.",
-    why="a loop over columns, whose length the program does not know",
-    infer=infer_qr,
-    ref=lambda a, *, mode: tuple(np.linalg.qr(a, mode)),
-    vjp=(qr_vjp,),
-    jvp=(qr_jvp,),
-    batch=batch_first(lambda: qr),
-    flops=qr_flops,
+    why="a loop over columns, whose length the program does not know", infer=infer_qr,
+    ref=lambda a, *, mode: tuple(np.linalg.qr(a, mode)), vjp=(qr_vjp,), jvp=(qr_jvp,),
+    batch=batch_first(lambda: qr), flops=qr_flops,
     samples=[
-        Sample((Arr((3, 3), make=spread_values),), {"mode": "reduced"}),
-        Sample((Arr((2, 4, 2), make=spread_values),), {"mode": "reduced"}),
-        Sample((Arr((2, 3), make=spread_values),), {"mode": "complete"}),
+        sample(Arr((3, 3), make=spread_values), mode="reduced"),
+        sample(Arr((2, 4, 2), make=spread_values), mode="reduced"),
+        sample(Arr((2, 3), make=spread_values), mode="complete"),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 2)),), {"mode": "raw"}, OptionError, "'reduced' or 'complete'"),
-        ErrorSample((Arr((2, 2)),), {"mode": "reduced"}, DTypeError, "a dtype", "float16"),
-        ErrorSample((Arr((2,)),), {"mode": "reduced"}, ShapeError, "expected matrices"),
+        refusal(OptionError, "'reduced' or 'complete'", (2, 2), mode="raw"),
+        refusal(DTypeError, "a dtype", (2, 2), on="float16", mode="reduced"),
+        refusal(ShapeError, "expected matrices", (2,), mode="reduced"),
     ],
     dtypes="linalg",
     source="Seeger et al. 2017, arXiv:1710.08717; Roberts, Roberts 2020, arXiv:2009.10071",
     num_outputs=2,
-)
+)  # fmt: skip
 
 
 # LU: P A = L U. With F = L^-1 P dA U^-1: dL = L tril(F, -1) and dU = triu(F) U, packed in one.
@@ -378,7 +352,7 @@ def lu_ref(a):
 
 def unpacked(packed):
     """(L, U)."""
-    return tril(packed, False) + eye_like(packed), triu(packed)
+    return tril(packed, False) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
 
 
 def lu_vjp(g, y, _a):
@@ -400,23 +374,17 @@ def lu_jvp(t, y, a):
 
 
 lu = define(
-    "lu",
-    "linalg",
+    "lu", "linalg",
     "(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed` "
     "and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.",
-    why="a loop over columns, whose length the program does not know",
-    infer=infer_lu,
-    ref=lu_ref,
-    vjp=(lu_vjp,),
-    jvp=(lu_jvp,),
-    batch=batch_first(lambda: lu),
+    why="a loop over columns, whose length the program does not know", infer=infer_lu, ref=lu_ref,
+    vjp=(lu_vjp,), jvp=(lu_jvp,), batch=batch_first(lambda: lu),
     flops=lambda a: 2 * a.size * a.shape[-1] // 3,
-    samples=[Sample((Arr((3, 3), make=dominant),)), Sample((Arr((2, 1, 2, 2), make=dominant),))],
-    error_samples=[HALF, VECTOR, OBLONG],
-    dtypes="linalg",
+    samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],
+    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg",
     source="Golub, Van Loan 2013, Matrix Computations, 3.4; derivative: from dA = dL U + L dU",
     num_outputs=2,
-)
+)  # fmt: skip
 
 
 # Triangular solve: with X = T^-1 B and T the triangle of A: dX = T^-1 (dB - dT X).
@@ -491,35 +459,29 @@ def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
 
 
 triangular_solve = define(
-    "triangular_solve",
-    "linalg",
+    "triangular_solve", "linalg",
     "x with a x = b, or a^T x = b if `transpose`, for triangular a (..., n, n) and b (..., n, k). "
     "Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as 1.",
-    why="a loop over rows, whose length the program does not know",
-    infer=infer_triangular_solve,
-    ref=triangular_solve_ref,
-    vjp=(solve_vjp_a, solve_vjp_b),
-    jvp=(solve_jvp_a, LINEAR),
+    why="a loop over rows, whose length the program does not know", infer=infer_triangular_solve,
+    ref=triangular_solve_ref, vjp=(solve_vjp_a, solve_vjp_b), jvp=(solve_jvp_a, LINEAR),
     batch=lambda batched, *ab, **attrs: triangular_solve(*batch_together(batched, ab), **attrs),
     flops=lambda a, b, **_: a.shape[-1] * b.size,
     samples=[
-        Sample((Arr((3, 3), make=triangle), Arr((3, 2))), solve_attrs()),
-        Sample((Arr((3, 3), make=triangle), Arr((3, 1))), solve_attrs(False, True)),
-        Sample((Arr((2, 2, 2), make=triangle), Arr((2, 2, 1))), solve_attrs(True, True, True)),
-        Sample((Arr((2, 2), make=triangle), Arr((2, 0))), solve_attrs(False)),
+        sample(Arr((3, 3), make=triangle), (3, 2), **solve_attrs()),
+        sample(Arr((3, 3), make=triangle), (3, 1), **solve_attrs(False, True)),
+        sample(Arr((2, 2, 2), make=triangle), (2, 2, 1), **solve_attrs(True, True, True)),
+        sample(Arr((2, 2), make=triangle), (2, 0), **solve_attrs(False)),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 2)), Arr((3, 1))), solve_attrs(), ShapeError, "equal leading axes"),
-        ErrorSample((Arr((2, 3)), Arr((2, 1))), solve_attrs(), ShapeError, "square"),
-        ErrorSample((Arr((2, 2)), Arr((2,))), solve_attrs(), ShapeError, "expected matrices"),
-        ErrorSample(
-            (Arr((2, 2)), Arr((2, 1), dtype="float64")), solve_attrs(), DTypeError, "one dtype"
-        ),
-        ErrorSample((Arr((2, 2)), Arr((2, 1))), solve_attrs(), DTypeError, "a dtype", "bfloat16"),
+        refusal(ShapeError, "equal leading axes", (2, 2), (3, 1), **solve_attrs()),
+        refusal(ShapeError, "square", (2, 3), (2, 1), **solve_attrs()),
+        refusal(ShapeError, "expected matrices", (2, 2), (2,), **solve_attrs()),
+        refusal(DTypeError, "one dtype", (2, 2), Arr((2, 1), dtype="float64"), **solve_attrs()),
+        refusal(DTypeError, "a dtype", (2, 2), (2, 1), on="bfloat16", **solve_attrs()),
     ],
     dtypes="linalg",
     source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008",
-)
+)  # fmt: skip
 
 
 # eigh: A V = V diag(w). With C = V^H dA V and F_ij = 1 / (w_j - w_i), 0 on the diagonal:
@@ -561,8 +523,8 @@ eigh = define(
     batch=batch_first(lambda: eigh),
     flops=lambda a: 9 * a.size * a.shape[-1],  # Golub, Van Loan 2013, 8.3: about 9 n³ with vectors
     samples=[
-        Sample((Arr((3, 3), make=spread_symmetric),)),
-        Sample((Arr((2, 1, 2, 2), make=spread_symmetric),)),
+        sample(Arr((3, 3), make=spread_symmetric)),
+        sample(Arr((2, 1, 2, 2), make=spread_symmetric)),
     ],
     error_samples=[HALF, VECTOR, OBLONG],
     dtypes="linalg",
@@ -651,31 +613,24 @@ def svd_flops(a: Spec, *, full_matrices) -> int:
 
 
 svd = define(
-    "svd",
-    "linalg",
+    "svd", "linalg",
     "(u, s, vh) with u diag(s) vh = a and s falling; u and vh are square if `full_matrices`. The "
     "derivative of u and vh needs distinct singular values, not 0 where a is oblong, and a use "
     "that the vectors' phases do not matter to.",
-    why="an iteration of unknown length",
-    infer=infer_svd,
+    why="an iteration of unknown length", infer=infer_svd,
     ref=lambda a, *, full_matrices: tuple(
         factorise("svd", "finite matrices", np.linalg.svd, a, full_matrices)
     ),
-    vjp=(svd_vjp,),
-    jvp=(svd_jvp,),
-    batch=batch_first(lambda: svd),
-    flops=svd_flops,
+    vjp=(svd_vjp,), jvp=(svd_jvp,), batch=batch_first(lambda: svd), flops=svd_flops,
     samples=[
-        Sample((Arr((3, 3), make=spread_values),), {"full_matrices": True}),
-        Sample((Arr((2, 4, 2), make=spread_values),), {"full_matrices": False}),
-        Sample((Arr((2, 3), make=spread_values),), {"full_matrices": False}),
+        sample(Arr((3, 3), make=spread_values), full_matrices=True),
+        sample(Arr((2, 4, 2), make=spread_values), full_matrices=False),
+        sample(Arr((2, 3), make=spread_values), full_matrices=False),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 2)),), {"full_matrices": False}, DTypeError, "a dtype", "float16"),
-        ErrorSample((Arr((2,)),), {"full_matrices": False}, ShapeError, "expected matrices"),
+        refusal(DTypeError, "a dtype", (2, 2), on="float16", full_matrices=False),
+        refusal(ShapeError, "expected matrices", (2,), full_matrices=False),
     ],
-    dtypes="linalg",
-    traits=("unique_up_to_phase",),
-    source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659",
-    num_outputs=3,
-)
+    dtypes="linalg", traits=("unique_up_to_phase",),
+    source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659", num_outputs=3,
+)  # fmt: skip

@@ -7,28 +7,19 @@ import numpy as np
 from glasshouse.base.dtype import from_numpy_dtype
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec, check_axis, check_shape
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
+from glasshouse.ops.samples import refusal, sample
 
 
 def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):
     """A card that moves elements of any dtype: linear, and without FLOPs."""
     return define(
-        name,
-        "movement",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
-        batch=batch,
-        flops=lambda *_specs, **_: 0,
-        samples=samples,
-        error_samples=error_samples,
+        name, "movement", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp, batch=batch,
+        flops=lambda *_specs, **_: 0, samples=samples, error_samples=error_samples,
         traits=("movement", "linear"),
-    )
+    )  # fmt: skip
 
 
 def infer_reshape(x: Spec, *, shape) -> Spec:
@@ -49,14 +40,12 @@ reshape = movement(
     vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
     batch=lambda batched, x, *, shape: reshape(x, shape=(x.shape[0], *shape)),
     samples=[
-        Sample((Arr((2, 3)),), {"shape": (3, 2)}),
-        Sample((Arr((4,)),), {"shape": (2, 1, 2)}),
-        Sample((Arr((1, 1)),), {"shape": ()}),
-        Sample((Arr((0, 2)),), {"shape": (3, 0)}),
+        sample((2, 3), shape=(3, 2)), sample((4,), shape=(2, 1, 2)), sample((1, 1), shape=()),
+        sample((0, 2), shape=(3, 0)),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 3)),), {"shape": (4,)}, ShapeError, "6 elements"),
-        ErrorSample((Arr((2,)),), {"shape": (-1,)}, ShapeError, "0 or more"),
+        refusal(ShapeError, "6 elements", (2, 3), shape=(4,)),
+        refusal(ShapeError, "0 or more", (2,), shape=(-1,)),
     ],
 )  # fmt: skip
 
@@ -82,23 +71,16 @@ permute = movement(
     ref=lambda x, *, axes: np.transpose(x, axes),
     vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
     batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
-    samples=[
-        Sample((Arr((2, 3, 4)),), {"axes": (2, 0, 1)}),
-        Sample((Arr((2, 0)),), {"axes": (1, 0)}),
-        Sample((Arr(()),), {"axes": ()}),
-    ],
+    samples=[sample((2, 3, 4), axes=(2, 0, 1)), sample((2, 0), axes=(1, 0)), sample((), axes=())],
     error_samples=[
-        ErrorSample((Arr((2, 3)),), {"axes": (0, 0)}, ShapeError, "each axis"),
-        ErrorSample((Arr((2, 3)),), {"axes": (0,)}, ShapeError, "each axis"),
+        refusal(ShapeError, "each axis", (2, 3), axes=(0, 0)),
+        refusal(ShapeError, "each axis", (2, 3), axes=(0,)),
     ],
 )  # fmt: skip
 
 
 def infer_expand(x: Spec, *, shape) -> Spec:
-    fits = len(shape) == x.ndim and all(
-        have in (1, want) for have, want in zip(x.shape, shape, strict=True)
-    )
-    if not fits:
+    if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
         raise ShapeError(
             f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; got "
             f"{tuple(shape)}. Reshape first to add axes."
@@ -119,14 +101,12 @@ expand = movement(
     vjp=(expand_vjp,),
     batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
     samples=[
-        Sample((Arr((2, 1, 3)),), {"shape": (2, 4, 3)}),
-        Sample((Arr((1,)),), {"shape": (5,)}),
-        Sample((Arr((1, 2)),), {"shape": (0, 2)}),
-        Sample((Arr(()),), {"shape": ()}),
+        sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)), sample((1, 2), shape=(0, 2)),
+        sample((), shape=()),
     ],
     error_samples=[
-        ErrorSample((Arr((2,)),), {"shape": (3,)}, ShapeError, "size 1"),
-        ErrorSample((Arr((2,)),), {"shape": (2, 2)}, ShapeError, "size 1"),
+        refusal(ShapeError, "size 1", (2,), shape=(3,)),
+        refusal(ShapeError, "size 1", (2,), shape=(2, 2)),
     ],
 )  # fmt: skip
 
@@ -162,11 +142,9 @@ def pad_ref(x, *, widths, value):
 def pad_vjp(g, _y, _x, *, widths, value):
     where = placed(_x.shape, widths)
     return slice_(
-        g,
-        starts=tuple(s.start for s in where),
-        stops=tuple(s.stop for s in where),
+        g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
         steps=tuple(s.step for s in where),
-    )
+    )  # fmt: skip
 
 
 pad = movement(
@@ -178,14 +156,13 @@ pad = movement(
     jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
     batch=lambda batched, x, *, widths, value: pad(x, widths=((0, 0, 0), *widths), value=value),
     samples=[
-        Sample((Arr((2, 3)),), {"widths": ((1, 0, 0), (0, 2, 1)), "value": 0}),
-        Sample((Arr((3,)),), {"widths": ((1, 1, 2),), "value": 1}),
-        Sample((Arr((0,)),), {"widths": ((1, 1, 0),), "value": 0}),
-        Sample((Arr(()),), {"widths": (), "value": 0}),
+        sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
+        sample((3,), widths=((1, 1, 2),), value=1), sample((0,), widths=((1, 1, 0),), value=0),
+        sample((), widths=(), value=0),
     ],
     error_samples=[
-        ErrorSample((Arr((2,)),), {"widths": ((-1, 0, 0),), "value": 0}, ShapeError, "0 or more"),
-        ErrorSample((Arr((2,)),), {"widths": (), "value": 0}, ShapeError, "each axis"),
+        refusal(ShapeError, "0 or more", (2,), widths=((-1, 0, 0),), value=0),
+        refusal(ShapeError, "each axis", (2,), widths=(), value=0),
     ],
 )  # fmt: skip
 
@@ -224,18 +201,23 @@ slice_ = movement(
         x, starts=(0, *starts), stops=(x.shape[0], *stops), steps=(1, *steps)
     ),
     samples=[
-        Sample((Arr((5, 4)),), {"starts": (1, 0), "stops": (5, 3), "steps": (2, 1)}),
-        Sample((Arr((4,)),), {"starts": (2,), "stops": (2,), "steps": (1,)}),
-        Sample((Arr((6,)),), {"starts": (1,), "stops": (6,), "steps": (3,)}),
-        Sample((Arr(()),), {"starts": (), "stops": (), "steps": ()}),
+        sample((5, 4), starts=(1, 0), stops=(5, 3), steps=(2, 1)),
+        sample((4,), starts=(2,), stops=(2,), steps=(1,)),
+        sample((6,), starts=(1,), stops=(6,), steps=(3,)),
+        sample((), starts=(), stops=(), steps=()),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((2,)),), {"starts": (0,), "stops": (3,), "steps": (1,)}, ShapeError, "stop <= 2"
-        ),
-        ErrorSample((Arr(()),), {"starts": (0,), "stops": (), "steps": ()}, ShapeError, "per axis"),
+        refusal(ShapeError, "stop <= 2", (2,), starts=(0,), stops=(3,), steps=(1,)),
+        refusal(ShapeError, "per axis", (), starts=(0,), stops=(), steps=()),
     ],
 )  # fmt: skip
+
+
+def section(x, axis: int, start: int, stop: int, step: int = 1):
+    """x[start:stop:step] along one axis."""
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
 def infer_flip(x: Spec, *, axes) -> Spec:
@@ -251,12 +233,8 @@ flip = movement(
     ref=lambda x, *, axes: np.flip(x, axes),
     vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
     batch=lambda batched, x, *, axes: flip(x, axes=tuple(axis + 1 for axis in axes)),
-    samples=[
-        Sample((Arr((2, 3)),), {"axes": (1,)}),
-        Sample((Arr((2, 3)),), {"axes": (0, 1)}),
-        Sample((Arr((0,)),), {"axes": (0,)}),
-    ],
-    error_samples=[ErrorSample((Arr((2,)),), {"axes": (1,)}, ShapeError, "axis")],
+    samples=[sample((2, 3), axes=(1,)), sample((2, 3), axes=(0, 1)), sample((0,), axes=(0,))],
+    error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))],
 )  # fmt: skip
 
 
@@ -285,10 +263,7 @@ def concatenate_vjp(i: int):
 
     def vjp(g, _y, *_xs, axis):
         start = sum(x.shape[axis] for x in _xs[:i])
-        bounds = [(0, size) for size in g.shape]
-        bounds[axis] = (start, start + _xs[i].shape[axis])
-        starts, stops = zip(*bounds, strict=True)
-        return slice_(g, starts=starts, stops=stops, steps=(1,) * g.ndim)
+        return section(g, axis, start, start + _xs[i].shape[axis])
 
     return vjp
 
@@ -315,13 +290,11 @@ concatenate = movement(
     jvp=concatenate_jvp,
     batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
     samples=[
-        Sample((Arr((2, 3)), Arr((1, 3))), {"axis": 0}),
-        Sample((Arr((2,)), Arr((0,)), Arr((3,))), {"axis": 0}),
-        Sample((Arr((2, 1)),), {"axis": 1}),
+        sample((2, 3), (1, 3), axis=0), sample((2,), (0,), (3,), axis=0), sample((2, 1), axis=1),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 3)), Arr((2, 4))), {"axis": 0}, ShapeError, "but for axis 0"),
-        ErrorSample((Arr((2,)), Arr((2,), dtype="int8")), {"axis": 0}, DTypeError, "one dtype"),
-        ErrorSample((), {"axis": 0}, ShapeError, "at least one"),
+        refusal(ShapeError, "but for axis 0", (2, 3), (2, 4), axis=0),
+        refusal(DTypeError, "one dtype", (2,), Arr((2,), dtype="int8"), axis=0),
+        refusal(ShapeError, "at least one", axis=0),
     ],
 )  # fmt: skip

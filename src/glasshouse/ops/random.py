@@ -13,7 +13,8 @@ import numpy as np
 from glasshouse.base.dtype import uint32
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec, check_shape
-from glasshouse.dispatch.primitive import Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import Arr, define
+from glasshouse.ops.samples import refusal, sample
 
 # Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3" (SC11), sec. 3.3
 # and its library Random123: multipliers, and the key's increments (golden ratio, sqrt(3) - 1).
@@ -30,11 +31,9 @@ def high_low(product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def philox(counter, key):
     """Philox4x32-10: four uint32 arrays, from four of a counter and two of a key.
-
     Example: >>> zero = np.zeros(1, np.uint32)
              >>> [hex(int(word[0])) for word in philox((zero,) * 4, (zero,) * 2)]
-             ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
-    """
+             ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']"""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -80,15 +79,15 @@ random_bits = define(
     batch=lambda batched, key, *, shape: random_bits(key, shape=shape),
     flops=lambda key, **_: 0,  # integer arithmetic only
     samples=[
-        Sample((Arr((4,), 0, 2**31),), {"shape": (3, 2)}),
-        Sample((Arr((2, 3, 4), 0, 2**31),), {"shape": (5,)}),
-        Sample((Arr((4,), 0, 2**31),), {"shape": ()}),
-        Sample((Arr((4,), 0, 2**31),), {"shape": (0, 2)}),
+        sample(Arr((4,), 0, 2**31), shape=(3, 2)),
+        sample(Arr((2, 3, 4), 0, 2**31), shape=(5,)),
+        sample(Arr((4,), 0, 2**31), shape=()),
+        sample(Arr((4,), 0, 2**31), shape=(0, 2)),
     ],
     error_samples=[
-        ErrorSample((Arr((4,)),), {"shape": (2,)}, DTypeError, "uint32", "int32"),
-        ErrorSample((Arr((3,), dtype="uint32"),), {"shape": (2,)}, ShapeError, "(..., 4)"),
-        ErrorSample((Arr((4,), dtype="uint32"),), {"shape": (-1,)}, ShapeError, "0 or more"),
+        refusal(DTypeError, "uint32", (4,), on="int32", shape=(2,)),
+        refusal(ShapeError, "(..., 4)", Arr((3,), dtype="uint32"), shape=(2,)),
+        refusal(ShapeError, "0 or more", Arr((4,), dtype="uint32"), shape=(-1,)),
     ],
     dtypes=(uint32,),
     source="Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3",

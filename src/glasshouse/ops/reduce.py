@@ -8,17 +8,10 @@ from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec, check_axis, drop_axes
 from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import (
-    DTYPE_GROUPS,
-    LINEAR,
-    Arr,
-    ErrorSample,
-    Sample,
-    define,
-    primitives,
-)
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, define, primitives
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
+from glasshouse.ops.samples import refusal, sample
 
 NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
 
@@ -26,9 +19,7 @@ NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GRO
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None:
     """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
     if x.dtype.name not in NAMES[dtypes]:
-        raise DTypeError(
-            f"{name}: expected a dtype of the group '{dtypes}'; got {x.dtype.name}. Cast it first."
-        )
+        raise DTypeError(f"{name}: expected a dtype of '{dtypes}'; got {x.dtype.name}. Cast it.")
     last = -1
     for axis in axes:
         if axis <= last or axis >= len(x.shape):
@@ -40,8 +31,7 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None
             check_nonempty(name, x, axes)
         return
     raise ShapeError(
-        f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. "
-        "Use check_axes to normalise them."
+        f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. Use check_axes."
     )
 
 
@@ -70,44 +60,25 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
 
     wrong = {"numeric": "bool", "bool": "int32"}.get(dtypes, "complex64")
     samples = [
-        Sample((Arr((2, 3, 4), -2, 2),), {"axes": (1,)}),
-        Sample((Arr((2, 3), -2, 2),), {"axes": (0, 1)}),
-        Sample((Arr((3,), -2, 2),), {"axes": ()}),
-        Sample(
-            (
-                Arr(
-                    (2, 0),
-                )
-                if not nonempty
-                else Arr((2, 1)),
-            ),
-            {"axes": (1,)},
-        ),
+        sample(Arr((2, 3, 4), -2, 2), axes=(1,)),
+        sample(Arr((2, 3), -2, 2), axes=(0, 1)),
+        sample(Arr((3,), -2, 2), axes=()),
+        sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,)),
     ]
     return define(
-        name,
-        "reduce",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
+        name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
         batch=lambda batched, x, *, axes: bind(
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
-        flops=lambda x, *, axes: x.size,
+        flops=lambda x, *, axes: x.size, samples=samples,
         complex_flops=2 if name == "sum" else 6,
-        samples=samples,
         error_samples=[
-            ErrorSample((Arr((2, 3)),), {"axes": (2,)}, ShapeError, "axis", dtype_for(dtypes)),
-            ErrorSample((Arr((2, 3)),), {"axes": (1, 0)}, ShapeError, "sorted", dtype_for(dtypes)),
-            ErrorSample((Arr((2,)),), {"axes": (0,)}, DTypeError, "expected a dtype", wrong),
+            refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
+            refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
+            refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,)),
         ],
-        dtypes=dtypes,
-        traits=("reduction", *traits),
-        source=source,
-    )
+        dtypes=dtypes, traits=("reduction", *traits), source=source,
+    )  # fmt: skip
 
 
 def dtype_for(dtypes: str) -> str:
@@ -139,9 +110,7 @@ def shifted(x, by: int, axis: int, fill):
 
 def scan_prod(x, axis: int):
     """Running products along an axis, in log2(n) doubling steps.
-
-    Source:  Hillis & Steele 1986, Data Parallel Algorithms
-    """
+    Source: Hillis & Steele 1986, Data Parallel Algorithms."""
     step = 1
     while step < x.shape[axis]:
         x = x * shifted(x, step, axis, 1)
@@ -216,26 +185,19 @@ def position(name, doc, *, ref, why):
         return Spec(drop_axes(x.shape, (axis,)), int64)
 
     return define(
-        name,
-        "reduce",
-        doc,
-        why=why,
-        infer=infer,
-        ref=ref,
+        name, "reduce", doc, why=why, infer=infer, ref=ref,
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
         samples=[
-            Sample((Arr((2, 3, 4), -9, 9),), {"axis": 1}),
-            Sample((Arr((3,), -9, 9),), {"axis": 0}),
-            Sample((Arr((0, 2), -9, 9),), {"axis": 1}),
+            sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
+            sample(Arr((0, 2), -9, 9), axis=1),
         ],
         error_samples=[
-            ErrorSample((Arr((2, 0)),), {"axis": 1}, ShapeError, "at least one element"),
-            ErrorSample((Arr((2,)),), {"axis": 3}, ShapeError, "axis"),
+            refusal(ShapeError, "at least one element", (2, 0), axis=1),
+            refusal(ShapeError, "axis", (2,), axis=3),
         ],
-        dtypes="ordered",
-        traits=("reduction",),
-    )
+        dtypes="ordered", traits=("reduction",),
+    )  # fmt: skip
 
 
 argmax = position(
@@ -264,25 +226,20 @@ def cumsum_ref(x, *, axis, reverse):
 
 
 cumsum = define(
-    "cumsum",
-    "reduce",
-    "Running sums along `axis`, from its end if `reverse`.",
+    "cumsum", "reduce", "Running sums along `axis`, from its end if `reverse`.",
     why="log2(n) shifted additions, its composite form, move log2(n) times the bytes",
-    infer=infer_cumsum,
-    ref=cumsum_ref,
+    infer=infer_cumsum, ref=cumsum_ref,
     vjp=(lambda g, _y, _x, *, axis, reverse: cumsum(g, axis=axis, reverse=not reverse),),
     jvp=LINEAR,
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
     flops=lambda x, **_: x.size,
     samples=[
-        Sample((Arr((2, 3, 2)),), {"axis": 1, "reverse": False}),
-        Sample((Arr((4,)),), {"axis": 0, "reverse": True}),
-        Sample((Arr((2, 0)),), {"axis": 1, "reverse": False}),
+        sample((2, 3, 2), axis=1, reverse=False), sample((4,), axis=0, reverse=True),
+        sample((2, 0), axis=1, reverse=False),
     ],
     error_samples=[
-        ErrorSample((Arr((2,)),), {"axis": 1, "reverse": False}, ShapeError, "axis"),
-        ErrorSample((Arr((2,)),), {"axis": 0, "reverse": True}, DTypeError, "numeric", "bool"),
+        refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
+        refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True),
     ],
-    dtypes="numeric",
-    traits=("linear",),
-)
+    dtypes="numeric", traits=("linear",),
+)  # fmt: skip

@@ -7,15 +7,14 @@ import numpy as np
 from glasshouse.base.dtype import float32, int64
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.shape import Spec, check_axis
-from glasshouse.dispatch.primitive import Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import Arr, define
 from glasshouse.ops.index import gather_along, scatter_along
+from glasshouse.ops.samples import refusal, sample
 
 
 def check_ordered(where: str, x: Spec) -> None:
     if x.dtype.is_complex:
-        raise DTypeError(
-            f"{where}: expected a dtype with an order; got {x.dtype.name}. Sort gh.abs or gh.real."
-        )
+        raise DTypeError(f"{where}: expected an order; got {x.dtype.name}. Sort gh.abs.")
 
 
 def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:
@@ -62,16 +61,14 @@ sort = define(
     batch=lambda batched, x, *, axis, descending: sort(x, axis=axis + 1, descending=descending),
     flops=lambda x, *, axis, **_: comparisons(x.size, x.shape[axis]),
     samples=[
-        Sample((Arr((4,), make=distinct),), {"axis": 0, "descending": False}),
-        Sample((Arr((3, 2, 2), make=distinct),), {"axis": 0, "descending": True}),
-        Sample((Arr((2, 5), make=distinct),), {"axis": 1, "descending": True}),
-        Sample((Arr((2, 0)),), {"axis": 1, "descending": False}),
+        sample(Arr((4,), make=distinct), axis=0, descending=False),
+        sample(Arr((3, 2, 2), make=distinct), axis=0, descending=True),
+        sample(Arr((2, 5), make=distinct), axis=1, descending=True),
+        sample((2, 0), axis=1, descending=False),
     ],
     error_samples=[
-        ErrorSample((Arr((3,)),), {"axis": 1, "descending": False}, ShapeError, "axis"),
-        ErrorSample(
-            (Arr((3,)),), {"axis": 0, "descending": True}, DTypeError, "an order", "complex64"
-        ),
+        refusal(ShapeError, "axis", (3,), axis=1, descending=False),
+        refusal(DTypeError, "an order", (3,), on="complex64", axis=0, descending=True),
     ],
     dtypes="ordered",
     num_outputs=2,
@@ -95,28 +92,24 @@ def top_k_ref(x, *, k):
 
 
 top_k = define(
-    "top_k",
-    "sort",
+    "top_k", "sort",
     "(the k largest elements along the last axis, largest first; their positions). Of equal "
     "elements the first come first; NaN is taken last.",
-    why="a full sort costs log2(n) passes where a selection costs one",
-    infer=infer_top_k,
+    why="a full sort costs log2(n) passes where a selection costs one", infer=infer_top_k,
     ref=top_k_ref,
     vjp=(lambda g, y, _x, **_: scatter_along(g[0], y[1], _x.ndim - 1, _x.shape[-1]),),
     jvp=(lambda t, y, x, **_: (gather_along(t, y[1], x.ndim - 1), None),),
-    batch=lambda batched, x, *, k: top_k(x, k=k),
-    flops=lambda x, *, k: comparisons(x.size, k),
+    batch=lambda batched, x, *, k: top_k(x, k=k), flops=lambda x, *, k: comparisons(x.size, k),
     samples=[
-        Sample((Arr((5,), make=distinct),), {"k": 2}),
-        Sample((Arr((2, 3), make=distinct),), {"k": 3}),
-        Sample((Arr((2, 3), make=distinct),), {"k": 1}),
-        Sample((Arr((2, 3)),), {"k": 0}),
+        sample(Arr((5,), make=distinct), k=2),
+        sample(Arr((2, 3), make=distinct), k=3),
+        sample(Arr((2, 3), make=distinct), k=1),
+        sample((2, 3), k=0),
     ],
     error_samples=[
-        ErrorSample((Arr((3,)),), {"k": 4}, ShapeError, "k=4"),
-        ErrorSample((Arr(()),), {"k": 1}, ShapeError, "k=1"),
-        ErrorSample((Arr((3,)),), {"k": 1}, DTypeError, "order", "complex64"),
+        refusal(ShapeError, "k=4", (3,), k=4),
+        refusal(ShapeError, "k=1", (), k=1),
+        refusal(DTypeError, "order", (3,), on="complex64", k=1),
     ],
-    dtypes="ordered",
-    num_outputs=2,
-)
+    dtypes="ordered", num_outputs=2,
+)  # fmt: skip

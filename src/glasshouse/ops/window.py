@@ -14,8 +14,9 @@ from numpy.lib.stride_tricks import as_strided
 from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import Shape, Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, ErrorSample, Sample, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.ops.elementwise import batch_together, infer_same
+from glasshouse.ops.samples import refusal, sample
 
 
 def check_window(where: str, spatial_ndim: int, **options) -> None:
@@ -27,16 +28,11 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
                 f"got {value}. Repeat or drop entries."
             )
         if any(entry < 1 for entry in value):
-            raise OptionError(
-                f"{where}: expected {name} of 1 or more; got {value}. Use 1 for the plain case."
-            )
+            raise OptionError(f"{where}: expected {name} of 1 or more; got {value}. Use 1.")
 
 
 def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
-    """How many windows lie along each of the axes with `sizes` elements.
-
-    Raises:  ShapeError if a window is longer than its axis
-    """
+    """How many windows lie along each of the axes with `sizes` elements."""
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):
@@ -93,30 +89,26 @@ def windows_vjp(g, _y, _x, *, size, stride, dilation):
 STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
 
 windows = define(
-    "windows",
-    "window",
+    "windows", "window",
     "All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).",
     why="a view with overlaps; of slices it takes one primitive per position in the window",
     infer=infer_windows,
     ref=lambda x, *, size, stride, dilation: window_view(x, size, stride, dilation),
-    vjp=(windows_vjp,),
-    jvp=LINEAR,
-    batch=lambda batched, x, **attrs: windows(x, **attrs),
+    vjp=(windows_vjp,), jvp=LINEAR, batch=lambda batched, x, **attrs: windows(x, **attrs),
     flops=lambda x, **_: 0,
     samples=[
-        Sample((Arr((2, 5)),), options((3,))),
-        Sample((Arr((6, 5)),), STRIDED),
-        Sample((Arr((1, 2, 3, 4, 3)),), options((2, 1, 3), stride=(1, 2, 1))),
-        Sample((Arr((0, 4)),), options((2,), stride=(3,))),
+        sample((2, 5), **options((3,))), sample((6, 5), **STRIDED),
+        sample((1, 2, 3, 4, 3), **options((2, 1, 3), stride=(1, 2, 1))),
+        sample((0, 4), **options((2,), stride=(3,))),
     ],
     error_samples=[
-        ErrorSample((Arr((2, 3)),), options((4,)), ShapeError, "no longer than the axes"),
-        ErrorSample((Arr((2, 3)),), options((2,), stride=(-1,)), OptionError, "stride of 1"),
-        ErrorSample((Arr((2, 3)),), options((2,), stride=(1, 1)), ShapeError, "stride with 1"),
-        ErrorSample((Arr((3,)),), options((2, 2)), ShapeError, "at least 2 axes"),
+        refusal(ShapeError, "no longer than the axes", (2, 3), **options((4,))),
+        refusal(OptionError, "stride of 1", (2, 3), **options((2,), stride=(-1,))),
+        refusal(ShapeError, "stride with 1", (2, 3), **options((2,), stride=(1, 1))),
+        refusal(ShapeError, "at least 2 axes", (3,), **options((2, 2))),
     ],
     traits=("linear", "movement"),
-)
+)  # fmt: skip
 
 
 def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
@@ -151,34 +143,21 @@ def fold_vjp(g, _y, _w, *, shape, stride, dilation):
 
 
 fold = define(
-    "fold",
-    "window",
+    "fold", "window",
     "The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).",
-    why="its composite is one pad and one addition per position in the window",
-    infer=infer_fold,
-    ref=fold_ref,
-    vjp=(fold_vjp,),
-    jvp=LINEAR,
-    batch=lambda batched, w, **attrs: fold(w, **attrs),
+    why="its composite is one pad and one addition per position in the window", infer=infer_fold,
+    ref=fold_ref, vjp=(fold_vjp,), jvp=LINEAR, batch=lambda batched, w, **attrs: fold(w, **attrs),
     flops=lambda w, **_: w.size,
     samples=[
-        Sample((Arr((2, 3, 3)),), {"shape": (5,), "stride": (1,), "dilation": (1,)}),
-        Sample((Arr((2, 1, 2, 3)),), {"shape": (6, 5), "stride": (2, 1), "dilation": (3, 2)}),
+        sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
+        sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2)),
     ],
     error_samples=[
-        ErrorSample(
-            (Arr((4, 3)),),
-            {"shape": (5,), "stride": (1,), "dilation": (1,)},
-            ShapeError,
-            "(3,) windows",
-        ),
-        ErrorSample(
-            (Arr((3,)),), {"shape": (5,), "stride": (1,), "dilation": (1,)}, ShapeError, "2 axes"
-        ),
+        refusal(ShapeError, "(3,) windows", (4, 3), shape=(5,), stride=(1,), dilation=(1,)),
+        refusal(ShapeError, "2 axes", (3,), shape=(5,), stride=(1,), dilation=(1,)),
     ],
-    dtypes="numeric",
-    traits=("linear",),
-)
+    dtypes="numeric", traits=("linear",),
+)  # fmt: skip
 
 
 def choose_in_windows(keys, size, stride, dilation):
@@ -212,9 +191,7 @@ def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
 
 def check_keys(where: str, keys: Spec) -> None:
     if keys.dtype.is_complex:
-        raise DTypeError(
-            f"{where}: expected keys with an order; got {keys.dtype.name}. Take gh.abs first."
-        )
+        raise DTypeError(f"{where}: expected an order; got {keys.dtype.name}. Take gh.abs.")
 
 
 def select_ref(x, keys, *, size, stride, dilation):
@@ -234,33 +211,28 @@ def batch_with_keys(card):
 
 
 window_select = define(
-    "window_select",
-    "window",
+    "window_select", "window",
     "Per window over the last len(size) axes, the element of x where `keys` is largest: the first "
     "such place, and a NaN's before all others.",
     why="from windows, argmax and gather it needs a copy and an index of every element",
-    infer=infer_select,
-    ref=select_ref,
+    infer=infer_select, ref=select_ref,
     vjp=(lambda g, _y, _x, keys, **attrs: window_scatter(g, keys, **attrs), None),
-    jvp=(LINEAR, None),
-    batch=batch_with_keys(lambda: window_select),
+    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_select),
     flops=lambda x, keys, *, size, **attrs: (
         infer_select(x, keys, size=size, **attrs).size * math.prod(size)
     ),
     samples=[
-        Sample((Arr((2, 6)), Arr((2, 6), -99, 99)), options((3,))),
-        Sample((Arr((6, 5)), Arr((6, 5), -99, 99)), STRIDED),
-        Sample(
-            (Arr((2, 4, 4)), Arr((2, 4, 4), -9, 9, dtype="int32")), options((2, 2), stride=(2, 2))
-        ),
+        sample((2, 6), Arr((2, 6), -99, 99), **options((3,))),
+        sample((6, 5), Arr((6, 5), -99, 99), **STRIDED),
+        sample((2, 4, 4), Arr((2, 4, 4), -9, 9, dtype="int32"), **options((2, 2), stride=(2, 2))),
     ],
     error_samples=[
-        ErrorSample((Arr((4,)), Arr((5,))), options((2,)), ShapeError, "equal shape"),
-        ErrorSample((Arr((4,)), Arr((4,), dtype="complex64")), options((2,)), DTypeError, "order"),
-        ErrorSample((Arr((4,)), Arr((4,))), options((5,)), ShapeError, "no longer than"),
+        refusal(ShapeError, "equal shape", (4,), (5,), **options((2,))),
+        refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"), **options((2,))),
+        refusal(ShapeError, "no longer than", (4,), (4,), **options((5,))),
     ],
     dtypes="ordered",
-)
+)  # fmt: skip
 
 
 def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
@@ -285,24 +257,20 @@ def scatter_ref(g, keys, *, size, stride, dilation):
 
 
 window_scatter = define(
-    "window_scatter",
-    "window",
+    "window_scatter", "window",
     "The transpose of `window_select` in x: each g added at the place that its window chose, zeros "
     "elsewhere.",
-    why="a scatter_add needs an index for every window",
-    infer=infer_scatter,
-    ref=scatter_ref,
+    why="a scatter_add needs an index for every window", infer=infer_scatter, ref=scatter_ref,
     vjp=(lambda g, _y, _g, keys, **attrs: window_select(g, keys, **attrs), None),
-    jvp=(LINEAR, None),
-    batch=batch_with_keys(lambda: window_scatter),
+    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_scatter),
     flops=lambda g, keys, *, size, **_: g.size * (math.prod(size) + 1),
     samples=[
-        Sample((Arr((2, 4)), Arr((2, 6), -99, 99)), options((3,))),
-        Sample((Arr((2, 1)), Arr((6, 5), -99, 99)), STRIDED),
+        sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
+        sample((2, 1), Arr((6, 5), -99, 99), **STRIDED),
     ],
     error_samples=[
-        ErrorSample((Arr((4,)), Arr((4,))), options((2,)), ShapeError, "one entry per window"),
-        ErrorSample((Arr((3,)), Arr((4,), dtype="complex64")), options((2,)), DTypeError, "order"),
+        refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
+        refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"), **options((2,))),
     ],
     dtypes="real",
-)
+)  # fmt: skip

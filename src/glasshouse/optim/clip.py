@@ -6,24 +6,20 @@ from operator import add
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import accumulation_dtype, promote, real_dtype
-from glasshouse.base.errors import DTypeError, GradError, OptionError, type_name
+from glasshouse.base.errors import DTypeError, GradError, OptionError
 from glasshouse.dispatch.value import cast, full
+from glasshouse.ops.checks import check_type
 from glasshouse.ops.elementwise import maximum, minimum
-from glasshouse.tensor.creation import asarray
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, asarray
 
 
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite=False):
     """The norm of all gradients together; they are scaled down in place if it is above max_norm.
-
     g = g * min(1, max_norm / (norm + 1e-6)),   norm = (sum |g|^norm_type)^(1 / norm_type)
-
-    Shapes:  -> ()
-    Dtypes:  floating or complex gradients; the norm is real
-    Raises:  OptionError for a negative max_norm or a norm_type that is not positive, GradError with
-             `error_if_nonfinite` if the norm is infinite or NaN; nothing is changed then
-    Source:  Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch
-    """
+    Shapes: -> (). Dtypes: floating or complex gradients; the norm is real.
+    Raises: OptionError for a negative max_norm or a norm_type that is not positive, GradError with
+    `error_if_nonfinite` if the norm is infinite or NaN; nothing is changed then.
+    Source: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch."""
     if not max_norm >= 0 or not norm_type > 0:
         raise OptionError(
             "clip_grad_norm_: expected max_norm >= 0 and norm_type > 0; got "
@@ -58,9 +54,7 @@ def total_norm(grads: list, norm_type: float):
 
 def clip_grad_value_(parameters, clip_value: float) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value], in place.
-
-    Raises:  OptionError for a negative clip_value, DTypeError for complex gradients
-    """
+    Raises: OptionError for a negative clip_value, DTypeError for complex gradients."""
     if not clip_value >= 0:
         raise OptionError(f"clip_grad_value_: expected clip_value >= 0; got {clip_value!r}.")
     params = with_grad("clip_grad_value_", parameters)
@@ -70,19 +64,15 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
                 f"clip_grad_value_: expected real gradients; got {p.grad.dtype.name}. "
                 "Use clip_grad_norm_."
             )
-    limit = float(clip_value)
     with no_grad():
         for p in params:
-            low, high = (full(p.shape, x, p.grad.dtype) for x in (-limit, limit))
-            p.grad = minimum(maximum(p.grad, low), high)
+            high = full(p.shape, float(clip_value), p.grad.dtype)
+            p.grad = minimum(maximum(p.grad, -high), high)
 
 
 def with_grad(where: str, parameters) -> list[Tensor]:
     """The parameters that have a gradient."""
     found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in found:
-        if not isinstance(p, Tensor):
-            raise DTypeError(
-                f"{where}: expected tensors; got {type_name(p)}. Pass model.parameters()."
-            )
+        check_type(where, p, Tensor, "tensors", "Pass model.parameters().")
     return [p for p in found if p.grad is not None]

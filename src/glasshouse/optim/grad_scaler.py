@@ -4,35 +4,29 @@ import math
 
 from glasshouse.base.errors import GradError, OptionError
 from glasshouse.dispatch.value import cast
-from glasshouse.tensor.creation import asarray
-from glasshouse.tensor.elementwise import isfinite, logical_not
-from glasshouse.tensor.reduce import any as any_
+from glasshouse.tensor import any as any_
+from glasshouse.tensor import asarray, isfinite, logical_not
+
+KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that are saved
 
 
 class GradScaler:
     """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed.
-
     The scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
     `backoff_factor` after a bad one. A step reads one number from the gradients.
-
-    Raises:  OptionError for factors that do not grow or shrink
-    Source:  Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's
+    Raises: OptionError for factors that do not grow or shrink.
+    Source: Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's.
     Example: >>> import glasshouse as gh
              >>> p = gh.tensor([1.0], requires_grad=True)
              >>> opt, scaler = gh.optim.SGD([p], lr=0.5), GradScaler(init_scale=8.0)
              >>> scaler.scale((p * p).sum()).backward()
              >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
-             ([16.0], None, None, [0.0])
-    """
+             ([16.0], None, None, [0.0])"""
 
     def __init__(
-        self,
-        init_scale: float = 65536.0,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-    ):
+        self, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
+        growth_interval: int = 2000, enabled: bool = True,
+    ):  # fmt: skip
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
             raise OptionError(
                 "GradScaler: expected init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1;"
@@ -56,9 +50,7 @@ class GradScaler:
 
     def unscale_(self, optimizer) -> None:
         """Divide the gradients of the optimizer's parameters by the scale, e.g. before clipping.
-
-        Raises:  GradError if that was done already since the last update
-        """
+        Raises: GradError if that was done already since the last update."""
         if not self.enabled:
             return
         if id(optimizer) in self.found:
@@ -104,17 +96,13 @@ class GradScaler:
         if not self.enabled:
             return {}
         return {
-            "scale": self.factor,
-            "growth_factor": self.growth_factor,
-            "backoff_factor": self.backoff_factor,
-            "growth_interval": self.growth_interval,
+            "scale": self.factor, "growth_factor": self.growth_factor,
+            "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
             "_growth_tracker": self.good_steps,
-        }
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned."""
         if self.enabled and state:
             self.factor, self.good_steps = float(state["scale"]), int(state["_growth_tracker"])
-            self.growth_factor = state["growth_factor"]
-            self.backoff_factor = state["backoff_factor"]
-            self.growth_interval = state["growth_interval"]
+            vars(self).update({name: state[name] for name in KEPT})

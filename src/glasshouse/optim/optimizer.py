@@ -23,22 +23,17 @@ from glasshouse.base.errors import (
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
-from glasshouse.tensor.creation import asarray, zeros_like
-from glasshouse.tensor.handle import Tensor
+from glasshouse.tensor import Tensor, asarray, zeros_like
 
 
 class Optimizer:
     """Updates parameters from their gradients.
-
     `params` is an iterable of tensors, or of groups: dicts with "params" and options that differ
     from `defaults`. Options of a group may be changed between steps: `opt.param_groups[0]["lr"]`.
-
     Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
     names of their state: `buffers` are tensors of the parameter's shape.
-
-    Raises:  DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
-             parameter given twice or an option out of range, GradError for a non-leaf tensor
-    """
+    Raises: DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
+    parameter given twice or an option out of range, GradError for a non-leaf tensor."""
 
     ranges: dict[str, tuple[float, float]] = {}
     pairs: tuple[str, ...] = ()  # options that are two numbers
@@ -50,9 +45,8 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Tensor, dict] = {}
         self.param_groups: list[dict] = []
-        groups = list_groups(self.where, params)
         known: set[int] = set()
-        for group in groups:
+        for group in list_groups(self.where, params):
             known |= {id(p) for p in self.add_checked(group, known)}
 
     @property
@@ -65,9 +59,7 @@ class Optimizer:
 
     def add_param_group(self, group: dict) -> None:
         """Optimize further parameters, with their own options.
-
-        Raises:  as the constructor; nothing is changed then
-        """
+        Raises: as the constructor; nothing is changed then."""
         if not isinstance(group, dict):
             raise OptionError(
                 f"{self.where}: expected a group as a dict; got {type_name(group)}. "
@@ -82,8 +74,7 @@ class Optimizer:
         if unknown:
             name = sorted(map(str, unknown))[0]
             raise OptionError(
-                f"{self.where}: expected a known option; got {name!r}. "
-                f"{suggest(name, self.defaults)}"
+                f"{self.where}: expected an option; got {name!r}. {suggest(name, self.defaults)}"
             )
         params = check_params(self.where, group["params"], known)
         options = {**self.defaults, **group, "params": params}
@@ -109,22 +100,17 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients of all parameters, or set them to zeros."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    p.grad = None if set_to_none else zeros_like(p)
+        for p in self.parameters():
+            if p.grad is not None:
+                p.grad = None if set_to_none else zeros_like(p)
 
     def step(self, closure=None):
         """Update every parameter that has a gradient; returns the closure's loss, if one is given.
-
         The closure clears the gradients, computes the loss, calls backward and returns the loss.
-
-        Raises:  ShapeError, DTypeError if a gradient is not like its parameter; nothing is changed
+        Raises: ShapeError, DTypeError if a gradient is not like its parameter; nothing is changed.
         """
-        loss = None
-        if closure is not None:
-            with enable_grad():
-                loss = closure()
+        with enable_grad():
+            loss = None if closure is None else closure()
         with no_grad(), phase("optimizer"):
             work = [(p, group) for group in self.param_groups for p in group["params"]]
             work = [(p, group) for p, group in work if p.grad is not None]
@@ -154,23 +140,16 @@ class Optimizer:
 
     def state_dict(self) -> dict:
         """The state by parameter number, and the options of each group; in PyTorch's layout.
-
-        A snapshot: later steps do not change it.
-        """
-        numbers_of = {id(p): i for i, p in enumerate(self.parameters())}
-        groups = [
-            {**group, "params": [numbers_of[id(p)] for p in group["params"]]}
-            for group in self.param_groups
-        ]
-        state = {numbers_of[id(p)]: dict(entry) for p, entry in self.state.items()}
+        A snapshot: later steps do not change it."""
+        number = {id(p): i for i, p in enumerate(self.parameters())}
+        groups = [{**g, "params": [number[id(p)] for p in g["params"]]} for g in self.param_groups]
+        state = {number[id(p)]: dict(entry) for p, entry in self.state.items()}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Go on from `state_dict`, whose groups must have as many parameters as ours.
-
-        Raises:  CheckpointError if it does not fit, OptionError for an option out of range; nothing
-                 is changed then
-        """
+        Raises: CheckpointError if it does not fit, OptionError for an option out of range; nothing
+        is changed then."""
         groups = self.checked_groups(state_dict)
         state = {}
         params = dict(enumerate(self.parameters()))
@@ -232,10 +211,8 @@ class Optimizer:
                     f"{wanted}, and a step to be >= 0; got {got}. "
                     "Load it into an optimizer of the same model."
                 )
-            if name == "step":
-                out[name] = int(array)
-            else:
-                out[name] = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
+            value = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
+            out[name] = int(array) if name == "step" else value
         return out
 
     def parameters(self) -> list[Tensor]:
@@ -243,11 +220,11 @@ class Optimizer:
         return [p for group in self.param_groups for p in group["params"]]
 
     def __repr__(self):
-        lines = []
+        lines = [f"{self.where}("]
         for i, group in enumerate(self.param_groups):
             options = ", ".join(f"{k}={v}" for k, v in group.items() if k != "params")
             lines.append(f"  group {i}: {len(group['params'])} parameters, {options}")
-        return f"{self.where}(\n" + "\n".join(lines) + "\n)"
+        return "\n".join([*lines, ")"])
 
 
 def list_groups(where: str, params) -> list[dict]:
@@ -271,11 +248,9 @@ def list_groups(where: str, params) -> list[dict]:
                 f"{where}: expected every group to be a dict with 'params'; got "
                 f"{describe_dict(entry)}. Write {{'params': [...], 'lr': ...}}."
             )
-    groups = []
-    for entry in entries:
-        own = entry["params"]
-        groups.append({**entry, "params": [own] if isinstance(own, Tensor) else list(own)})
-    return groups
+    owned = [entry["params"] for entry in entries]
+    owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
+    return [{**entry, "params": own} for entry, own in zip(entries, owned, strict=True)]
 
 
 def check_params(where: str, params: list, known: set[int]) -> list[Tensor]:
@@ -314,6 +289,11 @@ def check_gradient(where: str, p: Tensor) -> None:
         f"{where}: expected a gradient like its parameter, {p.spec}; got {got}. "
         "Set .grad to a tensor of that shape and dtype."
     )
+
+
+def options(scope: dict) -> dict:
+    """The options among the arguments of a constructor, from its `locals()`."""
+    return {k: v for k, v in scope.items() if k not in ("self", "params", "__class__")}
 
 
 def describe_dict(x) -> str:

@@ -1,51 +1,30 @@
 """RMSprop: steps scaled by a running mean of squared gradients."""
 
 from glasshouse.ops.elementwise import sqrt
-from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend
+from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend, options
 
 
 class RMSprop(Optimizer):
     """Steps scaled by the running root mean square of the gradient.
-
     v = alpha * v + (1 - alpha) * g^2,   centered: v - a^2 with the running mean a of g
     p = p - lr * g / (sqrt(v) + eps),   with momentum: b = momentum * b + g / (…),  p = p - lr * b
-
-    Raises:  OptionError for options out of range
-    Source:  Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41
+    Raises: OptionError for options out of range.
+    Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
     """
 
     ranges = {
-        "lr": NON_NEGATIVE,
-        "alpha": FRACTION,
-        "eps": NON_NEGATIVE,
-        "weight_decay": NON_NEGATIVE,
+        "lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
         "momentum": NON_NEGATIVE,
-    }
+    }  # fmt: skip
     buffers = ("square_avg",)
     optional = ("momentum_buffer", "grad_avg")
 
     def __init__(
-        self,
-        params,
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        *,
+        self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
         maximize: bool = False,
-    ):
-        defaults = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
+    ):  # fmt: skip
+        super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):
         state["step"] = state.get("step", 0) + 1

@@ -9,17 +9,15 @@ import math
 import numbers
 from bisect import bisect_right
 
-from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
+from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, type_name
+from glasshouse.ops.checks import check_integer, check_option, check_type
 from glasshouse.optim.optimizer import Optimizer
 
 
 class LRScheduler:
     """Sets the learning rates of an optimizer; call `step()` after `optimizer.step()`.
-
     Making one sets the rates of step 0, relative to each group's rate (kept as "initial_lr").
-
-    Raises:  DTypeError if `optimizer` is none
-    """
+    Raises: DTypeError if `optimizer` is none."""
 
     scaled = True  # whether a rate changed from outside lasts, as a factor
 
@@ -70,17 +68,13 @@ class LRScheduler:
     def state_dict(self) -> dict:
         """How far the schedule is, as plain numbers."""
         return {
-            "last_epoch": self.last_epoch,
-            "base_lrs": list(self.base_lrs),
-            "scales": list(self.scales),
-            "last_lr": list(self.last_lr),
-        }
+            "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs),
+            "scales": list(self.scales), "last_lr": list(self.last_lr),
+        }  # fmt: skip
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`, and set its rates.
-
-        Raises:  CheckpointError if it does not fit this schedule; nothing is changed then
-        """
+        Raises: CheckpointError if it does not fit this schedule; nothing is changed then."""
         own = self.state_dict()
         if not has_form(own, state):
             raise CheckpointError(
@@ -98,45 +92,26 @@ class LRScheduler:
 def has_form(own, given) -> bool:
     """Whether `given` has the names, lengths and numbers of `own`; "best" may also be None."""
     if isinstance(own, dict):
-        return (
-            isinstance(given, dict)
-            and given.keys() == own.keys()
-            and all(has_form(own[k], v) or (k == "best" and v is None) for k, v in given.items())
+        fits = isinstance(given, dict) and given.keys() == own.keys()
+        return fits and all(
+            has_form(own[k], given[k]) or (k, given[k]) == ("best", None) for k in own
         )
     if isinstance(own, list):
-        return (
-            isinstance(given, (list, tuple))
-            and len(given) == len(own)
-            and all(map(has_form, own, given))
-        )
+        fits = isinstance(given, (list, tuple)) and len(given) == len(own)
+        return fits and all(map(has_form, own, given))
     return isinstance(given, numbers.Real)
 
 
 def check_optimizer(where: str, optimizer) -> None:
     """Raise DTypeError unless `optimizer` is one."""
-    if not isinstance(optimizer, Optimizer):
-        raise DTypeError(
-            f"{where}: expected an optimizer; got {type_name(optimizer)}. "
-            "Pass e.g. SGD(model.parameters(), lr=0.1)."
-        )
-
-
-def check_steps(where: str, name: str, value, least: int = 1) -> int:
-    """`value` as an integer of at least `least`; raises OptionError otherwise."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise OptionError(
-            f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
-            f"Pass e.g. {max(least, 1)}."
-        )
-    return int(value)
+    check_type(where, optimizer, Optimizer, "an optimizer", "Pass e.g. SGD(parameters, lr=0.1).")
 
 
 def check_range(where: str, name: str, value, low: float, high: float) -> float:
     """`value` as a float in [low, high]; raises OptionError otherwise."""
     if not isinstance(value, numbers.Real) or not low <= value <= high:
         raise OptionError(
-            f"{where}: expected {name} to be a number in [{low}, {high}]; got {value!r}. "
-            "Check its scale."
+            f"{where}: expected {name} to be a number in [{low}, {high}]; got {value!r}. Check it."
         )
     return float(value)
 
@@ -179,12 +154,10 @@ class LambdaLR(LRScheduler):
 
 class StepLR(LRScheduler):
     """lr = initial_lr * gamma^floor(step / step_size).
-
-    Raises:  OptionError if step_size is below 1 or gamma negative
-    """
+    Raises: OptionError if step_size is below 1 or gamma negative."""
 
     def __init__(self, optimizer, step_size: int, gamma: float = 0.1):
-        self.step_size = check_steps("StepLR", "step_size", step_size)
+        self.step_size = check_integer("StepLR", "step_size", step_size, 1)
         self.gamma = check_range("StepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 
@@ -194,12 +167,12 @@ class StepLR(LRScheduler):
 
 class MultiStepLR(LRScheduler):
     """lr = initial_lr * gamma^(number of milestones reached).
-
-    Raises:  OptionError if a milestone is negative or gamma is
-    """
+    Raises: OptionError if a milestone is negative or gamma is."""
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1):
-        self.milestones = sorted(check_steps("MultiStepLR", "milestones", m, 0) for m in milestones)
+        self.milestones = sorted(
+            check_integer("MultiStepLR", "milestones", m, 0) for m in milestones
+        )
         self.gamma = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 
@@ -208,10 +181,7 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """lr = initial_lr * gamma^step.
-
-    Raises:  OptionError if gamma is negative
-    """
+    """lr = initial_lr * gamma^step. Raises: OptionError if gamma is negative."""
 
     def __init__(self, optimizer, gamma: float):
         self.gamma = check_range("ExponentialLR", "gamma", gamma, 0, math.inf)
@@ -223,25 +193,18 @@ class ExponentialLR(LRScheduler):
 
 class LinearLR(LRScheduler):
     """The rate grows (or falls) linearly from start_factor to end_factor times initial_lr.
-
     Warm-up: reached after `total_iters` steps, and kept from then on.
-
-    Raises:  OptionError for factors outside [0, 1], a start_factor of 0, or total_iters below 1
-    Source:  Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up)
-    """
+    Raises: OptionError for factors outside [0, 1], a start_factor of 0, or total_iters below 1.
+    Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up)."""
 
     def __init__(
-        self,
-        optimizer,
-        start_factor: float = 1 / 3,
-        end_factor: float = 1.0,
-        total_iters: int = 5,
+        self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
     ):
         self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:
             raise OptionError("LinearLR: expected start_factor > 0; got 0. Pass e.g. 1e-3.")
         self.end_factor = check_range("LinearLR", "end_factor", end_factor, 0, 1)
-        self.total_iters = check_steps("LinearLR", "total_iters", total_iters)
+        self.total_iters = check_integer("LinearLR", "total_iters", total_iters, 1)
         super().__init__(optimizer)
 
     def lr_at(self, step, index):
@@ -252,13 +215,11 @@ class LinearLR(LRScheduler):
 
 class CosineAnnealingLR(LRScheduler):
     """lr = eta_min + (initial_lr - eta_min) * (1 + cos(pi * step / T_max)) / 2.
-
-    Raises:  OptionError if T_max is below 1 or eta_min negative
-    Source:  Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (without restarts)
-    """
+    Raises: OptionError if T_max is below 1 or eta_min negative.
+    Source: Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (without restarts)."""
 
     def __init__(self, optimizer, T_max: int, eta_min: float = 0.0):
-        self.T_max = check_steps("CosineAnnealingLR", "T_max", T_max)
+        self.T_max = check_integer("CosineAnnealingLR", "T_max", T_max, 1)
         self.eta_min = check_range("CosineAnnealingLR", "eta_min", eta_min, 0, math.inf)
         super().__init__(optimizer)
 
@@ -281,42 +242,24 @@ ANNEAL = {"cos": anneal_cosine, "linear": anneal_linear}
 
 class OneCycleLR(LRScheduler):
     """The rate rises from max_lr / div_factor to max_lr, then falls far below its start.
-
     It rises over the share `pct_start` of `total_steps` (or epochs * steps_per_epoch) and falls to
     max_lr / div_factor / final_div_factor; with `three_phase` it first falls back to its start as
     fast as it rose. With `cycle_momentum` the momentum (Adam: the first beta) moves the other way,
     between max_momentum and base_momentum. Steps beyond total_steps are an error.
-
-    Raises:  OptionError for options out of range, or a momentum to cycle that there is not
-    Source:  Smith & Topin 2018, arXiv:1708.07120; phases as in PyTorch
-    """
+    Raises: OptionError for options out of range, or a momentum to cycle that there is not.
+    Source: Smith & Topin 2018, arXiv:1708.07120; phases as in PyTorch."""
 
     scaled = False
 
     def __init__(
-        self,
-        optimizer,
-        max_lr,
-        total_steps: int | None = None,
-        epochs: int | None = None,
-        steps_per_epoch: int | None = None,
-        pct_start: float = 0.3,
-        anneal_strategy: str = "cos",
-        cycle_momentum: bool = True,
-        base_momentum=0.85,
-        max_momentum=0.95,
-        div_factor: float = 25.0,
-        final_div_factor: float = 1e4,
-        three_phase: bool = False,
-    ):
+        self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
+        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
+        cycle_momentum: bool = True, base_momentum=0.85, max_momentum=0.95,
+        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
+    ):  # fmt: skip
         check_optimizer("OneCycleLR", optimizer)
-        if anneal_strategy not in ANNEAL:
-            raise OptionError(
-                f"OneCycleLR: expected anneal_strategy 'cos' or 'linear'; got {anneal_strategy!r}. "
-                f"{suggest(anneal_strategy, ANNEAL)}"
-            )
         count = len(optimizer.param_groups)
-        self.anneal = ANNEAL[anneal_strategy]
+        self.anneal = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
         self.total_steps = count_steps(total_steps, epochs, steps_per_epoch)
         share = check_range("OneCycleLR", "pct_start", pct_start, 0, 0.5 if three_phase else 1)
         first, last = share * self.total_steps - 1, self.total_steps - 1
@@ -361,14 +304,14 @@ class OneCycleLR(LRScheduler):
 def count_steps(total_steps, epochs, steps_per_epoch) -> int:
     """The number of steps, given outright or as epochs times steps per epoch."""
     if total_steps is not None:
-        return check_steps("OneCycleLR", "total_steps", total_steps)
+        return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
         raise OptionError(
             "OneCycleLR: expected total_steps, or epochs and steps_per_epoch; got "
             f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}."
         )
-    epochs = check_steps("OneCycleLR", "epochs", epochs)
-    return epochs * check_steps("OneCycleLR", "steps_per_epoch", steps_per_epoch)
+    epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
+    return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)
 
 
 def check_has_momentum(optimizer) -> None:
@@ -382,15 +325,13 @@ def check_has_momentum(optimizer) -> None:
 
 class SequentialLR(LRScheduler):
     """One schedule after another: each starts at its milestone, counting its steps from 0.
-
-    Raises:  OptionError unless there is one milestone between every two schedules, in rising order,
-             and all belong to `optimizer`
+    Raises: OptionError unless there is one milestone between every two schedules, in rising order,
+    and all belong to `optimizer`.
     Example: >>> opt = gh.optim.SGD([gh.tensor([1.0], requires_grad=True)], lr=1.0)
              >>> parts = [LinearLR(opt, 0.5, total_iters=2), CosineAnnealingLR(opt, 4)]
              >>> schedule = SequentialLR(opt, parts, milestones=[2])
              >>> schedule.get_last_lr()
-             [0.5]
-    """
+             [0.5]"""
 
     def __init__(self, optimizer, schedulers, milestones):
         check_optimizer("SequentialLR", optimizer)
@@ -406,7 +347,7 @@ class SequentialLR(LRScheduler):
                     "SequentialLR: expected schedules of its own optimizer; got one of another. "
                     "Make all of them with the same optimizer."
                 )
-        marks = [check_steps("SequentialLR", "milestones", m) for m in self.milestones]
+        marks = [check_integer("SequentialLR", "milestones", m, 1) for m in self.milestones]
         if len(marks) != len(self.schedulers) - 1 or marks != sorted(set(marks)):
             raise OptionError(
                 f"SequentialLR: expected {len(self.schedulers) - 1} rising milestones for "
@@ -433,40 +374,23 @@ class SequentialLR(LRScheduler):
 
 class ReduceLROnPlateau(LRScheduler):
     """Multiplies the rate by `factor` after more than `patience` steps without a better metric.
-
     `step(metric)` takes the metric: smaller is better with mode "min", larger with "max". Better
     means by more than `threshold`, as a share of |best| ("rel") or absolute ("abs"); NaN is never
-    better.
-
-    Raises:  OptionError for options out of range
-    """
+    better. Raises: OptionError for options out of range."""
 
     def __init__(
-        self,
-        optimizer,
-        mode: str = "min",
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        threshold_mode: str = "rel",
-        cooldown: int = 0,
-        min_lr=0.0,
+        self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
+        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0, min_lr=0.0,
         eps: float = 1e-8,
-    ):
+    ):  # fmt: skip
         check_optimizer("ReduceLROnPlateau", optimizer)
-        for name, value, options in (
-            ("mode", mode, ("min", "max")),
-            ("threshold_mode", threshold_mode, ("rel", "abs")),
-        ):
-            if value not in options:
-                raise OptionError(
-                    f"ReduceLROnPlateau: expected {name} in {options}; got {value!r}. "
-                    f"{suggest(value, options)}"
-                )
-        self.mode, self.threshold_mode = mode, threshold_mode
+        where = "ReduceLROnPlateau"
+        self.mode = check_option(where, "mode", mode, ("min", "max"))
+        options = ("rel", "abs")
+        self.threshold_mode = check_option(where, "threshold_mode", threshold_mode, options)
         self.factor = check_range("ReduceLROnPlateau", "factor", factor, 0, 1 - 1e-12)
-        self.patience = check_steps("ReduceLROnPlateau", "patience", patience, 0)
-        self.cooldown = check_steps("ReduceLROnPlateau", "cooldown", cooldown, 0)
+        self.patience = check_integer("ReduceLROnPlateau", "patience", patience, 0)
+        self.cooldown = check_integer("ReduceLROnPlateau", "cooldown", cooldown, 0)
         self.threshold = check_range("ReduceLROnPlateau", "threshold", threshold, 0, math.inf)
         self.min_lrs = per_group("ReduceLROnPlateau", "min_lr", min_lr, len(optimizer.param_groups))
         self.eps = check_range("ReduceLROnPlateau", "eps", eps, 0, math.inf)

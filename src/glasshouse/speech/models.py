@@ -15,12 +15,9 @@ __all__ = ["AsrTransformer"]
 
 def sinusoids(length: int, dim: int):
     """Positions as sines (even features) and cosines (odd ones) of falling frequencies.
-
-    Shapes:  -> (length, dim)
-    Source:  Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5
+    Shapes: -> (length, dim). Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5.
     Example: >>> sinusoids(2, 2).tolist()
-             [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]
-    """
+             [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]"""
     angles = np.arange(length)[:, None] * np.exp(-math.log(1e4) / dim * np.arange(0, dim, 2))
     waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(length, -1)
     return asarray(waves[:, :dim].astype(np.float32))
@@ -28,18 +25,14 @@ def sinusoids(length: int, dim: int):
 
 class AsrTransformer(nn.Module):
     """Scores of labels for each third frame of speech, to be trained with `functional.ctc_loss`.
-
     Norm of the features, a convolution over time (kernel 7, stride 3) gated by GLU, sinusoidal
     positions, post-norm encoder layers with ReLU, a linear layer; 256,048,318 parameters.
-
-    Shapes:  features (N, T, features), (T + 2) // 3 at most max_len -> (N, (T + 2) // 3, labels)
-    Raises:  ShapeError for other shapes
-    Source:  Kahn et al. 2022, arXiv:2201.12465, table 3 (the benchmark); Dauphin et al. 2016,
-             arXiv:1612.08083 (GLU)
+    Shapes: features (N, T, features), (T + 2) // 3 at most max_len -> (N, (T + 2) // 3, labels).
+    Raises: ShapeError for other shapes. Source: Kahn et al. 2022, arXiv:2201.12465, table 3
+    (the benchmark); Dauphin et al. 2016, arXiv:1612.08083 (GLU).
     Example: >>> model = AsrTransformer(features=8, labels=5, layers=1, dim=8, heads=2, ff=16)
              >>> model(gh.zeros((2, 30, 8))).shape
-             (2, 10, 5)
-    """
+             (2, 10, 5)"""
 
     def __init__(
         self, features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, dropout=0.0,
@@ -51,12 +44,9 @@ class AsrTransformer(nn.Module):
         self.conv = nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3)
         self.register_buffer("positions", sinusoids(max_len, dim), persistent=False)
         self.dropout = nn.Dropout(dropout)
-        self.layers = nn.Sequential(
-            *(
-                nn.TransformerEncoderLayer(dim, heads, ff, dropout, "relu", batch_first=True)
-                for _ in range(layers)
-            )
-        )
+        options = (dim, heads, ff, dropout, "relu")
+        stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
+        self.layers = nn.Sequential(*stack)
         self.output = nn.Linear(dim, labels)
 
     def forward(self, features):

@@ -2,19 +2,13 @@
 
 import math
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import broadcast_shapes, check_axis
-from glasshouse.dispatch.value import (
-    Value,
-    as_operand,
-    as_value,
-    broadcast_to,
-    cast,
-    common_dtype,
-    reshape,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
+from glasshouse.ops.checks import check_matrices, check_type
 from glasshouse.ops.movement import permute
 from glasshouse.ops.movement import slice_ as slice_card
 from glasshouse.ops.reduce import sum_
@@ -22,44 +16,29 @@ from glasshouse.ops.reduce import sum_
 
 def promoted(where: str, *xs) -> list[Value]:
     """The operands as values of one numeric dtype; shapes unchanged."""
-    values = [as_value(as_operand(where, x), where=where) for x in xs]
-    dtype = common_dtype(where, values)
+    xs = [as_value(values.as_operand(where, x), where=where) for x in xs]
+    dtype = values.common_dtype(where, xs)
     if dtype.is_bool:
-        raise DTypeError(
-            f"{where}: expected numbers; got bool. Cast to an integer or floating dtype."
-        )
-    return [cast(x, dtype) for x in values]
+        raise DTypeError(f"{where}: expected numbers; got bool. Cast it.")
+    return [cast(x, dtype) for x in xs]
 
 
 def matrix_transpose(x, /):
-    """x with its last two axes swapped.
-
-    Shapes:  (..., m, n) -> (..., n, m)
-    Raises:  ShapeError for fewer than two axes
-    Example: >>> matrix_transpose(as_value([[1, 2], [3, 4]])).tolist()
-             [[1, 3], [2, 4]]
-    """
-    x = as_value(x, where="matrix_transpose")
+    """x with its last two axes swapped. Shapes: (..., m, n) -> (..., n, m).
+    Raises: ShapeError for fewer than two axes."""
+    x = check_matrices("matrix_transpose", as_value(x, where="matrix_transpose"))
     n = x.ndim
-    if n < 2:
-        raise ShapeError(
-            f"matrix_transpose: expected at least two axes; got shape {x.shape}. Reshape it first."
-        )
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
 
 
 def matmul(x1, x2, /):
     """The matrix product over the last axis of x1 and the last but one of x2.
-
-    Leading axes broadcast; an operand with one axis is a row on the left, a column on the right.
-    A matrix on the right is shared by all rows of x1 and never repeated in memory.
-
-    Shapes:  (..., m, k), (..., k, n) -> (..., m, n)
-    Dtypes:  numeric, promoted
-    Raises:  ShapeError if the summed sizes differ or an operand is 0-d, DTypeError for booleans
+    Leading axes broadcast; an operand with one axis is a row on the left, a column on the right. A
+    matrix on the right is shared by all rows of x1 and never repeated in memory.
+    Shapes: (..., m, k), (..., k, n) -> (..., m, n). Dtypes: numeric, promoted.
+    Raises: ShapeError if the summed sizes differ or an operand is 0-d, DTypeError for booleans.
     Example: >>> matmul(as_value([[1, 2]]), as_value([3, 4])).tolist()
-             [11]
-    """
+             [11]"""
     x1, x2 = promoted("matmul", x1, x2)
     if not x1.ndim or not x2.ndim:
         raise ShapeError(
@@ -96,12 +75,8 @@ def stacked_product(x1: Value, x2: Value):
 
 def vecdot(x1, x2, /, *, axis: int = -1):
     """The sum of conj(x1) · x2 over one axis.
-
-    Shapes:  (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b)
-    Raises:  ShapeError if the sizes along `axis` differ
-    Example: >>> vecdot(as_value([1, 2]), as_value([3, 4])).item()
-             11
-    """
+    Shapes: (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b).
+    Raises: ShapeError if the sizes along `axis` differ."""
     x1, x2 = promoted("vecdot", x1, x2)
     axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != x2.shape[axis]:
@@ -120,14 +95,11 @@ def vecdot(x1, x2, /, *, axis: int = -1):
 
 def tensordot(x1, x2, /, *, axes=2):
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
-
     `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with.
-
-    Shapes:  the other axes of x1, then those of x2
-    Raises:  ShapeError if the summed sizes or the numbers of axes differ
+    Shapes: the other axes of x1, then those of x2.
+    Raises: ShapeError if the summed sizes or the numbers of axes differ.
     Example: >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
-             [[11]]
-    """
+             [[11]]"""
     x1, x2 = promoted("tensordot", x1, x2)
     first, second = summed_axes(x1, x2, axes)
     sizes = [x1.shape[a] for a in first]
@@ -167,36 +139,23 @@ def summed_axes(x1: Value, x2: Value, axes):
 
 def outer(x1, x2, /):
     """All products of an element of x1 with one of x2.
-
-    Shapes:  (m,), (n,) -> (m, n); other shapes are flattened
-    Example: >>> outer(as_value([1, 2]), as_value([3, 4])).tolist()
-             [[3, 4], [6, 8]]
-    """
+    Shapes: (m,), (n,) -> (m, n); other shapes are flattened."""
     x1, x2 = promoted("outer", x1, x2)
     return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
 
 
 def inner(x1, x2, /):
-    """The sum of products over the last axes.
-
-    Shapes:  (*a, n), (*b, n) -> (*a, *b)
-    Raises:  ShapeError if the last sizes differ
-    Example: >>> inner(as_value([1, 2]), as_value([3, 4])).item()
-             11
-    """
+    """The sum of products over the last axes. Shapes: (*a, n), (*b, n) -> (*a, *b).
+    Raises: ShapeError if the last sizes differ."""
     x1, x2 = promoted("inner", x1, x2)
-    if not x1.ndim or not x2.ndim:
-        return x1 * x2
-    return tensordot(x1, x2, axes=([-1], [-1]))
+    return x1 * x2 if not x1.ndim or not x2.ndim else tensordot(x1, x2, axes=([-1], [-1]))
 
 
 def kron(x1, x2, /):
     """The Kronecker product: x2 scaled by every element of x1, side by side.
-
-    Shapes:  (*m), (*n) -> (*(m · n))
+    Shapes: (*m), (*n) -> (*(m · n)).
     Example: >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
-             [1, 1, 2, 2]
-    """
+             [1, 1, 2, 2]"""
     x1, x2 = promoted("kron", x1, x2)
     ndim = max(x1.ndim, x2.ndim)
     s1, s2 = ((1,) * (ndim - x.ndim) + x.shape for x in (x1, x2))
@@ -207,24 +166,17 @@ def kron(x1, x2, /):
 
 def einsum(subscripts: str, /, *operands):
     """Einstein's sum: axes with one letter are multiplied together, those not in the result summed.
-
     `"ij,jk->ik"` is a matrix product; without `->` the letters that occur once are the result, in
     alphabetical order; `...` stands for axes that broadcast. Pairs are contracted cheapest first.
-
-    Raises:  ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse
+    Raises: ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse.
     Example: >>> einsum("ij,j->i", as_value([[1, 2], [3, 4]]), as_value([1, 1])).tolist()
-             [3, 7]
-    """
-    if not isinstance(subscripts, str):
-        raise DTypeError(
-            f"einsum: expected subscripts as a string first; got {type_name(subscripts)}. "
-            "Write einsum('ij,jk->ik', x, y)."
-        )
+             [3, 7]"""
+    check_type("einsum", subscripts, str, "subscripts as a string first", "Write 'ij,jk->ik'.")
     values = promoted("einsum", *operands) if operands else []
     terms, result = parse_subscripts(subscripts, values)
     sizes = letter_sizes(subscripts, terms, values)
     pool = [diagonal(term, x) for term, x in zip(terms, values, strict=True)]
-    pool = [(t, broadcast_letters(t, x, sizes)) for t, x in pool]
+    pool = [(t, broadcast_to(x, tuple(sizes[letter] for letter in t))) for t, x in pool]
     while len(pool) > 1:
         i, j = cheapest_pair(pool, sizes)
         (t2, x2), (t1, x1) = pool.pop(j), pool.pop(i)
@@ -311,11 +263,6 @@ def every_nth(x: Value, n: int):
     from_start = (0,) * x.ndim
     steps = (*((1,) * last), n + 1)
     return slice_card(x, starts=from_start, stops=x.shape, steps=steps)
-
-
-def broadcast_letters(term, x: Value, sizes):
-    """The operand with axes of size 1 repeated to their letter's size."""
-    return broadcast_to(x, tuple(sizes[letter] for letter in term))
 
 
 def cheapest_pair(pool, sizes) -> tuple[int, int]:

@@ -5,15 +5,8 @@ import operator
 
 import numpy as np
 
-from glasshouse.base.dtype import (
-    DType,
-    as_dtype,
-    by_python_type,
-    default_float,
-    default_int,
-    float32,
-    int64,
-)
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32, int64
 from glasshouse.base.errors import DeviceError, DTypeError, OptionError, ShapeError, type_name
 from glasshouse.base.shape import check_shape
 from glasshouse.dispatch import backend as backends
@@ -21,6 +14,7 @@ from glasshouse.dispatch import value as values
 from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.ops import create
+from glasshouse.ops.checks import check_integers, check_matrices, check_option, check_type
 from glasshouse.tensor.elementary import choose
 from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, flip
 
@@ -37,15 +31,10 @@ def check_device(where: str, device) -> None:
 
 def eval(*tensors) -> None:
     """Compute the tensors now, with all that was put off so far in this thread.
-
     Example: >>> x = ones(3) + 1
-             >>> eval(x)
-    """
+             >>> eval(x)"""
     for x in tensors:
-        if not isinstance(x, Value):
-            raise DTypeError(
-                f"eval: expected tensors; got {type_name(x)}. Pass what operations returned."
-            )
+        check_type("eval", x, Value, "tensors", "Pass what operations returned.")
     lowest = [ordinary(x) for x in tensors]
     for backend in {x.backend for x in lowest} | {backends.current()}:
         backend.evaluate([x.data for x in lowest if x.backend is backend])
@@ -60,18 +49,11 @@ def ordinary(x):
 
 def asarray(obj, /, dtype=None, *, device=None, copy=None):
     """A tensor of the data in `obj`: a tensor, NumPy array, number, or nested lists of these.
-
     Python floats become float32, integers int64, complex numbers complex64; arrays keep their
     dtype. Without `copy` the memory of a NumPy array is shared where possible: leave it unchanged.
-
-    Shapes:  n lists of m numbers -> (n, m), and so on
-    Dtypes:  any
-    Raises:  DTypeError for what is not numeric, ShapeError for ragged lists, OptionError (a
-             ValueError) if copy=False and a copy is needed
-    Source:  standard
-    Example: >>> asarray([[1, 2]]).shape
-             (1, 2)
-    """
+    Shapes: n lists of m numbers -> (n, m), and so on. Dtypes: any.
+    Raises: DTypeError for what is not numeric, ShapeError for ragged lists, OptionError
+    (a ValueError) if copy=False and a copy is needed. Source: standard."""
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
@@ -92,14 +74,8 @@ def shares(obj, dtype) -> bool:
 
 def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
     """A new tensor with a copy of the data, a leaf; with `requires_grad` it collects its gradient.
-
-    Shapes:  as gh.asarray
-    Dtypes:  any; floating or complex with requires_grad
-    Raises:  DTypeError for what is not numeric, ShapeError for ragged lists
-    Source:  PyTorch
-    Example: >>> tensor([1.0, 2.0], requires_grad=True).requires_grad
-             True
-    """
+    Shapes: as gh.asarray. Dtypes: any; floating or complex with requires_grad.
+    Raises: DTypeError for what is not numeric, ShapeError for ragged lists. Source: PyTorch."""
     out = asarray(data, dtype, device=device, copy=True)
     out = out.detach() if isinstance(data, Value) else out
     return out.requires_grad_() if requires_grad else out
@@ -107,14 +83,8 @@ def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
 
 def from_dlpack(x, /, *, device=None, copy=None):
     """A tensor on the memory of another library's array, without a copy where possible.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept
-    Raises:  DTypeError for objects without DLPack and for contents that cannot be shared
-    Source:  standard
-    Example: >>> from_dlpack(np.arange(3)).tolist()
-             [0, 1, 2]
-    """
+    Shapes: x (...) -> (...). Dtypes: any, kept. Raises: DTypeError for objects without DLPack and
+    for contents that cannot be shared. Source: standard."""
     check_device("from_dlpack", device)
     if isinstance(x, Value):
         return copied(x) if copy else x
@@ -142,58 +112,39 @@ def filled(where: str, value, shape, sizes, dtype, device) -> Value:
     if sizes and not hasattr(sizes[-1], "__index__"):
         *sizes, dtype = sizes
     shape = check_shape(where, (shape, *sizes) if sizes else shape)
-    return values.full(shape, value, default_float if dtype is None else as_dtype(dtype), where)
+    return values.full(
+        shape, value, dtypes.default_float if dtype is None else as_dtype(dtype), where
+    )
 
 
-def zeros(shape, *sizes, dtype=None, device=None):
-    """A tensor of zeros.
+def filling(name: str, value, about: str, given: str, result: str):
+    """The function that makes tensors of one value."""
 
-    Shapes:  -> shape
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
-    Example: >>> zeros((1, 2)).tolist()
-             [[0.0, 0.0]]
-    """
-    return filled("zeros", 0, shape, sizes, dtype, device)
+    def function(shape, *sizes, dtype=None, device=None):
+        return filled(name, value, shape, sizes, dtype, device)
 
-
-def ones(shape, *sizes, dtype=None, device=None):
-    """A tensor of ones.
-
-    Shapes:  -> shape
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
-    Example: >>> ones((1, 2)).tolist()
-             [[1.0, 1.0]]
-    """
-    return filled("ones", 1, shape, sizes, dtype, device)
+    function.__doc__ = f"""{about}
+Shapes: -> shape. Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes.
+Source: standard.
+Example: >>> {name}((1, 2)){given}
+         {result}
+"""
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
-def empty(shape, *sizes, dtype=None, device=None):
-    """A tensor to be written to; in fact of zeros, so that results do not depend on old memory.
-
-    Shapes:  -> shape
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
-    Example: >>> empty((1, 2)).shape
-             (1, 2)
-    """
-    return filled("empty", 0, shape, sizes, dtype, device)
+zeros = filling("zeros", 0, "A tensor of zeros.", ".tolist()", "[[0.0, 0.0]]")
+ones = filling("ones", 1, "A tensor of ones.", ".tolist()", "[[1.0, 1.0]]")
+EMPTY = "A tensor to be written to; in fact of zeros, so that results do not depend on old memory."
+empty = filling("empty", 0, EMPTY, ".shape", "(1, 2)")
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
-    """A tensor with `fill_value` everywhere.
-
-    Shapes:  -> shape
-    Dtypes:  any; the default for the Python type of fill_value unless given
-    Raises:  ShapeError for negative sizes, DTypeError for a value that does not fit dtype
-    Source:  standard
+    """A tensor with `fill_value` everywhere. Shapes: -> shape.
+    Dtypes: any; the default for the Python type of fill_value unless given. Raises: ShapeError for
+    negative sizes, DTypeError for a value that does not fit dtype. Source: standard.
     Example: >>> full((2,), 7).tolist()
-             [7, 7]
-    """
+             [7, 7]"""
     check_device("full", device)
     shape = check_shape("full", shape)
     dtype = None if dtype is None else as_dtype(dtype)
@@ -209,62 +160,35 @@ def full(shape, fill_value, dtype=None, *, device=None):
     return values.full(shape, fill_value, dtype, "full")
 
 
-def like(where: str, x, value, dtype, device) -> Value:
-    """A tensor of `value` with the shape, and unless given the dtype, of x."""
-    x = as_value(x, where=where)
-    return full(x.shape, value, x.dtype if dtype is None else dtype, device=device)
-
-
-def zeros_like(x, /, dtype=None, *, device=None):
-    """A tensor of zeros with the shape of x.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
-    Example: >>> zeros_like([1, 2]).tolist()
-             [0, 0]
-    """
-    return like("zeros_like", x, 0, dtype, device)
-
-
-def ones_like(x, /, dtype=None, *, device=None):
-    """A tensor of ones with the shape of x.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
-    Example: >>> ones_like([3, 2]).tolist()
-             [1, 1]
-    """
-    return like("ones_like", x, 1, dtype, device)
-
-
-def empty_like(x, /, dtype=None, *, device=None):
-    """A tensor to be written to, with the shape of x; in fact of zeros.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
-    Example: >>> empty_like([1, 2]).shape
-             (2,)
-    """
-    return like("empty_like", x, 0, dtype, device)
-
-
 def full_like(x, /, fill_value, dtype=None, *, device=None):
     """A tensor of `fill_value` with the shape of x.
+    Shapes: x (...) -> (...). Dtypes: that of x unless given.
+    Raises: DTypeError for a value that does not fit the dtype. Source: standard."""
+    x = as_value(x, where="full_like")
+    return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
-    Shapes:  x (...) -> (...)
-    Dtypes:  that of x unless given
-    Raises:  DTypeError for a value that does not fit the dtype
-    Source:  standard
-    Example: >>> full_like([1, 2], 7).tolist()
-             [7, 7]
-    """
-    return like("full_like", x, fill_value, dtype, device)
+
+def filling_like(name: str, value, about: str, result: str):
+    """The function that makes tensors of one value like another tensor."""
+
+    def function(x, /, dtype=None, *, device=None):
+        return full_like(as_value(x, where=name), value, dtype, device=device)
+
+    function.__doc__ = f"""{about}
+Shapes: x (...) -> (...). Dtypes: that of x unless given. Raises: DTypeError for what is not
+numeric. Source: standard.
+Example: >>> {name}([1, 2]).tolist()
+         {result}
+"""
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+zeros_like = filling_like("zeros_like", 0, "A tensor of zeros with the shape of x.", "[0, 0]")
+ones_like = filling_like("ones_like", 1, "A tensor of ones with the shape of x.", "[1, 1]")
+empty_like = filling_like(
+    "empty_like", 0, "A tensor to be written to, with the shape of x; in fact of zeros.", "[0, 0]"
+)
 
 
 def number(where: str, x):
@@ -277,23 +201,22 @@ def number(where: str, x):
 
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     """The numbers from `start` (0 if only one number is given) up to, without, `stop`.
-
     y[i] = start + i · step
-
-    Shapes:  -> (max(0, ceil((stop - start) / step)),)
-    Dtypes:  real; int64 for integers, else float32, unless given
-    Raises:  OptionError for a step of 0
-    Source:  standard
+    Shapes: -> (max(0, ceil((stop - start) / step)),). Dtypes: real; int64 for integers, else
+    float32, unless given. Raises: OptionError for a step of 0. Source: standard.
     Example: >>> arange(1, 7, 2).tolist()
-             [1, 3, 5]
-    """
+             [1, 3, 5]"""
     check_device("arange", device)
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = (number("arange", x) for x in (start, stop, step))
     if step == 0:
         raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
-    dtype = (default_int if whole else default_float) if dtype is None else as_dtype(dtype)
+    dtype = (
+        (dtypes.default_int if whole else dtypes.default_float)
+        if dtype is None
+        else as_dtype(dtype)
+    )
     if whole and dtype.is_integer:
         return whole_range(range(start, stop, step), dtype)
     size = max(0, math.ceil((stop - start) / step))
@@ -315,16 +238,11 @@ def whole_range(numbers: range, dtype: DType) -> Value:
 
 def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
     """`num` evenly spaced numbers from `start` to `stop`, which is left out without `endpoint`.
-
     y[i] = start + i · (stop - start) / (num - 1), or / num without the end
-
-    Shapes:  -> (num,)
-    Dtypes:  any; float32 (complex64 for complex numbers) unless given
-    Raises:  OptionError for negative num
-    Source:  standard
+    Shapes: -> (num,). Dtypes: any; float32 (complex64 for complex numbers) unless given.
+    Raises: OptionError for negative num. Source: standard.
     Example: >>> linspace(0, 1, 3).tolist()
-             [0.0, 0.5, 1.0]
-    """
+             [0.0, 0.5, 1.0]"""
     check_device("linspace", device)
     start, stop = number("linspace", start), number("linspace", stop)
     count = operator.index(num)
@@ -340,17 +258,15 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
 
 def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
     """A matrix with ones on its k-th diagonal (above the main one for k > 0) and zeros elsewhere.
-
-    Shapes:  -> (n_rows, n_cols), n_cols being n_rows unless given
-    Dtypes:  any; float32 unless given
-    Raises:  ShapeError for negative sizes
-    Source:  standard
+    Shapes: -> (n_rows, n_cols), n_cols being n_rows unless given.
+    Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes. Source: standard.
     Example: >>> eye(2).tolist()
-             [[1.0, 0.0], [0.0, 1.0]]
-    """
+             [[1.0, 0.0], [0.0, 1.0]]"""
     check_device("eye", device)
     above = diagonals(n_rows, n_rows if n_cols is None else n_cols)
-    return cast(above == operator.index(k), default_float if dtype is None else as_dtype(dtype))
+    return cast(
+        above == operator.index(k), dtypes.default_float if dtype is None else as_dtype(dtype)
+    )
 
 
 def diagonals(n_rows: int, n_cols: int) -> Value:
@@ -362,63 +278,39 @@ def diagonals(n_rows: int, n_cols: int) -> Value:
 def triangle(where: str, x, outside) -> Value:
     """The matrices x with zeros where `outside(diagonal number)` holds."""
     x = as_value(x, where=where)
-    if x.ndim < 2:
-        raise ShapeError(
-            f"{where}: expected matrices (2 axes or more); got shape {x.shape}. "
-            "Reshape or expand it first."
-        )
+    check_matrices(where, x)
     mask = values.broadcast_to(outside(diagonals(*x.shape[-2:])), x.shape)
     return choose(mask, values.full(x.shape, 0, x.dtype), x)
 
 
 def tril(x, /, *, k: int = 0):
-    """The matrices x with zeros above the k-th diagonal.
-
-    Shapes:  x (..., m, n) -> (..., m, n)
-    Dtypes:  any, kept
-    Raises:  ShapeError for fewer than two axes
-    Source:  standard
+    """The matrices x with zeros above the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
+    Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> tril([[1, 2], [3, 4]]).tolist()
-             [[1, 0], [3, 4]]
-    """
+             [[1, 0], [3, 4]]"""
     return triangle("tril", x, lambda diagonal: diagonal > k)
 
 
 def triu(x, /, *, k: int = 0):
-    """The matrices x with zeros below the k-th diagonal.
-
-    Shapes:  x (..., m, n) -> (..., m, n)
-    Dtypes:  any, kept
-    Raises:  ShapeError for fewer than two axes
-    Source:  standard
+    """The matrices x with zeros below the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
+    Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> triu([[1, 2], [3, 4]]).tolist()
-             [[1, 2], [0, 4]]
-    """
+             [[1, 2], [0, 4]]"""
     return triangle("triu", x, lambda diagonal: diagonal < k)
 
 
 def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     """Coordinate tensors of the grid that the vectors span.
-
     With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
     exchanged.
-
-    Shapes:  (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each
-    Dtypes:  any, each kept
-    Raises:  OptionError for another indexing, ShapeError for matrices
-    Source:  standard
+    Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any, each kept.
+    Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
     Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
-             [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
-    """
-    if indexing not in ("xy", "ij"):
-        raise OptionError(
-            f"meshgrid: expected indexing 'xy' or 'ij'; got {indexing!r}. Use 'ij' for matrices."
-        )
+             [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]"""
+    check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
-        raise ShapeError(
-            f"meshgrid: expected vectors; got shapes {[x.shape for x in arrays]}. Flatten them."
-        )
+        raise ShapeError(f"meshgrid: expected vectors; got {[x.shape for x in arrays]}. Flatten.")
     order = list(range(len(arrays)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = 1, 0
@@ -431,18 +323,11 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
 
 def one_hot(indices, num_classes: int, *, dtype=float32):
     """Vectors with 1 at the given index and 0 elsewhere; all 0 for an index out of range.
-
-    Shapes:  indices (...) -> (..., num_classes)
-    Dtypes:  integer -> dtype
-    Raises:  DTypeError unless indices are integers
-    Source:  JAX, PyTorch
+    Shapes: indices (...) -> (..., num_classes). Dtypes: integer -> dtype.
+    Raises: DTypeError unless indices are integers. Source: JAX, PyTorch.
     Example: >>> one_hot([1, 0], 2).tolist()
-             [[0.0, 1.0], [1.0, 0.0]]
-    """
+             [[0.0, 1.0], [1.0, 0.0]]"""
     indices = as_value(indices, where="one_hot")
-    if not indices.dtype.is_integer:
-        raise DTypeError(
-            f"one_hot: expected integer indices; got {indices.dtype.name}. Cast them to int64."
-        )
+    check_integers("one_hot", indices)
     classes = create.iota(size=operator.index(num_classes), dtype=indices.dtype)
     return cast(expand_dims(indices, -1) == classes, as_dtype(dtype))

@@ -17,13 +17,7 @@ from glasshouse.ops import compare
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import reduce as reductions
 from glasshouse.tensor import elementary
-from glasshouse.tensor.elementary import (
-    by_parts,
-    choose,
-    is_nan,
-    sign_is_set,
-    split,
-)
+from glasshouse.tensor.elementary import by_parts, choose, is_nan, sign_is_set, split
 
 
 def operands(where: str, *xs) -> list[Value]:
@@ -60,136 +54,70 @@ def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
             )
 
 
-DOC = """{returns}
+DOC = """{about}
 
-{formula}
-
-Shapes:  {shapes}
-Dtypes:  {dtypes}
-Raises:  DTypeError for {errors}{more}
-Source:  {source}
+Shapes: {shapes}. Dtypes: {dtypes}.
+Raises: DTypeError for {errors}. Source: standard.
 Example: >>> {example}
+         {result}
 """
 FLOATING = "floating or complex, kept; integers and booleans become float32"
 REAL = "real; integers and booleans become float32"
-NUMERIC = "what is not numeric"
+TRUTH = "any -> bool; what is not 0 counts as true"
+NUMERIC, NO_COMPLEX = "what is not numeric", "complex values"
+NO_FLOATS = "floating and complex values"
 
 
 def named(function, name: str, **doc):
     """`function` under its public name, with the docstring that DOC makes of `doc`."""
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = DOC.format(**{"source": "standard", **doc})
+    function.__doc__ = DOC.format(**doc)
     return function
 
 
-def unary(name, real, of_complex, returns, formula, example):
+def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):
+    """`function` as the public function `name` of one argument."""
+    example = f"{name}([{given}]).tolist()"
+    return named(function, name, about=about, shapes="x (...) -> (...)", dtypes=dtypes,
+                 errors=errors, example=example, result=f"[{result}]")  # fmt: skip
+
+
+def by_kind(name, real, of_complex, x: Value):
+    """real(x) or of_complex(x); without the latter complex x is refused."""
+    if not x.dtype.is_complex:
+        return real(x)
+    if of_complex is None:
+        check_real(name, x)
+    return of_complex(x)
+
+
+def unary(name, real, of_complex, about, given="0.0", result="0.0"):
     """A function of one floating argument; `of_complex` computes it for complex values, if any."""
 
     def function(x, /):
         if isinstance(x, Value) and x.dtype.is_floating:
             return real(x)
-        (x,) = inexact(name, x)
-        if not x.dtype.is_complex:
-            return real(x)
-        if of_complex is None:
-            check_real(name, x)
-        return of_complex(x)
+        return by_kind(name, real, of_complex, *inexact(name, x))
 
-    return named(
-        function,
-        name,
-        returns=returns,
-        formula=formula,
-        shapes="x (...) -> (...)",
-        dtypes=REAL if of_complex is None else FLOATING,
-        errors="complex values and what is not numeric" if of_complex is None else NUMERIC,
-        more="",
-        example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
-    )
+    dtypes, errors = (FLOATING, NUMERIC) if of_complex else (REAL, f"{NO_COMPLEX} and {NUMERIC}")
+    return documented(function, name, about, dtypes, errors, given, result)
 
 
-def direct(card):
-    """The arguments `real, of_complex` of a function that a card computes for both."""
-    return card, card
+def same(name, card, about, given="0.0", result="0.0"):
+    """A function that `card` computes for real and complex values alike."""
+    return unary(name, card, card, about, given, result)
 
 
-# fmt: off
-sqrt = unary("sqrt", *direct(cards.sqrt), "The square root of x.",
-             "For complex x the root with a real part of 0 or more; NaN for negative real x.",
-             ("4.0", "2.0"))
-exp = unary("exp", *direct(cards.exp), "e to the power x.", "exp(x) = e^x", ("0.0", "1.0"))
-expm1 = unary("expm1", cards.expm1, elementary.complex_expm1, "exp(x) - 1, accurate near 0.",
-              "expm1(x) = e^x - 1", ("0.0", "0.0"))
-exp2 = unary("exp2", lambda x: full(x.shape, 2, x.dtype) ** x,
-             elementary.complex_exp2, "2 to the power x.", "exp2(x) = 2^x", ("3.0", "8.0"))
-log = unary("log", *direct(cards.log), "The natural logarithm of x.",
-            "For complex x, log|x| + i·arg(x) with -π ≤ arg(x) ≤ π; NaN for negative real x.",
-            ("1.0", "0.0"))
-log1p = unary("log1p", cards.log1p, elementary.complex_log1p, "log(1 + x), accurate near 0.",
-              "NaN for real x below -1.", ("0.0", "0.0"))
-log2 = unary("log2", elementary.log_base(2), elementary.complex_log(2),
-             "The logarithm of x to base 2.", "log2(x) = log(x) / log(2)", ("8.0", "3.0"))
-log10 = unary("log10", elementary.log_base(10), elementary.complex_log(10),
-              "The logarithm of x to base 10.", "log10(x) = log(x) / log(10)", ("1000.0", "3.0"))
-sin = unary("sin", *direct(cards.sin), "The sine of x, in radians.",
-            "sin(x) = (e^ix - e^-ix) / 2i", ("0.0", "0.0"))
-cos = unary("cos", *direct(cards.cos), "The cosine of x, in radians.",
-            "cos(x) = (e^ix + e^-ix) / 2", ("0.0", "1.0"))
-tan = unary("tan", elementary.tan, elementary.complex_tan, "The tangent of x, in radians.",
-            "tan(x) = sin(x) / cos(x)", ("0.0", "0.0"))
-asin = unary("asin", elementary.asin, elementary.complex_asin, "The inverse sine, in radians.",
-             "The y in [-π/2, π/2] with sin(y) = x; NaN for real |x| > 1.", ("0.0", "0.0"))
-acos = unary("acos", elementary.acos, elementary.complex_acos, "The inverse cosine, in radians.",
-             "The y in [0, π] with cos(y) = x; NaN for real |x| > 1.", ("1.0", "0.0"))
-atan = unary("atan", elementary.atan, elementary.complex_atan, "The inverse tangent, in radians.",
-             "The y in [-π/2, π/2] with tan(y) = x.", ("0.0", "0.0"))
-sinh = unary("sinh", elementary.sinh, elementary.complex_sinh, "The hyperbolic sine of x.",
-             "sinh(x) = (e^x - e^-x) / 2", ("0.0", "0.0"))
-cosh = unary("cosh", elementary.cosh, elementary.complex_cosh, "The hyperbolic cosine of x.",
-             "cosh(x) = (e^x + e^-x) / 2", ("0.0", "1.0"))
-tanh = unary("tanh", *direct(cards.tanh), "The hyperbolic tangent of x.",
-             "tanh(x) = sinh(x) / cosh(x)", ("0.0", "0.0"))
-asinh = unary("asinh", elementary.asinh, elementary.complex_asinh, "The inverse hyperbolic sine.",
-              "asinh(x) = log(x + sqrt(x² + 1))", ("0.0", "0.0"))
-acosh = unary("acosh", elementary.acosh, elementary.complex_acosh,
-              "The inverse hyperbolic cosine.",
-              "acosh(x) = log(x + sqrt(x² - 1)); NaN for real x < 1.", ("1.0", "0.0"))
-atanh = unary("atanh", elementary.atanh, elementary.complex_atanh,
-              "The inverse hyperbolic tangent.",
-              "atanh(x) = log((1 + x) / (1 - x)) / 2; NaN for real |x| > 1.", ("0.0", "0.0"))
-erf = unary("erf", cards.erf, None, "The error function of x.",
-            "erf(x) = 2/sqrt(π) · integral of exp(-t²) from 0 to x", ("0.0", "0.0"))
-reciprocal = unary("reciprocal", *direct(lambda x: 1 / x), "One over x.", "reciprocal(x) = 1 / x",
-                   ("4.0", "0.25"))
-rsqrt = unary("rsqrt", *direct(lambda x: 1 / cards.sqrt(x)), "One over the square root of x.",
-              "rsqrt(x) = 1 / sqrt(x)", ("4.0", "0.5"))
-# fmt: on
-
-
-def rounding(name, real, of_complex, returns, formula, example):
+def rounding(name, real, of_complex, about, given, result):
     """A function that makes floats whole, and leaves integers and booleans alone."""
 
     def function(x, /):
         x = as_value(x, where=name)
-        if not x.dtype.is_inexact:
-            return x
-        if not x.dtype.is_complex:
-            return real(x)
-        if of_complex is None:
-            check_real(name, x)
-        return of_complex(x)
+        return by_kind(name, real, of_complex, x) if x.dtype.is_inexact else x
 
-    return named(
-        function,
-        name,
-        returns=returns,
-        formula=formula,
-        shapes="x (...) -> (...)",
-        dtypes="numeric, kept" if of_complex else "real, kept",
-        errors="what is not numeric" if of_complex else "complex values and what is not numeric",
-        more="",
-        example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
-    )
+    dtypes = "numeric, kept" if of_complex else "real, kept"
+    errors = NUMERIC if of_complex else f"{NO_COMPLEX} and {NUMERIC}"
+    return documented(function, name, about, dtypes, errors, given, result)
 
 
 def ceil_real(x):
@@ -201,29 +129,63 @@ def trunc_real(x):
 
 
 # fmt: off
-floor = rounding("floor", cards.floor, None, "The largest integer not above x.",
-                 "Its derivative is 0.", ("-1.5", "-2.0"))
-ceil = rounding("ceil", ceil_real, None, "The smallest integer not below x.",
-                "ceil(x) = -floor(-x)", ("-1.5", "-1.0"))
-trunc = rounding("trunc", trunc_real, None, "x rounded toward 0.",
-                 "trunc(x) = ceil(x) for x < 0, else floor(x)", ("-1.5", "-1.0"))
-rint = rounding("rint", cards.round_, by_parts(cards.round_), "The integer nearest to x.",
-                "Halves go to the even one; complex numbers are rounded by parts.", ("2.5", "2.0"))
+sqrt = same("sqrt", cards.sqrt, "The square root of x, for complex x that with a real part of 0 or "
+            "more; NaN for negative real x.", "4.0", "2.0")
+exp = same("exp", cards.exp, "e to the power x.", "0.0", "1.0")
+log = same("log", cards.log, "The natural logarithm of x; NaN for negative real x.\n"
+           "For complex x, log|x| + i·arg(x) with -π ≤ arg(x) ≤ π.", "1.0", "0.0")
+sin = same("sin", cards.sin, "The sine of x, in radians: (e^ix - e^-ix) / 2i.")
+cos = same("cos", cards.cos, "The cosine of x, in radians: (e^ix + e^-ix) / 2.", "0.0", "1.0")
+tanh = same("tanh", cards.tanh, "The hyperbolic tangent of x: sinh(x) / cosh(x).")
+reciprocal = same("reciprocal", lambda x: 1 / x, "One over x.", "4.0", "0.25")
+rsqrt = same("rsqrt", lambda x: 1 / cards.sqrt(x), "One over the square root of x.", "4.0", "0.5")
+expm1 = unary("expm1", cards.expm1, elementary.complex_expm1, "exp(x) - 1, accurate near 0.")
+exp2 = unary("exp2", lambda x: full(x.shape, 2, x.dtype) ** x, elementary.complex_exp2,
+             "2 to the power x.", "3.0", "8.0")
+log1p = unary("log1p", cards.log1p, elementary.complex_log1p,
+              "log(1 + x), accurate near 0; NaN for real x below -1.")
+log2 = unary("log2", elementary.log_base(2), elementary.complex_log(2),
+             "The logarithm of x to base 2: log(x) / log(2).", "8.0", "3.0")
+log10 = unary("log10", elementary.log_base(10), elementary.complex_log(10),
+              "The logarithm of x to base 10: log(x) / log(10).", "1000.0", "3.0")
+tan = unary("tan", elementary.tan, elementary.complex_tan,
+            "The tangent of x, in radians: sin(x) / cos(x).")
+asin = unary("asin", elementary.asin, elementary.complex_asin,
+             "The y in [-π/2, π/2], in radians, with sin(y) = x; NaN for real |x| > 1.")
+acos = unary("acos", elementary.acos, elementary.complex_acos,
+             "The y in [0, π], in radians, with cos(y) = x; NaN for real |x| > 1.", "1.0", "0.0")
+atan = unary("atan", elementary.atan, elementary.complex_atan,
+             "The y in [-π/2, π/2], in radians, with tan(y) = x.")
+sinh = unary("sinh", elementary.sinh, elementary.complex_sinh,
+             "The hyperbolic sine of x: (e^x - e^-x) / 2.")
+cosh = unary("cosh", elementary.cosh, elementary.complex_cosh,
+             "The hyperbolic cosine of x: (e^x + e^-x) / 2.", "0.0", "1.0")
+asinh = unary("asinh", elementary.asinh, elementary.complex_asinh,
+              "The inverse hyperbolic sine: log(x + sqrt(x² + 1)).")
+acosh = unary("acosh", elementary.acosh, elementary.complex_acosh, "The inverse hyperbolic cosine: "
+              "log(x + sqrt(x² - 1)); NaN for real x < 1.", "1.0", "0.0")
+atanh = unary("atanh", elementary.atanh, elementary.complex_atanh, "The inverse hyperbolic "
+              "tangent: log((1 + x) / (1 - x)) / 2; NaN for real |x| > 1.")
+erf = unary("erf", cards.erf, None,
+            "The error function of x: 2/sqrt(π) · integral of exp(-t²) from 0 to x.")
+floor = rounding("floor", cards.floor, None, "The largest integer not above x; its slope is 0.",
+                 "-1.5", "-2.0")
+ceil = rounding("ceil", ceil_real, None, "The smallest integer not below x: -floor(-x).",
+                "-1.5", "-1.0")
+trunc = rounding("trunc", trunc_real, None, "x rounded toward 0: ceil(x) for x < 0, else floor(x).",
+                 "-1.5", "-1.0")
+rint = rounding("rint", cards.round_, by_parts(cards.round_), "The integer nearest to x, halves to "
+                "the even one; complex numbers are rounded by parts.", "2.5", "2.0")
 # fmt: on
 
 
 def round(x, /, decimals: int = 0):
     """x rounded to a number of decimals, halves to even; complex numbers by parts.
-
     round(x, d) = rint(x · 10^d) / 10^d
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  numeric, kept
-    Raises:  DTypeError for what is not numeric
-    Source:  standard, and NumPy for `decimals`
+    Shapes: x (...) -> (...). Dtypes: numeric, kept.
+    Raises: DTypeError for what is not numeric. Source: standard, and NumPy for `decimals`.
     Example: >>> round([0.5, 1.5, 2.25], 1).tolist()
-             [0.5, 1.5, 2.200000047683716]
-    """
+             [0.5, 1.5, 2.200000047683716]"""
     if decimals == 0:
         return rint(x)
     x = as_value(x, where="round")
@@ -231,60 +193,44 @@ def round(x, /, decimals: int = 0):
     return cast(rint(x * scale) / scale, x.dtype)
 
 
-def binary(name, compute, returns, formula, dtypes, errors, example):
-    """A function of two arguments that are promoted and broadcast to each other."""
-
-    def function(x1, x2, /):
-        return compute(*operands(name, x1, x2))
-
-    return named(
-        function,
-        name,
-        returns=returns,
-        formula=formula,
-        shapes="x1 (...), x2 (...) -> their common broadcast shape",
-        dtypes=dtypes,
-        errors=errors,
-        more="; ShapeError if the shapes do not broadcast",
-        example=f"{name}({example[0]}).tolist()\n         {example[1]}",
-    )
-
-
-def of_floats(name, compute, allow_complex: bool = False):
-    """`compute` on floating values; integers and booleans become float32."""
-
-    def function(x1, x2):
-        if not allow_complex:
-            check_real(name, x1, x2)
-        dtype = inexact_dtype(x1.dtype)
-        return compute(cast(x1, dtype), cast(x2, dtype))
-
-    return function
-
-
-def of_bits(name, compute, bools: bool = True):
-    def function(x1, x2):
-        check_bits(name, x1, x2, bools=bools)
-        return compute(x1, x2)
-
-    return function
-
-
-def of_order(name, compute):
-    def function(x1, x2):
-        check_real(name, x1, x2)
-        return compute(x1, x2)
-
-    return function
-
-
-def of_truth(compute):
-    return lambda x1, x2: compute(truth(x1), truth(x2))
-
-
 def truth(x: Value) -> Value:
     """True where x is not 0."""
     return x if x.dtype is bool_ else x != 0
+
+
+def floats(where: str, *xs: Value) -> list[Value]:
+    """Real values as floats; integers and booleans become float32."""
+    check_real(where, *xs)
+    return [cast(x, inexact_dtype(x.dtype)) for x in xs]
+
+
+# What a function of two arguments does with them first, its dtypes, and what it refuses.
+PROMOTED = "those of x1 and x2 promoted to each other"
+KINDS = {
+    "numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "booleans"),
+    "quotient": (None, FLOATING, NUMERIC), "whole": (None, PROMOTED, NO_COMPLEX),
+    "float": (floats, REAL, NO_COMPLEX), "ordered": (check_real, PROMOTED, NO_COMPLEX),
+    "equality": (None, "any -> bool", NUMERIC), "order": (check_real, "real -> bool", NO_COMPLEX),
+    "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
+    "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
+    "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC),
+}  # fmt: skip
+
+
+def binary(name, kind, compute, about, given, result):
+    """A function of two arguments that are promoted and broadcast to each other."""
+    prepare, dtypes, errors = KINDS[kind]
+
+    def function(x1, x2, /):
+        xs = operands(name, x1, x2)
+        xs = xs if prepare is None else prepare(name, *xs) or xs
+        return compute(*xs)
+
+    shapes = "x1 (...), x2 (...) -> their common broadcast shape"
+    errors += "; ShapeError if the shapes do not broadcast"
+    example = f"{name}({given}).tolist()"
+    return named(function, name, about=about, shapes=shapes, dtypes=dtypes, errors=errors,
+                 example=example, result=result)  # fmt: skip
 
 
 def larger(x1, x2):
@@ -317,118 +263,75 @@ def nextafter_real(x1, x2):
     return choose(is_nan(x1) | is_nan(x2), math.nan, moved)
 
 
-PROMOTED = "those of x1 and x2 promoted to each other"
-TRUTH = "any -> bool; what is not 0 counts as true"
-NO_COMPLEX = "complex values"
-NO_FLOATS = "floating and complex values"
 # fmt: off
-add = binary("add", operator.add, "The sum.", "x1 + x2; for booleans, or", PROMOTED, NUMERIC,
-             ("[1, 2], 3", "[4, 5]"))
-subtract = binary("subtract", operator.sub, "The difference.", "x1 - x2", PROMOTED, "booleans",
-                  ("[1, 2], 3", "[-2, -1]"))
-multiply = binary("multiply", operator.mul, "The product.", "x1 · x2; for booleans, and", PROMOTED,
-                  NUMERIC, ("[1, 2], 3", "[3, 6]"))
-divide = binary("divide", operator.truediv, "The quotient.", "x1 / x2", FLOATING, NUMERIC,
-                ("[1, 2], 4", "[0.25, 0.5]"))
-floor_divide = binary("floor_divide", operator.floordiv, "The quotient rounded down.",
-                      "floor(x1 / x2)", PROMOTED, NO_COMPLEX, ("[7, -7], 2", "[3, -4]"))
-remainder = binary("remainder", operator.mod, "The remainder of floor division.",
-                   "x1 - floor(x1 / x2) · x2, with the sign of x2", PROMOTED, NO_COMPLEX,
-                   ("[7, -7], 4", "[3, 1]"))
-pow = binary("pow", operator.pow, "x1 to the power x2.", "x1^x2", PROMOTED, "booleans",
-             ("[2, 3], 2", "[4, 9]"))
-atan2 = binary("atan2", of_floats("atan2", cards.atan2), "The angle of the point (x2, x1).",
-               "The y in [-π, π] with tan(y) = x1 / x2, in the quadrant of the point.", REAL,
-               NO_COMPLEX, ("0.0, 1.0", "0.0"))
-hypot = binary("hypot", of_floats("hypot", elementary.hypot), "The length of the vector (x1, x2).",
-               "sqrt(x1² + x2²), without overflow on the way", REAL, NO_COMPLEX, ("3, 4", "5.0"))
-copysign = binary("copysign", of_floats("copysign", copysign_real), "x1 with the sign of x2.",
-                  "|x1| if the sign bit of x2 is clear, else -|x1|", REAL, NO_COMPLEX,
-                  ("[1.0, 2.0], -0.0", "[-1.0, -2.0]"))
-nextafter = binary("nextafter", of_floats("nextafter", nextafter_real),
-                   "The next number after x1 toward x2.", "x2 if both are equal", REAL, NO_COMPLEX,
-                   ("0.0, 1.0", "1.401298464324817e-45"))
-logaddexp = binary("logaddexp", of_floats("logaddexp", logaddexp_real),
-                   "The logarithm of the sum of exponentials.", "log(e^x1 + e^x2)", REAL,
-                   NO_COMPLEX, ("[-200.0], -300.0", "[-200.0]"))
-maximum = binary("maximum", of_order("maximum", larger), "The larger of x1 and x2.",
-                 "NaN if either is; the derivative is shared where both are equal", PROMOTED,
-                 NO_COMPLEX, ("[1, 5], 3", "[3, 5]"))
-minimum = binary("minimum", of_order("minimum", smaller), "The smaller of x1 and x2.",
-                 "NaN if either is; the derivative is shared where both are equal", PROMOTED,
-                 NO_COMPLEX, ("[1, 5], 3", "[1, 3]"))
-equal = binary("equal", operator.eq, "True where both are equal.", "x1 = x2; NaN equals nothing",
-               "any -> bool", NUMERIC, ("[1, 2], 2", "[False, True]"))
-not_equal = binary("not_equal", operator.ne, "True where both differ.", "x1 ≠ x2", "any -> bool",
-                   NUMERIC, ("[1, 2], 2", "[True, False]"))
-less = binary("less", of_order("less", operator.lt), "True where x1 is below x2.", "x1 < x2",
-              "real -> bool", NO_COMPLEX, ("[1, 2], 2", "[True, False]"))
-less_equal = binary("less_equal", of_order("less_equal", operator.le),
-                    "True where x1 is not above x2.", "x1 ≤ x2; false for NaN", "real -> bool",
-                    NO_COMPLEX, ("[1, 3], 2", "[True, False]"))
-greater = binary("greater", of_order("greater", operator.gt), "True where x1 is above x2.",
-                 "x1 > x2", "real -> bool", NO_COMPLEX, ("[1, 3], 2", "[False, True]"))
-greater_equal = binary("greater_equal", of_order("greater_equal", operator.ge),
-                       "True where x1 is not below x2.", "x1 ≥ x2; false for NaN", "real -> bool",
-                       NO_COMPLEX, ("[1, 2], 2", "[False, True]"))
-bitwise_and = binary("bitwise_and", of_bits("bitwise_and", operator.and_),
-                     "The bits set in both.", "x1 & x2", "integer or bool, promoted", NO_FLOATS,
-                     ("6, 3", "2"))
-bitwise_or = binary("bitwise_or", of_bits("bitwise_or", operator.or_), "The bits set in either.",
-                    "x1 | x2", "integer or bool, promoted", NO_FLOATS, ("6, 3", "7"))
-bitwise_xor = binary("bitwise_xor", of_bits("bitwise_xor", operator.xor),
-                     "The bits set in just one.", "x1 ^ x2", "integer or bool, promoted",
-                     NO_FLOATS, ("6, 3", "5"))
-bitwise_left_shift = binary("bitwise_left_shift",
-                            of_bits("bitwise_left_shift", operator.lshift, bools=False),
-                            "The bits of x1 moved up by x2 places.", "x1 · 2^x2, wrapping around",
-                            "integer, promoted", NO_FLOATS, ("3, 2", "12"))
-bitwise_right_shift = binary("bitwise_right_shift",
-                             of_bits("bitwise_right_shift", operator.rshift, bools=False),
-                             "The bits of x1 moved down by x2 places.", "floor(x1 / 2^x2)",
-                             "integer, promoted", NO_FLOATS, ("-5, 1", "-3"))
-logical_and = binary("logical_and", of_truth(operator.and_), "True where both are.",
-                     "x1 and x2", TRUTH, NUMERIC, ("[0, 2], 1", "[False, True]"))
-logical_or = binary("logical_or", of_truth(operator.or_), "True where either is.", "x1 or x2",
-                    TRUTH, NUMERIC, ("[0, 2], 0", "[False, True]"))
-logical_xor = binary("logical_xor", of_truth(operator.xor), "True where just one is.",
-                     "x1 ≠ x2 as truth values", TRUTH, NUMERIC, ("[0, 2], 1", "[True, False]"))
+add = binary("add", "numeric", operator.add, "The sum; for booleans, or.", "[1, 2], 3", "[4, 5]")
+subtract = binary("subtract", "no bools", operator.sub, "The difference.", "[1, 2], 3", "[-2, -1]")
+multiply = binary("multiply", "numeric", operator.mul, "The product; for booleans, and.",
+                  "[1, 2], 3", "[3, 6]")
+divide = binary("divide", "quotient", operator.truediv, "The quotient.", "[1, 2], 4", "[0.25, 0.5]")
+floor_divide = binary("floor_divide", "whole", operator.floordiv,
+                      "The quotient rounded down: floor(x1 / x2).", "[7, -7], 2", "[3, -4]")
+remainder = binary("remainder", "whole", operator.mod, "The remainder of floor division: "
+                   "x1 - floor(x1 / x2) · x2, with the sign of x2.", "[7, -7], 4", "[3, 1]")
+pow = binary("pow", "no bools", operator.pow, "x1 to the power x2.", "[2, 3], 2", "[4, 9]")
+atan2 = binary("atan2", "float", cards.atan2, "The angle of the point (x2, x1): the y in [-π, π] "
+               "with tan(y) = x1 / x2, in its quadrant.", "0.0, 1.0", "0.0")
+hypot = binary("hypot", "float", elementary.hypot, "The length of the vector (x1, x2): "
+               "sqrt(x1² + x2²), without overflow on the way.", "3, 4", "5.0")
+copysign = binary("copysign", "float", copysign_real, "x1 with the sign of x2: |x1| if the sign "
+                  "bit of x2 is clear, else -|x1|.", "[1.0, 2.0], -0.0", "[-1.0, -2.0]")
+nextafter = binary("nextafter", "float", nextafter_real, "The next number after x1 toward x2; x2 "
+                   "if both are equal.", "0.0, 1.0", "1.401298464324817e-45")
+logaddexp = binary("logaddexp", "float", logaddexp_real, "The logarithm of a sum of exponentials: "
+                   "log(e^x1 + e^x2).", "[-200.0], -300.0", "[-200.0]")
+maximum = binary("maximum", "ordered", larger, "The larger of x1 and x2; NaN if either is.\n"
+                 "The derivative is shared where both are equal.", "[1, 5], 3", "[3, 5]")
+minimum = binary("minimum", "ordered", smaller, "The smaller of x1 and x2; NaN if either is.\n"
+                 "The derivative is shared where both are equal.", "[1, 5], 3", "[1, 3]")
+equal = binary("equal", "equality", operator.eq, "True where both are equal; NaN equals nothing.",
+               "[1, 2], 2", "[False, True]")
+not_equal = binary("not_equal", "equality", operator.ne, "True where both differ.",
+                   "[1, 2], 2", "[True, False]")
+less = binary("less", "order", operator.lt, "True where x1 is below x2: x1 < x2.",
+              "[1, 2], 2", "[True, False]")
+less_equal = binary("less_equal", "order", operator.le, "True where x1 ≤ x2; false for NaN.",
+                    "[1, 3], 2", "[True, False]")
+greater = binary("greater", "order", operator.gt, "True where x1 is above x2: x1 > x2.",
+                 "[1, 3], 2", "[False, True]")
+greater_equal = binary("greater_equal", "order", operator.ge, "True where x1 ≥ x2; false for NaN.",
+                       "[1, 2], 2", "[False, True]")
+bitwise_and = binary("bitwise_and", "bits", operator.and_, "The bits set in both.", "6, 3", "2")
+bitwise_or = binary("bitwise_or", "bits", operator.or_, "The bits set in either.", "6, 3", "7")
+bitwise_xor = binary("bitwise_xor", "bits", operator.xor, "The bits set in just one.", "6, 3", "5")
+bitwise_left_shift = binary("bitwise_left_shift", "shift", operator.lshift, "The bits of x1 moved "
+                            "up by x2 places: x1 · 2^x2, wrapping around.", "3, 2", "12")
+bitwise_right_shift = binary("bitwise_right_shift", "shift", operator.rshift, "The bits of x1 "
+                             "moved down by x2 places: floor(x1 / 2^x2).", "-5, 1", "-3")
+logical_and = binary("logical_and", "truth", operator.and_, "True where both are.",
+                     "[0, 2], 1", "[False, True]")
+logical_or = binary("logical_or", "truth", operator.or_, "True where either is.",
+                    "[0, 2], 0", "[False, True]")
+logical_xor = binary("logical_xor", "truth", operator.xor, "True where just one is.",
+                     "[0, 2], 1", "[True, False]")
 # fmt: on
 
 
-def plain(returns, formula, dtypes, errors, example):
-    """A decorator that documents a function of one argument."""
+def plain(name, compute, about, dtypes, errors, given, result):
+    """A function of one argument of any dtype."""
 
-    def decorate(function):
-        name = function.__name__
-        return named(
-            function,
-            name,
-            returns=returns,
-            formula=formula,
-            shapes="x (...) -> (...)",
-            dtypes=dtypes,
-            errors=errors,
-            more="",
-            example=f"{name}([{example[0]}]).tolist()\n         [{example[1]}]",
-        )
+    def function(x, /):
+        return compute(as_value(x, where=name))
 
-    return decorate
+    return documented(function, name, about, dtypes, errors, given, result)
 
 
-@plain("The absolute value; for complex x its length.", "|x|; the derivative at 0 is 0",
-       "any; complex becomes real", NUMERIC, ("-2, 3", "2, 3"))  # fmt: skip
-def abs(x, /):
-    x = as_value(x, where="abs")
+def abs_of(x: Value):
     if x.dtype.is_complex:
         return elementary.complex_abs(x)
     return x if x.dtype.is_bool else cards.abs_(x)
 
 
-@plain("-1, 0 or 1 by the sign of x; for complex x, x / |x|.", "NaN for NaN", "numeric, kept",
-       "booleans", ("-2.5, 0.0", "-1.0, 0.0"))  # fmt: skip
-def sign(x, /):
-    x = as_value(x, where="sign")
+def sign_of(x: Value):
     if x.dtype.is_complex:
         return elementary.complex_sign(x)
     if x.dtype.is_integer:
@@ -436,108 +339,68 @@ def sign(x, /):
     return choose(x > 0, 1.0, choose(x < 0, -1.0, choose(x == 0, 0.0, x)))
 
 
-@plain("x times x.", "x²", "numeric, kept", "booleans", ("3, -2", "9, 4"))
-def square(x, /):
-    x = as_value(x, where="square")
-    return x * x
-
-
-@plain("Minus x.", "-x", "numeric, kept", "booleans", ("3, -2", "-3, 2"))
-def negative(x, /):
-    return -as_value(x, where="negative")
-
-
-@plain("x itself.", "+x", "any, kept", NUMERIC, ("3, -2", "3, -2"))
-def positive(x, /):
-    return +as_value(x, where="positive")
-
-
-@plain("The real part of x.", "re(a + ib) = a", "any; complex becomes real", NUMERIC,
-       ("1 + 2j", "1.0"))  # fmt: skip
-def real(x, /):
-    return parts_of.real(as_value(x, where="real"))
-
-
-@plain("The imaginary part of x; 0 for real x.", "im(a + ib) = b", "any; complex becomes real",
-       NUMERIC, ("1 + 2j", "2.0"))  # fmt: skip
-def imag(x, /):
-    return parts_of.imag(as_value(x, where="imag"))
-
-
-@plain("The complex conjugate of x.", "conj(a + ib) = a - ib", "any, kept", NUMERIC,
-       ("1 + 2j", "(1-2j)"))  # fmt: skip
-def conj(x, /):
-    return parts_of.conj(as_value(x, where="conj"))
-
-
-@plain("The angle of complex x, in radians.", "atan2(im(x), re(x))",
-       "complex becomes real; integers become float32", NUMERIC, ("1 + 0j", "0.0"))  # fmt: skip
-def angle(x, /):
+def angle_of(x: Value):
     re, im = split(*inexact("angle", x))
     return cards.atan2(im, re)
 
 
-@plain("True where the sign bit is set: for negative x, -0 and some NaN.", "x < 0 or x = -0",
-       "real -> bool", NO_COMPLEX, ("-0.0, 1.0", "True, False"))  # fmt: skip
-def signbit(x, /):
-    x = as_value(x, where="signbit")
+def signbit_of(x: Value):
     check_real("signbit", x)
     return sign_is_set(x) if x.dtype.is_floating else x < 0
 
 
-def everywhere(value: bool, x: Value) -> Value:
-    """The boolean `value` in the shape of x."""
-    return full(x.shape, value, bool_)
+def by_test(test, otherwise: bool, combine):
+    """The test of floats; of complex values, its results for both parts joined; else a constant."""
+
+    def function(x: Value):
+        if x.dtype.is_complex:
+            return combine(*map(test, split(x)))
+        return test(x) if x.dtype.is_floating else full(x.shape, otherwise, bool_)
+
+    return function
 
 
-@plain("True where x is NaN, or a part of it is.", "x ≠ x", "any -> bool", NUMERIC,
-       ("1.0, math.nan", "False, True"))  # fmt: skip
-def isnan(x, /):
-    x = as_value(x, where="isnan")
-    return is_nan(x) if x.dtype.is_inexact else everywhere(False, x)
-
-
-@plain("True where x is infinite, or a part of it is.", "|x| = ∞", "any -> bool", NUMERIC,
-       ("1.0, math.inf", "False, True"))  # fmt: skip
-def isinf(x, /):
-    x = as_value(x, where="isinf")
-    if x.dtype.is_complex:
-        re, im = split(x)
-        return elementary.is_infinite(re) | elementary.is_infinite(im)
-    return elementary.is_infinite(x) if x.dtype.is_floating else everywhere(False, x)
-
-
-@plain("True where x is a number: neither infinite nor NaN.", "|x| < ∞", "any -> bool", NUMERIC,
-       ("1.0, math.inf", "True, False"))  # fmt: skip
-def isfinite(x, /):
-    x = as_value(x, where="isfinite")
-    if x.dtype.is_complex:
-        re, im = split(x)
-        return (cards.abs_(re) < math.inf) & (cards.abs_(im) < math.inf)
-    return cards.abs_(x) < math.inf if x.dtype.is_floating else everywhere(True, x)
-
-
-@plain("True where x is 0.", "not x", TRUTH, NUMERIC, ("0, 2", "True, False"))
-def logical_not(x, /):
-    return ~truth(as_value(x, where="logical_not"))
-
-
-@plain("Every bit of x flipped; for booleans, not.", "~x = -x - 1", "integer or bool, kept",
-       NO_FLOATS, ("0, 2", "-1, -3"))  # fmt: skip
-def bitwise_invert(x, /):
-    return ~as_value(x, where="bitwise_invert")
+# fmt: off
+TO_REAL = "any; complex becomes real"
+abs = plain("abs", abs_of, "The absolute value, for complex x its length; its slope at 0 is 0.",
+            TO_REAL, NUMERIC, "-2, 3", "2, 3")
+sign = plain("sign", sign_of, "-1, 0 or 1 by the sign of x; for complex x, x / |x|. NaN for NaN.",
+             "numeric, kept", "booleans", "-2.5, 0.0", "-1.0, 0.0")
+square = plain("square", lambda x: x * x, "x times x.", "numeric, kept", "booleans",
+               "3, -2", "9, 4")
+negative = plain("negative", operator.neg, "Minus x.", "numeric, kept", "booleans",
+                 "3, -2", "-3, 2")
+positive = plain("positive", operator.pos, "x itself.", "any, kept", NUMERIC, "3, -2", "3, -2")
+real = plain("real", parts_of.real, "The real part of x.", TO_REAL, NUMERIC, "1 + 2j", "1.0")
+imag = plain("imag", parts_of.imag, "The imaginary part of x; 0 for real x.", TO_REAL,
+             NUMERIC, "1 + 2j", "2.0")
+conj = plain("conj", parts_of.conj, "The complex conjugate of x.", "any, kept", NUMERIC,
+             "1 + 2j", "(1-2j)")
+angle = plain("angle", angle_of, "The angle of complex x, in radians: atan2(im(x), re(x)).",
+              "complex becomes real; integers become float32", NUMERIC, "1 + 0j", "0.0")
+signbit = plain("signbit", signbit_of, "True where the sign bit is set: for negative x, -0 and "
+                "some NaN.", "real -> bool", NO_COMPLEX, "-0.0, 1.0", "True, False")
+isnan = plain("isnan", by_test(is_nan, False, operator.or_), "True where x or a part of it is NaN.",
+              "any -> bool", NUMERIC, "1.0, math.nan", "False, True")
+isinf = plain("isinf", by_test(elementary.is_infinite, False, operator.or_), "True where x is "
+              "infinite, or a part of it.", "any -> bool", NUMERIC, "1.0, math.inf", "False, True")
+isfinite = plain("isfinite", by_test(lambda x: cards.abs_(x) < math.inf, True, operator.and_),
+                 "True where x is a number: neither infinite nor NaN.", "any -> bool", NUMERIC,
+                 "1.0, math.inf", "True, False")
+logical_not = plain("logical_not", lambda x: ~truth(x), "True where x is 0.", TRUTH, NUMERIC,
+                    "0, 2", "True, False")
+bitwise_invert = plain("bitwise_invert", operator.invert, "Every bit of x flipped, -x - 1; for "
+                       "booleans, not.", "integer or bool, kept", NO_FLOATS, "0, 2", "-1, -3")
+# fmt: on
 
 
 def where(condition, x1, x2, /):
     """x1 where the condition holds, else x2.
-
-    Shapes:  condition (...), x1 (...), x2 (...) -> their common broadcast shape
-    Dtypes:  condition bool (what is not 0 counts as true); x1 and x2 promoted to each other
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  standard
+    Shapes: condition (...), x1 (...), x2 (...) -> their common broadcast shape.
+    Dtypes: condition bool (what is not 0 counts as true); x1 and x2 promoted to each other.
+    Raises: ShapeError if the shapes do not broadcast. Source: standard.
     Example: >>> where([True, False], 1.5, [0.0, 2.0]).tolist()
-             [1.5, 2.0]
-    """
+             [1.5, 2.0]"""
     condition = truth(as_value(condition, where="where"))
     x1, x2 = operands("where", x1, x2)
     return compare.where(*broadcast_values("where", condition, x1, x2))
@@ -545,16 +408,12 @@ def where(condition, x1, x2, /):
 
 def clip(x, /, min=None, max=None):
     """x, no smaller than `min` and no larger than `max`; None is no bound.
-
     min(max(x, min), max); the derivative is 1 inside and at the bounds
-
-    Shapes:  x (...), min (...), max (...) -> their common broadcast shape
-    Dtypes:  real; that of x, or float32 for integers clipped by floats
-    Raises:  DTypeError for complex values, ShapeError if the shapes do not broadcast
-    Source:  standard
+    Shapes: x (...), min (...), max (...) -> their common broadcast shape. Dtypes: real; that of x,
+    or float32 for integers clipped by floats. Raises: DTypeError for complex values, ShapeError if
+    the shapes do not broadcast. Source: standard.
     Example: >>> clip([-2, 0, 5], 0, 3).tolist()
-             [0, 0, 3]
-    """
+             [0, 0, 3]"""
     x = as_value(x, where="clip")
     check_real("clip", x)
     for bound, beyond in ((min, operator.lt), (max, operator.gt)):
@@ -580,14 +439,10 @@ def bounded(x: Value, bound, beyond) -> Value:
 
 def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
     """x with NaN replaced, and infinities too: by the largest finite numbers unless given.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept; complex by parts
-    Raises:  DTypeError for what is not numeric
-    Source:  NumPy
+    Shapes: x (...) -> (...). Dtypes: any, kept; complex by parts.
+    Raises: DTypeError for what is not numeric. Source: NumPy.
     Example: >>> nan_to_num([math.nan, 1.0]).tolist()
-             [0.0, 1.0]
-    """
+             [0.0, 1.0]"""
     x = as_value(x, where="nan_to_num")
     if x.dtype.is_complex:
         return by_parts(partial(nan_to_num, nan=nan, posinf=posinf, neginf=neginf))(x)
@@ -601,16 +456,11 @@ def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
 
 def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
     """True where x1 and x2 are equal up to rounding.
-
     |x1 - x2| ≤ atol + rtol · |x2|
-
-    Shapes:  x1 (...), x2 (...) -> their common broadcast shape
-    Dtypes:  any -> bool
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  NumPy
+    Shapes: x1 (...), x2 (...) -> their common broadcast shape. Dtypes: any -> bool.
+    Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> isclose([1.0, 2.0], [1.0, 2.1]).tolist()
-             [True, False]
-    """
+             [True, False]"""
     x1, x2 = inexact("isclose", x1, x2)
     same = (x1 == x2) | (isfinite(x2) & (abs(x1 - x2) <= atol + rtol * abs(x2)))
     return same | (isnan(x1) & isnan(x2)) if equal_nan else same
@@ -618,30 +468,21 @@ def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool =
 
 def allclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
     """Whether x1 and x2 are equal up to rounding everywhere, as a Python bool.
-
     |x1 - x2| ≤ atol + rtol · |x2|
-
-    Shapes:  x1 (...), x2 (...), which broadcast
-    Dtypes:  any
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  NumPy
+    Shapes: x1 (...), x2 (...), which broadcast. Dtypes: any.
+    Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> allclose([1.0, 2.0], [1.0, 2.1])
-             False
-    """
+             False"""
     close = isclose(x1, x2, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return bool(reductions.all_(close, axes=tuple(range(close.ndim))))
 
 
 def array_equal(x1, x2, /, equal_nan: bool = False) -> bool:
     """Whether x1 and x2 have the same shape and equal elements, as a Python bool.
-
-    Shapes:  x1 (...), x2 (...)
-    Dtypes:  any
-    Raises:  DTypeError for what is not numeric
-    Source:  NumPy
+    Shapes: x1 (...), x2 (...). Dtypes: any. Raises: DTypeError for what is not numeric.
+    Source: NumPy.
     Example: >>> array_equal([1, 2], [1.0, 2.0])
-             True
-    """
+             True"""
     x1, x2 = (as_value(x, where="array_equal") for x in (x1, x2))
     if x1.shape != x2.shape:
         return False

@@ -4,18 +4,14 @@ Values never change and never alias. Writing (`x[i] = v`, `x += y`) binds the ha
 tensors computed from the old one keep it.
 """
 
+import operator
+
 import numpy as np
 
 from glasshouse.autograd.backward import backward
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base.dtype import as_dtype, by_name
-from glasshouse.base.errors import (
-    DeviceError,
-    DTypeError,
-    GradError,
-    ShapeError,
-    TransformError,
-)
+from glasshouse.base.errors import DeviceError, DTypeError, GradError, ShapeError, TransformError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
 from glasshouse.dispatch.primitive import primitives
@@ -23,14 +19,29 @@ from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
 from glasshouse.tensor import contract, index, printing
 
 
+def writing(where: str, compute):
+    """The method of an operator like +=: its result is written back."""
+
+    def method(self, other):
+        return self.in_place(where, compute(self, other))
+
+    return method
+
+
+def converted(kind: type):
+    """The method that makes the one element a Python number of this kind."""
+
+    def method(self):
+        return kind(self.one(kind.__name__))
+
+    return method
+
+
 class Tensor(Value):
     """An n-dimensional array of one dtype, on one backend.
-
     Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data, dtype)` is gh.asarray.
-
     Example: >>> Tensor([[1.0, 2.0]]).shape
-             (1, 2)
-    """
+             (1, 2)"""
 
     grad = None
 
@@ -52,23 +63,14 @@ class Tensor(Value):
 
     @property
     def T(self):
-        """A matrix with its axes swapped.
-
-        Raises:  ShapeError unless it has two axes
-        """
+        """A matrix with its axes swapped. Raises: ShapeError unless it has two axes."""
         if self.ndim != 2:
-            raise ShapeError(
-                f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT for stacks of "
-                "matrices, or gh.permute_dims."
-            )
+            raise ShapeError(f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT.")
         return bind(primitives["permute"], (self,), {"axes": (1, 0)})
 
     @property
     def mT(self):
-        """The last two axes swapped.
-
-        Raises:  ShapeError for fewer than two axes
-        """
+        """The last two axes swapped. Raises: ShapeError for fewer than two axes."""
         return contract.matrix_transpose(self)
 
     @property
@@ -94,9 +96,7 @@ class Tensor(Value):
 
     def requires_grad_(self, wanted: bool = True):
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
-
-        Raises:  DTypeError for integers and booleans, GradError for results of operations
-        """
+        Raises: DTypeError for integers and booleans, GradError for results of operations."""
         if self.mode is not None and wanted and self.node is None:
             raise TransformError(
                 f"requires_grad_: expected an ordinary tensor; got a value inside "
@@ -125,17 +125,12 @@ class Tensor(Value):
 
     def backward(self, gradient=None, retain_graph=None, create_graph: bool = False) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it depends on.
-
-        Raises:  GradError if untracked, not of one element without a gradient, or freed
-        """
+        Raises: GradError if untracked, not of one element without a gradient, or freed."""
         backward(self, gradient, retain_graph, create_graph)
 
     def register_hook(self, fn):
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
-
-        Returns a handle whose `remove()` ends it.
-        Raises:  GradError if the tensor is untracked
-        """
+        Returns a handle whose `remove()` ends it. Raises: GradError if the tensor is untracked."""
         if self.node is None:
             raise GradError(
                 "register_hook: expected a tensor with requires_grad=True; got one without. "
@@ -143,9 +138,7 @@ class Tensor(Value):
             )
         if self.node.grad_hooks is None:
             self.node.grad_hooks = {}
-        handle = Hook(self.node.grad_hooks)
-        self.node.grad_hooks[handle] = (self.slot, fn)
-        return handle
+        return Hook(self.node.grad_hooks, (self.slot, fn))
 
     def retain_grad(self) -> None:
         """Have backward store this tensor's gradient in `.grad` although it is no leaf."""
@@ -188,8 +181,6 @@ class Tensor(Value):
 
     def in_place(self, where: str, result):
         """This tensor bound to the result of an operator, which must have its shape and kind."""
-        if result is NotImplemented:
-            return result
         if result.shape != self.shape:
             raise ShapeError(
                 f"{where}: expected a result of shape {self.shape}; got {result.shape}. "
@@ -204,44 +195,19 @@ class Tensor(Value):
             result = cast(result, self.dtype)
         return self.write(where, result)
 
-    def __iadd__(self, other):
-        return self.in_place("+=", self + other)
-
-    def __isub__(self, other):
-        return self.in_place("-=", self - other)
-
-    def __imul__(self, other):
-        return self.in_place("*=", self * other)
-
-    def __itruediv__(self, other):
-        return self.in_place("/=", self / other)
-
-    def __ifloordiv__(self, other):
-        return self.in_place("//=", self // other)
-
-    def __imod__(self, other):
-        return self.in_place("%=", self % other)
-
-    def __ipow__(self, other):
-        return self.in_place("**=", self**other)
-
-    def __iand__(self, other):
-        return self.in_place("&=", self & other)
-
-    def __ior__(self, other):
-        return self.in_place("|=", self | other)
-
-    def __ixor__(self, other):
-        return self.in_place("^=", self ^ other)
-
-    def __ilshift__(self, other):
-        return self.in_place("<<=", self << other)
-
-    def __irshift__(self, other):
-        return self.in_place(">>=", self >> other)
-
-    def __imatmul__(self, other):
-        return self.in_place("@=", self @ other)
+    __iadd__ = writing("+=", operator.add)
+    __isub__ = writing("-=", operator.sub)
+    __imul__ = writing("*=", operator.mul)
+    __itruediv__ = writing("/=", operator.truediv)
+    __ifloordiv__ = writing("//=", operator.floordiv)
+    __imod__ = writing("%=", operator.mod)
+    __ipow__ = writing("**=", operator.pow)
+    __iand__ = writing("&=", operator.and_)
+    __ior__ = writing("|=", operator.or_)
+    __ixor__ = writing("^=", operator.xor)
+    __ilshift__ = writing("<<=", operator.lshift)
+    __irshift__ = writing(">>=", operator.rshift)
+    __imatmul__ = writing("@=", operator.matmul)
 
     def __matmul__(self, other):
         return contract.matmul(self, other)
@@ -264,9 +230,7 @@ class Tensor(Value):
 
     def numpy(self) -> np.ndarray:
         """The contents as a read-only NumPy array, without copying where possible.
-
-        Raises:  TransformError inside vmap, where there is no single value
-        """
+        Raises: TransformError inside vmap, where there is no single value."""
         value = self
         while value.mode is not None:
             value = value.mode.concrete(value)
@@ -286,15 +250,8 @@ class Tensor(Value):
         return array.copy() if copy else array
 
     def item(self):
-        """The one element as a Python number.
-
-        Raises:  ShapeError if there is not just one
-        """
-        if self.size != 1:
-            raise ShapeError(
-                f"item: expected one element; got shape {self.shape}. Index it or reduce it first."
-            )
-        return self.numpy().item()
+        """The one element as a Python number. Raises: ShapeError if there is not just one."""
+        return self.one("item")
 
     def tolist(self):
         """The contents as nested lists of Python numbers."""
@@ -304,28 +261,19 @@ class Tensor(Value):
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
         if self.size != 1:
             raise ShapeError(
-                f"{where}: expected a tensor of one element; got shape {self.shape}. "
+                f"{where}: expected one element; got shape {self.shape}. "
                 "Use gh.any or gh.all, or index it."
             )
         return self.numpy().item()
 
-    def __bool__(self):
-        return bool(self.one("bool"))
-
-    def __int__(self):
-        return int(self.one("int"))
-
-    def __float__(self):
-        return float(self.one("float"))
-
-    def __complex__(self):
-        return complex(self.one("complex"))
+    __bool__ = converted(bool)
+    __int__ = converted(int)
+    __float__ = converted(float)
+    __complex__ = converted(complex)
 
     def __index__(self):
         if not self.dtype.is_integer:
-            raise DTypeError(
-                f"index: expected an integer tensor; got {self.dtype.name}. Cast it to int64."
-            )
+            raise DTypeError(f"index: expected an integer tensor; got {self.dtype.name}. Cast it.")
         return int(self.one("index"))
 
     def __len__(self):
@@ -378,9 +326,7 @@ class Tensor(Value):
 
     def to(self, *targets, dtype=None, device=None):
         """This tensor in another dtype, on another device, or like another tensor.
-
-        Raises:  DTypeError, DeviceError for what is neither
-        """
+        Raises: DTypeError, DeviceError for what is neither."""
         for target in targets:
             if isinstance(target, Tensor):
                 dtype, device = target.dtype, target.device
@@ -393,13 +339,9 @@ class Tensor(Value):
 
     def to_device(self, device, /, *, stream=None):
         """This tensor on `device`, which the current backend, or one for that device, computes on.
-
-        Raises:  DeviceError if no backend reaches it
-        """
+        Raises: DeviceError if no backend reaches it."""
         if not isinstance(device, str):
-            raise DeviceError(
-                f"to_device: expected the name of a device; got {device!r}. Use e.g. 'cpu'."
-            )
+            raise DeviceError(f"to_device: expected a device's name; got {device!r}. Use 'cpu'.")
         if device == self.device:
             return self
         here = backends.current()
@@ -412,23 +354,29 @@ class Tensor(Value):
 
     def cpu(self):
         """This tensor in host memory."""
-        if self.device == "cpu":
-            return self
-        return box(self.numpy(), self.spec, backends.load("numpy"))
+        home = self.device == "cpu"
+        return self if home else box(self.numpy(), self.spec, backends.load("numpy"))
 
 
 hooks.tensor_class = Tensor
 
 
 class Hook:
-    """Removes a gradient hook."""
+    """Removes a hook from those registered; as a context, at its end."""
 
-    def __init__(self, registered: dict):
+    def __init__(self, registered: dict, hook):
         self.registered = registered
+        registered[self] = hook
 
     def remove(self) -> None:
         """Stop calling the hook."""
         self.registered.pop(self, None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.remove()
 
 
 def recording(tensor) -> bool:

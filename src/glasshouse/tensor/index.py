@@ -6,33 +6,22 @@ per axis), and the index arrays. Writing runs the same plan the other way round.
 
 import math
 import operator
+from collections import namedtuple
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from glasshouse.base.dtype import int64
-from glasshouse.base.errors import (
-    DTypeError,
-    IndexOutOfRangeError,
-    OptionError,
-    ShapeError,
-    type_name,
-)
+from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
-from glasshouse.dispatch.value import (
-    SCALARS,
-    Value,
-    as_value,
-    broadcast_to,
-    cast,
-    full,
-    match,
-    reshape,
-    to_array,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import index as cards
+from glasshouse.ops import movement
+from glasshouse.ops.checks import check_integers, check_option
 from glasshouse.ops.compare import where
-from glasshouse.ops.movement import concatenate, flip, inverse_permutation, pad, permute, slice_
+from glasshouse.ops.movement import flip, inverse_permutation, pad, permute, section, slice_
 
 
 @dataclass
@@ -73,9 +62,8 @@ def expand_key(key, ndim: int) -> list:
             items.extend(mask_indices(item))
         else:
             items.append(item)
-    used = sum(
-        not (item is None or item is Ellipsis or isinstance(item, LoneMask)) for item in items
-    )
+    added = (type(None), type(Ellipsis), LoneMask)  # what takes no axis of the value
+    used = sum(not isinstance(item, added) for item in items)
     rests = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:
         raise IndexOutOfRangeError(
@@ -92,15 +80,12 @@ def expand_key(key, ndim: int) -> list:
 
 
 def listed(item):
-    """A list of indices as an array; as a tensor if there are tensors in it.
-
-    Raises:  ShapeError for a ragged list, DTypeError for what is not numeric
-    """
+    """A list of indices as an array; as a tensor if there are tensors in it."""
     if not len(item):
         return np.zeros(0, np.int64)
     if any(isinstance(i, Value) for i in item):
         return as_value(list(item), where="index")
-    return to_array(item, "index")
+    return values.to_array(item, "index")
 
 
 def is_mask(item) -> bool:
@@ -108,18 +93,10 @@ def is_mask(item) -> bool:
     return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
 
 
-class MaskPart:
-    """One axis of a boolean mask: the positions of its true elements, and the size it must have."""
-
-    def __init__(self, indices, size: int):
-        self.indices, self.size = indices, size
-
-
-class LoneMask:
-    """A 0-d mask: it adds an axis, and keeps its one element or not."""
-
-    def __init__(self, indices):
-        self.indices = indices
+# One axis of a boolean mask: the positions of its true elements, and the size it must have.
+MaskPart = namedtuple("MaskPart", "indices size")
+# A 0-d mask: it adds an axis, and keeps its one element or not.
+LoneMask = namedtuple("LoneMask", "indices")
 
 
 def mask_indices(mask) -> list:
@@ -131,10 +108,7 @@ def mask_indices(mask) -> list:
 
 
 def plan_key(key, shape: Shape) -> Plan:
-    """The plan of `key` for a value of `shape`.
-
-    Raises:  IndexOutOfRangeError, DTypeError for what is no index, ShapeError for misfitting masks
-    """
+    """The plan of `key` for a value of `shape`."""
     plan = Plan()
     places: list[int] = []
     for item in expand_key(key, len(shape)):
@@ -194,10 +168,7 @@ def as_integer(item) -> int | None:
 
 
 def index_array(item, axis: int, size: int):
-    """`item` as integer indices counted from the front.
-
-    Raises:  DTypeError for other dtypes and types, IndexOutOfRangeError, ShapeError for a mask
-    """
+    """`item` as integer indices counted from the front."""
     if isinstance(item, MaskPart):
         if item.size != size:
             raise ShapeError(
@@ -213,19 +184,12 @@ def index_array(item, axis: int, size: int):
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
-        raise DTypeError(
-            f"index: expected integer or boolean indices; got dtype {name}. Cast them to int64."
-        )
-    if isinstance(item, Value):
-        return cast(item, int64)
-    return from_front("index", item, axis, size)
+        raise DTypeError(f"index: expected integers or booleans; got {name}. Cast them.")
+    return cast(item, int64) if isinstance(item, Value) else from_front("index", item, axis, size)
 
 
 def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front.
-
-    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
-    """
+    """`indices` as int64, counted from the front."""
     indices = indices.astype(np.int64, copy=False)
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
@@ -245,9 +209,7 @@ def places_in(indices: Value, size: int, beyond: int) -> Value:
 
 def explained(where_: str, run, indexed):
     """`run()`; if an index is out of range, the error names it, its axis and the axis' size.
-
-    `indexed`: for every index tensor the axis that it indexes, and the size of that axis.
-    """
+    `indexed`: for every index tensor the axis that it indexes, and the size of that axis."""
     try:
         return run()
     except IndexOutOfRangeError:
@@ -272,7 +234,8 @@ def finish_integers(plan: Plan, places: list[int]) -> None:
 
 def take_basic(x: Value, plan: Plan):
     """The elements within the bounds, with new axes, before index arrays are applied."""
-    if not covers_all(x.shape, plan):
+    whole = tuple(plan.stops) == x.shape and not any(plan.starts) and set(plan.steps) <= {1}
+    if not whole:
         x = slice_(x, starts=tuple(plan.starts), stops=tuple(plan.stops), steps=tuple(plan.steps))
     if plan.flips:
         x = flip(x, axes=tuple(plan.flips))
@@ -281,18 +244,7 @@ def take_basic(x: Value, plan: Plan):
 
 def kept_shape(plan: Plan) -> Shape:
     """The shape after slices, new axes and single integers."""
-    if not plan.dropped:
-        return tuple(plan.shape)
     return tuple(s for i, s in enumerate(plan.shape) if i not in plan.dropped)
-
-
-def covers_all(shape: Shape, plan: Plan) -> bool:
-    """Whether the bounds keep every element."""
-    return (
-        tuple(plan.stops) == shape
-        and not any(plan.starts)
-        and all(step == 1 for step in plan.steps)
-    )
 
 
 class Merged:
@@ -356,33 +308,25 @@ class Merged:
 
 def getitem(x: Value, key):
     """x[key], by NumPy's rules.
-
-    Raises:  IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
-             fit, TransformError for a mask whose contents a transform does not show
+    Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
+    fit, TransformError for a mask whose contents a transform does not show.
     Example: >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()
-             [[2, 1], [4, 3]]
-    """
+             [[2, 1], [4, 3]]"""
     plan = plan_key(key, x.shape)
     part = take_basic(x, plan)
     if not plan.arrays:
         return part
     merged = Merged(plan)
-    return explained(
-        "index",
-        lambda: cards.gather(merged.merge(part), merged.indices, axis=merged.axis),
-        merged.indexed(plan),
-    )
+    run = partial(cards.gather, merged.merge(part), merged.indices, axis=merged.axis)
+    return explained("index", run, merged.indexed(plan))
 
 
 def setitem(x: Value, key, value):
     """x with x[key] replaced by `value`, cast and broadcast to it; where indices repeat, the last.
-
     One number written through a mask of the shape of x needs no contents of the mask.
-
-    Raises:  as getitem; ShapeError if value does not broadcast
+    Raises: as getitem; ShapeError if value does not broadcast.
     Example: >>> setitem(as_value([1, 2, 3]), slice(1), 0).tolist()
-             [0, 2, 3]
-    """
+             [0, 2, 3]"""
     if is_mask(key) and key.shape == x.shape and np.ndim(value) == 0:
         return where(as_value(key), contents("setitem", value, x, x.shape), x)
     return update(x, key, value, "setitem", cards.scatter_set)
@@ -390,11 +334,9 @@ def setitem(x: Value, key, value):
 
 def add_at(x: Value, key, value):
     """x with `value` added at x[key]; repeated indices add up.
-
-    Raises:  as getitem; ShapeError if value does not broadcast
+    Raises: as getitem; ShapeError if value does not broadcast.
     Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
-             [0.0, 4.0]
-    """
+             [0.0, 4.0]"""
     x = as_value(x)
     plan = plan_key(key, x.shape)
     if not plan.arrays:
@@ -412,18 +354,13 @@ def update(x: Value, key, value, name: str, scatter):
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
     written = explained(
-        name,
-        lambda: scatter(part, merged.indices, value, axis=merged.axis),
-        merged.indexed(plan),
+        name, lambda: scatter(part, merged.indices, value, axis=merged.axis), merged.indexed(plan)
     )
     return set_basic(x, plan, merged.split(written))
 
 
 def contents(name: str, value, x: Value, shape: Shape):
-    """`value` in the dtype of x and in `shape`; its leading axes of size 1 are dropped.
-
-    Raises:  DTypeError if a complex value would lose its imaginary part, ShapeError
-    """
+    """`value` in the dtype of x and in `shape`; its leading axes of size 1 are dropped."""
     if type(value) in SCALARS and (x.dtype.is_complex or type(value) is not complex):
         return full(shape, value, x.dtype, where=name)
     value = as_value(value, where=name)
@@ -444,10 +381,10 @@ def set_basic(x: Value, plan: Plan, value: Value):
     value = reshape(value, tuple(counts))
     if plan.flips:
         value = flip(value, axes=tuple(plan.flips))
-    partial = [i for i, (n, size) in enumerate(zip(counts, x.shape, strict=True)) if n != size]
-    if not partial:
+    cropped = [i for i, (n, size) in enumerate(zip(counts, x.shape, strict=True)) if n != size]
+    if not cropped:
         return value
-    first, last = partial[0], partial[-1]
+    first, last = cropped[0], cropped[-1]
     if counts[first:last] == [1] * (last - first) and (plan.steps[last] == 1 or counts[last] == 1):
         return set_run(x, value, first, last, plan.starts[first : last + 1])
     widths = []
@@ -473,46 +410,29 @@ def splice(x: Value, value: Value, axis: int, start: int):
     """x with `value` in place of as many elements along one axis."""
     pieces = [section(x, axis, 0, start), value]
     pieces.append(section(x, axis, start + value.shape[axis], x.shape[axis]))
-    return concatenate(*[p for p in pieces if p.shape[axis]], axis=axis) if x.size else x
-
-
-def section(x: Value, axis: int, start: int, stop: int):
-    """x[start:stop] along one axis."""
-    starts, stops = [0] * x.ndim, list(x.shape)
-    starts[axis], stops[axis] = start, stop
-    return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=(1,) * x.ndim)
+    return movement.concatenate(*[p for p in pieces if p.shape[axis]], axis=axis) if x.size else x
 
 
 def check_indices(where_: str, indices):
     """`indices` as a value of integers."""
-    indices = as_value(indices, where=where_)
-    if not indices.dtype.is_integer:
-        raise DTypeError(
-            f"{where_}: expected integer indices; got {indices.dtype.name}. Cast them to int64."
-        )
-    return indices
+    return check_integers(where_, as_value(indices, where=where_))
 
 
 def take(x, indices, /, *, axis=None):
     """The slices of x along `axis` that `indices` name.
-
-    Shapes:  x (*before, n, *after), indices (*k) -> (*before, *k, *after)
-    Raises:  IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError
+    Shapes: x (*before, n, *after), indices (*k) -> (*before, *k, *after).
+    Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
     Example: >>> take(as_value([1.0, 2.0, 3.0]), [2, 0]).tolist()
-             [3.0, 1.0]
-    """
+             [3.0, 1.0]"""
     x = as_value(x, where="take")
     if axis is None:
         if x.ndim != 1:
-            raise ShapeError(
-                f"take: expected an axis for x of shape {x.shape}; got none. Pass axis=0, say."
-            )
+            raise ShapeError(f"take: expected an axis for x of shape {x.shape}; got none. Pass it.")
         axis = 0
     axis = check_axis("take", axis, x.ndim)
     indices = check_indices("take", indices)
-    return explained(
-        "take", lambda: cards.gather(x, indices, axis=axis), [(indices, axis, x.shape[axis])]
-    )
+    run = partial(cards.gather, x, indices, axis=axis)
+    return explained("take", run, [(indices, axis, x.shape[axis])])
 
 
 def along(where_: str, x, indices, axis: int):
@@ -524,11 +444,8 @@ def along(where_: str, x, indices, axis: int):
             f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
             f"{indices.shape}. Add axes with expand_dims."
         )
-    rest = broadcast_shapes(
-        where_,
-        tuple(1 if i == axis else s for i, s in enumerate(x.shape)),
-        tuple(1 if i == axis else s for i, s in enumerate(indices.shape)),
-    )
+    rest = [tuple(1 if i == axis else s for i, s in enumerate(v.shape)) for v in (x, indices)]
+    rest = broadcast_shapes(where_, *rest)
     size, count = x.shape[axis], indices.shape[axis]
     x = broadcast_to(x, (*rest[:axis], size, *rest[axis + 1 :]))
     indices = broadcast_to(cast(indices, int64), (*rest[:axis], count, *rest[axis + 1 :]))
@@ -537,28 +454,22 @@ def along(where_: str, x, indices, axis: int):
 
 def take_along_axis(x, indices, /, *, axis: int = -1):
     """The elements of x that `indices` name along `axis`, line by line.
-
-    Shapes:  x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b)
-    Raises:  IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError
+    Shapes: x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b).
+    Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
     Example: >>> take_along_axis(as_value([[1.0, 2.0]]), [[1]], axis=1).tolist()
-             [[2.0]]
-    """
+             [[2.0]]"""
     x, indices, axis = along("take_along_axis", x, indices, axis)
     size = x.shape[axis]
-    places = places_in(indices, size, x.size)
-    return explained(
-        "take_along_axis", lambda: cards.gather_along(x, places, axis), [(indices, axis, size)]
-    )
+    run = partial(cards.gather_along, x, places_in(indices, size, x.size), axis)
+    return explained("take_along_axis", run, [(indices, axis, size)])
 
 
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
     """x with `values` written where `indices` name along `axis`, line by line.
-
-    Shapes:  x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b)
-    Raises:  as take_along_axis
+    Shapes: x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b).
+    Raises: as take_along_axis.
     Example: >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
-             [[1.0, 5.0]]
-    """
+             [[1.0, 5.0]]"""
     x, indices, axis = along("put_along_axis", x, indices, axis)
     values = contents("put_along_axis", values, x, indices.shape)
     order = tuple(i for i in range(x.ndim) if i != axis) + (axis,)
@@ -566,56 +477,39 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
     inside = places_in(indices, size, x.size)
     lines, places, new = (permute(v, axes=order) for v in (x, inside, values))
     target, rows = reshape(lines, (x.size,)), reshape(new, (new.size,))
-    flat = explained(
-        "put_along_axis",
-        lambda: cards.scatter_set(target, cards.line_places(places, size), rows, axis=0),
-        [(indices, axis, size)],
-    )
+    run = partial(cards.scatter_set, target, cards.line_places(places, size), rows, axis=0)
+    flat = explained("put_along_axis", run, [(indices, axis, size)])
     return permute(reshape(flat, lines.shape), axes=inverse_permutation(order))
 
 
 def nonzero(x, /) -> tuple:
     """The positions of the elements that are not 0, one int64 tensor per axis.
-
-    Shapes:  each (count,); count depends on the contents, so vmap refuses it
-    Raises:  ShapeError for a 0-d x
-    Example: >>> nonzero(as_value([0, 3, 0, 4]))[0].tolist()
-             [1, 3]
-    """
+    Shapes: each (count,); count depends on the contents, so vmap refuses it.
+    Raises: ShapeError for a 0-d x."""
     x = as_value(x, where="nonzero")
     if not x.ndim:
-        raise ShapeError(
-            "nonzero: expected at least one axis; got a 0-d value. Reshape it to (1,) first."
-        )
+        raise ShapeError("nonzero: expected an axis or more; got a 0-d value. Reshape it.")
     return tuple(as_value(positions) for positions in np.nonzero(x.numpy()))
 
 
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     """Where each element of x2 belongs in the sorted x1, by bisection.
-
-    Shapes:  x1 (n,), x2 (*k) -> (*k) int64
-    Raises:  ShapeError unless x1 has one axis, OptionError for an unknown side
+    Shapes: x1 (n,), x2 (*k) -> (*k) int64.
+    Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
     Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
-             [1, 3]
-    """
-    if side not in ("left", "right"):
-        raise OptionError(
-            f"searchsorted: expected side 'left' or 'right'; got {side!r}. Choose one of them."
-        )
+             [1, 3]"""
+    check_option("searchsorted", "side", side, ("left", "right"))
     x1, x2 = as_value(x1, where="searchsorted"), as_value(x2, where="searchsorted")
     if x1.ndim != 1:
-        raise ShapeError(
-            f"searchsorted: expected x1 with one axis; got shape {x1.shape}. Search line by line."
-        )
+        raise ShapeError(f"searchsorted: expected x1 of one axis; got {x1.shape}. Reshape it.")
     if sorter is not None:
         x1 = take(x1, sorter, axis=0)
     shape, n = x2.shape, x1.shape[0]
     low, high = full(shape, 0, int64), full(shape, n, int64)
     for _ in range(n.bit_length()):
         middle = (low + high) >> 1
-        pivot = cards.gather(
-            x1, where(middle < n, middle, full(shape, max(n - 1, 0), int64)), axis=0
-        )
+        inside = where(middle < n, middle, full(shape, max(n - 1, 0), int64))
+        pivot = cards.gather(x1, inside, axis=0)
         right = goes_right(pivot, x2, side) & (low < high)
         low, high = where(right, middle + 1, low), where(right | (low >= high), high, middle)
     return low
@@ -623,7 +517,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
 
 def goes_right(pivot, x, side: str):
     """Whether x belongs behind `pivot`; NaN comes last, as in sort."""
-    pivot, x = match("searchsorted", pivot, x)
+    pivot, x = values.match("searchsorted", pivot, x)
     if pivot.dtype.is_bool:
         pivot, x = cast(pivot, int64), cast(x, int64)
     if side == "left":

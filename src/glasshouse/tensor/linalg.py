@@ -1,121 +1,48 @@
 """Linear algebra: `gh.linalg`, the Array API's extension, on stacks of matrices."""
 
 import math
-from typing import NamedTuple
+from functools import partial
 
 from glasshouse.base.dtype import inexact_dtype
-from glasshouse.base.errors import DTypeError, LinAlgError, OptionError, ShapeError
+from glasshouse.base.errors import DTypeError, LinAlgError, ShapeError
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis
-from glasshouse.dispatch.value import (
-    Value,
-    as_value,
-    broadcast_to,
-    broadcast_values,
-    cast,
-    full,
-    reshape,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import linalg as cards
 from glasshouse.ops.cast import conj
+from glasshouse.ops.checks import check_matrices, check_option
 from glasshouse.ops.compare import where
 from glasshouse.ops.index import gather_along
 from glasshouse.tensor import elementwise, reduce
-from glasshouse.tensor.contract import (
-    matmul,
-    matrix_transpose,
-    outer,
-    promoted,
-    tensordot,
-    vecdot,
-)
+from glasshouse.tensor.contract import matmul, matrix_transpose, outer, promoted, tensordot, vecdot
 from glasshouse.tensor.creation import eye, tril, triu
 from glasshouse.tensor.index import getitem
 from glasshouse.tensor.manipulate import moveaxis, stack
 from glasshouse.tensor.namespace import finfo
-from glasshouse.tensor.search import argsort
+from glasshouse.tensor.search import argsort, result
 
 __all__ = [
-    "cholesky",
-    "cross",
-    "det",
-    "diagonal",
-    "eigh",
-    "eigvalsh",
-    "inv",
-    "lstsq",
-    "lu",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matrix_rank",
-    "matrix_transpose",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "solve_triangular",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "trace",
-    "vecdot",
+    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu", "matmul",
+    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr",
+    "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot",
     "vector_norm",
-]
+]  # fmt: skip
 
 
-class EighResult(NamedTuple):
-    """Eigenvalues in ascending order, and eigenvectors as columns."""
-
-    eigenvalues: Value
-    eigenvectors: Value
-
-
-class QRResult(NamedTuple):
-    """An orthonormal Q and an upper triangular R."""
-
-    Q: Value
-    R: Value
-
-
-class SlogdetResult(NamedTuple):
-    """The determinant as sign · exp(logabsdet)."""
-
-    sign: Value
-    logabsdet: Value
-
-
-class SVDResult(NamedTuple):
-    """Left vectors, singular values in descending order, and right vectors as rows."""
-
-    U: Value
-    S: Value
-    Vh: Value
-
-
-class LUResult(NamedTuple):
-    """Rows of the input in the order `permutation` are L @ U."""
-
-    permutation: Value
-    L: Value
-    U: Value
-
-
-class LstsqResult(NamedTuple):
-    """The solution, the squared residuals by column, the rank, and the singular values."""
-
-    solution: Value
-    residuals: Value
-    rank: Value
-    singular_values: Value
+result = partial(result, module=__name__)
+EighResult = result(
+    "EighResult", "eigenvalues eigenvectors", "Ascending values; vectors as columns."
+)
+QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R.")
+SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
+SVDResult = result("SVDResult", "U S Vh", "Left vectors, descending values, right vectors as rows.")
+LUResult = result("LUResult", "permutation L U", "The input's rows in this order are L @ U.")
+LstsqResult = result("LstsqResult", "solution residuals rank singular_values",
+                     "The solution, and the squared residuals by column.")  # fmt: skip
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:
-    """`x` as a stack of matrices.
-
-    Raises:  ShapeError for fewer than two axes, or unequal last axes where `square`
-    """
+    """`x` as a stack of matrices."""
     x = as_value(x, where=where_)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
@@ -126,10 +53,7 @@ def stacked(where_: str, x, square: bool = False) -> Value:
 
 
 def matrices(where_: str, x, square: bool = False) -> Value:
-    """`x` as a stack of matrices of a dtype that can be factorised; integers become float32.
-
-    Raises:  ShapeError as stacked, DTypeError for 16-bit floats
-    """
+    """`x` as a stack of matrices of a dtype that can be factorised; integers become float32."""
     x = stacked(where_, x, square)
     x = cast(x, inexact_dtype(x.dtype))
     cards.check_matrix(where_, x.spec)
@@ -143,39 +67,28 @@ def adjoint(x: Value) -> Value:
 
 def cholesky(x, /, *, upper: bool = False):
     """The lower triangular L with x = L @ L^H, or the upper U = L^H.
-
-    Shapes:  (..., n, n) -> (..., n, n)
-    Raises:  LinAlgError unless x is positive definite, ShapeError unless square
+    Shapes: (..., n, n) -> (..., n, n).
+    Raises: LinAlgError unless x is positive definite, ShapeError unless square.
     Example: >>> cholesky(as_value([[4.0]])).tolist()
-             [[2.0]]
-    """
+             [[2.0]]"""
     lower = cards.cholesky(matrices("cholesky", x, square=True))
     return adjoint(lower) if upper else lower
 
 
 def qr(x, /, *, mode: str = "reduced") -> QRResult:
     """An orthonormal Q and an upper triangular R with x = Q @ R.
-
-    Shapes:  (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'
-    Raises:  OptionError for another mode, ShapeError
-    Example: >>> qr(as_value([[2.0]])).Q.shape
-             (1, 1)
-    """
-    if mode not in ("reduced", "complete"):
-        raise OptionError(
-            f"qr: expected mode 'reduced' or 'complete'; got {mode!r}. Choose one of them."
-        )
+    Shapes: (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'.
+    Raises: OptionError for another mode, ShapeError."""
+    check_option("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*cards.qr(matrices("qr", x), mode=mode))
 
 
 def lu(x, /) -> LUResult:
     """Row order, unit lower triangular L and upper triangular U with x[permutation] = L @ U.
-
-    Shapes:  (..., n, n) -> (..., n) int64, (..., n, n), (..., n, n)
-    Raises:  ShapeError unless square
+    Shapes: (..., n, n) -> (..., n) int64, (..., n, n), (..., n, n).
+    Raises: ShapeError unless square.
     Example: >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
-             [1, 0]
-    """
+             [1, 0]"""
     packed, order = cards.lu(matrices("lu", x, square=True))
     n = packed.shape[-1]
     return LUResult(order, tril(packed, k=-1) + eye(n, dtype=packed.dtype), triu(packed))
@@ -183,60 +96,37 @@ def lu(x, /) -> LUResult:
 
 def eigh(x, /) -> EighResult:
     """Eigenvalues and eigenvectors of Hermitian matrices.
-
-    Shapes:  (..., n, n) -> (..., n), (..., n, n)
-    Raises:  ShapeError unless square
+    Shapes: (..., n, n) -> (..., n), (..., n, n). Raises: ShapeError unless square.
     Example: >>> eigh(as_value([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
-             [1.0, 2.0]
-    """
+             [1.0, 2.0]"""
     return EighResult(*cards.eigh(matrices("eigh", x, square=True)))
 
 
 def eigvalsh(x, /):
-    """The eigenvalues of Hermitian matrices, ascending.
-
-    Shapes:  (..., n, n) -> (..., n)
-    Raises:  ShapeError unless square
-    Example: >>> eigvalsh(as_value([[3.0]])).tolist()
-             [3.0]
-    """
+    """The eigenvalues of Hermitian matrices, ascending. Shapes: (..., n, n) -> (..., n).
+    Raises: ShapeError unless square."""
     return eigh(x).eigenvalues
 
 
 def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition x = U @ diag(S) @ Vh.
-
-    Shapes:  (..., m, n) -> U (..., m, m), S (..., k), Vh (..., n, n), k = min(m, n); without
-             full_matrices U (..., m, k), Vh (..., k, n)
-    Raises:  ShapeError for fewer than two axes
-    Example: >>> svd(as_value([[3.0]])).S.tolist()
-             [3.0]
-    """
+    Shapes: (..., m, n) -> U (..., m, m), S (..., k), Vh (..., n, n), k = min(m, n); without
+    full_matrices U (..., m, k), Vh (..., k, n). Raises: ShapeError for fewer than two axes."""
     return SVDResult(*cards.svd(matrices("svd", x), full_matrices=bool(full_matrices)))
 
 
 def svdvals(x, /):
-    """The singular values, descending.
-
-    Shapes:  (..., m, n) -> (..., min(m, n))
-    Raises:  ShapeError for fewer than two axes
-    Example: >>> svdvals(as_value([[-3.0]])).tolist()
-             [3.0]
-    """
+    """The singular values, descending. Shapes: (..., m, n) -> (..., min(m, n)).
+    Raises: ShapeError for fewer than two axes."""
     return svd(x, full_matrices=False).S
 
 
 def diagonal(x, /, *, offset: int = 0):
-    """The diagonal `offset` places right of the main one.
-
-    Shapes:  (..., m, n) -> (..., k)
-    Raises:  ShapeError for fewer than two axes
+    """The diagonal `offset` places right of the main one. Shapes: (..., m, n) -> (..., k).
+    Raises: ShapeError for fewer than two axes.
     Example: >>> diagonal(as_value([[1, 2], [3, 4]])).tolist()
-             [1, 4]
-    """
-    x = as_value(x, where="diagonal")
-    if x.ndim < 2:
-        raise ShapeError(f"diagonal: expected at least two axes; got shape {x.shape}. Reshape it.")
+             [1, 4]"""
+    x = check_matrices("diagonal", as_value(x, where="diagonal"))
     m, n = x.shape[-2:]
     row, column = max(0, -offset), max(0, offset)
     count = max(0, min(m - row, n - column))
@@ -247,13 +137,8 @@ def diagonal(x, /, *, offset: int = 0):
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
-    """The sum over a diagonal.
-
-    Shapes:  (..., m, n) -> (...)
-    Raises:  ShapeError for fewer than two axes
-    Example: >>> trace(as_value([[1, 2], [3, 4]])).item()
-             5
-    """
+    """The sum over a diagonal. Shapes: (..., m, n) -> (...).
+    Raises: ShapeError for fewer than two axes."""
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
@@ -266,22 +151,14 @@ def pivot_sign(order: Value) -> Value:
 
 
 def det(x, /):
-    """The determinant.
-
-    Its gradient is right for singular matrices too.
-
-    Shapes:  (..., n, n) -> (...)
-    Raises:  ShapeError unless square
-    Example: >>> det(as_value([[2.0, 0.0], [0.0, 3.0]])).item()
-             6.0
-    """
+    """The determinant. Its gradient is right for singular matrices too.
+    Shapes: (..., n, n) -> (...). Raises: ShapeError unless square."""
     x = matrices("det", x, square=True)
     if x.mode is None and not x.requires_grad:
         return signed_product(*cards.lu(x))
     shift = regular_shift(x.detach())
     out = signed_product(*cards.lu(x + shift))
-    singular = reduce.any(shift != 0, axis=(-2, -1))
-    return where(singular, out - out.detach(), out)
+    return where(reduce.any(shift != 0, axis=(-2, -1)), out - out.detach(), out)
 
 
 def signed_product(packed: Value, order: Value) -> Value:
@@ -291,10 +168,8 @@ def signed_product(packed: Value, order: Value) -> Value:
 
 def regular_shift(x: Value) -> Value:
     """What to add to singular matrices to make each pivot of 0 a small one; 0 for others.
-
     The derivative of an LU factorisation divides by the pivots; with pivots of sqrt(eps) the
-    determinant's comes out right up to sqrt(eps).
-    """
+    determinant's comes out right up to sqrt(eps)."""
     if not x.size:
         return x
     packed, order = cards.lu(x)
@@ -310,12 +185,7 @@ def regular_shift(x: Value) -> Value:
 
 def slogdet(x, /) -> SlogdetResult:
     """The sign and the logarithm of the absolute value of the determinant.
-
-    Shapes:  (..., n, n) -> (...), (...)
-    Raises:  ShapeError unless square
-    Example: >>> slogdet(as_value([[-1.0]])).sign.item()
-             -1.0
-    """
+    Shapes: (..., n, n) -> (...), (...). Raises: ShapeError unless square."""
     packed, order = cards.lu(matrices("slogdet", x, square=True))
     pivots = diagonal(packed)
     sign = reduce.prod(elementwise.sign(pivots), axis=-1) * cast(pivot_sign(order), packed.dtype)
@@ -325,12 +195,10 @@ def slogdet(x, /) -> SlogdetResult:
 
 def solve(x1, x2, /):
     """The y with x1 @ y = x2; x2 is one vector where it has one axis, else a stack of matrices.
-
-    Shapes:  (..., n, n), (..., n, k) -> (..., n, k); (..., n, n), (n,) -> (..., n)
-    Raises:  LinAlgError for a singular x1, ShapeError
+    Shapes: (..., n, n), (..., n, k) -> (..., n, k); (..., n, n), (n,) -> (..., n).
+    Raises: LinAlgError for a singular x1, ShapeError.
     Example: >>> solve(as_value([[2.0]]), as_value([4.0])).tolist()
-             [2.0]
-    """
+             [2.0]"""
     x1, x2 = promoted("solve", x1, x2)
     x1 = matrices("solve", x1, square=True)
     x2 = cast(x2, x1.dtype)
@@ -349,15 +217,14 @@ def solve(x1, x2, /):
 def solve_stack(x1: Value, x2: Value) -> Value:
     """`solve` on stacks of matrices that broadcast."""
     lead = broadcast_shapes("solve", x1.shape[:-2], x2.shape[:-2])
-    x1 = broadcast_to(x1, lead + x1.shape[-2:])
-    x2 = broadcast_to(x2, lead + x2.shape[-2:])
+    x1, x2 = (broadcast_to(x, lead + x.shape[-2:]) for x in (x1, x2))
     packed, order = cards.lu(x1)
     check_regular("solve", packed)
     rows = broadcast_to(reshape(order, (*order.shape, 1)), x2.shape)
     y = gather_along(x2, rows, x2.ndim - 2)
-    plain = {"transpose": False}
-    y = cards.triangular_solve(packed, y, lower=True, unit_diagonal=True, **plain)
-    return cards.triangular_solve(packed, y, lower=False, unit_diagonal=False, **plain)
+    for lower in (True, False):
+        y = cards.triangular_solve(packed, y, lower=lower, transpose=False, unit_diagonal=lower)
+    return y
 
 
 def check_regular(where_: str, packed: Value) -> None:
@@ -375,31 +242,20 @@ def check_regular(where_: str, packed: Value) -> None:
 
 
 def inv(x, /):
-    """The inverse.
-
-    Shapes:  (..., n, n) -> (..., n, n)
-    Raises:  LinAlgError for a singular matrix, ShapeError unless square
-    Example: >>> inv(as_value([[2.0]])).tolist()
-             [[0.5]]
-    """
+    """The inverse. Shapes: (..., n, n) -> (..., n, n).
+    Raises: LinAlgError for a singular matrix, ShapeError unless square."""
     x = matrices("inv", x, square=True)
     return solve_stack(x, eye(x.shape[-1], dtype=x.dtype))
 
 
 def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = False):
     """The y with x1 @ y = x2, of which only one triangle of x1 is read.
-
-    Shapes:  (..., n, n), (..., n, k) -> (..., n, k)
-    Raises:  ShapeError
-    Example: >>> solve_triangular(as_value([[2.0]]), as_value([[4.0]])).tolist()
-             [[2.0]]
-    """
+    Shapes: (..., n, n), (..., n, k) -> (..., n, k). Raises: ShapeError."""
     x1, x2 = promoted("solve_triangular", x1, x2)
     x1 = matrices("solve_triangular", x1, square=True)
     x2 = matrices("solve_triangular", cast(x2, x1.dtype))
-    return cards.triangular_solve(
-        x1, x2, lower=bool(lower), transpose=False, unit_diagonal=bool(unit_diagonal)
-    )
+    options = {"lower": bool(lower), "unit_diagonal": bool(unit_diagonal)}
+    return cards.triangular_solve(x1, x2, transpose=False, **options)
 
 
 def cutoff(s: Value, shape, rtol) -> Value:
@@ -415,12 +271,10 @@ def cutoff(s: Value, shape, rtol) -> Value:
 
 def pinv(x, /, *, rtol=None):
     """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0.
-
-    Shapes:  (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default
-    Raises:  ShapeError for fewer than two axes
+    Shapes: (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default.
+    Raises: ShapeError for fewer than two axes.
     Example: >>> pinv(as_value([[2.0], [0.0]])).tolist()
-             [[0.5, 0.0]]
-    """
+             [[0.5, 0.0]]"""
     x = matrices("pinv", x)
     if not x.size:
         return matrix_transpose(x)
@@ -437,12 +291,8 @@ def inverse_row(s: Value, x: Value, rtol) -> Value:
 
 def matrix_rank(x, /, *, rtol=None):
     """How many singular values exceed rtol · the largest.
-
-    Shapes:  (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default
-    Raises:  ShapeError for fewer than two axes
-    Example: >>> matrix_rank(as_value([[1.0, 1.0], [1.0, 1.0]])).item()
-             1
-    """
+    Shapes: (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default.
+    Raises: ShapeError for fewer than two axes."""
     x = matrices("matrix_rank", x)
     s = svdvals(x)
     return reduce.count_nonzero(s > cutoff(s, x.shape, rtol), axis=-1)
@@ -450,12 +300,10 @@ def matrix_rank(x, /, *, rtol=None):
 
 def matrix_power(x, n: int, /):
     """x multiplied with itself n times, by squaring; for negative n its inverse.
-
-    Shapes:  (..., m, m) -> (..., m, m)
-    Raises:  ShapeError unless square, DTypeError unless n is an integer, LinAlgError
+    Shapes: (..., m, m) -> (..., m, m).
+    Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
     Example: >>> matrix_power(as_value([[2.0]]), 3).tolist()
-             [[8.0]]
-    """
+             [[8.0]]"""
     if not isinstance(n, int):
         raise DTypeError(f"matrix_power: expected an integer power; got {n!r}. Use eigh instead.")
     x = stacked("matrix_power", x, square=True)
@@ -471,12 +319,8 @@ def matrix_power(x, n: int, /):
 
 def cross(x1, x2, /, *, axis: int = -1):
     """The cross product of vectors with three elements along `axis`.
-
-    Shapes:  (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b)
-    Raises:  ShapeError unless both have size 3 along the axis
-    Example: >>> cross(as_value([1, 0, 0]), as_value([0, 1, 0])).tolist()
-             [0, 0, 1]
-    """
+    Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
+    Raises: ShapeError unless both have size 3 along the axis."""
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
@@ -484,22 +328,18 @@ def cross(x1, x2, /, *, axis: int = -1):
             f"cross: expected size 3 along axis {axis}; got {x1.shape} and {x2.shape}. "
             "Choose the axis of the vectors."
         )
-    a, b = (
-        [getitem(moveaxis(x, axis, 0), i) for i in range(3)]
-        for x in broadcast_values("cross", x1, x2)
-    )
+    both = values.broadcast_values("cross", x1, x2)
+    a, b = ([getitem(moveaxis(x, axis, 0), i) for i in range(3)] for x in both)
     parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
     return stack(parts, axis=axis)
 
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
-
-    Shapes:  as a reduction over `axis` (all axes by default)
-    Raises:  DTypeError for an ord that is no number, ShapeError for a wrong axis
+    Shapes: as a reduction over `axis` (all axes by default).
+    Raises: DTypeError for an ord that is no number, ShapeError for a wrong axis.
     Example: >>> vector_norm(as_value([3.0, 4.0])).item()
-             5.0
-    """
+             5.0"""
     x = as_value(x, where="vector_norm")
     x = cast(x, inexact_dtype(x.dtype))
     if not isinstance(ord, (int, float)):
@@ -508,14 +348,12 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     if ord == 2:
         return scaled_norm(x, axis, keepdims)
     size = elementwise.abs(x)
-    if ord in (math.inf, -math.inf):
-        if not x.size and ord > 0:
-            return reduce.sum(size, **over)
-        return (reduce.max if ord > 0 else reduce.min)(size, **over)
     if ord == 0:
         return reduce.sum(cast(size != 0, size.dtype), **over)
-    if ord == 1:
+    if ord == 1 or (ord == math.inf and not x.size):
         return reduce.sum(size, **over)
+    if abs(ord) == math.inf:
+        return (reduce.max if ord > 0 else reduce.min)(size, **over)
     return reduce.sum(size**ord, **over) ** (1 / ord)
 
 
@@ -532,24 +370,18 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
     zero = total == 0
     root = elementwise.sqrt(where(zero, full(total.shape, 1, total.dtype), total))
     out = where(zero, full(total.shape, 0, total.dtype), root * peak)
-    if keepdims:
-        return out
-    return reshape(out, tuple(s for i, s in enumerate(out.shape) if i not in axes))
+    left = tuple(s for i, s in enumerate(out.shape) if i not in axes)
+    return out if keepdims else reshape(out, left)
 
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
-
-    Shapes:  (..., m, n) -> (...); (..., 1, 1) with keepdims
-    Raises:  OptionError for another ord, ShapeError for fewer than two axes
-    Example: >>> matrix_norm(as_value([[3.0, 4.0]])).item()
-             5.0
-    """
+    Shapes: (..., m, n) -> (...); (..., 1, 1) with keepdims.
+    Raises: OptionError for another ord, ShapeError for fewer than two axes."""
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
-    if ord not in known:
-        raise OptionError(f"matrix_norm: expected ord of {known}; got {ord!r}. Choose one of them.")
+    check_option("matrix_norm", "ord", ord, known)
     if ord == "fro":
         out = vector_norm(x, axis=(-2, -1))
     elif ord == "nuc":
@@ -571,43 +403,30 @@ def extreme(x: Value, ord) -> Value:
 
 def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     """NumPy's norm: of vectors along one axis, of matrices along two, of all elements by default.
-
-    Raises:  ShapeError, OptionError as vector_norm and matrix_norm
-    Example: >>> norm(as_value([3.0, 4.0])).item()
-             5.0
-    """
+    Raises: ShapeError, OptionError as vector_norm and matrix_norm."""
     x = as_value(x, where="norm")
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, ord=2 if ord is None else ord, keepdims=keepdims)
     axes = check_order("norm", axis, x.ndim)
     if len(axes) == 1:
         return vector_norm(x, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
-    moved = moveaxis(x, axes, (-2, -1))
-    out = matrix_norm(moved, ord="fro" if ord is None else ord)
-    if not keepdims:
-        return out
+    out = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord)
     kept = tuple(1 if i in axes else s for i, s in enumerate(x.shape))
-    return reshape(out, kept)
+    return reshape(out, kept) if keepdims else out
 
 
 def check_order(where_: str, axis, ndim: int) -> tuple[int, ...]:
     """One or two axes, in the order given."""
     axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if len(axes) not in (1, 2):
-        raise ShapeError(
-            f"{where_}: expected one axis (vectors) or two (matrices); got {axes}. Pass axis."
-        )
+        raise ShapeError(f"{where_}: expected one axis, or two; got {axes}. Pass axis.")
     return tuple(check_axis(where_, a, ndim) for a in axes)
 
 
 def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     """The y of least norm that minimises |x1 @ y - x2|, by the singular value decomposition.
-
-    Shapes:  (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n)
-    Raises:  ShapeError
-    Example: >>> lstsq(as_value([[1.0], [0.0]]), as_value([2.0, 3.0])).solution.tolist()
-             [2.0]
-    """
+    Shapes: (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n).
+    Raises: ShapeError."""
     x1, x2 = promoted("lstsq", x1, x2)
     x1 = matrices("lstsq", x1)
     x2 = cast(x2, x1.dtype)

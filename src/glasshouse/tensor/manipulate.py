@@ -12,6 +12,7 @@ from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, cast, common_dtype
 from glasshouse.ops import index as indexing
 from glasshouse.ops import movement
+from glasshouse.ops.movement import section as part
 
 
 def copied(x: Value) -> Value:
@@ -21,14 +22,10 @@ def copied(x: Value) -> Value:
 
 def reshape(x, /, shape, *, copy=None):
     """The elements of x, in row-major order, in a new shape; one size of -1 is worked out.
-
-    Shapes:  x (...) -> shape
-    Dtypes:  any, kept
-    Raises:  ShapeError if the number of elements does not fit
-    Source:  standard
+    Shapes: x (...) -> shape. Dtypes: any, kept.
+    Raises: ShapeError if the number of elements does not fit. Source: standard.
     Example: >>> reshape([1, 2, 3, 4], (2, -1)).shape
-             (2, 2)
-    """
+             (2, 2)"""
     x = as_value(x, where="reshape")
     shape = shape if isinstance(shape, (tuple, list)) else (shape,)
     sizes = [size if size == -1 else check_shape("reshape", size)[0] for size in shape]
@@ -44,21 +41,15 @@ def reshape(x, /, shape, *, copy=None):
                 f"shape {x.shape}. Name all sizes."
             )
         sizes[sizes.index(-1)] = x.size // known
-    if copy:
-        return movement.reshape(x, shape=tuple(sizes))
-    return values.reshape(x, tuple(sizes))
+    return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
 
 def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     """x with the axes from `start_axis` to `end_axis` merged into one.
-
-    Shapes:  x (..., a, ..., b, ...) -> (..., a · … · b, ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for axes out of range or in the wrong order
-    Source:  PyTorch
+    Shapes: x (..., a, ..., b, ...) -> (..., a · … · b, ...). Dtypes: any, kept.
+    Raises: ShapeError for axes out of range or in the wrong order. Source: PyTorch.
     Example: >>> flatten([[1, 2], [3, 4]]).tolist()
-             [1, 2, 3, 4]
-    """
+             [1, 2, 3, 4]"""
     x = as_value(x, where="flatten")
     if not x.ndim:
         return values.reshape(x, (1,))
@@ -73,16 +64,11 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
 
 def permute_dims(x, /, axes):
     """x with its axes in the order `axes`.
-
     y.shape[i] = x.shape[axes[i]]
-
-    Shapes:  x (...) -> its sizes reordered
-    Dtypes:  any, kept
-    Raises:  ShapeError unless each axis is given once
-    Source:  standard
+    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
+    Raises: ShapeError unless each axis is given once. Source: standard.
     Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
-             [[1, 3], [2, 4]]
-    """
+             [[1, 3], [2, 4]]"""
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
         raise ShapeError(
@@ -95,16 +81,11 @@ def permute_dims(x, /, axes):
 
 def transpose(x, /, *axes):
     """x with all axes reversed, with two axes swapped, or with its axes in a given order.
-
     transpose(x); transpose(x, a, b) as in PyTorch; transpose(x, (b, a, …)) as in NumPy
-
-    Shapes:  x (...) -> its sizes reordered
-    Dtypes:  any, kept
-    Raises:  ShapeError for axes out of range, OptionError for another number of axes
-    Source:  NumPy, PyTorch
+    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept. Raises: ShapeError for axes out of
+    range, OptionError for another number of axes. Source: NumPy, PyTorch.
     Example: >>> transpose([[1, 2], [3, 4]], 0, 1).tolist()
-             [[1, 3], [2, 4]]
-    """
+             [[1, 3], [2, 4]]"""
     x = as_value(x, where="transpose")
     if not axes or axes == (None,):
         return permute_dims(x, tuple(reversed(range(x.ndim))))
@@ -119,15 +100,8 @@ def transpose(x, /, *axes):
 
 
 def swapaxes(x, axis1: int, axis2: int, /):
-    """x with two axes exchanged.
-
-    Shapes:  x (..., a, ..., b, ...) -> (..., b, ..., a, ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for an axis out of range
-    Source:  NumPy
-    Example: >>> swapaxes([[[1, 2]]], 0, 2).shape
-             (2, 1, 1)
-    """
+    """x with two axes exchanged. Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
+    Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: NumPy."""
     x = as_value(x, where="swapaxes")
     axis1, axis2 = (check_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
@@ -137,14 +111,8 @@ def swapaxes(x, axis1: int, axis2: int, /):
 
 def moveaxis(x, source, destination, /):
     """x with the axes `source` moved to the positions `destination`, the others in order.
-
-    Shapes:  x (...) -> its sizes reordered
-    Dtypes:  any, kept
-    Raises:  ShapeError for axes out of range, repeated, or unequal in number
-    Source:  standard
-    Example: >>> moveaxis([[[1, 2]]], -1, 0).shape
-             (2, 1, 1)
-    """
+    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
+    Raises: ShapeError for axes out of range, repeated, or unequal in number. Source: standard."""
     x = as_value(x, where="moveaxis")
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
@@ -166,14 +134,8 @@ def moveaxis(x, source, destination, /):
 
 def expand_dims(x, /, axis=0):
     """x with a new axis of size 1 at the position(s) `axis` of the result.
-
-    Shapes:  x (...) -> (..., 1, ...)
-    Dtypes:  any, kept
-    Raises:  AxisError (a ShapeError and IndexError) for an axis out of range
-    Source:  standard
-    Example: >>> expand_dims([1, 2], axis=1).shape
-             (2, 1)
-    """
+    Shapes: x (...) -> (..., 1, ...). Dtypes: any, kept.
+    Raises: AxisError (a ShapeError and IndexError) for an axis out of range. Source: standard."""
     x = as_value(x, where="expand_dims")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = check_axes("expand_dims", axis, x.ndim + count)
@@ -184,14 +146,8 @@ def expand_dims(x, /, axis=0):
 
 def squeeze(x, /, axis=None):
     """x without the given axes of size 1, or without all of them.
-
-    Shapes:  x (..., 1, ...) -> (..., ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError if a given axis has another size
-    Source:  standard
-    Example: >>> squeeze([[1, 2]], axis=0).shape
-             (2,)
-    """
+    Shapes: x (..., 1, ...) -> (..., ...). Dtypes: any, kept.
+    Raises: ShapeError if a given axis has another size. Source: standard."""
     x = as_value(x, where="squeeze")
     if axis is None:
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
@@ -206,40 +162,25 @@ def squeeze(x, /, axis=None):
 
 def broadcast_to(x, /, shape):
     """x repeated along new leading axes and axes of size 1 to fill `shape`.
-
-    Shapes:  x (...) -> shape
-    Dtypes:  any, kept
-    Raises:  ShapeError if x does not broadcast to shape
-    Source:  standard
+    Shapes: x (...) -> shape. Dtypes: any, kept.
+    Raises: ShapeError if x does not broadcast to shape. Source: standard.
     Example: >>> broadcast_to([1, 2], (2, 2)).tolist()
-             [[1, 2], [1, 2]]
-    """
+             [[1, 2], [1, 2]]"""
     x = as_value(x, where="broadcast_to")
     return values.broadcast_to(x, check_shape("broadcast_to", shape))
 
 
 def broadcast_arrays(*arrays) -> tuple[Value, ...]:
     """The arrays, each repeated to the shape that they broadcast to together.
-
-    Shapes:  (...), (...), … -> their common broadcast shape, each
-    Dtypes:  any, each kept
-    Raises:  ShapeError if the shapes do not broadcast
-    Source:  standard
-    Example: >>> [a.shape for a in broadcast_arrays([1, 2], [[1], [2]])]
-             [(2, 2), (2, 2)]
-    """
+    Shapes: (...), (...), … -> their common broadcast shape, each. Dtypes: any, each kept.
+    Raises: ShapeError if the shapes do not broadcast. Source: standard."""
     arrays = [as_value(x, where="broadcast_arrays") for x in arrays]
     return tuple(values.broadcast_values("broadcast_arrays", *arrays))
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape that arrays of the given shapes broadcast to.
-
-    Raises:  ShapeError if they do not
-    Source:  NumPy
-    Example: >>> broadcast_shapes((2, 1), (3,))
-             (2, 3)
-    """
+    """The shape that arrays of the given shapes broadcast to. Raises: ShapeError if they do not.
+    Source: NumPy."""
     where = "broadcast_shapes"
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 
@@ -260,14 +201,10 @@ def sequence(where: str, arrays) -> list[Value]:
 
 def concat(arrays, /, axis=0):
     """The arrays joined along an existing axis; with None, flattened first.
-
-    Shapes:  (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...)
-    Dtypes:  any, promoted to each other
-    Raises:  ShapeError if other axes differ or there is no array
-    Source:  standard
+    Shapes: (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...). Dtypes: any, promoted to each
+    other. Raises: ShapeError if other axes differ or there is no array. Source: standard.
     Example: >>> concat([[1, 2], [3]]).tolist()
-             [1, 2, 3]
-    """
+             [1, 2, 3]"""
     arrays = sequence("concat", arrays)
     if axis is None:
         arrays, axis = [values.reshape(x, (x.size,)) for x in arrays], 0
@@ -277,15 +214,11 @@ def concat(arrays, /, axis=0):
 
 
 def stack(arrays, /, axis: int = 0):
-    """The arrays joined along a new axis.
-
-    Shapes:  (...), (...), … -> (..., number of arrays, ...)
-    Dtypes:  any, promoted to each other
-    Raises:  ShapeError if the shapes differ or there is no array
-    Source:  standard
+    """The arrays joined along a new axis. Shapes: (...), (...), … -> (..., number of arrays, ...).
+    Dtypes: any, promoted to each other.
+    Raises: ShapeError if the shapes differ or there is no array. Source: standard.
     Example: >>> stack([[1, 2], [3, 4]], axis=1).tolist()
-             [[1, 3], [2, 4]]
-    """
+             [[1, 3], [2, 4]]"""
     arrays = sequence("stack", arrays)
     check_equal("stack", [x.shape for x in arrays], arrays)
     axis = check_axis("stack", axis, arrays[0].ndim + 1)
@@ -301,23 +234,12 @@ def check_equal(where: str, shapes, arrays) -> None:
         )
 
 
-def part(x: Value, axis: int, start: int, stop: int) -> Value:
-    """The elements from `start` up to `stop` along `axis`."""
-    starts = tuple(start if i == axis else 0 for i in range(x.ndim))
-    stops = tuple(stop if i == axis else size for i, size in enumerate(x.shape))
-    return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
-
-
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
     """The slices of x along an axis, which disappears.
-
-    Shapes:  x (..., n, ...) -> n times (..., ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (..., n, ...) -> n times (..., ...). Dtypes: any, kept.
+    Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> [a.tolist() for a in unstack([[1, 2], [3, 4]])]
-             [[1, 2], [3, 4]]
-    """
+             [[1, 2], [3, 4]]"""
     x = as_value(x, where="unstack")
     axis = check_axis("unstack", axis, x.ndim)
     return tuple(squeeze(part(x, axis, i, i + 1), axis) for i in range(x.shape[axis]))
@@ -325,17 +247,12 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
 
 def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into equal sections, or before the given indices.
-
     An integer is a number of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or
     indices, cut unevenly).
-
-    Shapes:  x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), …
-    Dtypes:  any, kept
-    Raises:  ShapeError if n is no multiple of the number of sections
-    Source:  NumPy
+    Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), … Dtypes: any, kept.
+    Raises: ShapeError if n is no multiple of the number of sections. Source: NumPy.
     Example: >>> [a.tolist() for a in split([1, 2, 3, 4], [1])]
-             [[1], [2, 3, 4]]
-    """
+             [[1], [2, 3, 4]]"""
     x = as_value(x, where="split")
     axis = check_axis("split", axis, x.ndim)
     size = x.shape[axis]
@@ -357,14 +274,8 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
 
 def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into at most `chunks` parts of equal size, but for the last.
-
-    Shapes:  x (..., n, ...) -> (..., ceil(n / chunks), ...), …
-    Dtypes:  any, kept
-    Raises:  OptionError for less than one chunk
-    Source:  PyTorch
-    Example: >>> [a.tolist() for a in chunk([1, 2, 3], 2)]
-             [[1, 2], [3]]
-    """
+    Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), … Dtypes: any, kept.
+    Raises: OptionError for less than one chunk. Source: PyTorch."""
     x = as_value(x, where="chunk")
     axis = check_axis("chunk", axis, x.ndim)
     if chunks < 1:
@@ -375,30 +286,21 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
 
 def flip(x, /, axis=None):
     """x with the order of elements reversed along the given axes, or along all.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range.
+    Source: standard.
     Example: >>> flip([[1, 2], [3, 4]], axis=1).tolist()
-             [[2, 1], [4, 3]]
-    """
+             [[2, 1], [4, 3]]"""
     x = as_value(x, where="flip")
     return movement.flip(x, axes=check_axes("flip", axis, x.ndim))
 
 
 def roll(x, /, shift, axis=None):
     """x with elements moved on by `shift` places along axes, those at the end to the front.
-
     y[(i + shift) mod n] = x[i]; without an axis, of x flattened
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any, kept
-    Raises:  ShapeError if there are not as many shifts as axes
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: any, kept.
+    Raises: ShapeError if there are not as many shifts as axes. Source: standard.
     Example: >>> roll([1, 2, 3], 1).tolist()
-             [3, 1, 2]
-    """
+             [3, 1, 2]"""
     x = as_value(x, where="roll")
     if axis is None:
         flat = rolled(values.reshape(x, (x.size,)), operator.index(shift), 0)
@@ -427,16 +329,11 @@ def rolled(x: Value, shift: int, axis: int) -> Value:
 
 def tile(x, repetitions, /):
     """x repeated as a whole, `repetitions[i]` times along axis i.
-
     Missing repetitions count as 1 in front, missing axes of x as size 1 in front.
-
-    Shapes:  x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...)
-    Dtypes:  any, kept
-    Raises:  ShapeError for negative repetitions
-    Source:  standard
+    Shapes: x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...). Dtypes: any, kept.
+    Raises: ShapeError for negative repetitions. Source: standard.
     Example: >>> tile([1, 2], (2, 2)).tolist()
-             [[1, 2, 1, 2], [1, 2, 1, 2]]
-    """
+             [[1, 2, 1, 2], [1, 2, 1, 2]]"""
     x = as_value(x, where="tile")
     counts = check_shape("tile", repetitions)
     ndim = max(len(counts), x.ndim)
@@ -450,16 +347,12 @@ def tile(x, repetitions, /):
 
 def repeat(x, repeats, /, axis=None):
     """x with each element repeated, all as often or each its own number of times.
-
     A tensor of `repeats` is read at once, since the result's shape depends on it.
-
-    Shapes:  x (..., n, ...) -> (..., sum of repeats, ...); without an axis, of x flattened
-    Dtypes:  any, kept
-    Raises:  ShapeError for negative repeats, or if there is not one per element
-    Source:  standard
+    Shapes: x (..., n, ...) -> (..., sum of repeats, ...); without an axis, of x flattened.
+    Dtypes: any, kept. Raises: ShapeError for negative repeats, or if there is not one per element.
+    Source: standard.
     Example: >>> repeat([1, 2], [1, 3]).tolist()
-             [1, 2, 2, 2]
-    """
+             [1, 2, 2, 2]"""
     x = as_value(x, where="repeat")
     if axis is None:
         x, axis = values.reshape(x, (x.size,)), 0
@@ -467,9 +360,7 @@ def repeat(x, repeats, /, axis=None):
     size = x.shape[axis]
     counts = np.asarray(repeats)
     if counts.dtype.kind not in "iu" and counts.size:
-        raise DTypeError(
-            f"repeat: expected integers as repeats; got {counts.dtype}. Cast them to int64."
-        )
+        raise DTypeError(f"repeat: expected integers as repeats; got {counts.dtype}. Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():
         raise ShapeError(
             f"repeat: expected one count of 0 or more for each of {size} elements; got "
@@ -489,18 +380,12 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 def pad(x, pad_width, mode: str = "constant", constant_values=0):
     """x with elements added before and after along each axis.
-
     `pad_width` is one number, a (before, after) for all axes, or one pair per axis. Modes:
-    constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with
-    it), wrap (from the other end).
-
-    Shapes:  x (n, ...) -> (before + n + after, ...)
-    Dtypes:  any, kept
-    Raises:  OptionError for an unknown mode, ShapeError for other widths
-    Source:  NumPy
+    constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with it),
+    wrap (from the other end). Shapes: x (n, ...) -> (before + n + after, ...). Dtypes: any, kept.
+    Raises: OptionError for an unknown mode, ShapeError for other widths. Source: NumPy.
     Example: >>> pad([1, 2, 3], (2, 0), mode="reflect").tolist()
-             [3, 2, 1, 2, 3]
-    """
+             [3, 2, 1, 2, 3]"""
     x = as_value(x, where="pad")
     widths = pad_widths(pad_width, x)
     if mode not in PAD_MODES:

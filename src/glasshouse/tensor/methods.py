@@ -49,13 +49,9 @@ def permute(self, *axes):
 def transpose(self, *axes):
     """Two axes: swapped, as PyTorch does. None or all: permuted, as NumPy does."""
     axes = sizes(axes)
-    if len(axes) == 2 and self.ndim != 2:
-        return manipulate.swapaxes(self, *axes)
-    if not axes:
-        return manipulate.permute_dims(self, tuple(reversed(range(self.ndim))))
     if len(axes) == 2:
         return manipulate.swapaxes(self, *axes)
-    return manipulate.permute_dims(self, axes)
+    return manipulate.permute_dims(self, axes or tuple(reversed(range(self.ndim))))
 
 
 def expand(self, *shape):
@@ -66,68 +62,20 @@ def expand(self, *shape):
     return manipulate.broadcast_to(self, wanted)
 
 
-def repeat(self, *counts):
-    """gh.tile, as PyTorch's repeat does."""
-    return manipulate.tile(self, sizes(counts))
-
-
-def clone(self):
-    """A new handle on the same contents, on the tape if this tensor is."""
-    return bind(primitives["reshape"], (self,), {"shape": self.shape})
-
-
-def astype(self, dtype, copy: bool = True):
-    """The tensor in another dtype."""
-    return cast(self, as_dtype(dtype))
-
-
-def type_as(self, other):
-    """The tensor in the dtype of `other`."""
-    return cast(self, other.dtype)
-
-
-def element_size(self) -> int:
-    """Bytes of one element."""
-    return self.dtype.itemsize
-
-
-def numel(self) -> int:
-    """The number of elements."""
-    return self.size
-
-
-def dim(self) -> int:
-    """The number of axes."""
-    return self.ndim
-
-
-def fill_(self, value):
-    """This tensor, now with `value` everywhere."""
-    return self.copy_(value)
-
-
-def zero_(self):
-    """This tensor, now with 0 everywhere."""
-    return self.copy_(0)
-
-
-def add_(self, other):
+def plus(self, other):
     """This tensor plus `other`, written back."""
     self += other
     return self
 
 
-def mul_(self, other):
+def times(self, other):
     """This tensor times `other`, written back."""
     self *= other
     return self
 
 
 def array_namespace(self, /, *, api_version=None):
-    """The module of the array functions.
-
-    Raises:  OptionError for a version of the standard that it does not follow
-    """
+    """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
         raise OptionError(
@@ -137,50 +85,36 @@ def array_namespace(self, /, *, api_version=None):
     return sys.modules["glasshouse"]
 
 
-def cast_method(name: str, dtype):
-    """A method that casts to one dtype, like PyTorch's `.float()`."""
-
-    def method(self):
-        return cast(self, dtype)
-
-    method.__name__ = name
-    method.__doc__ = f"The tensor in {dtype.name}."
-    return method
-
-
 SPELLINGS = {
-    "reshape": reshape,
-    "view": reshape,
-    "permute": permute,
-    "transpose": transpose,
-    "expand": expand,
-    "repeat": repeat,
-    "clone": clone,
-    "astype": astype,
-    "type_as": type_as,
-    "element_size": element_size,
-    "numel": numel,
-    "dim": dim,
-    "fill_": fill_,
-    "zero_": zero_,
-    "add_": add_,
-    "mul_": mul_,
-    "unsqueeze": manipulate.expand_dims,
-    "cumsum": reduce.cumulative_sum,
-    "cumprod": reduce.cumulative_prod,
-    "amax": reduce.max,
-    "amin": reduce.min,
-    "clamp": elementwise.clip,
-    "dot": contract.vecdot,
-    "mm": contract.matmul,
-    "bmm": contract.matmul,
-    "unbind": manipulate.unstack,
-    "__array_namespace__": array_namespace,
-}
+    "reshape": reshape, "view": reshape, "permute": permute, "transpose": transpose,
+    "expand": expand, "add_": plus, "mul_": times, "__array_namespace__": array_namespace,
+    "unsqueeze": manipulate.expand_dims, "unbind": manipulate.unstack, "clamp": elementwise.clip,
+    "cumsum": reduce.cumulative_sum, "cumprod": reduce.cumulative_prod, "amax": reduce.max,
+    "amin": reduce.min, "dot": contract.vecdot, "mm": contract.matmul, "bmm": contract.matmul,
+}  # fmt: skip
+ONE_LINERS = {
+    "repeat": (lambda self, *counts: manipulate.tile(self, sizes(counts)),
+               "gh.tile, as PyTorch's repeat does."),
+    "clone": (lambda self: bind(primitives["reshape"], (self,), {"shape": self.shape}),
+              "A new handle on the same contents, on the tape if this tensor is."),
+    "astype": (lambda self, dtype, copy=True: cast(self, as_dtype(dtype)),
+               "The tensor in another dtype."),
+    "type_as": (lambda self, other: cast(self, other.dtype), "The tensor in the dtype of `other`."),
+    "element_size": (lambda self: self.dtype.itemsize, "Bytes of one element."),
+    "numel": (lambda self: self.size, "The number of elements."),
+    "dim": (lambda self: self.ndim, "The number of axes."),
+    "fill_": (lambda self, value: self.copy_(value), "This tensor, now with `value` everywhere."),
+    "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere."),
+}  # fmt: skip
 CASTS = {
     "bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half": dtypes.float16,
     "bfloat16": dtypes.bfloat16, "float": dtypes.float32, "double": dtypes.float64,
 }  # fmt: skip
+
+
+def casting(dtype):
+    """A method that casts to one dtype, like PyTorch's `.float()`, and its docstring."""
+    return lambda self: cast(self, dtype), f"The tensor in {dtype.name}."
 
 
 def complete(cls) -> None:
@@ -190,8 +124,10 @@ def complete(cls) -> None:
             setattr(cls, name, getattr(module, name))
     for name, function in SPELLINGS.items():
         setattr(cls, name, function)
-    for name, dtype in CASTS.items():
-        setattr(cls, name, cast_method(name, dtype))
+    casts = {name: casting(dtype) for name, dtype in CASTS.items()}
+    for name, (function, doc) in (ONE_LINERS | casts).items():
+        function.__name__, function.__doc__ = name, doc
+        setattr(cls, name, function)
     cls.real = property(elementwise.real, doc="The real part.")
     cls.imag = property(elementwise.imag, doc="The imaginary part.")
     cls.__abs__ = elementwise.abs

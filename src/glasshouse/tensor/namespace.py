@@ -16,21 +16,13 @@ from glasshouse.tensor.creation import check_device
 from glasshouse.tensor.manipulate import copied
 
 __array_api_version__ = "2024.12"
-e = math.e
-pi = math.pi
-inf = math.inf
-nan = math.nan
-newaxis = None
+e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
 
 STANDARD_KINDS = {
-    "bool": ("bool",),
-    "signed integer": ("int",),
-    "unsigned integer": ("uint",),
-    "integral": ("int", "uint"),
-    "real floating": ("float",),
-    "complex floating": ("complex",),
+    "bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),
+    "integral": ("int", "uint"), "real floating": ("float",), "complex floating": ("complex",),
     "numeric": ("int", "uint", "float", "complex"),
-}
+}  # fmt: skip
 EXTENSION_DTYPES = ("float16", "bfloat16")  # ours, but not the standard's
 
 
@@ -62,19 +54,14 @@ class IntegerInfo:
 
 def dtype_of(x) -> DType:
     """The dtype of a tensor or array, or the dtype that `x` names."""
-    if isinstance(x, (Value, np.ndarray, np.generic)):
-        return as_dtype(x.dtype)
-    return as_dtype(x)
+    return as_dtype(x.dtype) if isinstance(x, (Value, np.ndarray, np.generic)) else as_dtype(x)
 
 
 def finfo(type, /) -> FloatInfo:
     """bits, eps, max, min and smallest_normal of a floating or complex dtype or tensor.
-
-    Raises:  DTypeError for other dtypes
-    Source:  standard
+    Raises: DTypeError for other dtypes. Source: standard.
     Example: >>> finfo("float32").eps
-             1.1920928955078125e-07
-    """
+             1.1920928955078125e-07"""
     dtype = real_dtype(dtype_of(type))
     if not dtype.is_floating:
         raise DTypeError(
@@ -86,13 +73,8 @@ def finfo(type, /) -> FloatInfo:
 
 
 def iinfo(type, /) -> IntegerInfo:
-    """bits, max and min of an integer dtype or tensor.
-
-    Raises:  DTypeError for other dtypes
-    Source:  standard
-    Example: >>> iinfo("int8").max
-             127
-    """
+    """bits, max and min of an integer dtype or tensor. Raises: DTypeError for other dtypes.
+    Source: standard."""
     dtype = dtype_of(type)
     if not dtype.is_integer:
         raise DTypeError(f"iinfo: expected an integer dtype; got {dtype.name}. Use gh.finfo.")
@@ -102,12 +84,7 @@ def iinfo(type, /) -> IntegerInfo:
 
 def isdtype(dtype, kind) -> bool:
     """Whether `dtype` is of a kind: a name such as "real floating", a dtype, or a tuple of them.
-
-    Raises:  OptionError for an unknown name of a kind
-    Source:  standard
-    Example: >>> isdtype("int8", "integral")
-             True
-    """
+    Raises: OptionError for an unknown name of a kind. Source: standard."""
     dtype = as_dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
@@ -121,25 +98,19 @@ def isdtype(dtype, kind) -> bool:
 
 
 def can_cast(from_, to, /) -> bool:
-    """Whether a dtype (or a tensor's) promotes to `to`.
-
-    Raises:  DTypeError for what is no dtype
-    Source:  standard, "Type promotion rules"
+    """Whether a dtype (or a tensor's) promotes to `to`. Raises: DTypeError for what is no dtype.
+    Source: standard, "Type promotion rules".
     Example: >>> can_cast("int8", "int16"), can_cast("int16", "int8")
-             (True, False)
-    """
+             (True, False)"""
     to = dtype_of(to)
     return promote(dtype_of(from_), to) is to
 
 
 def result_type(*arrays_and_dtypes) -> DType:
     """The dtype that tensors, dtypes and (weakly) Python scalars promote to together.
-
-    Raises:  OptionError without arguments
-    Source:  standard, "Type promotion rules"
+    Raises: OptionError without arguments. Source: standard, "Type promotion rules".
     Example: >>> result_type("int8", "uint8", 1)
-             glasshouse.int16
-    """
+             glasshouse.int16"""
     scalars = [x for x in arrays_and_dtypes if type(x) in SCALARS]
     found = [dtype_of(x) for x in arrays_and_dtypes if type(x) not in SCALARS]
     if not arrays_and_dtypes:
@@ -150,15 +121,10 @@ def result_type(*arrays_and_dtypes) -> DType:
 
 
 def astype(x, dtype, /, *, copy: bool = True, device=None):
-    """x in another dtype; floats to integers round toward 0.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  any -> dtype
-    Raises:  DTypeError from complex to real numbers
-    Source:  standard
+    """x in another dtype; floats to integers round toward 0. Shapes: x (...) -> (...).
+    Dtypes: any -> dtype. Raises: DTypeError from complex to real numbers. Source: standard.
     Example: >>> astype([1.7, -1.7], "int32").tolist()
-             [1, -1]
-    """
+             [1, -1]"""
     check_device("astype", device)
     x = as_value(x, where="astype")
     dtype = as_dtype(dtype)
@@ -181,23 +147,16 @@ class NamespaceInfo:
         return [backends.current().device]
 
     def default_dtypes(self, *, device=None) -> dict[str, DType]:
-        """The dtypes of Python numbers and of positions.
-
-        Raises:  DeviceError for another device
-        """
+        """The dtypes of Python numbers and of positions. Raises: DeviceError for another device."""
         check_device("default_dtypes", device)
         return {
-            "real floating": dtypes.default_float,
-            "complex floating": dtypes.default_complex,
-            "integral": dtypes.default_int,
-            "indexing": dtypes.int64,
-        }
+            "real floating": dtypes.default_float, "complex floating": dtypes.default_complex,
+            "integral": dtypes.default_int, "indexing": dtypes.int64,
+        }  # fmt: skip
 
     def dtypes(self, *, device=None, kind=None) -> dict[str, DType]:
         """The standard's dtypes by name, of one kind, of several, or all.
-
-        Raises:  OptionError for an unknown kind, DeviceError for another device
-        """
+        Raises: OptionError for an unknown kind, DeviceError for another device."""
         check_device("dtypes", device)
         kinds = ("bool", "numeric") if kind is None else kind
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
@@ -206,10 +165,5 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do: devices, dtypes, capabilities.
-
-    Source:  standard
-    Example: >>> __array_namespace_info__().default_dtypes()["integral"]
-             glasshouse.int64
-    """
+    """What this namespace can do: devices, dtypes, capabilities. Source: standard."""
     return NamespaceInfo()

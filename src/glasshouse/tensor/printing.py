@@ -12,8 +12,8 @@ from glasshouse.dispatch.value import Value
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """Digits after the point, elements up to which all are shown, elements at each edge beyond,
-    and the line width (None: the terminal's)."""
+    """Digits after the point, elements up to which all are shown, elements at each edge beyond, and
+    the line width (None: the terminal's)."""
 
     precision: int = 4
     threshold: int = 1000
@@ -29,13 +29,11 @@ class Current:
 
 class set_print_options(AbstractContextManager):
     """Change how tensors print; as a context, until its end.
-
-    Raises:  OptionError for an unknown option or a value that is no non-negative integer
+    Raises: OptionError for an unknown option or a value that is no non-negative integer.
     Example: >>> import glasshouse as gh
              >>> with set_print_options(precision=2):
              ...     print(gh.asarray([1.23456]))
-             Tensor([1.23], dtype=float32)
-    """
+             Tensor([1.23], dtype=float32)"""
 
     def __init__(self, **options):
         known = PrintOptions.__dataclass_fields__
@@ -45,10 +43,8 @@ class set_print_options(AbstractContextManager):
                     f"set_print_options: expected a known option; got {name!r}. "
                     f"{suggest(name, known)}"
                 )
-            if not (isinstance(value, int) and value >= 0) and (name, value) != (
-                "line_width",
-                None,
-            ):
+            given = isinstance(value, int) and value >= 0
+            if not given and (name, value) != ("line_width", None):
                 raise OptionError(
                     f"set_print_options: expected {name} as an integer of 0 or more; got "
                     f"{value!r}. Pass an int."
@@ -62,22 +58,17 @@ class set_print_options(AbstractContextManager):
 
 def format_tensor(x: Value) -> str:
     """The text of repr(x): contents, dtype, and what is not as usual.
-
     Example: >>> import glasshouse as gh
              >>> format_tensor(gh.asarray([1, 2]))
-             'Tensor([1, 2], dtype=int64)'
-    """
+             'Tensor([1, 2], dtype=int64)'"""
     name = type(x).__name__
     if x.mode is not None and not hasattr(x.mode, "records"):
         kind = type(x.mode).__name__.removesuffix("Mode")
         return f"{kind}{name}(shape={x.shape}, dtype={x.dtype.name})"
     notes = [f"dtype={x.dtype.name}"]
-    if 0 in x.shape and x.shape != (0,):
-        notes.append(f"shape={x.shape}")
-    if x.device != "cpu":
-        notes.append(f"device={x.device!r}")
-    if x.requires_grad:
-        notes.append("requires_grad=True")
+    notes += [f"shape={x.shape}"] if 0 in x.shape and x.shape != (0,) else []
+    notes += [f"device={x.device!r}"] if x.device != "cpu" else []
+    notes += ["requires_grad=True"] if x.requires_grad else []
     options = Current.options
     width = options.line_width or max(40, shutil.get_terminal_size((88, 24)).columns)
     body = format_array(x.numpy(), len(name) + 1, width, options)
@@ -97,25 +88,14 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
         return "[]"
     formatter = {"float_kind": single_float} if array.ndim == 0 else None
     return np.array2string(
-        array,
-        max_line_width=width,
-        precision=options.precision,
-        separator=", ",
-        prefix=" " * indent,
-        threshold=options.threshold,
-        edgeitems=options.edge_items,
-        floatmode="maxprec",
-        suppress_small=False,
-        formatter=formatter,
-    )
+        array, max_line_width=width, precision=options.precision, separator=", ",
+        prefix=" " * indent, threshold=options.threshold, edgeitems=options.edge_items,
+        floatmode="maxprec", suppress_small=False, formatter=formatter,
+    )  # fmt: skip
 
 
 def single_float(value) -> str:
     """A lone number with the digits that the options give."""
-    return (
-        np.format_float_positional(
-            value, precision=Current.options.precision, unique=True, trim="0"
-        )
-        if 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
-        else (np.format_float_scientific(value, precision=Current.options.precision, trim="0"))
-    )
+    plain = 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
+    write = np.format_float_positional if plain else np.format_float_scientific
+    return write(value, precision=Current.options.precision, unique=True, trim="0")

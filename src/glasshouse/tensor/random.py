@@ -10,20 +10,13 @@ import threading
 
 import numpy as np
 
-from glasshouse.base.dtype import (
-    DType,
-    as_dtype,
-    default_int,
-    float32,
-    float64,
-    int32,
-    uint64,
-)
+from glasshouse.base.dtype import DType, as_dtype, default_int, float32, float64, int32, uint64
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import check_axis, check_shape
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.cast import bitcast
+from glasshouse.ops.checks import check_like
 from glasshouse.ops.compare import where
 from glasshouse.ops.index import gather
 from glasshouse.ops.movement import concatenate
@@ -33,32 +26,17 @@ from glasshouse.ops.sort import sort
 from glasshouse.tensor.index import getitem, searchsorted
 
 __all__ = [
-    "Generator",
-    "bernoulli",
-    "beta",
-    "bits",
-    "categorical",
-    "choice",
-    "default_generator",
-    "exponential",
-    "gamma",
-    "gumbel",
-    "normal",
-    "permutation",
-    "randint",
-    "seed",
-    "shuffle",
-    "truncated_normal",
-    "uniform",
-]
+    "Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
+    "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
+    "truncated_normal", "uniform",
+]  # fmt: skip
 
 MASK = 0xFFFFFFFF
 
 
 def mixed(n: int) -> int:
     """A 64-bit integer that depends on every bit of the 64-bit integer `n`.
-
-    Source:  Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64)
+    Source: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64).
     """
     n = (n + 0x9E3779B97F4A7C15) & 2**64 - 1
     n = ((n ^ n >> 30) * 0xBF58476D1CE4E5B9) & 2**64 - 1
@@ -79,27 +57,20 @@ def key_of(seed: int) -> tuple[int, int]:
 
 class Generator:
     """A stream of random numbers fixed by its seed.
-
-    Source:  Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3
+    Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     Example: >>> Generator(7).state() == Generator(7).state()
-             True
-    """
+             True"""
 
     def __init__(self, seed: int = 0):
         self.lock = threading.Lock()
         self.restart(seed)
 
     def restart(self, seed: int) -> None:
-        """Go back to the first draw of `seed`.
-
-        Raises:  DTypeError unless seed is an integer
-        """
+        """Go back to the first draw of `seed`. Raises: DTypeError unless seed is an integer."""
         try:
             seed = operator.index(seed)
         except TypeError:
-            raise DTypeError(
-                f"seed: expected an integer; got {seed!r}. Use e.g. gh.random.seed(0)."
-            ) from None
+            raise DTypeError(f"seed: expected an integer; got {seed!r}. Use e.g. 0.") from None
         with self.lock:
             self.seed, self.draws, self.key_words = seed, 0, key_of(seed)
 
@@ -129,9 +100,7 @@ class Generator:
 
     def set_state(self, state: dict) -> None:
         """Go on from a saved `state()`.
-
-        Raises:  OptionError, leaving the generator as it was, if it is no such state
-        """
+        Raises: OptionError, leaving the generator as it was, if it is no such state."""
         try:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
@@ -157,33 +126,21 @@ def default_generator() -> Generator:
 
 def seed(n: int) -> None:
     """Restart the default generator at `n`: the draws that follow are fixed by it.
-
-    Raises:  DTypeError unless n is an integer
-    Example: >>> seed(3)
-    """
+    Raises: DTypeError unless n is an integer."""
     global_generator.restart(n)
 
 
 def bits(shape, generator: Generator | None = None) -> Value:
-    """Uniform random bits as uint32.
-
-    Example: >>> bits((2,)).dtype
-             glasshouse.uint32
-    """
+    """Uniform random bits as uint32."""
     key = (generator or global_generator).key()
     return random_bits(key, shape=check_shape("random", shape))
 
 
 def check_floating(where_: str, dtype) -> DType:
-    """`dtype` as a DType.
-
-    Raises:  DTypeError unless it is floating
-    """
+    """`dtype` as a DType. Raises: DTypeError unless it is floating."""
     dtype = as_dtype(dtype)
     if not dtype.is_floating:
-        raise DTypeError(
-            f"{where_}: expected a floating dtype; got {dtype.name}. Draw floats, then cast."
-        )
+        raise DTypeError(f"{where_}: expected a floating dtype; got {dtype.name}. Cast later.")
     return dtype
 
 
@@ -215,14 +172,11 @@ def unit(shape, dtype: DType, generator) -> Value:
 
 def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
     """Numbers uniform in [low, high).
-
     Where low and high are tensors, rounding may give `high` itself.
-
-    Shapes:  low and high broadcast to `shape`
-    Raises:  OptionError unless low <= high, DTypeError unless dtype is floating
+    Shapes: low and high broadcast to `shape`.
+    Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
     Example: >>> seed(0); 0 <= uniform(()).item() < 1
-             True
-    """
+             True"""
     dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)
     drawn = unit(shape, dtype, generator)
     if not (isinstance(low, (int, float)) and isinstance(high, (int, float))):
@@ -240,13 +194,8 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
 
 def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the normal distribution of this mean and standard deviation.
-
-    Shapes:  mean and std broadcast to `shape`
-    Raises:  DTypeError unless dtype is floating
-    Source:  Box & Muller 1958
-    Example: >>> normal((2, 3)).shape
-             (2, 3)
-    """
+    Shapes: mean and std broadcast to `shape`. Raises: DTypeError unless dtype is floating.
+    Source: Box & Muller 1958."""
     dtype, shape = check_floating("normal", dtype), check_shape("normal", shape)
     size = math.prod(shape)
     pair = unit((2, (size + 1) // 2), dtype, generator)
@@ -264,16 +213,10 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
 def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32,
                      generator=None) -> Value:  # fmt: skip
     """Normal numbers conditioned on lying in [low, high], by the inverse distribution function.
-
-    Raises:  OptionError unless low < high, DTypeError unless dtype is floating
-    Example: >>> bool((abs(truncated_normal((100,))) <= 2).all())
-             True
-    """
+    Raises: OptionError unless low < high, DTypeError unless dtype is floating."""
     dtype, shape = check_floating("truncated_normal", dtype), check_shape("normal", shape)
     if not low < high:
-        raise OptionError(
-            f"truncated_normal: expected low < high; got {low} and {high}. Swap them."
-        )
+        raise OptionError(f"truncated_normal: expected low < high; got {low} and {high}. Swap.")
     a, b = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (low, high))
     drawn = erfinv(unit(shape, float64, generator) * (b - a) + a) * (std * math.sqrt(2)) + mean
     drawn = cards.minimum(cards.maximum(drawn, drawn * 0 + low), drawn * 0 + high)
@@ -282,9 +225,7 @@ def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=floa
 
 def erfinv(y: Value) -> Value:
     """The inverse of erf, by a closed first guess and three Newton steps.
-
-    Source:  Winitzki 2008, A handy approximation for the error function and its inverse
-    """
+    Source: Winitzki 2008, A handy approximation for the error function and its inverse."""
     a = 0.147
     edge = 1.0 - 2.0**-53
     y = cards.minimum(cards.maximum(y, y * 0 - edge), y * 0 + edge)
@@ -299,19 +240,12 @@ def erfinv(y: Value) -> Value:
 
 def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Value:
     """Integers uniform in [low, high), or in [0, low) if `high` is left out.
-
     No integer is likelier than another by more than 2**-23 of its probability.
-
-    Raises:  OptionError unless low < high, DTypeError unless dtype is an integer type
-    Example: >>> bool((randint(6, shape=(100,)) < 6).all())
-             True
-    """
+    Raises: OptionError unless low < high, DTypeError unless dtype is an integer type."""
     low, high = (0, low) if high is None else (low, high)
     dtype, shape = as_dtype(dtype), check_shape("randint", shape)
     if not dtype.is_integer:
-        raise DTypeError(
-            f"randint: expected an integer dtype; got {dtype.name}. Use gh.random.uniform."
-        )
+        raise DTypeError(f"randint: expected an integer dtype; got {dtype.name}. Use uniform.")
     low, high = operator.index(low), operator.index(high)
     info = np.iinfo(dtype.np)
     if not info.min <= low < high <= info.max + 1:
@@ -329,10 +263,8 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
 
 def below(span: int, shape, generator) -> Value:
     """Integers uniform in [0, span): int64, or uint64 for a span above 2**63.
-
     A remainder of 63 bits is uniform up to span / 2**63. Above 2**40 numbers too large are drawn
-    again, up to 40 times; each draw succeeds with probability above one half.
-    """
+    again, up to 40 times; each draw succeeds with probability above one half."""
     if span <= 2**40:
         return long_bits(shape, generator) % span
     draw = longer_bits if span > 2**63 else long_bits
@@ -346,39 +278,23 @@ def below(span: int, shape, generator) -> Value:
 
 
 def bernoulli(p=0.5, shape=None, generator=None) -> Value:
-    """True with probability `p`.
-
-    Shapes:  of `p` unless `shape` is given
-    Raises:  OptionError for a number p outside [0, 1]
-    Example: >>> bool(bernoulli(1.0, (3,)).all())
-             True
-    """
+    """True with probability `p`. Shapes: of `p` unless `shape` is given.
+    Raises: OptionError for a number p outside [0, 1]."""
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
-        raise OptionError(
-            f"bernoulli: expected a probability from 0 to 1; got {p}. Check the scale."
-        )
+        raise OptionError(f"bernoulli: expected p from 0 to 1; got {p}. Check the scale.")
     shape = (p.shape if isinstance(p, Value) else np.shape(p)) if shape is None else shape
     return uniform(shape, generator=generator) < p
 
 
 def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the exponential distribution of mean `scale`.
-
-    Raises:  DTypeError unless dtype is floating
-    Example: >>> exponential((2,)).shape
-             (2,)
-    """
+    Raises: DTypeError unless dtype is floating."""
     dtype, shape = check_floating("exponential", dtype), check_shape("exponential", shape)
     return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
 
 
 def gumbel(shape=(), dtype=float32, generator=None) -> Value:
-    """Numbers with the standard Gumbel distribution.
-
-    Raises:  DTypeError unless dtype is floating
-    Example: >>> gumbel((2,)).shape
-             (2,)
-    """
+    """Standard Gumbel numbers. Raises: DTypeError unless dtype is floating."""
     dtype, shape = check_floating("gumbel", dtype), check_shape("gumbel", shape)
     tiny = 2.0**-54 if dtype is float64 else 2.0**-25  # the middle of the lowest step, for log(0)
     u = unit(shape, dtype, generator) + tiny
@@ -387,13 +303,8 @@ def gumbel(shape=(), dtype=float32, generator=None) -> Value:
 
 def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
     """Positions along `axis` drawn with probabilities softmax(logits), by the Gumbel maximum.
-
-    Shapes:  logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b)
-    Raises:  ShapeError for an axis out of range
-    Source:  Maddison et al. 2014, arXiv:1411.0030
-    Example: >>> categorical(as_value([0.0, 100.0])).item()
-             1
-    """
+    Shapes: logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b).
+    Raises: ShapeError for an axis out of range. Source: Maddison et al. 2014, arXiv:1411.0030."""
     logits = as_value(logits, where="categorical")
     axis = check_axis("categorical", axis, logits.ndim)
     lead = () if shape is None else check_shape("categorical", shape)
@@ -403,10 +314,8 @@ def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
 
 def permutation(n, axis: int = 0, generator=None) -> Value:
     """The integers below `n` in random order; for a tensor, its slices along `axis`.
-
     Example: >>> sorted(permutation(4).tolist())
-             [0, 1, 2, 3]
-    """
+             [0, 1, 2, 3]"""
     if isinstance(n, (Value, np.ndarray)):
         x = as_value(n)
         axis = check_axis("permutation", axis, x.ndim)
@@ -417,14 +326,9 @@ def permutation(n, axis: int = 0, generator=None) -> Value:
 
 def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, generator=None) -> Value:
     """Elements drawn from `options`, a tensor along `axis`, or the integers below a number.
-
     Without replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
-
-    Shapes:  `shape` in place of the axis
-    Raises:  ShapeError for more draws than options without replacement, or p of another length
-    Example: >>> choice(10, (3,)).shape
-             (3,)
-    """
+    Shapes: `shape` in place of the axis.
+    Raises: ShapeError for more draws than options without replacement, or p of another length."""
     shape = check_shape("choice", shape)
     options = int(options) if isinstance(options, np.integer) else options
     x = None if isinstance(options, int) else as_value(options, where="choice")
@@ -445,11 +349,7 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
 
 def check_weights(p, n: int) -> Value:
     """`p` as n weights."""
-    p = as_value(p, where="choice")
-    if p.shape != (n,):
-        raise ShapeError(
-            f"choice: expected p of shape ({n},), one weight per option; got {p.shape}. Check p."
-        )
+    p = check_like("choice", "p", as_value(p, where="choice"), (n,))
     return cast(p, float64)
 
 
@@ -471,24 +371,15 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
 
 
 def shuffle(x, axis: int = 0, generator=None) -> Value:
-    """The slices of x along `axis` in random order, as a new tensor.
-
-    Example: >>> sorted(shuffle(as_value([3, 1, 2])).tolist())
-             [1, 2, 3]
-    """
+    """The slices of x along `axis` in random order, as a new tensor."""
     return permutation(as_value(x), axis=axis, generator=generator)
 
 
 def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient.
-
     A round accepts with probability above 0.95, so that all fail once in 10**20.
-
-    Raises:  OptionError unless alpha is positive, DTypeError unless dtype is floating
-    Source:  Marsaglia & Tsang 2000, A simple method for generating gamma variables
-    Example: >>> bool((gamma((10,), 2.0) > 0).all())
-             True
-    """
+    Raises: OptionError unless alpha is positive, DTypeError unless dtype is floating.
+    Source: Marsaglia & Tsang 2000, A simple method for generating gamma variables."""
     dtype, shape = check_floating("gamma", dtype), check_shape("gamma", shape)
     if isinstance(alpha, (int, float)) and not alpha > 0:
         raise OptionError(f"gamma: expected alpha above 0; got {alpha}. Pass a positive shape.")
@@ -511,10 +402,6 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
 
 def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the beta distribution: x / (x + y) of two gammas.
-
-    Raises:  OptionError unless a and b are positive, DTypeError unless dtype is floating
-    Example: >>> bool((beta((10,), 2.0, 3.0) < 1).all())
-             True
-    """
+    Raises: OptionError unless a and b are positive, DTypeError unless dtype is floating."""
     x, y = (gamma(shape, k, dtype=float64, generator=generator) for k in (a, b))
     return cast(x / (x + y), check_floating("beta", dtype))

@@ -6,26 +6,12 @@ place with size 1.
 
 import math
 
-from glasshouse.base.dtype import (
-    accumulation_dtype,
-    as_dtype,
-    bool_,
-    inexact_dtype,
-    int64,
-    real_dtype,
-    uint64,
-)
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import check_axes, check_axis
-from glasshouse.dispatch.value import (
-    Value,
-    as_value,
-    broadcast_to,
-    cast,
-    common_dtype,
-    full,
-    reshape,
-)
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops import movement
 from glasshouse.ops import reduce as reductions
@@ -51,37 +37,41 @@ def summed_dtype(where: str, dtype, wanted):
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
     wanted = as_dtype(wanted)
     if wanted.is_bool:
-        raise DTypeError(
-            f"{where}: expected a numeric dtype; got bool. Use gh.any or gh.all for booleans."
-        )
+        raise DTypeError(f"{where}: expected a numeric dtype; got bool. Use gh.any or gh.all.")
     return wanted
 
 
-def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
-    """The sum over axes.
+def reduction(about: str, dtypes: str, example: str, result: str, errors="an axis out of range",
+              axes="axes"):  # fmt: skip
+    """A decorator that documents a function (x, axis, …), named as itself."""
 
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> sum([[1, 2], [3, 4]], axis=0).tolist()
-             [4, 6]
-    """
+    def decorate(function):
+        function.__doc__ = f"""{about}
+Shapes: x (...) -> without the {axes}, or with 1 there. Dtypes: {dtypes}.
+Raises: ShapeError for {errors}. Source: standard.
+Example: >>> {function.__name__}({example}).tolist()
+         {result}
+"""
+        return function
+
+    return decorate
+
+
+SUMMED = "numeric or bool; booleans and integers become int64 (unsigned: uint64)"
+FLOATING = "floating or complex, kept; integers and booleans become float32"
+SPREAD = "floating, kept; complex becomes real; integers and booleans become float32"
+NO_EXTREME = "an empty axis, DTypeError for complex values"
+
+
+@reduction("The sum over axes.", SUMMED, "[[1, 2], [3, 4]], axis=0", "[4, 6]")
+def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
     x = as_value(x, where="sum")
     x = cast(x, summed_dtype("sum", x.dtype, dtype))
     return reduced(reductions.sum_, "sum", x, axis, keepdims)
 
 
+@reduction("The product over axes.", SUMMED, "[[1, 2], [3, 4]], axis=0", "[3, 8]")
 def prod(x, /, axis=None, dtype=None, keepdims: bool = False):
-    """The product over axes.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> prod([[1, 2], [3, 4]], axis=0).tolist()
-             [3, 8]
-    """
     x = as_value(x, where="prod")
     x = cast(x, summed_dtype("prod", x.dtype, dtype))
     return reduced(reductions.prod, "prod", x, axis, keepdims)
@@ -96,74 +86,35 @@ def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
     return reduced(card, where, x, axis, keepdims)
 
 
+@reduction("The largest element over axes; NaN if there is one. Equal ones share the derivative.",
+           "real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[3, 4]", NO_EXTREME)  # fmt: skip
 def max(x, /, axis=None, keepdims: bool = False):
-    """The largest element over axes; NaN if there is one.
-
-    The derivative is shared among equal elements.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  real or bool, kept
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
-    Example: >>> max([[1, 2], [3, 4]], axis=0).tolist()
-             [3, 4]
-    """
     return extreme(reductions.max_, reductions.any_, "max", x, axis, keepdims)
 
 
+@reduction("The smallest element over axes; NaN if there is one. Equal ones share the derivative.",
+           "real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[1, 2]", NO_EXTREME)  # fmt: skip
 def min(x, /, axis=None, keepdims: bool = False):
-    """The smallest element over axes; NaN if there is one.
-
-    The derivative is shared among equal elements.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  real or bool, kept
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
-    Example: >>> min([[1, 2], [3, 4]], axis=0).tolist()
-             [1, 2]
-    """
     return extreme(reductions.min_, reductions.all_, "min", x, axis, keepdims)
 
 
+@reduction("True where some element over the axes is true (not 0); false for none.", "any -> bool",
+           "[[0, 0], [0, 2]], axis=0", "[False, True]")  # fmt: skip
 def any(x, /, axis=None, keepdims: bool = False):
-    """True where some element over the axes is true (not 0); false for none.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  any -> bool
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> any([[0, 0], [0, 2]], axis=0).tolist()
-             [False, True]
-    """
     x = elementwise.truth(as_value(x, where="any"))
     return reduced(reductions.any_, "any", x, axis, keepdims)
 
 
+@reduction("True where every element over the axes is true (not 0); true for none.", "any -> bool",
+           "[[0, 1], [0, 2]], axis=0", "[False, True]")  # fmt: skip
 def all(x, /, axis=None, keepdims: bool = False):
-    """True where every element over the axes is true (not 0); true for none.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  any -> bool
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> all([[0, 1], [0, 2]], axis=0).tolist()
-             [False, True]
-    """
     x = elementwise.truth(as_value(x, where="all"))
     return reduced(reductions.all_, "all", x, axis, keepdims)
 
 
+@reduction("The number of elements over the axes that are not 0.", "any -> int64",
+           "[[0, 1], [0, 2]], axis=1", "[1, 1]")  # fmt: skip
 def count_nonzero(x, /, axis=None, keepdims: bool = False):
-    """The number of elements over the axes that are not 0.
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  any -> int64
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> count_nonzero([[0, 1], [0, 2]], axis=1).tolist()
-             [1, 1]
-    """
     x = cast(elementwise.truth(as_value(x, where="count_nonzero")), int64)
     return reduced(reductions.sum_, "count_nonzero", x, axis, keepdims)
 
@@ -173,38 +124,24 @@ def position(card, where: str, x, axis, keepdims: bool) -> Value:
     x = as_value(x, where=where)
     elementwise.check_real(where, x)
     if axis is None:
-        shape = (1,) * x.ndim
-        out = card(reshape(x, (x.size,)), axis=0)
+        out, shape = card(reshape(x, (x.size,)), axis=0), (1,) * x.ndim
     else:
         axis = check_axis(where, axis, x.ndim)
-        shape = kept_shape(x.shape, (axis,))
-        out = card(x, axis=axis)
+        out, shape = card(x, axis=axis), kept_shape(x.shape, (axis,))
     return reshape(out, shape) if keepdims else out
 
 
+@reduction("The first position of the largest element along `axis`, or in x flattened.",
+           "real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[1, 0]", NO_EXTREME,
+           "axis")  # fmt: skip
 def argmax(x, /, axis=None, keepdims: bool = False):
-    """The first position of the largest element along `axis`, or in x flattened.
-
-    Shapes:  x (...) -> without the axis, or with 1 there
-    Dtypes:  real or bool -> int64
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
-    Example: >>> argmax([[1, 5, 5], [7, 0, 2]], axis=1).tolist()
-             [1, 0]
-    """
     return position(reductions.argmax, "argmax", x, axis, keepdims)
 
 
+@reduction("The first position of the smallest element along `axis`, or in x flattened.",
+           "real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[0, 1]", NO_EXTREME,
+           "axis")  # fmt: skip
 def argmin(x, /, axis=None, keepdims: bool = False):
-    """The first position of the smallest element along `axis`, or in x flattened.
-
-    Shapes:  x (...) -> without the axis, or with 1 there
-    Dtypes:  real or bool -> int64
-    Raises:  ShapeError for an empty axis, DTypeError for complex values
-    Source:  standard
-    Example: >>> argmin([[1, 5, 5], [7, 0, 2]], axis=1).tolist()
-             [0, 1]
-    """
     return position(reductions.argmin, "argmin", x, axis, keepdims)
 
 
@@ -212,21 +149,12 @@ def widened(where: str, x) -> tuple[Value, object]:
     """(x in the dtype that sums are carried in, the dtype of the result)."""
     x = as_value(x, where=where)
     dtype = inexact_dtype(x.dtype)
-    return cast(x, accumulation_dtype(dtype)), dtype
+    return cast(x, dtypes.accumulation_dtype(dtype)), dtype
 
 
+@reduction("The arithmetic mean over axes, sum(x) / n; NaN over none.", FLOATING,
+           "[[1.0, 2.0], [3.0, 4.0]], axis=0", "[2.0, 3.0]")  # fmt: skip
 def mean(x, /, axis=None, keepdims: bool = False):
-    """The arithmetic mean over axes; NaN over none.
-
-    sum(x) / n
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating or complex, kept; integers and booleans become float32
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> mean([[1.0, 2.0], [3.0, 4.0]], axis=0).tolist()
-             [2.0, 3.0]
-    """
     x, dtype = widened("mean", x)
     axes = check_axes("mean", axis, x.ndim)
     total = reduced(reductions.sum_, "mean", x, axes, keepdims)
@@ -234,18 +162,9 @@ def mean(x, /, axis=None, keepdims: bool = False):
     return cast(cards.div(total, full(total.shape, float(count), total.dtype)), dtype)
 
 
+@reduction("The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0.",
+           SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")  # fmt: skip
 def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
-    """The variance over axes; NaN where n - correction is 0.
-
-    sum(|x - mean(x)|²) / (n - correction)
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating, kept; complex becomes real; integers and booleans become float32
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> var([1.0, 2.0, 3.0], correction=1).tolist()
-             1.0
-    """
     x, dtype = widened("var", x)
     axes = check_axes("var", axis, x.ndim)
     away = x - mean(x, axis=axes, keepdims=True)
@@ -258,18 +177,9 @@ def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
     return cast(total / (left if left > 0 else 0.0), real_dtype(dtype))
 
 
+@reduction("The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0.",
+           SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")  # fmt: skip
 def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
-    """The standard deviation over axes; its derivative where it is 0 is 0.
-
-    sqrt(var(x))
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating, kept; complex becomes real; integers and booleans become float32
-    Raises:  ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> std([1.0, 2.0, 3.0], correction=1).tolist()
-             1.0
-    """
     spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
     flat = spread == 0
     return choose(flat, 0.0, cards.sqrt(choose(flat, 1.0, spread)))
@@ -277,23 +187,17 @@ def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
 
 def logsumexp(x, /, axis=None, keepdims: bool = False):
     """The logarithm of the sum of exponentials over axes, without overflow on the way.
-
     m + log(sum(exp(x - m))) with m = max(x)
-
-    Shapes:  x (...) -> without the axes, or with 1 there
-    Dtypes:  floating, kept; integers and booleans become float32
-    Raises:  DTypeError for complex values
-    Source:  SciPy
+    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: floating, kept; integers and
+    booleans become float32. Raises: DTypeError for complex values. Source: SciPy.
     Example: >>> logsumexp([1000.0, 1000.0]).tolist()
-             1000.6931762695312
-    """
+             1000.6931762695312"""
     x, dtype = widened("logsumexp", x)
     elementwise.check_real("logsumexp", x)
     axes = check_axes("logsumexp", axis, x.ndim)
     shape = kept_shape(x.shape, axes)
-    if 0 in x.shape:
-        top = full(shape, 0, x.dtype)
-    else:
+    top = full(shape, 0, x.dtype)
+    if 0 not in x.shape:
         top = reshape(reductions.max_(x, axes=axes), shape)
         top = choose(is_infinite(top), 0.0, top)  # exp of ±∞ itself is right; ∞ - ∞ is not
     total = reductions.sum_(cards.exp(x - broadcast_to(top, x.shape)), axes=axes)
@@ -322,16 +226,12 @@ def with_first(x: Value, axis: int, value) -> Value:
 
 def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False):
     """Running sums along an axis, with the empty sum 0 in front if `include_initial`.
-
     y[i] = x[0] + … + x[i]
-
-    Shapes:  x (..., n, ...) -> (..., n, ...), or n + 1
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError without an axis unless x has just one
-    Source:  standard
+    Shapes: x (..., n, ...) -> (..., n, ...), or n + 1.
+    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
+    Raises: ShapeError without an axis unless x has just one. Source: standard.
     Example: >>> cumulative_sum([1, 2, 3], include_initial=True).tolist()
-             [0, 1, 3, 6]
-    """
+             [0, 1, 3, 6]"""
     x, axis = along("cumulative_sum", x, axis, dtype)
     out = reductions.cumsum(x, axis=axis, reverse=False)
     return with_first(out, axis, 0) if include_initial else out
@@ -339,16 +239,12 @@ def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False
 
 def cumulative_prod(x, /, axis=None, *, dtype=None, include_initial: bool = False):
     """Running products along an axis, with the empty product 1 in front if `include_initial`.
-
     y[i] = x[0] · … · x[i], in log2(n) passes
-
-    Shapes:  x (..., n, ...) -> (..., n, ...), or n + 1
-    Dtypes:  numeric or bool; booleans and integers become int64 (unsigned: uint64)
-    Raises:  ShapeError without an axis unless x has just one
-    Source:  standard
+    Shapes: x (..., n, ...) -> (..., n, ...), or n + 1.
+    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
+    Raises: ShapeError without an axis unless x has just one. Source: standard.
     Example: >>> cumulative_prod([1, 2, 3]).tolist()
-             [1, 2, 6]
-    """
+             [1, 2, 6]"""
     x, axis = along("cumulative_prod", x, axis, dtype)
     out = reductions.scan_prod(x, axis)
     return with_first(out, axis, 1) if include_initial else out
@@ -356,26 +252,23 @@ def cumulative_prod(x, /, axis=None, *, dtype=None, include_initial: bool = Fals
 
 def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
     """The n-th differences of neighbours along an axis; of booleans, where they change.
-
     y[i] = x[i + 1] - x[i], n times
-
-    Shapes:  x (..., m, ...) -> (..., m - n, ...), m counting `prepend` and `append`
-    Dtypes:  any, promoted with those of `prepend` and `append`
-    Raises:  OptionError for negative n, ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (..., m, ...) -> (..., m - n, ...), m counting `prepend` and `append`.
+    Dtypes: any, promoted with those of `prepend` and `append`.
+    Raises: OptionError for negative n, ShapeError for an axis out of range. Source: standard.
     Example: >>> diff([1, 4, 9, 16], n=2).tolist()
-             [2, 2]
-    """
+             [2, 2]"""
     x = as_value(x, where="diff")
     axis = check_axis("diff", axis, x.ndim)
     if n < 0:
         raise OptionError(f"diff: expected n of 0 or more; got {n}. Use 1 for first differences.")
     pieces = [piece(p, x, axis) for p in (prepend, x, append) if p is not None]
     if len(pieces) > 1:
-        x = movement.concatenate(*promoted("diff", pieces), axis=axis)
+        dtype = values.common_dtype("diff", pieces)
+        x = movement.concatenate(*(cast(p, dtype) for p in pieces), axis=axis)
     for _ in range(n):
         later, earlier = shifted(x, axis, 1), shifted(x, axis, -1)
-        x = later ^ earlier if x.dtype is bool_ else later - earlier
+        x = later ^ earlier if x.dtype is dtypes.bool_ else later - earlier
     return x
 
 
@@ -385,15 +278,8 @@ def piece(p, x: Value, axis: int) -> Value:
     return p if p.ndim else broadcast_to(p, kept_shape(x.shape, (axis,)))
 
 
-def promoted(where: str, xs) -> list[Value]:
-    """Values of different shapes in the dtype that they promote to."""
-    dtype = common_dtype(where, xs)
-    return [cast(x, dtype) for x in xs]
-
-
 def shifted(x: Value, axis: int, by: int) -> Value:
     """x along `axis` without its first (by = 1) or last (by = -1) element."""
-    one = int(x.shape[axis] > 0)
-    starts = tuple(one if i == axis and by > 0 else 0 for i in range(x.ndim))
-    stops = tuple(size - one if i == axis and by < 0 else size for i, size in enumerate(x.shape))
-    return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
+    size = x.shape[axis]
+    one = int(size > 0)
+    return movement.section(x, axis, *((one, size) if by > 0 else (0, size - one)))

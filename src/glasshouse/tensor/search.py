@@ -1,6 +1,6 @@
 """Order: sorting, the largest elements, and the distinct elements of a tensor."""
 
-from typing import NamedTuple
+from collections import namedtuple
 
 from glasshouse.base.dtype import int64
 from glasshouse.base.errors import OptionError
@@ -16,6 +16,13 @@ from glasshouse.tensor.elementwise import check_real
 from glasshouse.tensor.manipulate import concat, moveaxis, part
 
 
+def result(name: str, fields: str, doc: str, module: str = __name__) -> type:
+    """The named tuple that a function of several results returns."""
+    cls = namedtuple(name, fields, module=module)
+    cls.__doc__ = doc
+    return cls
+
+
 def sorted_with_positions(where: str, x, axis: int, descending: bool):
     """(x sorted along the axis, the positions that its elements came from)."""
     x = as_value(x, where=where)
@@ -26,47 +33,29 @@ def sorted_with_positions(where: str, x, axis: int, descending: bool):
 
 def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """x sorted along an axis, smallest first; NaN comes last. Always stable.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  real or bool, kept
-    Raises:  DTypeError for complex values, ShapeError for an axis out of range
-    Source:  standard
+    Shapes: x (...) -> (...). Dtypes: real or bool, kept.
+    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard.
     Example: >>> sort([3, 1, 2], descending=True).tolist()
-             [3, 2, 1]
-    """
+             [3, 2, 1]"""
     return sorted_with_positions("sort", x, axis, descending)[0]
 
 
 def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """The positions that sort x along an axis; equal elements keep their order.
-
-    Shapes:  x (...) -> (...)
-    Dtypes:  real or bool -> int64
-    Raises:  DTypeError for complex values, ShapeError for an axis out of range
-    Source:  standard
-    Example: >>> argsort([3, 1, 2]).tolist()
-             [1, 2, 0]
-    """
+    Shapes: x (...) -> (...). Dtypes: real or bool -> int64.
+    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard."""
     return sorted_with_positions("argsort", x, axis, descending)[1]
 
 
-class TopK(NamedTuple):
-    """The k largest (or smallest) elements along an axis, and their positions."""
-
-    values: Value
-    indices: Value
+TopK = result("TopK", "values indices", "The k extreme elements along an axis, their positions.")
 
 
 def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """(values, indices): the k largest or smallest elements along an axis, the extreme one first.
-
-    Shapes:  x (..., n, ...) -> (..., k, ...), (..., k, ...)
-    Dtypes:  real or bool, kept; indices int64
-    Raises:  OptionError unless 0 <= k <= n
-    Source:  PyTorch
+    Shapes: x (..., n, ...) -> (..., k, ...), (..., k, ...). Dtypes: real or bool, kept; indices
+    int64. Raises: OptionError unless 0 <= k <= n. Source: PyTorch.
     Example: >>> topk([3, 1, 2], 2).indices.tolist()
-             [0, 2]
-    """
+             [0, 2]"""
     x = as_value(x, where="topk")
     check_real("topk", x)
     axis = check_axis("topk", axis, x.ndim)
@@ -81,27 +70,14 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
 
 
-class UniqueAll(NamedTuple):
-    """Distinct elements, where each is first, where x has which, and how often each occurs."""
-
-    values: Value
-    indices: Value
-    inverse_indices: Value
-    counts: Value
-
-
-class UniqueCounts(NamedTuple):
-    """Distinct elements, and how often each occurs."""
-
-    values: Value
-    counts: Value
-
-
-class UniqueInverse(NamedTuple):
-    """Distinct elements, and which of them each element of x is."""
-
-    values: Value
-    inverse_indices: Value
+UniqueAll = result(
+    "UniqueAll", "values indices inverse_indices counts",
+    "Distinct elements, where each is first, where x has which, and how often each occurs.",
+)  # fmt: skip
+UniqueCounts = result("UniqueCounts", "values counts", "Distinct elements, how often each occurs.")
+UniqueInverse = result(
+    "UniqueInverse", "values inverse_indices", "Distinct elements, and which each element of x is."
+)
 
 
 def sorting_positions(x: Value) -> Value:
@@ -127,17 +103,12 @@ def runs(where: str, x):
 
 def unique_all(x, /) -> UniqueAll:
     """(values, indices, inverse_indices, counts) of the distinct elements of x, in order.
-
     `indices` is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts
     as distinct. The tensor is read at once, since the results' shapes depend on it.
-
-    Shapes:  x (...) -> (k,), (k,), (...), (k,)
-    Dtypes:  any, kept; the others int64
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    Shapes: x (...) -> (k,), (k,), (...), (k,). Dtypes: any, kept; the others int64.
+    Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_all([7, 5, 7]).counts.tolist()
-             [1, 2]
-    """
+             [1, 2]"""
     return distinct("unique_all", x)
 
 
@@ -158,40 +129,23 @@ def distinct(where: str, x) -> UniqueAll:
 
 def unique_counts(x, /) -> UniqueCounts:
     """(values, counts): the distinct elements of x, in order, and how often each occurs.
-
-    Shapes:  x (...) -> (k,), (k,)
-    Dtypes:  any, kept; counts int64
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
+    Shapes: x (...) -> (k,), (k,). Dtypes: any, kept; counts int64.
+    Raises: DTypeError for what is not numeric. Source: standard.
     Example: >>> unique_counts([7, 5, 7]).counts.tolist()
-             [1, 2]
-    """
+             [1, 2]"""
     found = distinct("unique_counts", x)
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x, /) -> UniqueInverse:
     """(values, inverse_indices): the distinct elements of x, in order, and which each element is.
-
-    Shapes:  x (...) -> (k,), (...)
-    Dtypes:  any, kept; inverse_indices int64
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
-    Example: >>> unique_inverse([7, 5, 7]).inverse_indices.tolist()
-             [1, 0, 1]
-    """
+    Shapes: x (...) -> (k,), (...). Dtypes: any, kept; inverse_indices int64.
+    Raises: DTypeError for what is not numeric. Source: standard."""
     found = distinct("unique_inverse", x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique_values(x, /):
-    """The distinct elements of x, in order.
-
-    Shapes:  x (...) -> (k,)
-    Dtypes:  any, kept
-    Raises:  DTypeError for what is not numeric
-    Source:  standard
-    Example: >>> unique_values([7, 5, 7]).tolist()
-             [5, 7]
-    """
+    """The distinct elements of x, in order. Shapes: x (...) -> (k,). Dtypes: any, kept.
+    Raises: DTypeError for what is not numeric. Source: standard."""
     return distinct("unique_values", x).values

@@ -7,13 +7,5 @@ from glasshouse.transforms.reverse import grad, value_and_grad, vjp
 from glasshouse.transforms.vmap import vmap
 
 __all__ = [
-    "checkpoint",
-    "grad",
-    "hessian",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "value_and_grad",
-    "vjp",
-    "vmap",
-]
+    "checkpoint", "grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp", "vmap",
+]  # fmt: skip

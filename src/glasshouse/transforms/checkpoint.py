@@ -57,17 +57,13 @@ class RegionNode(Node):
 
 def checkpoint(fn):
     """A function that computes as `fn`, but saves only its arguments for backward.
-
-    The inside is computed a second time during backward, with the same random numbers, so
-    values and gradients are those of `fn`.
-
-    Source:  Chen et al. 2016, arXiv:1604.06174
+    The inside is computed a second time during backward, with the same random numbers, so values
+    and gradients are those of `fn`. Source: Chen et al. 2016, arXiv:1604.06174.
     Example: >>> import glasshouse as gh
              >>> x = gh.tensor(2.0, requires_grad=True)
              >>> gh.checkpoint(lambda v: (v * v).exp())(x).backward()
              >>> round(x.grad.item(), 3)
-             218.393
-    """
+             218.393"""
 
     @functools.wraps(fn)
     def region(*args, **kwargs):
@@ -85,9 +81,7 @@ def checkpoint(fn):
 
 def tape_in_force():
     """(the innermost tape level or None for the base tape, whether no vmap or jvp is inside it).
-
-    Inside a vmap or jvp a region is recorded as usual: its payloads are not this tape's.
-    """
+    Inside a vmap or jvp a region is recorded as usual: its payloads are not this tape's."""
     transforms = [mode for mode in state.modes if hasattr(mode, "concrete")]
     if not transforms:
         return None, True

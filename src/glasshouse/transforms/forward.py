@@ -7,6 +7,7 @@ from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.primitive import LINEAR
 from glasshouse.dispatch.value import Value, as_value
+from glasshouse.ops.checks import check_like
 from glasshouse.transforms.reverse import as_leaves, check_outputs
 
 
@@ -77,13 +78,11 @@ def contribution(primitive, i: int, t, y, primals, attrs):
 
 def jvp(fn, primals, tangents, has_aux: bool = False):
     """(fn(*primals), its derivative along `tangents`).
-
-    Shapes:  `tangents` as `primals`; the derivative as the result
-    Raises:  ShapeError, DTypeError unless tangents have the structure and shapes of primals
+    Shapes: `tangents` as `primals`; the derivative as the result.
+    Raises: ShapeError, DTypeError unless tangents have the structure and shapes of primals.
     Example: >>> import glasshouse as gh
              >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
-             [9.0, 6.0]
-    """
+             [9.0, 6.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise DTypeError(
             f"jvp: expected tuples of primals and tangents; got {type(primals).__name__} and "
@@ -117,13 +116,7 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
 def check_tangent(x: Value, t):
     """The tangent for `x` as a value of its spec."""
     t = as_value(t, where="jvp")
-    if t.shape != x.shape:
-        raise ShapeError(
-            f"jvp: expected a tangent of shape {x.shape}; got {t.shape}. "
-            "It has the shape of its primal."
-        )
+    check_like("jvp", "a tangent of shape", t, x.shape)
     if t.dtype is not x.dtype:
-        raise DTypeError(
-            f"jvp: expected a tangent of dtype {x.dtype.name}; got {t.dtype.name}. Cast it."
-        )
+        raise DTypeError(f"jvp: expected a {x.dtype.name} tangent; got {t.dtype.name}. Cast it.")
     return t

@@ -4,11 +4,12 @@ import functools
 
 import numpy as np
 
-from glasshouse.base.errors import GradError, OptionError, ShapeError
+from glasshouse.base.errors import GradError, ShapeError
 from glasshouse.base.tree import flatten, tree_map, unflatten
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.reverse import check_argnums, grad, of_arguments, vjp
 from glasshouse.transforms.vmap import vmap
@@ -22,20 +23,13 @@ def basis(spec):
 
 def jacobian(fn, argnums=0, mode: str = "reverse"):
     """A function that returns the derivative of every output element by every input element.
-
     Reverse mode runs one pullback per output element, forward mode one push per input element,
-    batched by vmap.
-
-    Shapes:  (*output shape, *input shape); a tuple of them if argnums is a tuple
-    Raises:  OptionError for an unknown mode, GradError unless the result is one tensor
+    batched by vmap. Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple.
+    Raises: OptionError for an unknown mode, GradError unless the result is one tensor.
     Example: >>> import glasshouse as gh
              >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
-             [[2.0, 0.0], [0.0, 4.0]]
-    """
-    if mode not in ("reverse", "forward"):
-        raise OptionError(
-            f"jacobian: expected mode 'reverse' or 'forward'; got {mode!r}. Choose one of them."
-        )
+             [[2.0, 0.0], [0.0, 4.0]]"""
+    check_option("jacobian", "mode", mode, ("reverse", "forward"))
     numbers = check_argnums("jacobian", argnums)
     make = reverse_columns if mode == "reverse" else forward_columns
 
@@ -80,13 +74,11 @@ def forward_columns(fn, primals):
 
 def hessian(fn, argnums=0):
     """A function that returns all second derivatives of a scalar function: forward over reverse.
-
-    Shapes:  (*input shape, *input shape); with several argnums a tuple (of tuples)
-    Raises:  GradError if fn returns anything but one real number
+    Shapes: (*input shape, *input shape); with several argnums a tuple (of tuples).
+    Raises: GradError if fn returns anything but one real number.
     Example: >>> import glasshouse as gh
              >>> gh.hessian(lambda x: (x * x * x).sum())(gh.asarray([1.0, 2.0])).tolist()
-             [[6.0, 0.0], [0.0, 12.0]]
-    """
+             [[6.0, 0.0], [0.0, 12.0]]"""
     numbers = check_argnums("hessian", argnums)
     if not isinstance(argnums, (tuple, list)):
         return jacobian(grad(fn, argnums), argnums, mode="forward")
@@ -101,15 +93,12 @@ def hessian(fn, argnums=0):
 
 def hvp(fn, primals, vectors):
     """The Hessian of the scalar function `fn` at `primals` times `vectors`, without forming it.
-
-    Shapes:  `vectors` and the result as `primals` (tuples)
-    Raises:  GradError if fn returns anything but one real number, ShapeError
-    Source:  Pearlmutter 1994, forward over reverse
+    Shapes: `vectors` and the result as `primals` (tuples). Raises: GradError if fn returns anything
+    but one real number, ShapeError. Source: Pearlmutter 1994, forward over reverse.
     Example: >>> import glasshouse as gh
              >>> x, v = gh.asarray([1.0, 2.0]), gh.asarray([1.0, 1.0])
              >>> hvp(lambda x: (x * x * x).sum(), (x,), (v,))[0].tolist()
-             [6.0, 12.0]
-    """
+             [6.0, 12.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(vectors, (tuple, list)):
         raise ShapeError(
             f"hvp: expected tuples of primals and vectors; got {type(primals).__name__} and "

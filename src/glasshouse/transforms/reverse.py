@@ -11,10 +11,7 @@ from glasshouse.transforms.vmap import tie_to_batch
 
 
 def as_leaves(where: str, tree):
-    """The leaves of a tree of tensors, arrays and numbers as values, and its structure.
-
-    Raises:  DTypeError for leaves that are not floating or complex
-    """
+    """The leaves of a tree of tensors, arrays and numbers as values, and its structure."""
     leaves, treedef = flatten(tree)
     values = []
     for leaf in leaves:
@@ -29,10 +26,7 @@ def as_leaves(where: str, tree):
 
 
 def check_outputs(where: str, out):
-    """The leaves of what the function returned, and their structure.
-
-    Raises:  DTypeError for leaves that are no tensors
-    """
+    """The leaves of what the function returned, and their structure."""
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
@@ -52,9 +46,7 @@ class Pullback:
 
     def __call__(self, cotangents):
         """One cotangent per input, zeros for inputs that the outputs do not depend on.
-
-        Raises:  ShapeError, DTypeError unless `cotangents` is structured as the output
-        """
+        Raises: ShapeError, DTypeError unless `cotangents` is structured as the output."""
         gs, treedef = flatten(cotangents)
         if treedef != self.out_def:
             raise ShapeError(
@@ -106,27 +98,23 @@ def split_aux(where: str, out, has_aux: bool):
 
 def vjp(fn, *primals, has_aux: bool = False):
     """(fn(*primals), pullback): the pullback maps cotangents of the result to those of the inputs.
-
-    Shapes:  the pullback returns a tuple shaped as `primals`
-    Raises:  DTypeError for inputs that are not floating or complex
+    Shapes: the pullback returns a tuple shaped as `primals`.
+    Raises: DTypeError for inputs that are not floating or complex.
     Example: >>> import glasshouse as gh
              >>> y, pullback = vjp(lambda x: x * x, gh.asarray(3.0))
              >>> pullback(gh.asarray(1.0))[0].item()
-             6.0
-    """
+             6.0"""
     out, pullback, aux = trace("vjp", fn, primals, has_aux)
     return (out, pullback, aux) if has_aux else (out, pullback)
 
 
 def value_and_grad(fn, argnums=0, has_aux: bool = False):
     """A function that returns (fn(*args), its gradient with respect to the args `argnums`).
-
-    Shapes:  the gradient is shaped as the argument; a tuple of them if argnums is a tuple
-    Raises:  GradError if fn returns anything but one real number
+    Shapes: the gradient is shaped as the argument; a tuple of them if argnums is a tuple.
+    Raises: GradError if fn returns anything but one real number.
     Example: >>> import glasshouse as gh
              >>> [v.item() for v in value_and_grad(lambda x: x * x)(gh.asarray(3.0))]
-             [9.0, 6.0]
-    """
+             [9.0, 6.0]"""
     numbers = check_argnums("grad", argnums)
 
     @functools.wraps(fn)
@@ -142,10 +130,7 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
 
 
 def of_arguments(where: str, fn, numbers, args, kwargs):
-    """`fn` as a function of its arguments at the positions `numbers` alone.
-
-    Raises:  GradError if there are too few positional arguments
-    """
+    """`fn` as a function of its arguments at the positions `numbers` alone."""
     if max(numbers) >= len(args):
         raise GradError(
             f"{where}: expected at least {max(numbers) + 1} positional arguments, for argnums="
@@ -175,10 +160,7 @@ def check_scalar(out) -> None:
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:
-    """`argnums` as a tuple of positions.
-
-    Raises:  DTypeError unless it is a non-negative integer or several
-    """
+    """`argnums` as a tuple of positions."""
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
         raise DTypeError(
@@ -190,13 +172,11 @@ def check_argnums(where: str, argnums) -> tuple[int, ...]:
 
 def grad(fn, argnums=0, has_aux: bool = False):
     """A function that returns the gradient of `fn` with respect to the arguments `argnums`.
-
-    Shapes:  as the argument; a tuple if argnums is a tuple; (gradient, aux) with has_aux
-    Raises:  GradError if fn returns anything but one real number
+    Shapes: as the argument; a tuple if argnums is a tuple; (gradient, aux) with has_aux.
+    Raises: GradError if fn returns anything but one real number.
     Example: >>> import glasshouse as gh
              >>> gh.grad(gh.grad(lambda x: x * x * x))(gh.asarray(2.0)).item()
-             12.0
-    """
+             12.0"""
     both = value_and_grad(fn, argnums, has_aux)
 
     @functools.wraps(fn)

@@ -2,13 +2,14 @@
 
 import functools
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, TransformError, type_name
+from glasshouse.base.errors import DTypeError, ShapeError, TransformError, type_name
 from glasshouse.base.shape import Spec, check_axis
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
 from glasshouse.dispatch.bind import bind, box, state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, full
+from glasshouse.ops.checks import check_option
 
 
 class VmapMode(Mode):
@@ -47,9 +48,7 @@ class VmapMode(Mode):
         # The specs of one example, so that errors speak of what the user wrote.
         primitive.infer(*[arg.spec for arg in args], **attrs)
         result = primitive.batch(batched, *operands, **attrs)
-        if primitive.num_outputs == 1:
-            return self.wrap(result)
-        return tuple(map(self.wrap, result))
+        return self.wrap(result) if primitive.num_outputs == 1 else tuple(map(self.wrap, result))
 
     def random(self, primitive, args, attrs, below):
         """Random bits asked for by the mapped function, by the chosen `randomness`."""
@@ -83,23 +82,15 @@ def depends_on(value, mode) -> bool:
 
 def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
     """A function that applies `fn` to every example along an axis of its arguments.
-
     `in_axes`: per argument the axis that is mapped, None for one that all examples share; a tree
     prefix of the arguments. `out_axes`: where the axis goes in the results. `randomness`: whether
     draws inside are an error, 'different' per example, or the 'same'.
-
-    Raises:  ShapeError if mapped sizes differ or nothing is mapped, TransformError where fn needs
-             the contents of a mapped value
-    Source:  Bradbury et al., JAX, 2018 (vmap)
+    Raises: ShapeError if mapped sizes differ or nothing is mapped, TransformError where fn needs
+    the contents of a mapped value. Source: Bradbury et al., JAX, 2018 (vmap).
     Example: >>> import glasshouse as gh
              >>> gh.vmap(lambda a, b: (a * b).sum())(gh.ones((3, 2)), gh.ones((3, 2))).shape
-             (3,)
-    """
-    if randomness not in ("error", "different", "same"):
-        raise OptionError(
-            f"vmap: expected randomness 'error', 'different' or 'same'; got {randomness!r}. "
-            "Choose one of them."
-        )
+             (3,)"""
+    check_option("vmap", "randomness", randomness, ("error", "different", "same"))
 
     @functools.wraps(fn)
     def mapped(*args, **kwargs):
@@ -140,9 +131,7 @@ def batch_size(values, axes) -> int:
             "Give an axis for one of them."
         )
     if len(set(sizes)) > 1:
-        raise ShapeError(
-            f"vmap: expected mapped axes of one size; got sizes {sizes}. Check in_axes."
-        )
+        raise ShapeError(f"vmap: expected mapped axes of one size; got {sizes}. Check in_axes.")
     return sizes[0]
 
 

@@ -7,19 +7,10 @@ from glasshouse.base.dtype import as_dtype
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.base.shape import check_axis
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
-from glasshouse.nn.checks import check_floating, check_option, widened
+from glasshouse.nn.checks import check_floating, widened
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.elementwise import erf
-from glasshouse.tensor import random, reduce
-from glasshouse.tensor.elementwise import (
-    abs,
-    exp,
-    expm1,
-    log,
-    log1p,
-    tanh,
-    where,
-)
-from glasshouse.tensor.manipulate import split
+from glasshouse.tensor import abs, exp, expm1, log, log1p, random, reduce, split, tanh, where
 
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -27,13 +18,9 @@ SELU_SCALE = 1.0507009873554804934193349852946
 
 
 def relu(input, inplace=False):
-    """max(x, 0); its derivative at 0 is 0.
-
-    Shapes:  any -> the same
-    Source:  Nair & Hinton 2010
+    """max(x, 0); its derivative at 0 is 0. Shapes: any -> the same. Source: Nair & Hinton 2010.
     Example: >>> relu([-1.0, 2.0]).tolist()
-             [0.0, 2.0]
-    """
+             [0.0, 2.0]"""
     return threshold(input, 0, 0)
 
 
@@ -50,9 +37,7 @@ def relu6(input, inplace=False):
 
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
-
-    Raises:  OptionError if min_val > max_val
-    """
+    Raises: OptionError if min_val > max_val."""
     if min_val > max_val:
         raise OptionError(
             f"hardtanh: expected min_val <= max_val; got {min_val} and {max_val}. Swap them."
@@ -69,10 +54,8 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 def prelu(input, weight):
     """x where x > 0, else weight · x, with one weight for all or one for each channel (axis 1).
-
-    Raises:  ShapeError if weight has neither 1 element nor one for each channel
-    Source:  He et al. 2015, arXiv:1502.01852, eq. 1
-    """
+    Raises: ShapeError if weight has neither 1 element nor one for each channel.
+    Source: He et al. 2015, arXiv:1502.01852, eq. 1."""
     x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.size != channels:
@@ -100,9 +83,7 @@ def elu(input, alpha=1.0, inplace=False):
 
 def selu(input, inplace=False):
     """scale · elu(x, alpha), with the constants that keep mean 0 and variance 1.
-
-    Source:  Klambauer et al. 2017, arXiv:1706.02515
-    """
+    Source: Klambauer et al. 2017, arXiv:1706.02515."""
     return scaled_elu(check_floating("selu", input), SELU_ALPHA, SELU_SCALE, 1.0)
 
 
@@ -120,13 +101,9 @@ def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
 
 
 def sigmoid(input):
-    """1 / (1 + exp(-x)), accurate in both tails.
-
-    Shapes:  any -> the same
-    Source:  standard
+    """1 / (1 + exp(-x)), accurate in both tails. Shapes: any -> the same. Source: standard.
     Example: >>> sigmoid([0.0]).item()
-             0.5
-    """
+             0.5"""
     x = check_floating("sigmoid", input)
     negative = x < 0
     z = exp(where(negative, x, -x))  # of -|x|, with a derivative at 0 that is not 0
@@ -140,9 +117,7 @@ def logsigmoid(input):
 
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta · x)) / beta, and x itself where beta · x > threshold.
-
-    Source:  Dugas et al. 2001
-    """
+    Source: Dugas et al. 2001."""
     x = check_floating("softplus", input)
     z = x if beta == 1 else x * beta
     linear = z > threshold
@@ -170,12 +145,9 @@ def mish(input, inplace=False):
 
 def gelu(input, approximate="none"):
     """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
-
     Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
-
-    Raises:  OptionError for an unknown approximation
-    Source:  Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2
-    """
+    Raises: OptionError for an unknown approximation.
+    Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2."""
     check_option("gelu", "approximate", approximate, ("none", "tanh"))
     x = check_floating("gelu", input)
     if approximate == "none":
@@ -223,17 +195,12 @@ def hardshrink(input, lambd=0.5):
 
 def glu(input, dim=-1):
     """a · sigmoid(b), where a and b are the halves of x along dim.
-
-    Shapes:  (..., 2C, ...) -> (..., C, ...)
-    Raises:  ShapeError if the axis has an odd size
-    Source:  Dauphin et al. 2016, arXiv:1612.08083, eq. 1
-    """
+    Shapes: (..., 2C, ...) -> (..., C, ...). Raises: ShapeError if the axis has an odd size.
+    Source: Dauphin et al. 2016, arXiv:1612.08083, eq. 1."""
     x = check_floating("glu", input)
     axis = check_axis("glu", dim, x.ndim)
     if x.shape[axis] % 2:
-        raise ShapeError(
-            f"glu: expected an even size on axis {axis}; got {x.shape}. Choose another dim."
-        )
+        raise ShapeError(f"glu: expected an even size on axis {axis}; got {x.shape}. Change dim.")
     a, b = split(x, 2, axis=axis)
     return a * sigmoid(b)
 
@@ -249,22 +216,16 @@ def softmax_axis(where_: str, x: Value, dim, axis) -> int:
 
 def shifted(x: Value, axis: int) -> Value:
     """x - max(x) along axis, the form in which exp cannot overflow.
-
-    The maximum is detached: it cancels in the result, so its gradient is 0.
-    """
+    The maximum is detached: it cancels in the result, so its gradient is 0."""
     return x - reduce.max(x, axis=axis, keepdims=True).detach()
 
 
 def softmax(input, dim=None, dtype=None, *, axis=None):
-    """exp(x) / sum(exp(x)) along dim (or axis), computed without overflow.
-
-    Shapes:  any -> the same
-    Dtypes:  floating; `dtype` converts first
-    Raises:  OptionError unless exactly one of dim and axis is given
-    Source:  Bridle 1990
+    """exp(x) / sum(exp(x)) along dim (or axis), computed without overflow. Shapes: any -> the same.
+    Dtypes: floating; `dtype` converts first.
+    Raises: OptionError unless exactly one of dim and axis is given. Source: Bridle 1990.
     Example: >>> softmax([[0.0, 0.0]], dim=-1).tolist()
-             [[0.5, 0.5]]
-    """
+             [[0.5, 0.5]]"""
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating("softmax", x)
     axis = softmax_axis("softmax", x, dim, axis)
@@ -278,12 +239,8 @@ def softmin(input, dim=None, dtype=None, *, axis=None):
 
 
 def log_softmax(input, dim=None, dtype=None, *, axis=None):
-    """x - log(sum(exp(x))) along dim (or axis), computed without overflow.
-
-    Shapes:  any -> the same
-    Raises:  OptionError unless exactly one of dim and axis is given
-    Source:  standard
-    """
+    """x - log(sum(exp(x))) along dim (or axis), computed without overflow. Shapes: any -> the same.
+    Raises: OptionError unless exactly one of dim and axis is given. Source: standard."""
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating("log_softmax", x)
     axis = softmax_axis("log_softmax", x, dim, axis)

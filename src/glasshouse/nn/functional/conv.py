@@ -5,47 +5,15 @@ Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K).
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, reshape
-from glasshouse.nn.checks import (
-    bias_like,
-    check_divides,
-    check_floating,
-    check_ndim,
-    check_option,
-    check_positive,
-    check_same_dtype,
-    int_tuple,
-)
+from glasshouse.nn import checks
+from glasshouse.nn.checks import check_divides, check_floating, check_ndim, int_tuple
+from glasshouse.nn.functional.axes import AXES, by_axes
+from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import pad
 
-AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
-
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """`conv2d` with one spatial axis. Shapes: (N, C, L), (O, C/groups, K) -> (N, O, L')"""
-    return convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """The cross-correlation of input with each filter, plus bias.
-
-    y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
-
-    Shapes:  input (N, C, H, W) or (C, H, W), weight (O, C/groups, K, L), bias (O,) ->
-             (N, O, H', W'), H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
-    Raises:  ShapeError for another number of channels or a kernel larger than the padded input;
-             OptionError for stride, dilation or groups that do not fit
-    Source:  Dumoulin & Visin 2016, arXiv:1603.07285
-    """
-    return convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """`conv2d` with three spatial axes. Shapes: (N, C, D, H, W), (O, C/groups, *K) -> (N, O, …)"""
-    return convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
-
-
-def convolve(where, n, input, weight, bias, stride, padding, dilation, groups):
+def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """The convolution over the last n axes, with errors in the name of `where`."""
     x, weight = check_operands(where, n, input, weight)
     stride = int_tuple(where, "stride", stride, n, 1)
@@ -57,13 +25,9 @@ def convolve(where, n, input, weight, bias, stride, padding, dilation, groups):
     check_extent(where, x.shape[-n:], kernel, dilation, widths)
     batched = x.ndim == n + 2
     y = conv(
-        x if batched else reshape(x, (1, *x.shape)),
-        weight,
-        stride=stride,
-        padding=widths,
-        dilation=dilation,
-        groups=groups,
-    )
+        x if batched else reshape(x, (1, *x.shape)), weight, stride=stride, padding=widths,
+        dilation=dilation, groups=groups,
+    )  # fmt: skip
     y = add_channels(where, y, bias)
     return y if batched else reshape(y, y.shape[1:])
 
@@ -76,7 +40,7 @@ def check_operands(where: str, n: int, input, weight) -> tuple[Value, Value]:
         raise ShapeError(
             f"{where}: expected a weight of {n + 2} axes; got {weight.shape}. Reshape the weight."
         )
-    check_same_dtype(where, x, weight)
+    checks.check_same_dtype(where, x, weight)
     return x, weight
 
 
@@ -119,77 +83,12 @@ def add_channels(where: str, y: Value, bias) -> Value:
     """y + bias, with the bias along the channel axis."""
     if bias is None:
         return y
-    if bias.shape != y.shape[1:2]:
-        raise ShapeError(
-            f"{where}: expected a bias of {y.shape[1:2]}; got {bias.shape}. "
-            "Give one number for each output channel."
-        )
-    return y + reshape(bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
-
-
-def conv_transpose1d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    """`conv_transpose2d` with one spatial axis. Shapes: (N, C, L), (C, O/g, K) -> (N, O, L')"""
-    return convolve_transposed(
-        "conv_transpose1d",
-        1,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
-
-
-def conv_transpose2d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
-
-    Shapes:  input (N, C, H, W) or (C, H, W), weight (C, O/groups, K, L), bias (O,) ->
-             (N, O, H', W'), H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
-    Raises:  ShapeError for another number of channels; OptionError if output_padding is not
-             smaller than stride or dilation
-    Source:  Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4
-    """
-    return convolve_transposed(
-        "conv_transpose2d",
-        2,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
-
-
-def conv_transpose3d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
-):
-    """`conv_transpose2d` with three spatial axes. Shapes: (N, C, *S), (C, O/g, *K) -> (N, O, *T)"""
-    return convolve_transposed(
-        "conv_transpose3d",
-        3,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-    )
+    check_like(where, "a bias", bias, y.shape[1:2], "Give one number for each output channel.")
+    return y + reshape(checks.bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
 
 
 def convolve_transposed(
-    where, n, input, weight, bias, stride, padding, output_padding, groups, dilation
+    where, n, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
 ):
     """The transposed convolution over the last n axes, with errors in the name of `where`."""
     x, weight = check_operands(where, n, input, weight)
@@ -197,7 +96,7 @@ def convolve_transposed(
     dilation = int_tuple(where, "dilation", dilation, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     extra = int_tuple(where, "output_padding", output_padding, n)
-    check_positive(where, groups=groups)
+    checks.check_positive(where, groups=groups)
     check_channels(where, x, n, weight.shape[0])
     check_divides(where, "in_channels", weight.shape[0], "groups", groups)
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
@@ -207,37 +106,47 @@ def convolve_transposed(
         )
     batched = x.ndim == n + 2
     x = x if batched else reshape(x, (1, *x.shape))
-    sizes, missing = transposed_sizes(
-        x.shape[2:], weight.shape[2:], stride, padding, extra, dilation
-    )
+    options = (stride, padding, extra, dilation)
+    sizes, missing = transposed_sizes(x.shape[2:], weight.shape[2:], *options)
     if min(sizes) < 1:
-        raise ShapeError(
-            f"{where}: expected an output of at least 1 on each axis; got {sizes}. Lower padding."
-        )
+        raise ShapeError(f"{where}: expected sizes of 1 or more; got {sizes}. Lower padding.")
     if any(missing):
         x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
     y = conv_data_grad(
-        x,
-        weight,
-        shape=sizes,
-        stride=stride,
-        padding=tuple((p, p) for p in padding),
-        dilation=dilation,
-        groups=groups,
-    )
+        x, weight, shape=sizes, stride=stride, padding=tuple((p, p) for p in padding),
+        dilation=dilation, groups=groups,
+    )  # fmt: skip
     y = add_channels(where, y, bias)
     return y if batched else reshape(y, y.shape[1:])
 
 
 def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
     """(output sizes, zeros to append to the input), per spatial axis.
-
-    With output_padding >= stride a convolution of the output has more positions than the input:
-    the input is continued with zeros.
-    """
+    With output_padding >= stride a convolution of the output has more positions than the input: the
+    input is continued with zeros."""
     sizes, missing = [], []
     for i, k, s, p, e, d in zip(inputs, kernel, stride, padding, extra, dilation, strict=True):
         span = d * (k - 1) + 1
         sizes.append((i - 1) * s - 2 * p + span + e)
         missing.append(e // s)
     return tuple(sizes), tuple(missing)
+
+
+conv1d, conv2d, conv3d = by_axes(
+    "conv", convolve,
+    """The cross-correlation of input with each filter, plus bias.
+y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
+H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
+Raises: ShapeError for another number of channels or a kernel larger than the padded input;
+OptionError for stride, dilation or groups that do not fit.
+Source: Dumoulin & Visin 2016, arXiv:1603.07285.""",
+    "input (N, C, {s}) or (C, {s}), weight (O, C/groups, *K), bias (O,) -> (N, O, {t})",
+)  # fmt: skip
+conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
+    "conv_transpose", convolve_transposed,
+    """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
+H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
+Raises: ShapeError for another number of channels; OptionError if output_padding is not smaller
+than stride or dilation. Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4.""",
+    "input (N, C, {s}) or (C, {s}), weight (C, O/groups, *K), bias (O,) -> (N, O, {t})",
+)  # fmt: skip

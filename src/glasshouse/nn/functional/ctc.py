@@ -6,15 +6,15 @@ from glasshouse.autograd import Function, is_grad_enabled
 from glasshouse.base.dtype import int64
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
 from glasshouse.nn.functional.loss import reduced
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.elementwise import exp, log, maximum
 from glasshouse.ops.index import gather, scatter_add
 from glasshouse.ops.movement import concatenate, flip, pad, slice_
 from glasshouse.ops.reduce import max_, sum_
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange, zeros
-from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor import arange, reduce, zeros
+from glasshouse.tensor import where as choose
 
 # The logarithm of no probability: finite, so that differences of two are no NaN, and far below
 # any sum of log-probabilities.
@@ -27,23 +27,19 @@ def ctc_loss(
 ):  # fmt: skip
     """-log Σ Π_t p[t, path_t] over all paths of input_length frames that read as the target once
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
-
     "mean" divides each loss by its target's length before the mean over the batch. What lies behind
     the lengths is not read. The gradient comes with the loss, from one recursion over time for both
     directions.
-
-    Shapes:  log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels,
-             lengths (N,) or () of integers -> (), or (N,) or () with reduction "none"
-    Raises:  ShapeError for shapes or lengths that do not fit; DTypeError unless labels and lengths
-             are integers; IndexOutOfRangeError for a label outside [0, C)
-    Source:  Graves et al. 2006, "Connectionist temporal classification", sec. 4
+    Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels,
+    lengths (N,) or () of integers -> (), or (N,) or () with reduction "none".
+    Raises: ShapeError for shapes or lengths that do not fit; DTypeError unless labels and lengths
+    are integers; IndexOutOfRangeError for a label outside [0, C).
+    Source: Graves et al. 2006, "Connectionist temporal classification", sec. 4.
     Example: >>> lp = log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
              >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
-             0.2877
-    """
-    x, y, frames, sizes = checked(
-        log_probs, targets, input_lengths, target_lengths, blank, reduction
-    )
+             0.2877"""
+    lengths = (input_lengths, target_lengths)
+    x, y, frames, sizes = checked(log_probs, targets, *lengths, blank, reduction)
     single = x.ndim == 2
     if single:
         x, y = reshape(x, (x.shape[0], 1, x.shape[1])), reshape(y, (1, *y.shape))
@@ -173,11 +169,9 @@ def align(x, labels, frames, sizes, blank, both: bool):
 
 def follow(emitted, labels, starts, begin, times, blank) -> Value:
     """log of the probability of all ways to be at label l at time t, that label included.
-
     A row waits at its first labels until its time to begin; then each step stays, goes on by one
     label, or jumps over a blank between two labels that differ. Eleven primitives a step.
-
-    Shapes:  emitted (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L)
+    Shapes: emitted (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L).
     """
     t, b, length = emitted.shape
     at = arange(length)

@@ -5,40 +5,28 @@ import math
 from glasshouse.dispatch.value import Value
 from glasshouse.nn.checks import check_floating, check_ndim, check_probability
 from glasshouse.nn.functional.activation import SELU_ALPHA, SELU_SCALE
-from glasshouse.tensor import random
-from glasshouse.tensor.elementwise import where
+from glasshouse.nn.functional.axes import by_axes
+from glasshouse.tensor import random, where
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
     """Each element 0 with probability p, else x / (1 - p); x itself when not training.
-
-    Shapes:  any -> the same
-    Raises:  OptionError for p outside [0, 1]
-    Source:  Srivastava et al. 2014
-    """
+    Shapes: any -> the same. Raises: OptionError for p outside [0, 1].
+    Source: Srivastava et al. 2014."""
     x = check_floating("dropout", input)
     return drop("dropout", x, p, training, x.shape)
 
 
-def dropout1d(input, p=0.5, training=True, inplace=False):
-    """`dropout` of whole channels. Shapes: (N, C, L) or (C, L). Source: arXiv:1411.4280"""
-    return drop_channels("dropout1d", 1, input, p, training)
-
-
-def dropout2d(input, p=0.5, training=True, inplace=False):
-    """`dropout` of whole channels. Shapes: (N, C, H, W) or (C, H, W). Source: arXiv:1411.4280"""
-    return drop_channels("dropout2d", 2, input, p, training)
-
-
-def dropout3d(input, p=0.5, training=True, inplace=False):
-    """`dropout` of whole channels. Shapes: (N, C, *S) or (C, *S). Source: arXiv:1411.4280"""
-    return drop_channels("dropout3d", 3, input, p, training)
-
-
-def drop_channels(where_: str, n: int, input, p, training) -> Value:
+def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=False) -> Value:
     x = check_floating(where_, input)
     check_ndim(where_, x, (n + 1, n + 2), f"channels and {n} spatial axes, with or without batch")
     return drop(where_, x, p, training, x.shape[:-n] + (1,) * n)
+
+
+dropout1d, dropout2d, dropout3d = by_axes(
+    "dropout", drop_channels, "`dropout` of whole channels. Source: arXiv:1411.4280.",
+    "(N, C, {s}) or (C, {s}) -> the same",
+)  # fmt: skip
 
 
 def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
@@ -54,12 +42,9 @@ def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout for SELU networks: dropped elements take SELU's lower limit, and all are scaled and
-    shifted so that mean 0 and variance 1 stay.
-
-    Shapes:  any -> the same
-    Raises:  OptionError for p outside [0, 1]
-    Source:  Klambauer et al. 2017, arXiv:1706.02515, sec. 3
-    """
+    shifted so that mean 0 and variance 1 stay. Shapes: any -> the same.
+    Raises: OptionError for p outside [0, 1].
+    Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3."""
     x = check_floating("alpha_dropout", input)
     p = check_probability("alpha_dropout", p)
     if not training or p == 0:

@@ -1,45 +1,32 @@
 """Look-up of rows by index, and one-hot vectors."""
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating
+from glasshouse.ops.checks import check_integers
 from glasshouse.ops.index import gather, scatter_add, scatter_set
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange, zeros
-from glasshouse.tensor.elementwise import abs
-from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor import abs, arange, reduce, zeros
+from glasshouse.tensor import where as choose
 
 
 def embedding(
-    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False
-):
+    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
+    *, _where="embedding",
+):  # fmt: skip
     """The rows of weight that input names.
-
     Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
     to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
-
-    Shapes:  input (...) of integers, weight (V, D) -> (..., D)
-    Raises:  IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;
-             OptionError for padding_idx outside [-V, V)
-    Source:  Mikolov et al. 2013, arXiv:1301.3781
-    """
-    return look_up("embedding", input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
-
-
-def look_up(where, input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq):
-    """`embedding`, with errors in the name of `where`."""
-    index = as_value(input, where=where)
-    weight = check_floating(where, weight, "weight")
+    Shapes: input (...) of integers, weight (V, D) -> (..., D).
+    Raises: IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;
+    OptionError for padding_idx outside [-V, V). Source: Mikolov et al. 2013, arXiv:1301.3781."""
+    index = as_value(input, where=_where)
+    weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
-        raise ShapeError(f"{where}: expected a weight (V, D); got {weight.shape}. Reshape it.")
-    if not index.dtype.is_integer:
-        raise DTypeError(
-            f"{where}: expected integer indices; got {index.dtype.name} {index.shape}. "
-            "Convert them with input.long()."
-        )
+        raise ShapeError(f"{_where}: expected a weight (V, D); got {weight.shape}. Reshape it.")
+    check_integers(_where, index, "Convert them with input.long().")
     rows = weight.shape[0]
-    padding_idx = check_padding_idx(where, padding_idx, rows)
+    padding_idx = check_padding_idx(_where, padding_idx, rows)
     # Look-ups count from the end for negative indices; here those are mistakes.
     valid = choose(index < 0, index - rows, index)
     try:
@@ -48,21 +35,19 @@ def look_up(where, input, weight, padding_idx, max_norm, norm_type, scale_grad_b
         y = gather(weight, valid, axis=0)
     except IndexOutOfRangeError:
         raise IndexOutOfRangeError(
-            f"{where}: expected indices from 0 to {rows - 1}; got indices from "
+            f"{_where}: expected indices from 0 to {rows - 1}; got indices from "
             f"{reduce.min(index).item()} to {reduce.max(index).item()}. "
             "Enlarge num_embeddings or change the indices."
         ) from None
     if scale_grad_by_freq:
-        uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, as_ones(valid, y.dtype), axis=0)
+        uses = scatter_add(
+            zeros((rows,), dtype=y.dtype), valid, cast(valid == valid, y.dtype), axis=0
+        )
         share = reshape(1 / gather(uses, valid, axis=0), (*index.shape, 1))
         y = y.detach() + (y - y.detach()) * share
     if padding_idx is not None:
         y = choose(reshape(index == padding_idx, (*index.shape, 1)), y.detach(), y)
     return y
-
-
-def as_ones(x: Value, dtype) -> Value:
-    return cast(x == x, dtype)
 
 
 def check_padding_idx(where: str, padding_idx, rows: int):
@@ -90,19 +75,10 @@ def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None
 
 def one_hot(tensor, num_classes=-1):
     """int64 vectors of zeros with a 1 at each index; -1 classes: the largest index plus 1.
-
-    Shapes:  (...) -> (..., num_classes)
-    Raises:  DTypeError unless the indices are integers; IndexOutOfRangeError for one outside
-             [0, num_classes)
-    Source:  standard
-    Example: >>> one_hot(as_value([0, 2])).tolist()
-             [[1, 0, 0], [0, 0, 1]]
-    """
+    Shapes: (...) -> (..., num_classes). Raises: DTypeError unless the indices are integers;
+    IndexOutOfRangeError for one outside [0, num_classes). Source: standard."""
     index = as_value(tensor, where="one_hot")
-    if not index.dtype.is_integer:
-        raise DTypeError(
-            f"one_hot: expected integer indices; got {index.dtype.name}. Convert with .long()."
-        )
+    check_integers("one_hot", index, "Use .long().")
     if index.size:
         low, high = int(reduce.min(index).item()), int(reduce.max(index).item())
         num_classes = high + 1 if num_classes == -1 else num_classes
@@ -112,7 +88,5 @@ def one_hot(tensor, num_classes=-1):
                 f"{high}. Change the indices or num_classes."
             )
     elif num_classes < 1:
-        raise OptionError(
-            "one_hot: expected num_classes for an input without elements; got -1. Pass num_classes."
-        )
+        raise OptionError("one_hot: expected num_classes for an empty input; got -1. Pass it.")
     return cast(reshape(index, (*index.shape, 1)) == arange(num_classes), arange(0).dtype)

@@ -8,33 +8,21 @@ from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype
 from glasshouse.tensor.contract import matmul, matrix_transpose
 
 
-def linear(input, weight, bias=None):
-    """x Wᵀ + b over the last axis.
-
-    Shapes:  input (..., in), weight (out, in), bias (out,) -> (..., out)
-    Raises:  ShapeError if the last axis of input is not in; DTypeError for unequal dtypes
-    Source:  standard
-    Example: >>> linear(np.ones((2, 3), "f4"), np.ones((4, 3), "f4")).shape
-             (2, 4)
-    """
-    return apply_linear("linear", input, weight, bias)
-
-
-def apply_linear(where: str, input, weight, bias=None):
-    """`linear`, with errors in the name of `where`. Leading axes are merged into one product."""
-    x = check_floating(where, input)
-    weight = check_floating(where, weight, "weight")
+def linear(input, weight, bias=None, *, _where="linear"):
+    """x Wᵀ + b over the last axis; leading axes are merged into one product.
+    Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out). Raises: ShapeError if the
+    last axis of input is not in; DTypeError for unequal dtypes. Source: standard."""
+    x = check_floating(_where, input)
+    weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
-        raise ShapeError(
-            f"{where}: expected a weight (out, in); got {weight.shape}. Reshape the weight."
-        )
+        raise ShapeError(f"{_where}: expected a weight (out, in); got {weight.shape}. Reshape.")
     features = weight.shape[1]
     if x.ndim == 0 or x.shape[-1] != features:
         raise ShapeError(
-            f"{where}: expected {features} features on the last axis of the input; got "
+            f"{_where}: expected {features} features on the last axis of the input; got "
             f"{x.shape}. Flatten or transpose the input, or change in_features."
         )
-    check_same_dtype(where, x, weight)
+    check_same_dtype(_where, x, weight)
     rows = reshape(x, (prod(x.shape[:-1]), features))
     y = matmul(rows, matrix_transpose(weight))
     if bias is not None:

@@ -4,13 +4,12 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
-from glasshouse.nn.checks import REDUCTIONS, check_floating, check_option, narrowed, widened
+from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed, widened
 from glasshouse.nn.functional.activation import exact_softplus, shifted
+from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.index import gather
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange
-from glasshouse.tensor.elementwise import abs, exp, log
-from glasshouse.tensor.elementwise import where as choose
+from glasshouse.tensor import abs, arange, exp, log, reduce
+from glasshouse.tensor import where as choose
 
 
 def reduced(loss: Value, reduction: str, dtype=None) -> Value:
@@ -35,14 +34,10 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
 
 
 def mse_loss(input, target, reduction="mean"):
-    """(x - y)², the squared error.
-
-    Shapes:  two equal ones -> () , or theirs with reduction "none"
-    Raises:  ShapeError for unequal shapes, OptionError for an unknown reduction
-    Source:  standard
+    """(x - y)², the squared error. Shapes: two equal ones -> () , or theirs with reduction "none".
+    Raises: ShapeError for unequal shapes, OptionError for an unknown reduction. Source: standard.
     Example: >>> mse_loss([1.0, 2.0], [1.0, 4.0]).item()
-             2.0
-    """
+             2.0"""
     x, target = operands("mse_loss", input, target, reduction)
     difference = x - target
     return reduced(difference * difference, reduction)
@@ -56,11 +51,8 @@ def l1_loss(input, target, reduction="mean"):
 
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
-
-    Shapes:  two equal ones -> ()
-    Raises:  OptionError if beta < 0
-    Source:  Girshick 2015, arXiv:1504.08083, eq. 3
-    """
+    Shapes: two equal ones -> (). Raises: OptionError if beta < 0.
+    Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
     if beta < 0:
         raise OptionError(f"smooth_l1_loss: expected beta of 0 or more; got {beta}. Change beta.")
     if beta == 0:
@@ -71,11 +63,7 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 
 def huber_loss(input, target, reduction="mean", delta=1.0):
     """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2).
-
-    Shapes:  two equal ones -> ()
-    Raises:  OptionError unless delta > 0
-    Source:  Huber 1964
-    """
+    Shapes: two equal ones -> (). Raises: OptionError unless delta > 0. Source: Huber 1964."""
     if delta <= 0:
         raise OptionError(f"huber_loss: expected delta above 0; got {delta}. Change delta.")
     x, target = operands("huber_loss", input, target, reduction)
@@ -90,32 +78,26 @@ def huber(difference: Value, delta: float) -> Value:
 
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
-
     Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
-
-    Shapes:  input and target equal, weight broadcasting to them -> ()
-    Source:  standard; the limit as in PyTorch
-    """
+    Shapes: input and target equal, weight broadcasting to them -> ().
+    Source: standard; the limit as in PyTorch."""
     x, target = operands("binary_cross_entropy", input, target, reduction)
     loss = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
 def bounded_log(x: Value) -> Value:
-    """log(x), and from the smallest normal number down -100 + 10¹² x: the limits of value and
-    slope that PyTorch sets. The logarithm itself never sees a 0."""
+    """log(x), and from the smallest normal number down -100 + 10¹² x: the limits of value and slope
+    that PyTorch sets. The logarithm itself never sees a 0."""
     low = x < float(np.finfo(widened(x).dtype.np).tiny)
     return choose(low, cast(widened(x) * 1e12, x.dtype) - 100, log(choose(low, 1, x)))
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
-
     Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
-
-    Shapes:  input and target equal, weight and pos_weight broadcasting to them -> ()
-    Source:  standard
-    """
+    Shapes: input and target equal, weight and pos_weight broadcasting to them -> ().
+    Source: standard."""
     where = "binary_cross_entropy_with_logits"
     x, target = operands(where, input, target, reduction)
     loss = exact_softplus(-x)
@@ -127,13 +109,9 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
 def kl_div(input, target, reduction="mean", log_target=False):
     """target · (log target - x) of log-probabilities x; 0 where target is 0.
-
     `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of
     the first axis, which is the divergence's definition; "mean" divides by all elements.
-
-    Shapes:  two that broadcast -> ()
-    Source:  Kullback & Leibler 1951
-    """
+    Shapes: two that broadcast -> (). Source: Kullback & Leibler 1951."""
     check_option("kl_div", "reduction", reduction, (*REDUCTIONS, "batchmean"))
     x, target = broadcast_values("kl_div", check_floating("kl_div", input), as_value(target))
     if log_target:
@@ -158,20 +136,13 @@ def check_class_weight(where: str, weight, classes: int):
     if weight is None:
         return None
     weight = as_value(weight, where=where)
-    if weight.shape != (classes,):
-        raise ShapeError(
-            f"{where}: expected a weight for each of {classes} classes; got {weight.shape}. "
-            f"Pass {classes} weights."
-        )
-    return weight
+    return check_like(where, f"a weight for each of {classes} classes", weight, (classes,))
 
 
 def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: int):
     """(x at the target class, the classes with ignored ones as 0, where they count or None).
-
-    A negative class that is not ignored is moved out of range, so that it is an error like one
-    that is too large; no value has to be read before it is used.
-    """
+    A negative class that is not ignored is moved out of range, so that it is an error like one that
+    is too large; no value has to be read before it is used."""
     classes = x.shape[axis]
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if not target.dtype.is_integer:
@@ -196,21 +167,16 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
             f"{reduce.max(target).item()}. Change the target or the number of classes."
         ) from None
     # A selection instead of a gather: its gradient is one too, and needs no memory of its own.
-    here = reshape(index, (*expected[:axis], 1, *expected[axis:])) == reshape(
-        table, (classes,) + (1,) * (x.ndim - axis - 1)
-    )
+    index_at = reshape(index, (*expected[:axis], 1, *expected[axis:]))
+    here = index_at == reshape(table, (classes,) + (1,) * (x.ndim - axis - 1))
     return reduce.sum(choose(here, x, 0), axis=axis), index, counts
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
     """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0.
-
     "mean" divides by the sum of the weights of the classes that count.
-
-    Shapes:  input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's
-    Raises:  IndexOutOfRangeError for a class outside [0, C) that is not ignore_index
-    Source:  standard
-    """
+    Shapes: input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's. Raises:
+    IndexOutOfRangeError for a class outside [0, C) that is not ignore_index. Source: standard."""
     check_option("nll_loss", "reduction", reduction, REDUCTIONS)
     x, target = check_floating("nll_loss", input), as_value(target, where="nll_loss")
     axis = class_axis("nll_loss", x)
@@ -225,28 +191,23 @@ def reduced_by_class(loss, index, counts, weight, reduction):
     if weight is not None:
         share = share * cast(gather(weight, index, axis=0), loss.dtype)
     loss = choose(counts, loss, 0) if weight is None else choose(counts, loss * share, 0)
-    if reduction == "mean":
-        return reduce.sum(loss) / reduce.sum(share)
-    return reduced(loss, reduction)
+    return reduce.sum(loss) / reduce.sum(share) if reduction == "mean" else reduced(loss, reduction)
 
 
 def cross_entropy(
     input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
 ):
     """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
-
     The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
     uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a
     distribution by the number of targets. With z = x - max(x) this is log(Σ exp(z)) · Σ w p
     - Σ w p z, so that no log-probabilities are stored.
-
-    Shapes:  input (N, C, ...) or (C,); target (N, ...) or () of indices, or input's -> ()
-    Raises:  ShapeError, DTypeError for a target that fits neither; IndexOutOfRangeError for a class
-             outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1]
-    Source:  Szegedy et al. 2015, arXiv:1512.00567, sec. 7 (smoothing)
+    Shapes: input (N, C, ...) or (C,); target (N, ...) or () of indices, or input's -> ().
+    Raises: ShapeError, DTypeError for a target that fits neither; IndexOutOfRangeError for a class
+    outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1].
+    Source: Szegedy et al. 2015, arXiv:1512.00567, sec. 7 (smoothing).
     Example: >>> round(cross_entropy([[0.0, 0.0]], as_value([1])).item(), 4)
-             0.6931
-    """
+             0.6931"""
     where = "cross_entropy"
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
@@ -291,10 +252,8 @@ def smoothing_loss(z, lse, axis: int, index, counts, weight, reduction: str) -> 
     if weight is None:
         total = lse * z.shape[axis] - reduce.sum(z, axis=axis)
         return reduced_by_class(total, index, counts, None, reduction)
-    total = lse * cast(reduce.sum(weight), z.dtype) - reduce.sum(
-        z * along(weight, axis, z), axis=axis
-    )
-    total = choose(counts, total, 0)
+    weighted = reduce.sum(z * along(weight, axis, z), axis=axis)
+    total = choose(counts, lse * cast(reduce.sum(weight), z.dtype) - weighted, 0)
     if reduction == "mean":
         share = choose(counts, cast(gather(weight, index, axis=0), z.dtype), 0)
         return reduce.sum(total) / reduce.sum(share)

@@ -7,9 +7,8 @@ from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.base.shape import check_shape
 from glasshouse.dispatch.value import Value, cast, reshape
 from glasshouse.nn.checks import check_divides, check_floating, widened
-from glasshouse.tensor import reduce
-from glasshouse.tensor.elementwise import abs, maximum, sqrt
-from glasshouse.tensor.namespace import finfo
+from glasshouse.ops.checks import check_like
+from glasshouse.tensor import abs, finfo, maximum, reduce, sqrt
 
 
 def moments(x: Value, axes) -> tuple[Value, Value, Value]:
@@ -21,60 +20,43 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
 
 def batch_norm(
     input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
-    eps=1e-5,
+    eps=1e-5, *, _where="batch_norm",
 ):  # fmt: skip
     """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
-
     While training, mean and biased variance are those of the batch, and the running ones move
     towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.
-
-    Shapes:  input (N, C, ...), the others (C,) -> (N, C, ...)
-    Raises:  ShapeError for one value per channel while training, or parameters of another size;
-             OptionError if there are no running statistics to use
-    Source:  Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2
-    """
-    return normalize_batch(
-        "batch_norm", input, running_mean, running_var, weight, bias, training, momentum, eps
-    )
-
-
-def normalize_batch(where, input, running_mean, running_var, weight, bias, training, momentum, eps):
-    """`batch_norm`, with errors in the name of `where`."""
-    x = check_floating(where, input)
+    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...). Raises: ShapeError for one value per
+    channel while training, or parameters of another size; OptionError if there are no running
+    statistics to use. Source: Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2."""
+    x = check_floating(_where, input)
     if x.ndim < 2:
-        raise ShapeError(f"{where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
-    channels = (1, x.shape[1]) + (1,) * (x.ndim - 2)
-    given = {
-        "running_mean": running_mean,
-        "running_var": running_var,
-        "weight": weight,
-        "bias": bias,
-    }
-    for name, value in given.items():
-        if value is not None and value.shape != (x.shape[1],):
-            raise ShapeError(
-                f"{where}: expected {name} of ({x.shape[1]},) for input {x.shape}; got "
-                f"{value.shape}. Set num_features to the size of axis 1."
-            )
+        raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
+    given = (running_mean, running_var, weight, bias)
+    for name, value in zip(("running_mean", "running_var", "weight", "bias"), given, strict=True):
+        if value is not None:
+            check_like(_where, name, value, x.shape[1:2], "Set num_features to the size of axis 1.")
     wide = widened(x)
     if training:
-        mean, centred, var = batch_moments(where, wide)
+        mean, centred, var = batch_moments(_where, wide)
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
     elif running_mean is None or running_var is None:
         raise OptionError(
-            f"{where}: expected running_mean and running_var when not training; got None. "
+            f"{_where}: expected running_mean and running_var when not training; got None. "
             "Pass them, or training=True."
         )
     else:
-        centred = wide - reshape(cast(running_mean, wide.dtype), channels)
-        var = reshape(cast(running_var, wide.dtype), channels)
+        centred = wide - along_channels(running_mean, wide)
+        var = along_channels(running_var, wide)
     scale = 1 / sqrt(var + eps)
     if weight is not None:
-        scale = scale * reshape(cast(weight, wide.dtype), channels)
+        scale = scale * along_channels(weight, wide)
     y = centred * scale
-    if bias is not None:
-        y = y + reshape(cast(bias, wide.dtype), channels)
-    return cast(y, x.dtype)
+    return cast(y if bias is None else y + along_channels(bias, wide), x.dtype)
+
+
+def along_channels(value: Value, x: Value) -> Value:
+    """One number per channel, in the dtype of x and shaped to broadcast along its axis 1."""
+    return reshape(cast(value, x.dtype), (1, x.shape[1]) + (1,) * (x.ndim - 2))
 
 
 def batch_moments(where: str, x: Value):
@@ -99,10 +81,7 @@ def update_running(running_mean, running_var, mean, var, count: int, momentum: f
 
 
 def outside(x: Value, mode) -> Value:
-    """The contents of `x`, a value of a gh.grad or jvp that runs, at the level of `mode`.
-
-    Raises:  TransformError inside vmap, where the contents differ from example to example
-    """
+    """The contents of `x`, a value of a gh.grad or jvp that runs, at the level of `mode`."""
     while x.mode is not None and x.mode is not mode:
         x = x.mode.concrete(x)
     return x
@@ -110,70 +89,41 @@ def outside(x: Value, mode) -> Value:
 
 def instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
-    momentum=0.1, eps=1e-5,
+    momentum=0.1, eps=1e-5, *, _where="instance_norm",
 ):  # fmt: skip
     """`batch_norm` with a mean and variance for each sample and channel.
-
     The running statistics move towards the mean over the samples of theirs.
-
-    Shapes:  input (N, C, ...), the others (C,) -> (N, C, ...)
-    Source:  Ulyanov et al. 2016, arXiv:1607.08022
-    """
-    return normalize_instance(
-        "instance_norm", input, running_mean, running_var, weight, bias, use_input_stats, momentum,
-        eps,
-    )  # fmt: skip
-
-
-def normalize_instance(
-    where, input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
-):
-    """`instance_norm`, with errors in the name of `where`."""
-    x = check_floating(where, input)
+    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
+    Source: Ulyanov et al. 2016, arXiv:1607.08022."""
+    x = check_floating(_where, input)
     if not use_input_stats:
-        return normalize_batch(
-            where, x, running_mean, running_var, weight, bias, False, momentum, eps
-        )
+        statistics = (running_mean, running_var)
+        return batch_norm(x, *statistics, weight, bias, False, momentum, eps, _where=_where)
     if x.ndim < 3 or prod(x.shape[2:]) < 2:
         raise ShapeError(
-            f"{where}: expected more than 1 spatial element in (N, C, ...); got {x.shape}. "
+            f"{_where}: expected more than 1 spatial element in (N, C, ...); got {x.shape}. "
             "Use a larger input."
         )
     wide = widened(x)
     mean, centred, var = moments(wide, tuple(range(2, x.ndim)))
-    count = prod(x.shape[2:])
-    update_running(
-        running_mean,
-        running_var,
-        reduce.mean(mean, axis=0),
-        reduce.mean(var, axis=0),
-        count,
-        momentum,
-    )
+    new = (reduce.mean(mean, axis=0), reduce.mean(var, axis=0))
+    update_running(running_mean, running_var, *new, prod(x.shape[2:]), momentum)
     return cast(affine_channels(centred / sqrt(var + eps), weight, bias), x.dtype)
 
 
 def affine_channels(x: Value, weight, bias) -> Value:
     """x · weight + bias along axis 1; either may be None."""
-    shape = (x.shape[1],) + (1,) * (x.ndim - 2)
     if weight is not None:
-        x = x * reshape(cast(weight, x.dtype), shape)
-    return x if bias is None else x + reshape(cast(bias, x.dtype), shape)
+        x = x * along_channels(weight, x)
+    return x if bias is None else x + along_channels(bias, x)
 
 
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _where="layer_norm"):
     """(x - mean(x)) / √(var(x) + eps) · weight + bias over the last axes.
-
-    Shapes:  input (..., *normalized_shape), weight and bias normalized_shape -> input's
-    Raises:  ShapeError if input does not end in normalized_shape
-    Source:  Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 4
-    """
-    return normalize_layer("layer_norm", input, normalized_shape, weight, bias, eps)
-
-
-def normalize_layer(where, input, normalized_shape, weight, bias, eps):
-    """`layer_norm`, with errors in the name of `where`."""
-    x, axes = trailing_axes(where, input, normalized_shape, weight, bias)
+    Shapes: input (..., *normalized_shape), weight and bias normalized_shape -> input's.
+    Raises: ShapeError if input does not end in normalized_shape.
+    Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 4."""
+    x, axes = trailing_axes(_where, input, normalized_shape, weight, bias)
     _, centred, var = moments(widened(x), axes)
     y = centred * (1 / sqrt(var + eps))
     if weight is not None:
@@ -193,55 +143,37 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
             "Set normalized_shape to the last axes of the input."
         )
     for value in parameters:
-        if value is not None and value.shape != shape:
-            raise ShapeError(
-                f"{where}: expected weight and bias of {shape}; got {value.shape}. Reshape them."
-            )
+        if value is not None:
+            check_like(where, "weight and bias", value, shape)
     return x, tuple(range(-len(shape), 0))
 
 
-def rms_norm(input, normalized_shape, weight=None, eps=None):
+def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm"):
     """x / √(mean(x²) + eps) · weight over the last axes; eps is the dtype's unless given.
-
-    Shapes:  input (..., *normalized_shape), weight normalized_shape -> input's
-    Raises:  ShapeError if input does not end in normalized_shape
-    Source:  Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4
-    """
-    return normalize_rms("rms_norm", input, normalized_shape, weight, eps)
-
-
-def normalize_rms(where, input, normalized_shape, weight, eps):
-    """`rms_norm`, with errors in the name of `where`."""
-    x, axes = trailing_axes(where, input, normalized_shape, weight)
+    Shapes: input (..., *normalized_shape), weight normalized_shape -> input's.
+    Raises: ShapeError if input does not end in normalized_shape.
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4."""
+    x, axes = trailing_axes(_where, input, normalized_shape, weight)
     wide = widened(x)
     eps = finfo(wide.dtype).eps if eps is None else eps
     y = wide * (1 / sqrt(reduce.mean(wide * wide, axis=axes, keepdims=True) + eps))
     return cast(y if weight is None else y * cast(weight, y.dtype), x.dtype)
 
 
-def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
+def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="group_norm"):
     """(x - mean) / √(var + eps) · weight + bias, with statistics for each sample and group of
     channels, and weight and bias for each channel.
-
-    Shapes:  input (N, C, ...), weight and bias (C,) -> (N, C, ...)
-    Raises:  OptionError unless num_groups divides C
-    Source:  Wu & He 2018, arXiv:1803.08494, eq. 7
+    Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...).
+    Raises: OptionError unless num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494, eq. 7.
     """
-    return normalize_groups("group_norm", input, num_groups, weight, bias, eps)
-
-
-def normalize_groups(where, input, num_groups, weight, bias, eps):
-    """`group_norm`, with errors in the name of `where`."""
-    x = check_floating(where, input)
+    x = check_floating(_where, input)
     if x.ndim < 2:
-        raise ShapeError(f"{where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
-    check_divides(where, "channels", x.shape[1], "num_groups", num_groups)
+        raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
+    check_divides(_where, "channels", x.shape[1], "num_groups", num_groups)
     for value in (weight, bias):
-        if value is not None and value.shape != (x.shape[1],):
-            raise ShapeError(
-                f"{where}: expected weight and bias of ({x.shape[1]},) for input {x.shape}; got "
-                f"{value.shape}. Set num_channels to the size of axis 1."
-            )
+        if value is not None:
+            fix = "Set num_channels to the size of axis 1."
+            check_like(_where, "weight and bias", value, x.shape[1:2], fix)
     rows = (x.shape[0], num_groups, x.size // max(x.shape[0] * num_groups, 1))
     _, centred, var = moments(reshape(widened(x), rows), (2,))
     y = reshape(centred * (1 / sqrt(var + eps)), x.shape)
@@ -249,13 +181,9 @@ def normalize_groups(where, input, num_groups, weight, bias, eps):
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """x / max(‖x‖ₚ, eps) along dim.
-
-    Shapes:  any -> the same
-    Source:  standard
+    """x / max(‖x‖ₚ, eps) along dim. Shapes: any -> the same. Source: standard.
     Example: >>> normalize([[3.0, 4.0]])
-             Tensor([[0.6, 0.8]], dtype=float32)
-    """
+             Tensor([[0.6, 0.8]], dtype=float32)"""
     x = check_floating("normalize", input)
     return x / norm(x, p, dim, eps)
 
@@ -274,12 +202,7 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x₁ · x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim, which is dropped.
-
-    Shapes:  two that broadcast -> theirs without dim
-    Source:  standard
-    """
-    x1, x2 = (
-        check_floating("cosine_similarity", x1, "x1"),
-        check_floating("cosine_similarity", x2, "x2"),
-    )
+    Shapes: two that broadcast -> theirs without dim. Source: standard."""
+    given = (("x1", x1), ("x2", x2))
+    x1, x2 = (check_floating("cosine_similarity", x, name) for name, x in given)
     return reduce.sum((x1 / norm(x1, 2, dim, eps)) * (x2 / norm(x2, 2, dim, eps)), axis=dim)

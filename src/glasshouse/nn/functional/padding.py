@@ -4,9 +4,10 @@ from math import prod
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, reshape
-from glasshouse.nn.checks import check_floating, check_ndim, check_option, int_tuple
+from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
 from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement, window
+from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import gather
 from glasshouse.tensor.manipulate import permute_dims
 
@@ -15,17 +16,13 @@ PAD_MODES = ("constant", "reflect", "replicate", "circular")
 
 def pad(input, pad, mode="constant", value=None):
     """input with `pad` = (low, high) of the last axis, then of the one before it, and so on.
-
-    Negative widths crop. Modes: "constant" (value, default 0), "reflect" (mirror without the
-    edge), "replicate" (the edge), "circular" (from the other end).
-
-    Shapes:  (..., W) -> (..., low + W + high)
-    Raises:  OptionError for an unknown mode or an odd number of widths; ShapeError for more pairs
-             than axes, or widths larger than reflect and circular can fill
-    Source:  standard
+    Negative widths crop. Modes: "constant" (value, default 0), "reflect" (mirror without the edge),
+    "replicate" (the edge), "circular" (from the other end).
+    Shapes: (..., W) -> (..., low + W + high).
+    Raises: OptionError for an unknown mode or an odd number of widths; ShapeError for more pairs
+    than axes, or widths larger than reflect and circular can fill. Source: standard.
     Example: >>> pad([[1.0, 2.0]], (1, 0)).tolist()
-             [[0.0, 1.0, 2.0]]
-    """
+             [[0.0, 1.0, 2.0]]"""
     x = as_value(input, where="pad")
     check_option("pad", "mode", mode, PAD_MODES)
     widths = tuple(pad)
@@ -74,9 +71,7 @@ def crop(x: Value, widths) -> Value:
 
 def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int]:
     """For each position along the padded axis, the position of x that it shows.
-
-    "circular" crops first, so that what it repeats is what is left.
-    """
+    "circular" crops first, so that what it repeats is what is left."""
     size = shape[axis]
     limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
     if max(low, high) > limits[mode] or size + low + high < 1:
@@ -95,22 +90,18 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """The patches of the images, each as a column.
-
-    Shapes:  input (N, C, H, W) or (C, H, W) -> (N, C · kh · kw, L), L patches in row-major order
-    Raises:  ShapeError for another number of axes or a kernel larger than the padded input
-    Source:  Chellapilla et al. 2006 (im2col)
-    """
+    Shapes: input (N, C, H, W) or (C, H, W) -> (N, C · kh · kw, L), L patches in row-major order.
+    Raises: ShapeError for another number of axes or a kernel larger than the padded input.
+    Source: Chellapilla et al. 2006 (im2col)."""
     x = check_floating("unfold", input)
     check_ndim("unfold", x, (3, 4), "(C, H, W) or (N, C, H, W)")
-    kernel, dilation, padding, stride = patch_options(
-        "unfold", kernel_size, dilation, padding, stride
-    )
+    options = (kernel_size, dilation, padding, stride)
+    kernel, dilation, padding, stride = patch_options("unfold", *options)
     widths = tuple((p, p) for p in padding)
     check_extent("unfold", x.shape[-2:], kernel, dilation, widths)
     x = pad(x, (padding[1], padding[1], padding[0], padding[0]))
-    patches = window.windows(
-        x, size=kernel, stride=stride, dilation=dilation
-    )  # (…, C, h, w, kh, kw)
+    options = {"stride": stride, "dilation": dilation}
+    patches = window.windows(x, size=kernel, **options)  # (…, C, h, w, kh, kw)
     lead = x.ndim - 3
     order = (*range(lead), lead, lead + 3, lead + 4, lead + 1, lead + 2)
     columns, places = prod(kernel) * x.shape[lead], prod(patches.shape[lead + 1 : lead + 3])
@@ -119,23 +110,17 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     """The images in which each patch is added at its place: the transpose of `unfold`.
-
-    Shapes:  input (N, C · kh · kw, L) or (C · kh · kw, L) -> (N, C, *output_size)
-    Raises:  ShapeError if the sizes of input do not fit the patches
-    Source:  standard (col2im)
-    """
+    Shapes: input (N, C · kh · kw, L) or (C · kh · kw, L) -> (N, C, *output_size).
+    Raises: ShapeError if the sizes of input do not fit the patches. Source: standard (col2im)."""
     x = check_floating("fold", input)
     check_ndim("fold", x, (2, 3), "(C·kh·kw, L) or (N, C·kh·kw, L)")
     sizes = int_tuple("fold", "output_size", output_size, 2, 1)
-    kernel, dilation, padding, stride = patch_options(
-        "fold", kernel_size, dilation, padding, stride
-    )
+    options = (kernel_size, dilation, padding, stride)
+    kernel, dilation, padding, stride = patch_options("fold", *options)
     check_extent("fold", sizes, kernel, dilation, tuple((p, p) for p in padding))
     padded = tuple(s + 2 * p for s, p in zip(sizes, padding, strict=True))
-    places = tuple(
-        (size - d * (k - 1) - 1) // s + 1
-        for size, k, d, s in zip(padded, kernel, dilation, stride, strict=True)
-    )
+    axes = zip(padded, kernel, dilation, stride, strict=True)
+    places = tuple((size - d * (k - 1) - 1) // s + 1 for size, k, d, s in axes)
     if x.shape[-2] % prod(kernel) or x.shape[-1] != prod(places):
         raise ShapeError(
             f"fold: expected (…, C · {prod(kernel)}, {prod(places)}) for output_size {sizes}; got "
@@ -149,9 +134,5 @@ def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def patch_options(where, kernel_size, dilation, padding, stride):
-    return (
-        int_tuple(where, "kernel_size", kernel_size, 2, 1),
-        int_tuple(where, "dilation", dilation, 2, 1),
-        int_tuple(where, "padding", padding, 2),
-        int_tuple(where, "stride", stride, 2, 1),
-    )
+    given = {"kernel_size": kernel_size, "dilation": dilation, "padding": padding, "stride": stride}
+    return [int_tuple(where, n, x, 2, 0 if n == "padding" else 1) for n, x in given.items()]

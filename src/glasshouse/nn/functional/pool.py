@@ -1,63 +1,30 @@
 """Pooling over the last 1, 2 or 3 axes of inputs (C, *S) or (N, C, *S)."""
 
+import functools
+import operator
 from itertools import product
 from math import prod
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn.checks import check_floating, check_ndim, int_tuple, widened
-from glasshouse.nn.functional.conv import AXES, check_extent
+from glasshouse.nn.functional.axes import AXES, by_axes
+from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement
 from glasshouse.ops.index import gather
 from glasshouse.ops.window import window_select
-from glasshouse.tensor import reduce
-from glasshouse.tensor.creation import arange
-from glasshouse.tensor.elementwise import where as choose
-from glasshouse.tensor.index import take_along_axis
+from glasshouse.tensor import arange, reduce, take_along_axis
+from glasshouse.tensor import where as choose
 
 
-def max_pool1d(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
-):
-    """`max_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, L')"""
-    return pool_max(
-        "max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
-
-
-def max_pool2d(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
-):
-    """The largest element of each window, the first where several are equal; NaN wins.
-
-    With `return_indices`, also its place: the row-major index into the spatial axes. `stride`
-    is the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, H', W'),
-             H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
-    Raises:  OptionError for a padding above half the kernel; ShapeError for a kernel larger than
-             the padded input
-    Source:  Zhou & Chellappa 1988
-    """
-    return pool_max(
-        "max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
-
-
-def max_pool3d(
-    input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False
-):
-    """`max_pool2d` with three spatial axes. Shapes: (N, C, D, H, W) -> (N, C, D', H', W')"""
-    return pool_max(
-        "max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices
-    )
-
-
-def pool_max(where, n, input, kernel, stride, padding, dilation, ceil_mode, return_indices):
-    """Max pooling over the last n axes, with errors in the name of `where`."""
+def max_pool(
+    where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+    return_indices=False,
+):  # fmt: skip
+    """The largest element of each window over the last n axes; errors name `where`."""
     x = check_floating(where, input)
     check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
-    kernel, stride, padding = pool_options(where, n, kernel, stride, padding)
+    kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     dilation = int_tuple(where, "dilation", dilation, n, 1)
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
     keys = grow(x, widths, -float("inf"))
@@ -85,9 +52,7 @@ def pool_options(where: str, n: int, kernel, stride, padding):
 
 def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
     """(low, high) widths per axis; ceil_mode adds behind what its last window lacks.
-
-    A window that would start behind the input and its padding in front does not count.
-    """
+    A window that would start behind the input and its padding in front does not count."""
     widths = tuple((p, p) for p in padding)
     check_extent(where, sizes, kernel, dilation, widths)
     if not ceil_mode:
@@ -110,80 +75,34 @@ def grow(x: Value, widths, value) -> Value:
     return movement.pad(x, widths=lead + tuple((*pair, 0) for pair in widths), value=value)
 
 
-def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
-    """`avg_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, L')"""
-    return pool_average(
-        "avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None
-    )
-
-
-def avg_pool2d(
-    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+def avg_pool(
+    where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
     divisor_override=None,
 ):  # fmt: skip
-    """The sum of each window, divided by its number of elements or by `divisor_override`.
-
-    `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode
-    adds never counts.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, H', W') as `max_pool2d`
-    Raises:  OptionError for a padding above half the kernel or a divisor of 0
-    Source:  LeCun et al. 1990
-    """
-    return pool_average(
-        "avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
-        divisor_override,
-    )  # fmt: skip
-
-
-def avg_pool3d(
-    input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-    divisor_override=None,
-):  # fmt: skip
-    """`avg_pool2d` with three spatial axes. Shapes: (N, C, D, H, W) -> (N, C, D', H', W')"""
-    return pool_average(
-        "avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad,
-        divisor_override,
-    )  # fmt: skip
-
-
-def pool_average(where, n, input, kernel, stride, padding, ceil_mode, include_pad, divisor):
-    """Average pooling over the last n axes, with errors in the name of `where`."""
+    """The mean of each window over the last n axes, with errors in the name of `where`."""
     x = check_floating(where, input)
     check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
-    kernel, stride, padding = pool_options(where, n, kernel, stride, padding)
-    if divisor == 0:
+    kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
+    if divisor_override == 0:
         raise OptionError(f"{where}: expected a divisor_override other than 0; got 0. Change it.")
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, (1,) * n, ceil_mode)
     total = grow(widened(x), widths, 0.0)
     for axis, k, s in zip(range(x.ndim - n, x.ndim), kernel, stride, strict=True):
         total = sum_windows(total, axis, k, s)
-    if divisor is not None:
-        return cast(total / divisor, x.dtype)
-    per_axis = [
-        window_counts(size, k, s, p, count, include_pad)
-        for size, k, s, p, count in zip(
-            x.shape[-n:], kernel, stride, padding, total.shape[-n:], strict=True
-        )
-    ]
+    if divisor_override is not None:
+        return cast(total / divisor_override, x.dtype)
+    axes = zip(x.shape[-n:], kernel, stride, padding, total.shape[-n:], strict=True)
+    per_axis = [window_counts(*axis, count_include_pad) for axis in axes]
     return cast(total / element_counts(per_axis, total), x.dtype)
 
 
 def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
     """The sums of windows of k elements along one axis, added element by element of the window.
-
-    Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written.
-    """
+    Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written."""
     count = (x.shape[axis] - k) // stride + 1
-    steps = tuple(stride if i == axis else 1 for i in range(x.ndim))
-    total = None
-    for first in range(k):
-        starts = tuple(first if i == axis else 0 for i in range(x.ndim))
-        last = first + (count - 1) * stride + 1
-        stops = tuple(last if i == axis else size for i, size in enumerate(x.shape))
-        part = movement.slice_(x, starts=starts, stops=stops, steps=steps)
-        total = part if total is None else total + part
-    return total
+    ends = [first + (count - 1) * stride + 1 for first in range(k)]
+    parts = [movement.section(x, axis, i, end, stride) for i, end in enumerate(ends)]
+    return functools.reduce(operator.add, parts)
 
 
 def window_counts(size, k, s, p, count, include_pad) -> list[int]:
@@ -201,29 +120,8 @@ def element_counts(per_axis, like: Value):
     return reshape(as_value(table, like.dtype), tuple(map(len, per_axis)))
 
 
-def adaptive_avg_pool1d(input, output_size):
-    """`adaptive_avg_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, output_size)"""
-    return pool_average_adaptive("adaptive_avg_pool1d", 1, input, output_size)
-
-
-def adaptive_avg_pool2d(input, output_size):
-    """The means over output_size bins along each axis; None keeps the axis.
-
-    Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, *output_size)
-    Source:  He et al. 2014, arXiv:1406.4729; the bins as in PyTorch
-    """
-    return pool_average_adaptive("adaptive_avg_pool2d", 2, input, output_size)
-
-
-def adaptive_avg_pool3d(input, output_size):
-    """`adaptive_avg_pool2d` with three spatial axes. Shapes: (N, C, *S) -> (N, C, *output_size)"""
-    return pool_average_adaptive("adaptive_avg_pool3d", 3, input, output_size)
-
-
-def pool_average_adaptive(where: str, n: int, input, output_size):
-    """Adaptive average pooling over the last n axes, with errors in the name of `where`."""
+def adaptive_avg_pool(where: str, n: int, input, output_size):
+    """The means over bins of the last n axes, with errors in the name of `where`."""
     x, sizes = adaptive_operands(where, n, input, output_size)
     y, count = widened(x), 1
     for axis, size in enumerate(sizes, x.ndim - n):
@@ -276,29 +174,8 @@ def bin_counts(x: Value, axis: int, count: int):
     return reshape(as_value(counts, widened(x).dtype), (count,) + (1,) * (x.ndim - axis - 1))
 
 
-def adaptive_max_pool1d(input, output_size, return_indices=False):
-    """`adaptive_max_pool2d` with one spatial axis. Shapes: (N, C, L) -> (N, C, output_size)"""
-    return pool_max_adaptive("adaptive_max_pool1d", 1, input, output_size, return_indices)
-
-
-def adaptive_max_pool2d(input, output_size, return_indices=False):
-    """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
-
-    With `return_indices`, also its place: the row-major index into the spatial axes.
-
-    Shapes:  (N, C, H, W) or (C, H, W) -> (N, C, *output_size)
-    Source:  He et al. 2014, arXiv:1406.4729; the bins as in PyTorch
-    """
-    return pool_max_adaptive("adaptive_max_pool2d", 2, input, output_size, return_indices)
-
-
-def adaptive_max_pool3d(input, output_size, return_indices=False):
-    """`adaptive_max_pool2d` with three spatial axes. Shapes: (N, C, *S) -> (N, C, *output_size)"""
-    return pool_max_adaptive("adaptive_max_pool3d", 3, input, output_size, return_indices)
-
-
-def pool_max_adaptive(where: str, n: int, input, output_size, return_indices: bool):
-    """Adaptive max pooling over the last n axes, with errors in the name of `where`."""
+def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=False):
+    """The largest element of each bin of the last n axes, with errors in the name of `where`."""
     x, sizes = adaptive_operands(where, n, input, output_size)
     lead, spatial = x.ndim - n, x.shape[-n:]
     places = flat_bins(spatial, sizes)  # (prod(sizes), elements of a bin)
@@ -315,13 +192,43 @@ def pool_max_adaptive(where: str, n: int, input, output_size, return_indices: bo
 def flat_bins(spatial, sizes) -> Value:
     """For each bin, in row-major order, the row-major indices of its elements."""
     per_axis = [bin_indices(size, count) for size, count in zip(spatial, sizes, strict=True)]
-    rows = []
-    for axis_bins in product(*per_axis):
-        row = []
-        for position in product(*axis_bins):
-            index = 0
-            for i, size in zip(position, spatial, strict=True):
-                index = index * size + i
-            row.append(index)
-        rows.append(row)
-    return as_value(rows)
+    strides = [prod(spatial[i + 1 :]) for i in range(len(spatial))]
+
+    def place(position) -> int:
+        return sum(i * stride for i, stride in zip(position, strides, strict=True))
+
+    return as_value([[place(p) for p in product(*bins)] for bins in product(*per_axis)])
+
+
+max_pool1d, max_pool2d, max_pool3d = by_axes(
+    "max_pool", max_pool,
+    """The largest element of each window, the first where several are equal; NaN wins.
+With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is the
+kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
+H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
+Raises: OptionError for a padding above half the kernel; ShapeError for a kernel larger than the
+padded input. Source: Zhou & Chellappa 1988.""",
+    "(N, C, {s}) or (C, {s}) -> (N, C, {t})",
+)  # fmt: skip
+avg_pool1d, avg_pool2d, avg_pool3d = by_axes(
+    "avg_pool", avg_pool,
+    """The sum of each window, divided by its number of elements or by `divisor_override`.
+`count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode adds
+never counts. Raises: OptionError for a padding above half the kernel or a divisor of 0.
+Source: LeCun et al. 1990.""",
+    "(N, C, {s}) or (C, {s}) -> (N, C, {t}) as `max_pool2d`",
+)  # fmt: skip
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_axes(
+    "adaptive_avg_pool", adaptive_avg_pool,
+    """The means over output_size bins along each axis; None keeps the axis.
+Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
+Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.""",
+    "(N, C, {s}) or (C, {s}) -> (N, C, *output_size)",
+)  # fmt: skip
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_axes(
+    "adaptive_max_pool", adaptive_max_pool,
+    """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
+With `return_indices`, also its place: the row-major index into the spatial axes.
+Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.""",
+    "(N, C, {s}) or (C, {s}) -> (N, C, *output_size)",
+)  # fmt: skip

@@ -28,10 +28,9 @@ class Block(nn.Module):
             self.add_module(f"conv{i}", conv)
             self.add_module(f"bn{i}", norm)
             size = wide
-        changes = stride != 1 or channels != out
-        self.downsample = (
-            nn.Sequential(*conv_norm(channels, out, 1, stride)) if changes else nn.Identity()
-        )
+        kept = stride == 1 and channels == out
+        shortcut = () if kept else conv_norm(channels, out, 1, stride)
+        self.downsample = nn.Identity() if kept else nn.Sequential(*shortcut)
 
     def forward(self, x):
         y = x
@@ -50,9 +49,7 @@ class BasicBlock(Block):
 
 class Bottleneck(Block):
     """1 × 1, 3 × 3 (with the stride) and 1 × 1 convolutions, the last to 4 times the width.
-
-    Shapes:  (N, C, H, W) -> (N, 4 · width, H / stride, W / stride)
-    """
+    Shapes: (N, C, H, W) -> (N, 4 · width, H / stride, W / stride)."""
 
     expansion = 4
     kernels = (1, 3, 1)
@@ -61,15 +58,11 @@ class Bottleneck(Block):
 
 class ResNet(nn.Module):
     """A 7 × 7 convolution, four stages of residual blocks, mean over the image, linear layer.
-
     `layers` are the numbers of blocks of the stages, `width` the channels of the first one.
-
-    Shapes:  images (N, 3, H, W) -> scores (N, num_classes)
-    Source:  He et al. 2015, arXiv:1512.03385, table 1; the stride in the 3 × 3 convolution and the
-             names as in torchvision
+    Shapes: images (N, 3, H, W) -> scores (N, num_classes). Source: He et al. 2015,
+    arXiv:1512.03385, table 1; the stride in the 3 × 3 convolution and the names as in torchvision.
     Example: >>> ResNet(BasicBlock, (1, 1, 1, 1), 10, width=4)(gh.zeros((2, 3, 32, 32))).shape
-             (2, 10)
-    """
+             (2, 10)"""
 
     def __init__(self, block, layers, num_classes=1000, width=64):
         super().__init__()

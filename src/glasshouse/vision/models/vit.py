@@ -4,8 +4,7 @@ import math
 
 from glasshouse import nn
 from glasshouse.nn.checks import check_divides
-from glasshouse.tensor.creation import zeros
-from glasshouse.tensor.manipulate import broadcast_to, concat
+from glasshouse.tensor import broadcast_to, concat, zeros
 
 
 class EncoderBlock(nn.Module):
@@ -18,12 +17,9 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.ln_2 = nn.LayerNorm(dim, eps=1e-6)
         self.mlp = nn.Sequential(
-            nn.Linear(dim, mlp_dim),
-            nn.GELU(),
+            nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp_dim, dim),
             nn.Dropout(dropout),
-            nn.Linear(mlp_dim, dim),
-            nn.Dropout(dropout),
-        )
+        )  # fmt: skip
         for i in (0, 3):
             nn.init.xavier_uniform_(self.mlp[i].weight)
             nn.init.normal_(self.mlp[i].bias, std=1e-6)
@@ -54,14 +50,12 @@ class Encoder(nn.Module):
 
 class VisionTransformer(nn.Module):
     """The patches of an image and a class token through an encoder; a linear layer on that token.
-
-    Shapes:  images (N, 3, image_size, image_size) -> scores (N, num_classes)
-    Raises:  OptionError unless patch_size divides image_size, and num_heads hidden_dim
-    Source:  Dosovitskiy et al. 2020, arXiv:2010.11929; names as in torchvision
+    Shapes: images (N, 3, image_size, image_size) -> scores (N, num_classes).
+    Raises: OptionError unless patch_size divides image_size, and num_heads hidden_dim.
+    Source: Dosovitskiy et al. 2020, arXiv:2010.11929; names as in torchvision.
     Example: >>> model = VisionTransformer(32, 16, 2, 2, 8, 16, num_classes=10)
              >>> model(gh.zeros((1, 3, 32, 32))).shape
-             (1, 10)
-    """
+             (1, 10)"""
 
     def __init__(
         self, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim, dropout=0.0,

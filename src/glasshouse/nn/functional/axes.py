@@ -1,0 +1,26 @@
+"""Families of functions for 1, 2 and 3 spatial axes, made from one that works for any number."""
+
+from inspect import signature
+
+AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
+RESULTS = {1: "L'", 2: "H', W'", 3: "D', H', W'"}  # the same, of another size
+COUNTS = {1: "one spatial axis", 2: "two spatial axes", 3: "three spatial axes"}
+
+
+def by_axes(name: str, compute, doc: str, shapes: str) -> list:
+    """The functions `name`1d, 2d and 3d: `compute(own name, number of axes, ...)`.
+    `doc` is the second's, `shapes` that of all, with {s} for the axes and {t} for the result's."""
+
+    def make(n: int):
+        def function(*args, **kwargs):
+            return compute(function.__name__, n, *args, **kwargs)
+
+        known = signature(compute)
+        function.__signature__ = known.replace(parameters=list(known.parameters.values())[2:])
+        function.__name__ = function.__qualname__ = f"{name}{n}d"
+        about = doc if n == 2 else f"`{name}2d` with {COUNTS[n]}."
+        function.__doc__ = f"{about}\nShapes: {shapes.format(s=AXES[n], t=RESULTS[n])}."
+        function.__module__ = compute.__module__
+        return function
+
+    return [make(n) for n in AXES]

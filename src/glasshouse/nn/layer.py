@@ -1,0 +1,71 @@
+"""Layers declared in a line: modules made from a function and the names of its options."""
+
+from inspect import Parameter, Signature, signature
+
+from glasshouse.nn.functional.axes import AXES, RESULTS
+from glasshouse.nn.module import Module
+
+
+class Layer(Module):
+    """A function as a module; its options are attributes of the same names."""
+
+    function = staticmethod(lambda input: input)
+    options: tuple[str, ...] = ()
+    shown: tuple[str, ...] | None = None  # options in the repr; all of them unless given
+    tensors: tuple[str, ...] = ()  # options that are buffers
+
+    def __init__(self, options: dict):
+        super().__init__()
+        for name, value in options.items():
+            (self.register_buffer if name in self.tensors else self.__setattr__)(name, value)
+
+    def chosen(self) -> dict:
+        """The options by name, as they are now."""
+        return {name: getattr(self, name) for name in self.options}
+
+    def forward(self, input):
+        return self.function(input, **self.chosen())
+
+    def extra_repr(self) -> str:
+        names = self.options if self.shown is None else self.shown
+        values = {name: getattr(self, name) for name in names}
+        if values.get("inplace") is False:
+            del values["inplace"]
+        return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+def layer(name: str, function, options: str | None = None, base=Layer, **members) -> type:
+    """The class `name` of modules that apply `function`; its arguments are the function's options.
+    `options` lists those it takes, in its own order; those behind a * are given by name."""
+    known = signature(function).parameters
+    free, _, named = (" ".join(list(known)[1:]) if options is None else options).partition("*")
+    parameters = [known[n].replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for n in free.split()]
+    parameters += [known[n].replace(kind=Parameter.KEYWORD_ONLY) for n in named.split()]
+    accepted = Signature(parameters)
+
+    def __init__(self, *args, **kwargs):
+        bound = accepted.bind(*args, **kwargs)
+        bound.apply_defaults()
+        base.__init__(self, bound.arguments)
+
+    own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = Signature([own, *parameters])
+    summary = (function.__doc__ or "").strip().partition("\n")[0]
+    about = {
+        "__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
+        "__module__": "glasshouse.nn", "__init__": __init__, "function": staticmethod(function),
+        "options": tuple(accepted.parameters),
+    }  # fmt: skip
+    return type(name, (base,), about | members)
+
+
+def by_axes(base: type, doc: str) -> list[type]:
+    """The classes `base`1d, 2d and 3d; `n` is their number of spatial axes.
+    In `doc` stand {n} for it, {s} for the names of the axes and {t} for those of the result."""
+    return [
+        type(f"{base.__name__}{n}d", (base,), {
+            "__doc__": doc.format(n=n, s=AXES[n], t=RESULTS[n]),
+            "__module__": "glasshouse.nn", "n": n,
+        })
+        for n in AXES
+    ]  # fmt: skip
