@@ -256,8 +256,10 @@ def plan(
 
     Raises:  OptionError for a budget that cannot be met, with the least that can, or unknown blocks
     Example: >>> import glasshouse as gh
-             >>> block = lambda: gh.nn.Sequential(gh.nn.Linear(64, 64), gh.nn.Tanh())
-             >>> model = gh.nn.Sequential(*(block() for _ in range(8)))
+             >>> from glasshouse.nn import Linear, Sequential, Tanh
+             >>> model = Sequential(
+             ...     *(Sequential(Linear(64, 256), Tanh(), Linear(256, 64)) for _ in range(6))
+             ... )
              >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
              >>> data = [((4096, 64), "float32")] * 2
              >>> found = plan(model, gh.nn.functional.mse_loss, opt, data, 0.7)
