@@ -14,6 +14,7 @@ from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_stora
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan_memory import ALIGNMENT
+from glasshouse.compile.program import no_collection
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.value import Value
@@ -293,7 +294,8 @@ class Trainer:
         backend, peaks = meta_backend(), []
         optimizer = self.optimizer
         fixed = optimizer if hasattr(optimizer, "step") else None
-        with backends.use(backend), without_storage(self.model, fixed, backend):
+        storage = without_storage(self.model, fixed, backend)
+        with backends.use(backend), storage, no_collection():
             if fixed is None:
                 optimizer = self.optimizer(self.model.parameters())
             inputs = [placed(spec, backend) for spec in self.specs]

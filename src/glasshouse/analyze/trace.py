@@ -241,10 +241,10 @@ def symbolic_trace(
     Example: >>> import glasshouse as gh
              >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(2, 3)), [((1, 2), "float32")])
              >>> gm.graph.print_tabular()
-             opcode       name  target  args   kwargs
-             placeholder  x     x       ()     {}
-             call_module  _0    0       (x,)   {}
-             output       out   output  (_0,)  {}
+             opcode       name    target  args       kwargs
+             placeholder  input_  input   ()         {}
+             call_module  _0      0       (input_,)  {}
+             output       out     output  (_0,)      {}
     """
     if not isinstance(model, Module):
         raise OptionError(

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from glasshouse.compile.fuse import reduces_rows
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root
@@ -112,29 +114,24 @@ def place_all(lives: list[Life]) -> int:
 
     Source:  greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288
     """
-    placed: list[Life] = []
+    count = len(lives)
+    first, last, start, end = (np.zeros(count, np.int64) for _ in range(4))  # in order of place
     total = 0
-    for life in sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number)):
-        at = 0
-        for other in placed:  # in order of their place
-            if other.first <= life.last and life.first <= other.last:
-                if at + life.nbytes <= other.buffers[0].at:
-                    break
-                at = max(at, other.buffers[0].at + other.nbytes)
+    for placed, life in enumerate(
+        sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number))
+    ):
+        alive = np.flatnonzero((first[:placed] <= life.last) & (life.first <= last[:placed]))
+        starts = start[alive]
+        # Behind what lies below each of them, and behind all.
+        free = np.concatenate(([0], np.maximum.accumulate(end[alive])))
+        fits = np.flatnonzero(free[:-1] + life.nbytes <= starts)
+        at = int(free[fits[0]] if len(fits) else free[-1])
         for buffer in life.buffers:
             buffer.at = at
         total = max(total, at + life.nbytes)
-        place_in_order(placed, life)
+        row = (life.first, life.last, at, at + life.nbytes)
+        where = int(np.searchsorted(start[:placed], at))
+        for column, value in zip((first, last, start, end), row, strict=True):
+            column[where + 1 : placed + 1] = column[where:placed]
+            column[where] = value
     return total
-
-
-def place_in_order(placed: list[Life], life: Life) -> None:
-    """Insert by address."""
-    low, high = 0, len(placed)
-    while low < high:
-        middle = (low + high) // 2
-        if placed[middle].buffers[0].at < life.buffers[0].at:
-            low = middle + 1
-        else:
-            high = middle
-    placed.insert(low, life)

@@ -1,9 +1,11 @@
 """Programs: a recording compiled into steps, and the cache that finds one again by structure."""
 
 import ctypes
+import gc
 import os
 import threading
 import warnings
+from contextlib import contextmanager
 from math import prod
 from time import perf_counter_ns
 from typing import Any
@@ -430,15 +432,29 @@ def make_program(recording: Recording) -> Program:
     Raises:  CompileError
     """
     begin_ns = perf_counter_ns() if watchers else 0
-    recorded = graph_of(recording)
-    program = Program(rewritten(recorded))
-    program.recorded = recorded
-    program.counts = counts_of(recording)
+    with no_collection():
+        recorded = graph_of(recording)
+        program = Program(rewritten(recorded))
+        program.recorded = recorded
+        program.counts = counts_of(recording)
     show("steps", describe_steps(program))
     show("c", describe_c(program))
     if begin_ns:
         tell("region", "compile", begin_ns)
     return program
+
+
+@contextmanager
+def no_collection():
+    """Inside, cyclic garbage waits: a large graph is millions of objects, all of them in use, and
+    looking through them again and again takes half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def rewritten(graph: Graph) -> Graph:
