@@ -134,6 +134,20 @@ def pivots(a, perm):
     return cast(positions == broadcast_to(iota(size=n, dtype=int64), shape), a.dtype)
 
 
+def of_square(where_: str, result):
+    """The infer `result(a)` of a card that takes square matrices."""
+
+    def infer(a: Spec):
+        check_matrix(where_, a, square=True)
+        return result(a)
+
+    return infer
+
+
+def symmetric(a: np.ndarray) -> np.ndarray:
+    return (a + np.conj(a.mT)) / 2
+
+
 def factorise(where_: str, expected: str, factor, a, *options):
     """factor(a, *options) of numpy.linalg, with its failure as our error."""
     try:
@@ -192,16 +206,6 @@ OBLONG = refusal(ShapeError, "square matrices", (2, 3))
 # dL = L Φ(L^-1 dA L^-H).
 
 
-def infer_cholesky(a: Spec) -> Spec:
-    check_matrix("cholesky", a, square=True)
-    return a
-
-
-def cholesky_ref(a):
-    symmetric = (a + np.conj(a.mT)) / 2
-    return factorise("cholesky", "positive definite matrices", np.linalg.cholesky, symmetric)
-
-
 def half_lower(x):
     """Φ: the lower triangle, with half the diagonal."""
     return tril(x) - diagonal_part(x) / 2
@@ -221,8 +225,10 @@ def cholesky_jvp(t, y, a):
 cholesky = define(
     "cholesky", "linalg",
     "The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.",
-    why="a loop over columns, whose length the program does not know", infer=infer_cholesky,
-    ref=cholesky_ref, vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
+    why="a loop over columns, whose length the program does not know",
+    infer=of_square("cholesky", lambda a: a),
+    ref=lambda a: factorise("cholesky", "positive definite ones", np.linalg.cholesky, symmetric(a)),
+    vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
     flops=lambda a: a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=spd)), sample(Arr((2, 1, 2, 2), make=spd))],
     error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", source="Murray 2016, arXiv:1602.07527",
@@ -328,11 +334,6 @@ qr = define(
 # LU: P A = L U. With F = L^-1 P dA U^-1: dL = L tril(F, -1) and dU = triu(F) U, packed in one.
 
 
-def infer_lu(a: Spec) -> tuple[Spec, Spec]:
-    check_matrix("lu", a, square=True)
-    return a, Spec(a.shape[:-1], int64)
-
-
 def lu_ref(a):
     """Gaussian elimination with partial pivoting, one column at a time for the whole batch."""
     n = a.shape[-1]
@@ -377,7 +378,9 @@ lu = define(
     "lu", "linalg",
     "(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed` "
     "and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.",
-    why="a loop over columns, whose length the program does not know", infer=infer_lu, ref=lu_ref,
+    why="a loop over columns, whose length the program does not know",
+    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))),
+    ref=lu_ref,
     vjp=(lu_vjp,), jvp=(lu_jvp,), batch=batch_first(lambda: lu),
     flops=lambda a: 2 * a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],
@@ -488,16 +491,6 @@ triangular_solve = define(
 # dw = Re diag(C), dV = V (F ∘ C). The phase of complex vectors is kept still.
 
 
-def infer_eigh(a: Spec) -> tuple[Spec, Spec]:
-    check_matrix("eigh", a, square=True)
-    return Spec(a.shape[:-1], real_dtype(a.dtype)), a
-
-
-def eigh_ref(a):
-    symmetric = (a + np.conj(a.mT)) / 2
-    return tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric))
-
-
 def eigh_vjp(g, y, _a):
     (gw, gv), (w, v) = g, y
     inner = spectral_quotient(matmul(adjoint(v), gv), w) + diagonal_matrix(gw, v.dtype)
@@ -516,8 +509,8 @@ eigh = define(
     "(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a. "
     "The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.",
     why="an iteration of unknown length",
-    infer=infer_eigh,
-    ref=eigh_ref,
+    infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
+    ref=lambda a: tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric(a))),
     vjp=(eigh_vjp,),
     jvp=(eigh_jvp,),
     batch=batch_first(lambda: eigh),

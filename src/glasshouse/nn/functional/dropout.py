@@ -32,12 +32,9 @@ dropout1d, dropout2d, dropout3d = by_axes(
 def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
     """x where a mask of `mask_shape` is drawn to keep it, scaled to keep the expectation."""
     p = check_probability(where_, p)
-    if not training or p == 0:
-        return x
-    if p == 1:
-        return x * 0
-    keep = random.bernoulli(1 - p, mask_shape)
-    return where(keep, x * (1 / (1 - p)), 0)
+    if not training or p in (0, 1):
+        return x * 0 if training and p else x
+    return where(random.bernoulli(1 - p, mask_shape), x * (1 / (1 - p)), 0)
 
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
@@ -47,10 +44,8 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3."""
     x = check_floating("alpha_dropout", input)
     p = check_probability("alpha_dropout", p)
-    if not training or p == 0:
-        return x
-    if p == 1:
-        return x * 0
+    if not training or p in (0, 1):
+        return x * 0 if training and p else x
     limit = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
     kept = where(random.bernoulli(1 - p, x.shape), x, limit)
