@@ -10,6 +10,7 @@ What reaches outside (checkpoints, safetensors, torch) is imported by name:
 """
 
 from glasshouse import (
+    analyze,
     autograd,
     backends,
     base,
@@ -24,6 +25,7 @@ from glasshouse import (
     text,
     vision,
 )
+from glasshouse.analyze import meta
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from glasshouse.base.dtype import (
     DType,
@@ -61,11 +63,13 @@ from glasshouse.base.errors import (
 from glasshouse.dispatch import (
     Mode,
     Primitive,
+    add_op_callback,
     autocast,
     bind,
     is_autocast_enabled,
     primitives,
 )
+from glasshouse.profile import FlopCounter, profile, record_function
 from glasshouse.tensor import *
 from glasshouse.transforms import (
     checkpoint,

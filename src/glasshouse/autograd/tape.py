@@ -9,11 +9,13 @@ import heapq
 import itertools
 import weakref
 from contextlib import contextmanager
+from time import perf_counter_ns
 
 from glasshouse.base.errors import GradError
 from glasshouse.base.flags import flags
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch.bind import box, hooks, state
+from glasshouse.dispatch.bind import box, hooks, state, watchers
+from glasshouse.dispatch.watch import tell
 
 sequence = itertools.count()
 
@@ -160,10 +162,13 @@ class Walk:
             if node.grad_hooks:
                 run_hooks(node, slots)
             if arrive(node, slots) and not isinstance(node, Leaf):
-                state.scope = getattr(node, "scope", None)
+                state.scope, state.seq = getattr(node, "scope", None), node.seq
+                begin_ns = perf_counter_ns() if watchers else 0
                 cotangents = [slots.get(i) for i in range(len(node.out_specs))]
                 for place, cotangent in node.pull(cotangents, self.create_graph):
                     self.seed(place, cotangent)
+                if begin_ns:
+                    tell("pull", node, begin_ns)
                 if not self.retain_graph:
                     node.release()
 

@@ -10,17 +10,17 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.cli.info import count_cores, read_fields
+from glasshouse.cli.info import read_fields
 from glasshouse.interop import torch_twins
 from glasshouse.nn.functional import cross_entropy, ctc_loss, log_softmax
 from glasshouse.optim import SGD
+from glasshouse.profile.machine import count_cores, measure_copy, measure_matrix_flops
 from glasshouse.speech.models import AsrTransformer
 from glasshouse.text.models import BertLike
 from glasshouse.vision import models as vision
@@ -210,39 +210,6 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def seconds_of(fn: Callable, repeats: int = 5) -> float:
-    """The shortest of some calls."""
-    found = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        fn()
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
-def measure_matrix_flops(framework: str, dtype: str, smoke: bool) -> float:
-    """FLOP/s of matrix products, in the largest of the sizes that take no more than a moment."""
-    size, most = 256, 256 if smoke else 2048
-    while True:
-        multiply = FRAMEWORKS[framework].multiplication(size, dtype)
-        multiply()
-        seconds = seconds_of(multiply)
-        if size >= most or 8 * seconds > 0.5:
-            return 2 * size**3 / seconds
-        size *= 2
-
-
-def measure_copy(smoke: bool) -> float:
-    """Bytes/s read and written by copies of large arrays, all cores together."""
-    source = np.ones(2**20 if smoke else 2**25, np.float32)
-    parts = list(
-        zip(*(np.array_split(a, count_cores()) for a in (source, np.zeros_like(source)))),
-    )
-    with ThreadPoolExecutor(len(parts)) as pool:
-        seconds = seconds_of(lambda: list(pool.map(lambda p: np.copyto(p[1], p[0]), parts)))
-    return 2 * source.nbytes / seconds
-
-
 class Server:
     """What a worker keeps between requests, and what it can be asked."""
 
@@ -270,11 +237,13 @@ class Server:
         """The peak of resident memory."""
         return {"peak_bytes": peak_bytes()}
 
-    def limits(self, **options) -> dict:
+    def limits(self, framework: str, dtype: str, smoke: bool) -> dict:
         """What the machine can do, as this framework reaches it."""
         return {
-            "flops": measure_matrix_flops(**options),
-            "copy": measure_copy(options["smoke"]),
+            "flops": measure_matrix_flops(
+                lambda size: FRAMEWORKS[framework].multiplication(size, dtype), smoke
+            ),
+            "copy": measure_copy(smoke),
         }
 
     def answer(self, request: dict) -> dict:

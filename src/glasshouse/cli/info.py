@@ -15,6 +15,7 @@ from rich.text import Text
 import glasshouse as gh
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import primitives
+from glasshouse.profile.machine import count_cores
 
 # The vector extensions that decide how fast dense kernels can be, x86 and then ARM.
 VECTOR_FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
@@ -43,13 +44,6 @@ def processor() -> dict[str, str]:
         "cores": f"{count_cores()} usable of {os.cpu_count()}",
         "vector": " ".join(name for name in VECTOR_FEATURES if name in flags) or "unknown",
     }
-
-
-def count_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def memory() -> str:

@@ -14,6 +14,7 @@ from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, O
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.bench import bench
 from glasshouse.cli.info import show_info
+from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
 from glasshouse.cli.show_program import show
 from glasshouse.cli.train_digits import Diverged, Recipe, train
@@ -153,4 +154,6 @@ def show_flags():
 
 
 main.add_command(bench)
+main.add_command(flops)
+main.add_command(profile)
 main.add_command(show)

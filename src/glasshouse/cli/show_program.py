@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -17,14 +18,22 @@ from glasshouse.graph.simplify import PASSES
 STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
 
 
-def run_script(path: Path, arguments: list[str]) -> list[Program]:
-    """The Programs of a run of the script, in the order in which they were compiled."""
+@contextmanager
+def as_main(path: Path, arguments):
+    """Gives a function that runs the script as Python would, with these arguments."""
     before, sys.argv = sys.argv, [str(path), *arguments]
+    sys.path.insert(0, str(path.parent))
     try:
-        with flags.override(compile="always"):
-            runpy.run_path(str(path), run_name="__main__")
+        yield lambda: runpy.run_path(str(path), run_name="__main__")
     finally:
         sys.argv = before
+        sys.path.remove(str(path.parent))
+
+
+def run_script(path: Path, arguments: list[str]) -> list[Program]:
+    """The Programs of a run of the script, in the order in which they were compiled."""
+    with as_main(path, arguments) as run, flags.override(compile="always"):
+        run()
     return [entry.program for entry in programs.values() if entry.program is not None]
 
 

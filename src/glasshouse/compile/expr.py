@@ -5,6 +5,7 @@ object, so a kernel computes each once.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from glasshouse.base.dtype import DType, int64
@@ -33,7 +34,7 @@ class Expr:
     value: Any
     cost: int
     size: int
-    loads: frozenset[View]
+    loads: tuple[View, ...]  # each once, in a fixed order
     number: int
 
     def __repr__(self):
@@ -58,9 +59,8 @@ class Exprs:
             found.view, found.value = view, value
             found.cost = COSTS.get(op, 1) + sum(a.cost for a in args)
             found.size = 1 + sum(a.size for a in args)
-            found.loads = frozenset((view,)) if op in ("load", "gather") else frozenset()
-            for a in args:
-                found.loads |= a.loads
+            own = (view,) if op in ("load", "gather") else ()
+            found.loads = tuple(dict.fromkeys(chain(own, *(a.loads for a in args))))
             found.number = len(self.known)
         return found
 

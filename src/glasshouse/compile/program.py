@@ -5,6 +5,8 @@ import os
 import threading
 import warnings
 from math import prod
+from time import perf_counter_ns
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +18,13 @@ from glasshouse.compile.emit_c import Source, emit
 from glasshouse.compile.fuse import fuse
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
+from glasshouse.compile.source_map import References, StepInfo, counts_of, step_infos
 from glasshouse.compile.steps import Buffer, Kernel, Opaque
 from glasshouse.compile.toolchain import NATIVE, CompileError
 from glasshouse.compile.view import View
 from glasshouse.dispatch.backend import quiet
+from glasshouse.dispatch.bind import watchers
+from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of, run_node, verify
 from glasshouse.graph.record import Recording, compute
 from glasshouse.graph.simplify import PASSES
@@ -70,14 +75,14 @@ def code_of(buffer: Buffer) -> int:
     return kind << 56 | buffer.at
 
 
-class Program:
-    """Steps that compute the outputs of a graph, and the memory they need.
+class Plan:
+    """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
-    `schedule` lists the steps, `sources` the C of each fused kernel; `arena_bytes` is the peak of
-    the values in between.
+    `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
+    buffers that a run hands out.
     """
 
-    recorded: Graph  # as it was before the passes
+    sources: dict[int, Source] = {}
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -88,15 +93,37 @@ class Program:
         self.made = outputs_made(self.outputs)
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
+        self.infos: list[StepInfo] | None = None
+
+    def output_pairs(self):
+        return zip(self.lowering.outputs, self.graph.outputs, strict=True)
+
+    def step_infos(self) -> list[StepInfo]:
+        """What each step computes, for whom, and what it costs."""
+        if self.infos is None:
+            self.infos = step_infos(self)
+        return self.infos
+
+    def source_of(self, buffer: Buffer, donated) -> int | None:
+        """The number of the input whose memory an output takes, if a run donates it."""
+        source = buffer.source
+        return source.at if source is not None and source.at in donated else None
+
+
+class Program(Plan):
+    """A plan whose kernels are compiled: it runs. `sources` has the C of each fused kernel."""
+
+    recorded: Graph  # as it was before the passes
+    counts: list  # (Call, module, pass) of each call that was recorded
+
+    def __init__(self, graph: Graph):
+        super().__init__(graph)
         self.hosts: dict[int, Opaque] = {}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
         self.runner = Runner.get()
         self.steps = self.make_steps()
         self.arena: np.ndarray | None = None  # while it runs
-
-    def output_pairs(self):
-        return zip(self.lowering.outputs, self.graph.outputs, strict=True)
 
     def make_steps(self):
         """The table that the runner reads; compiles the kernels."""
@@ -145,36 +172,37 @@ class Program:
 
     # -- running -------------------------------------------------------------------------------
 
-    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=()) -> list[np.ndarray]:
-        """The outputs for these inputs and packed scalars.
+    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=(), ends_ns=None):
+        """The outputs for these inputs and packed scalars, as a list of arrays.
 
-        The memory of inputs whose numbers are in `donated` may be overwritten.
+        The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
+        array) gets the time at which each step ended.
         """
         with self.lock:
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = memory.current().alloc(self.arena_bytes, ARENA_TAG).numpy()
+            taken = [self.source_of(buffer, donated) for buffer in self.made]
             outputs = [
-                arrays[buffer.source.at]
-                if buffer.source is not None and buffer.source.at in donated
-                else new_array(buffer)
-                for buffer in self.made
+                new_array(buffer) if at is None else arrays[at]
+                for buffer, at in zip(self.made, taken, strict=True)
             ]
             try:
-                self.execute(arrays, outputs, scalars)
+                self.execute(arrays, outputs, scalars, ends_ns)
             finally:
                 self.arena = None
         return [in_shape(outputs[buffer.at], spec.shape) for buffer, spec in self.outputs]
 
-    def execute(self, arrays, outputs, scalars) -> None:
+    def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
         """Run all steps, the host's among them."""
         (arena,) = pointers([self.arena])
         inputs = pointers(arrays)
         results = pointers(outputs)
         words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
         error = ctypes.c_int64(0)
+        ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, len(self.schedule)
         while True:
-            at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), None)
+            at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), ends)
             if error.value:
                 raise IndexErrorInside
             if at == end:
@@ -185,6 +213,8 @@ class Program:
                     "Go on with GH_BACKEND=numpy, and report it."
                 )
             self.run_host(self.hosts[at], arrays, outputs)
+            if ends_ns is not None:
+                ends_ns[at] = perf_counter_ns()
             at += 1
 
     def run_host(self, step: Opaque, arrays, outputs) -> None:
@@ -215,8 +245,12 @@ def new_array(buffer: Buffer) -> np.ndarray:
     spec = buffer.spec
     if spec.nbytes < SMALL_BYTES:
         return np.empty(spec.shape, spec.dtype.np)
-    tag = memory.Tag(buffer.node.op, *buffer.node.origin) if buffer.node else None
-    return memory.current().alloc(spec.nbytes, tag).numpy(spec.dtype.np, spec.shape)
+    return memory.current().alloc(spec.nbytes, tag_of(buffer)).numpy(spec.dtype.np, spec.shape)
+
+
+def tag_of(buffer: Buffer) -> memory.Tag:
+    """What an output is for."""
+    return memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else memory.Tag()
 
 
 class IndexErrorInside(Exception):
@@ -274,10 +308,11 @@ def compile_kernels(sources: list[Source]) -> dict[str, int]:
 class Entry:
     """What is known of a structure: about how long its references took, and its Program."""
 
-    __slots__ = ("spent_s", "program", "failed")
+    __slots__ = ("spent_s", "program", "failed", "references")
 
     def __init__(self):
         self.spent_s, self.program, self.failed = 0.0, None, False
+        self.references: References | None = None  # made when a run without Program is watched
 
 
 programs: dict[tuple, Entry] = {}
@@ -289,19 +324,26 @@ def run_recording(recording: Recording) -> None:
     if entry is None:
         entry = programs.setdefault(recording.key, Entry())
     program = program_for(entry, recording)
-    if program is None:
+    if watchers:
+        outputs = run_watched(entry, program, recording)
+    elif program is None:
         outputs = quiet.run(compute, recording)
     else:
         outputs = run_program(program, recording)
+    settle(recording, outputs, program.owns if program is not None else [])
+
+
+def settle(recording: Recording, outputs, owns: list[bool]) -> None:
+    """Give the nodes their values; they forget their operands."""
     for place, value in enumerate(outputs):
         node = recording.nodes[recording.outputs[place]]
-        node.value, node.owned = value, program is not None and program.owns[place]
+        node.value, node.owned = value, bool(owns) and owns[place]
     for node in recording.nodes:
         node.inputs = ()
         node.scope = None
 
 
-def run_program(program: Program, recording: Recording):
+def run_program(program: Program, recording: Recording, ends_ns=None):
     """Run a Program on the leaves of a recording."""
     arrays = []
     for leaf in recording.leaves:
@@ -309,9 +351,26 @@ def run_program(program: Program, recording: Recording):
             leaf.value = np.ascontiguousarray(leaf.value)
         arrays.append(leaf.value)
     try:
-        return program.run(arrays, recording.scalars, recording.donated)
+        return program.run(arrays, recording.scalars, recording.donated, ends_ns)
     except IndexErrorInside:
         return quiet.run(compute, recording)  # raises with the index
+
+
+def run_watched(entry: Entry, program: Program | None, recording: Recording):
+    """Run a recording and tell the watchers when each step ended."""
+    events = [getattr(node, "event", -1) for node in recording.nodes]
+    ends_ns: Any = []
+    if program is None and entry.references is None:
+        entry.references = References(recording)
+    begin_ns = perf_counter_ns()
+    if program is None:
+        outputs = quiet.run(compute, recording, ends_ns)
+    else:
+        ends_ns = np.empty(len(program.schedule), np.int64)
+        outputs = run_program(program, recording, ends_ns)
+    run = program or entry.references
+    tell("program", ProgramRun(run, begin_ns, ends_ns, perf_counter_ns(), events))
+    return outputs
 
 
 def program_for(entry: Entry, recording: Recording) -> Program | None:
@@ -370,19 +429,27 @@ def make_program(recording: Recording) -> Program:
 
     Raises:  CompileError
     """
-    graph = graph_of(recording)
-    recorded = graph
+    begin_ns = perf_counter_ns() if watchers else 0
+    recorded = graph_of(recording)
+    program = Program(rewritten(recorded))
+    program.recorded = recorded
+    program.counts = counts_of(recording)
+    show("steps", describe_steps(program))
+    show("c", describe_c(program))
+    if begin_ns:
+        tell("region", "compile", begin_ns)
+    return program
+
+
+def rewritten(graph: Graph) -> Graph:
+    """The graph after all passes, each checked and printed if wanted."""
     show("recorded", graph)
     for name, rewrite in PASSES:
         graph = rewrite(graph)
         if flags.verify:
             verify(graph)
         show(name, graph)
-    program = Program(graph)
-    program.recorded = recorded
-    show("steps", describe_steps(program))
-    show("c", describe_c(program))
-    return program
+    return graph
 
 
 def show(name: str, what) -> None:

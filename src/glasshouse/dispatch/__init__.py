@@ -3,6 +3,7 @@
 from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import bind
+from glasshouse.dispatch.cost import Cost, cost_of
 from glasshouse.dispatch.mode import Mode, active_modes
 from glasshouse.dispatch.primitive import (
     LINEAR,
@@ -16,20 +17,26 @@ from glasshouse.dispatch.primitive import (
     primitives,
 )
 from glasshouse.dispatch.value import Value
+from glasshouse.dispatch.watch import OpCall, Watcher, add_op_callback
 
 __all__ = [
     "LINEAR",
     "Arr",
+    "Cost",
     "ErrorSample",
     "Mode",
+    "OpCall",
     "Primitive",
     "Rule",
     "Sample",
     "TensorBackend",
     "Value",
+    "Watcher",
     "active_modes",
+    "add_op_callback",
     "autocast",
     "bind",
+    "cost_of",
     "define",
     "find",
     "is_autocast_enabled",

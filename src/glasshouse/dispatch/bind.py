@@ -7,6 +7,7 @@ the current backend compute, and has the autograd tape record the call when an o
 
 import threading
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import DTypeError, TransformError, type_name
@@ -22,6 +23,8 @@ class State(threading.local):
         self.records = True
         self.scope: Any = None  # the running module's Scope
         self.phase = "forward"
+        self.thread = threading.get_ident()
+        self.seq = -1  # number on the tape of the call that is being differentiated
 
 
 state = State()
@@ -36,6 +39,8 @@ class Hooks:
 
 
 hooks = Hooks()
+watchers: list = []  # see dispatch/watch.py
+timers: list = []  # those of them that want to know when a call began
 
 
 def bind(primitive, args, attrs):
@@ -52,6 +57,7 @@ def bind(primitive, args, attrs):
 
 def run(primitive, args, attrs):
     """Compute on the current backend; the bottom of the stack."""
+    begin_ns = perf_counter_ns() if timers else 0
     backend = state.backend or hooks.default_backend()
     try:
         specs = [arg.spec for arg in args]
@@ -69,6 +75,9 @@ def run(primitive, args, attrs):
                 if primitive.vjp is not None:
                     hooks.record(primitive, args, attrs, specs, result)
                 break
+    if watchers:
+        for watcher in watchers:
+            watcher.op(primitive, specs, attrs, spec, result, begin_ns)
     return result
 
 

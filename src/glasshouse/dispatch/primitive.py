@@ -124,6 +124,8 @@ class Primitive:
     jvp     per operand (or a function i -> rule): f(t, y, *operands, **attrs) -> tangent, or LINEAR
     batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
     flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
+    exact_flops    the same without work on padding, where that differs
+    complex_flops  real operations in place of each one on complex operands
     """
 
     name: str
@@ -144,6 +146,8 @@ class Primitive:
     source: str = "standard"
     num_outputs: int = 1
     autocast: str | None = None  # "lower": runs in the 16-bit type of an autocast
+    exact_flops: Callable | None = None
+    complex_flops: int = 4
 
     def __call__(self, *operands, **attrs):
         return bind(self, operands, attrs)
@@ -211,6 +215,8 @@ def define(
     source: str = "standard",
     num_outputs: int = 1,
     autocast: str | None = None,
+    exact_flops: Callable | None = None,
+    complex_flops: int = 4,
 ) -> Primitive:
     """The new card, entered in the registry.
 
@@ -237,6 +243,8 @@ def define(
         source=source,
         num_outputs=num_outputs,
         autocast=autocast,
+        exact_flops=exact_flops,
+        complex_flops=complex_flops,
     )
     primitives[name] = card
     return card

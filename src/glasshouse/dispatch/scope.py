@@ -5,35 +5,66 @@
 scope is that of the forward call that is being differentiated.
 """
 
+import weakref
 from contextlib import contextmanager
+from time import perf_counter_ns
 
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.bind import state, watchers
+from glasshouse.dispatch.watch import tell
 
 
 class Scope:
-    """A running module within the one that called it; its path is found when it is asked for."""
+    """A running module within the one that called it; equal nestings share one Scope.
 
-    __slots__ = ("module", "parent", "found")
+    `path` is found when it is asked for: the outermost module's class, then the names down to this
+    one ("ResNet.layer1.0").
+    """
+
+    __slots__ = ("module", "parent", "kind", "found", "inner", "__weakref__")
 
     def __init__(self, module, parent: "Scope | None"):
-        self.module, self.parent = module, parent
+        self.module = weakref.ref(module)
+        self.parent, self.kind = parent, type(module).__name__
         self.found: str | None = None
+        self.inner: dict[int, Scope] = {}
 
     @property
     def path(self) -> str:
-        """The outermost module's class, then the names down to this one: "ResNet.layer1.0"."""
         if self.found is None:
-            own = type(self.module).__name__
             if self.parent is None:
-                self.found = own
+                self.found = self.kind
             else:
-                name = name_within(self.parent.module, self.module)
-                self.found = f"{self.parent.path}.{name or own}"
+                name = name_within(self.parent.module(), self.module())
+                self.found = f"{self.parent.path}.{name or self.kind}"
         return self.found
+
+
+outermost: dict[int, Scope] = {}
+
+
+def scope_of(module, parent: Scope | None) -> Scope:
+    """The Scope of `module` called within `parent`."""
+    known = outermost if parent is None else parent.inner
+    scope = known.get(id(module))
+    if scope is None or scope.module() is not module:
+        scope = known[id(module)] = Scope(module, parent)
+        weakref.finalize(module, forget, weakref.ref(scope), id(module)).atexit = False
+    return scope
+
+
+def forget(ref, key: int) -> None:
+    """Drop the Scope of a module that is gone."""
+    scope = ref()
+    if scope is not None:
+        known = outermost if scope.parent is None else scope.parent.inner
+        if known.get(key) is scope:
+            del known[key]
 
 
 def name_within(parent, module) -> str | None:
     """The dotted name of `module` below `parent`, or None."""
+    if parent is None or module is None:
+        return None
     return next((name for name, found in parent.named_modules() if found is module), None)
 
 
@@ -46,9 +77,12 @@ def current_module_path() -> str:
 @contextmanager
 def phase(name: str):
     """Inside, calls belong to this pass."""
-    before = state.phase, state.scope
+    before = state.phase, state.scope, state.seq
+    begin_ns = perf_counter_ns() if watchers else 0
     state.phase = name
     try:
         yield
     finally:
-        state.phase, state.scope = before
+        state.phase, state.scope, state.seq = before
+        if begin_ns:
+            tell("region", name, begin_ns)

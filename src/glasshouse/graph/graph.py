@@ -5,7 +5,7 @@ from outside), `full` with value None (a scalar from outside) and `pick` (one re
 several). A graph prints as Python that runs, and `run` computes it by the cards' references.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,19 @@ from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording, unpack
 
 
+class Origin(NamedTuple):
+    """Where a node comes from: the path of the module that called it, the pass, and the position
+    of the call in the recording."""
+
+    module: str = ""
+    phase: str = ""
+    place: int = -1
+
+
 class Node:
     """One operation: `op` is a card's name, `number` counts in order of creation.
 
-    `host` is a user's function that computes it instead of the card; `origin` is the path of the
-    module that called it, and the pass.
+    `host` is a user's function that computes it instead of the card.
     """
 
     __slots__ = ("op", "inputs", "attrs", "spec", "number", "host", "origin")
@@ -26,7 +34,7 @@ class Node:
     def __init__(self, op: str, inputs: tuple, attrs: dict, spec, number: int, host=None):
         self.op, self.inputs, self.attrs, self.spec = op, inputs, attrs, spec
         self.number, self.host = number, host
-        self.origin = ("", "")
+        self.origin = Origin()
 
     @property
     def shape(self):
@@ -51,12 +59,12 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: list[Node] = []
         self.known: dict[Any, Node] = {}
-        self.origin = ("", "")  # of the nodes that are made now
+        self.origin = Origin()  # of the nodes that are made now
 
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
         attrs = attrs or {}
-        again = self.origin[1] == "recompute" and bool(inputs)
+        again = self.origin.phase == "recompute" and bool(inputs)
         key = (op, again, *(x.number for x in inputs), host, *attrs, *attrs.values())
         if "value" in attrs:
             key += (repr(attrs["value"]),)
@@ -87,11 +95,12 @@ def graph_of(recording: Recording) -> Graph:
     number_of = {id(leaf): node for leaf, node in zip(recording.leaves, leaves, strict=True)}
     made: list[Node] = []
     scalars = 0
-    for lazy in recording.nodes:
+    for place, lazy in enumerate(recording.nodes):
         operands = [made[x.index] if x.value is None else number_of[id(x)] for x in lazy.inputs]
         signature = lazy.signature
         attrs = signature.attrs
-        graph.origin = ("" if lazy.scope is None else lazy.scope.path, lazy.phase)
+        path = "" if lazy.scope is None else lazy.scope.path
+        graph.origin = Origin(path, lazy.phase, place)
         if lazy.scalar is not None:
             attrs = {**attrs, "number": scalars}
             scalars += 1

@@ -9,6 +9,7 @@ needs it. Nodes that nobody refers to any more cost nothing.
 import struct
 import sys
 import threading
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -56,12 +57,12 @@ class Lazy:
     """A value that is recorded (`value` None) or computed (`value` its NumPy array).
 
     `scalar` is the packed value of a `full` that is an input; `owned` says that the memory is ours
-    and may be written when nobody else refers to it.
+    and may be written when nobody else refers to it. `event` is what a watcher noted of the call.
     """
 
     __slots__ = (
         "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "scope",
-        "phase", "__weakref__",
+        "phase", "event", "__weakref__",
     )  # fmt: skip
 
     signature: Any  # Signature; None for a computed value
@@ -74,6 +75,7 @@ class Lazy:
     uses: int
     scope: Any  # the module that called it, as a Scope; None outside
     phase: str
+    event: int  # only set by a watcher
 
     def __repr__(self):
         name = self.signature.name if self.value is None else "computed"
@@ -296,7 +298,7 @@ def signature_of(name: str, count: int, attrs: dict, host=None) -> Signature:
     return found
 
 
-def record_full(spec: Spec, value) -> Lazy:
+def record_full(recorder: Recorder, spec: Spec, value) -> Lazy:
     """A node that is `value` everywhere: static if rewriting can use it, else an input."""
     text = repr(value)
     kind = spec.dtype.kind
@@ -324,8 +326,11 @@ def unpack(data: bytes, kind: str):
     return struct.unpack(PACK[kind], data)[0]
 
 
-def compute(recording: Recording) -> list[np.ndarray]:
-    """The outputs of a recording by the cards' references, one node after the other."""
+def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.ndarray]:
+    """The outputs of a recording by the cards' references, one node after the other.
+
+    The time at the end of each node is added to `ends_ns`.
+    """
     values: list = [None] * len(recording.nodes)
     last = {}
     for i, node in enumerate(recording.nodes):
@@ -342,6 +347,8 @@ def compute(recording: Recording) -> list[np.ndarray]:
         values[i] = compute_node(node, operands)
         for done in ends.get(i, ()):
             values[done] = None
+        if ends_ns is not None:
+            ends_ns.append(perf_counter_ns())
     return [np.asarray(values[i]) for i in recording.outputs]
 
 

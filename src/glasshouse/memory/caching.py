@@ -70,6 +70,12 @@ class CachingManager(MemoryManager):
         self.split_limit, self.reuse_limit, self.classes = split_limit, reuse_limit, classes
         self.small, self.large = Pool(), Pool()
 
+    def simulate(self):
+        options = (self.small_bytes, self.slab_bytes, self.split_limit, self.reuse_limit)
+        made = type(self)(*options, self.classes)
+        made.simulated = True
+        return made
+
     def take(self, nbytes):
         pool = self.small if nbytes <= self.small_bytes else self.large
         step = ROUND

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,6 +154,7 @@ class MemoryManager:
     """
 
     name = "abstract"
+    simulated = False  # True: nothing is taken from the system, and the limit does not hold
 
     def __init__(self):
         self.lock = threading.Lock()  # of all that follows but the queues, which need none
@@ -178,6 +180,12 @@ class MemoryManager:
     def largest_free(self) -> int:
         """Bytes of the largest block that waits for reuse."""
         return 0
+
+    def simulate(self) -> "MemoryManager":
+        """A new manager like this one that only pretends: to see what it would do."""
+        made = type(self)()
+        made.simulated = True
+        return made
 
     # -- what users call -----------------------------------------------------------------------
 
@@ -278,7 +286,9 @@ class MemoryManager:
 
         A failure empties the cache and tries once more.
         """
-        if not self.fits(nbytes):
+        if self.simulated:
+            get = Pretended
+        elif not self.fits(nbytes):
             self.release_cached()
             if not self.fits(nbytes):
                 raise self.out_of_memory(nbytes, f"a limit of {Limit.nbytes:,} bytes")
@@ -346,6 +356,18 @@ class MemoryManager:
             f"got a refusal by {what}. Largest: {listed}. Use a smaller batch, gh.checkpoint or "
             "gh.autocast."
         )
+
+
+class Pretended:
+    """A mapping of a simulated manager: an address that nothing else has."""
+
+    following = count(1 << 50, 1 << 44)
+
+    def __init__(self, nbytes: int):
+        self.nbytes, self.address = nbytes, next(self.following)
+
+    def close(self) -> None:
+        """There is nothing to return."""
 
 
 class Limit:

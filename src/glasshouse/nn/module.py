@@ -3,14 +3,16 @@
 from collections import OrderedDict
 from contextlib import contextmanager
 from itertools import chain
+from time import perf_counter_ns
 from typing import NamedTuple
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.dtype import as_dtype, bfloat16, by_name, float16, float32, float64
 from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.scope import Scope
+from glasshouse.dispatch.bind import state, watchers
+from glasshouse.dispatch.scope import scope_of
 from glasshouse.dispatch.value import Value, cast
+from glasshouse.dispatch.watch import tell
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor import Tensor, asarray, from_dlpack
 from glasshouse.tensor.handle import Hook
@@ -95,13 +97,16 @@ class Module:
 
     def __call__(self, *args, **kwargs):
         outer = state.scope
-        state.scope = Scope(self, outer)
+        state.scope = scope = scope_of(self, outer)
+        begin_ns = perf_counter_ns() if watchers else 0
         try:
             if self._forward_pre_hooks or self._forward_hooks:
                 return self._call_with_hooks(args, kwargs)
             return self.forward(*args, **kwargs)
         finally:
             state.scope = outer
+            if begin_ns:
+                tell("module", scope, begin_ns)
 
     def _call_with_hooks(self, args, kwargs):
         for hook, with_kwargs in tuple(self._forward_pre_hooks.values()):

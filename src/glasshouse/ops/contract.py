@@ -265,6 +265,19 @@ def conv_flops(out: Shape, w: Shape) -> int:
     return 2 * math.prod(out) * math.prod(w[1:])
 
 
+def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilation, **_) -> int:
+    """Two per product whose element of x (N, C, *S) is not a zero of the padding."""
+    products = out[0] * math.prod(w[:2])
+    for i, (step, (low, _high), gap) in enumerate(zip(stride, padding, dilation, strict=True)):
+        size = x[2 + i]
+        products *= sum(
+            min(out[2 + i], (size - 1 - at) // step + 1) - min(out[2 + i], max(0, -(at // step)))
+            for at in (k * gap - low for k in range(w[2 + i]))
+            if at < size
+        )
+    return 2 * products
+
+
 def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **others):
     """Attrs of a sample: the plain convolution unless given."""
     ones = (1,) * spatial_ndim
@@ -290,6 +303,9 @@ conv = define(
         lambda: conv, {FIRST: (0, None, 0), SECOND: (None, (0,), (1,)), BOTH: (1, 0, 1)}
     ),
     flops=lambda x, w, **attrs: conv_flops(infer_conv(x, w, **attrs).shape, w.shape),
+    exact_flops=lambda x, w, **attrs: exact_conv_flops(
+        x.shape, w.shape, infer_conv(x, w, **attrs).shape, **attrs
+    ),
     samples=[
         sample((2, 3, 5), (4, 3, 2), **attrs(1)),
         sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
@@ -325,6 +341,9 @@ conv_data_grad = define(
         lambda: conv_data_grad, {FIRST: (0, None, 0), SECOND: (None, 1, (1,)), BOTH: (1, 0, 1)}
     ),
     flops=lambda g, w, **_: conv_flops(g.shape, w.shape),
+    exact_flops=lambda g, w, *, shape, **attrs: exact_conv_flops(
+        (*g.shape[:2], *shape), w.shape, g.shape, **attrs
+    ),
     samples=[
         sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
         sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
@@ -355,6 +374,9 @@ conv_weight_grad = define(
     ),
     flops=lambda x, g, *, shape, groups, **_: (
         2 * g.size * (x.shape[1] // groups) * math.prod(shape)
+    ),
+    exact_flops=lambda x, g, *, shape, groups, **attrs: exact_conv_flops(
+        x.shape, (g.shape[1], x.shape[1] // groups, *shape), g.shape, **attrs
     ),
     samples=[
         sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),

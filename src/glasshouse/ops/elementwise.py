@@ -82,7 +82,7 @@ def derivative_rules(derivative):
 
 def elementwise(
     name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric", flops=1,
-    ranges, error_samples=(), traits=(), source="standard",
+    ranges, error_samples=(), traits=(), source="standard", complex_flops=4,
 ):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
     `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
@@ -94,15 +94,16 @@ def elementwise(
         wrong = "bool" if dtypes == "numeric" else "complex64"
         wrong = "bool" if dtypes == "inexact" else wrong
         errors.append(
-            refusal(DTypeError, "expected a dtype", *((Arr((2,)),) * len(ranges)), on=wrong)
+            refusal(DTypeError, "expected a dtype", *[(2,)] * len(ranges), on=wrong)
         )
     if len(ranges) > 1:
         errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
     return define(
         name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref, vjp=vjp,
         jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
+        complex_flops=complex_flops,
         samples=[
-            sample(*tuple(Arr(shape, low, high) for low, high in ranges))
+            sample(*(Arr(shape, low, high) for low, high in ranges))
             for shape in ((2, 3), (), (0, 2))
         ],
         error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,
@@ -137,7 +138,7 @@ def erf_ref(x):
 neg = elementwise(
     "neg", "Minus x.", ref=np.negative, ranges=((-2, 2),), vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
     why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
-    traits=("linear",),
+    traits=("linear",), complex_flops=2,
 )  # fmt: skip
 abs_ = elementwise(
     "abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
@@ -204,17 +205,19 @@ add = elementwise(
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
     jvp=(lambda t, *_: t, lambda t, *_: t),
     why="the sum everything else is made of", traits=("commutative", "associative"),
+    complex_flops=2,
 )  # fmt: skip
 sub = elementwise(
     "sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
     jvp=(lambda t, *_: t, lambda t, *_: -t),
-    why="x + (-y) takes two passes over memory on an eager backend",
+    why="x + (-y) takes two passes over memory on an eager backend", complex_flops=2,
 )  # fmt: skip
 mul = elementwise(
     "mul", "x · y; for booleans, and.", ref=np.multiply, ranges=((-2, 2), (-2, 2)), dtypes="all",
     derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
     why="the product everything else is made of", traits=("commutative", "associative"),
+    complex_flops=6,  # four products, two sums
 )  # fmt: skip
 
 
@@ -227,6 +230,7 @@ div = elementwise(
     vjp=(lambda g, _y, _a, b: g / conj(b), lambda g, y, _a, b: -g * conj(y / b)),
     jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
     why="x · y**-1 rounds twice, and integers have no inverse",
+    complex_flops=11,  # a product with the conjugate, |y|², two quotients
 )  # fmt: skip
 remainder = elementwise(
     "remainder", "x - floor(x / y) · y, with the sign of y.", ref=np.remainder,

@@ -70,7 +70,7 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         batch=lambda batched, x, *, axes: bind(
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
-        flops=lambda x, *, axes: x.size, samples=samples,
+        flops=lambda x, *, axes: x.size, complex_flops=2 if name == "sum" else 6, samples=samples,
         error_samples=[
             refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
             refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),

@@ -98,6 +98,7 @@ def attach(fn, leaves, treedef, out, tape, before):
         (x.node, x.slot) if t else None for x, t in zip(leaves, tracked, strict=True)
     )
     node.mode, node.freed, node.grad_hooks = tape, False, None
+    node.scope = state.scope
     autocasts = autocast_modes()
 
     def rerun(create_graph: bool):

@@ -33,7 +33,7 @@ def recordings(monkeypatch):
         seen.append(recording)
         real(recording)
 
-    monkeypatch.setattr("glasshouse.backends.lazy.backend.run_recording", watched)
+    monkeypatch.setattr("glasshouse.compile.recording.run_recording", watched)
     return seen
 
 

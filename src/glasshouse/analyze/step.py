@@ -1,0 +1,409 @@
+"""A training step, ahead of time: peak memory, FLOPs and time before anything is allocated.
+
+The step runs on meta tensors through the same door, tape, compiler and memory manager as in
+earnest, up to the plan of each Program; so what is planned here is what a run allocates.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
+from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.shape import Spec
+from glasshouse.compile.plan_memory import ALIGNMENT
+from glasshouse.dispatch import autocast as autocast_to
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.value import Value
+from glasshouse.profile.counter import OUTSIDE, FlopCounter, prefixes
+from glasshouse.profile.text import milliseconds, percent, scaled, table
+
+KINDS = (
+    "parameters", "buffers", "gradients", "optimizer state", "inputs", "activations", "temporaries",
+    "workspace", "other results", "unused arena", "rounding",
+)  # fmt: skip
+
+
+class MemoryRow(NamedTuple):
+    """Bytes at the peak, of one kind and module."""
+
+    kind: str
+    module: str
+    nbytes: int
+
+
+class KernelCost(NamedTuple):
+    """A step of a Program with its predicted time."""
+
+    program: int
+    step: int
+    name: str
+    kind: str
+    module: str
+    phase: str
+    flops: int
+    bytes: int
+    ns: float
+
+
+class Moment(NamedTuple):
+    """Bytes in use while one step of a Program runs."""
+
+    program: int
+    step: int
+    name: str
+    nbytes: int
+
+
+class StepAnalysis:
+    """What a training step will cost; of the last of `steps` that were analysed.
+
+    peak_bytes        the most that the memory manager will have allocated, in the worst step
+    peaks             the same for each step
+    arena_bytes       the planned arena of the largest Program
+    memory            rows by kind and module that add up to the peak of the last step
+    counter           the FlopCounter of the last step
+    kernels           every kernel with FLOPs, bytes and predicted time
+    predicted_ns      their sum
+    """
+
+    def __init__(self, runs, peaks, kinds, modules, counter: FlopCounter, machine: MachineProfile):
+        self.runs, self.peaks, self.counter, self.machine = runs, peaks, counter, machine
+        self.peak_bytes = max(peaks)
+        self.kinds, self.modules_of = kinds, modules
+
+    @cached_property
+    def arena_bytes(self) -> int:
+        return max((getattr(run.plan, "arena_bytes", 0) for run in self.runs), default=0)
+
+    @cached_property
+    def memory(self) -> list[MemoryRow]:
+        """What is alive at the peak; the rows add up to it."""
+        run = max(self.runs, key=lambda run: run.allocated_bytes)
+        sums: dict[tuple[str, str], int] = {}
+        for address, (nbytes, tag) in run.live.items():
+            if tag.primitive == "arena":
+                rows = arena_rows(run.plan, nbytes)
+            else:
+                kind = self.kinds.get(address, "other results")
+                rows = [MemoryRow(kind, self.modules_of.get(address, tag.module), nbytes)]
+            for row in rows:
+                key = row.kind, row.module
+                sums[key] = sums.get(key, 0) + row.nbytes
+        rounding = run.allocated_bytes - sum(sums.values())
+        found = [MemoryRow(*key, nbytes) for key, nbytes in sums.items()]
+        return [*sorted(found, key=lambda r: -r.nbytes), MemoryRow("rounding", "", rounding)]
+
+    @cached_property
+    def memory_by_kind(self) -> dict[str, int]:
+        """Bytes at the peak by kind."""
+        sums = dict.fromkeys(KINDS, 0)
+        for row in self.memory:
+            sums[row.kind] += row.nbytes
+        return {kind: nbytes for kind, nbytes in sums.items() if nbytes}
+
+    @cached_property
+    def timeline(self) -> list[Moment]:
+        """Bytes in use at each step of each Program: what lies in the arena, and all else."""
+        found = []
+        for number, run in enumerate(self.runs):
+            arena = getattr(run.plan, "arena_bytes", 0)
+            outside = run.allocated_bytes - arena
+            inside = occupancy(run.plan)[0] if arena else []
+            for i, info in enumerate(run.plan.step_infos()):
+                used = inside[i] if i < len(inside) else 0
+                found.append(Moment(number, i, info.name, outside + used))
+        return found
+
+    @cached_property
+    def kernels(self) -> list[KernelCost]:
+        return [
+            KernelCost(
+                number, i, info.name, info.kind, info.origins[0].module, info.origins[0].phase,
+                info.flops, info.bytes, self.machine.ns(info),
+            )
+            for number, run in enumerate(self.runs)
+            for i, info in enumerate(run.plan.step_infos())
+        ]  # fmt: skip
+
+    @property
+    def predicted_ns(self) -> float:
+        return sum(kernel.ns for kernel in self.kernels)
+
+    def with_ranks(self, ranks: int) -> float:
+        """Predicted ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
+
+        Raises:  OptionError if the machine's profile has no link
+        Source:  Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
+        """
+        if not self.machine.link_bytes_per_s:
+            raise OptionError(
+                "with_ranks: expected a machine profile with link_bytes_per_s; got none. Set it."
+            )
+        gradients = self.memory_by_kind.get("gradients", 0)
+        sent = 2 * (ranks - 1) / ranks * gradients
+        return self.predicted_ns + 1e9 * sent / self.machine.link_bytes_per_s
+
+    def table(self, depth: int = 2) -> str:
+        """Memory by kind, then modules with memory, FLOPs and time, as text."""
+        kinds = [
+            [kind, scaled(n, "B"), percent(n, self.peaks[-1])]
+            for kind, n in self.memory_by_kind.items()
+        ]
+        head = (
+            f"peak {self.peak_bytes:,} bytes (by step: {', '.join(f'{p:,}' for p in self.peaks)}), "
+            f"arena {self.arena_bytes:,}\n"
+            f"{scaled(self.counter.total(), 'FLOP')} in products, "
+            f"{scaled(self.counter.total('all'), 'FLOP')} in all; "
+            f"{milliseconds(self.predicted_ns)} in kernels on {self.machine.name}\n\n"
+        )
+        return (
+            head + table(["alive at the peak", "bytes", "%"], kinds) + "\n\n" + self.modules(depth)
+        )
+
+    def modules(self, depth: int) -> str:
+        """The module tree as text."""
+        memory: dict[str, int] = {}
+        for row in self.memory:
+            for path in prefixes(row.module or OUTSIDE, depth):
+                memory[path] = memory.get(path, 0) + row.nbytes
+        time: dict[str, float] = {}
+        for kernel in self.kernels:
+            for path in prefixes(kernel.module or OUTSIDE, depth):
+                time[path] = time.get(path, 0) + kernel.ns
+        flops = self.counter.by_module(depth, "all", "executed")
+        lines = [
+            [
+                "  " * path.count(".") + path.rpartition(".")[2], scaled(memory.get(path, 0), "B"),
+                scaled(flops.get(path, 0)), milliseconds(time.get(path, 0)),
+                percent(time.get(path, 0), self.predicted_ns),
+            ]
+            for path in sorted({*memory, *flops, *time}, key=lambda p: p.split("."))
+        ]  # fmt: skip
+        return table(["module", "memory at the peak", "FLOPs", "time", "%"], lines) + "\n"
+
+    def __str__(self):
+        return self.table()
+
+    def to_dict(self) -> dict:
+        """All of it as what JSON can hold."""
+        return {
+            "peak_bytes": self.peak_bytes, "peaks": self.peaks, "arena_bytes": self.arena_bytes,
+            "memory": [row._asdict() for row in self.memory],
+            "flops": self.counter.total(), "all_flops": self.counter.total("all"),
+            "predicted_ns": self.predicted_ns, "machine": self.machine.name,
+            "kernels": [kernel._asdict() for kernel in self.kernels],
+        }  # fmt: skip
+
+
+def occupancy(plan) -> tuple[list[int], dict]:
+    """(bytes of the arena in use at each step, {buffer: (first, last)})."""
+    life: dict[Any, list[int]] = {}
+    for i, step in enumerate(plan.schedule):
+        for buffer in (*step.writes(), *step.reads()):
+            if buffer.place == "arena":
+                life.setdefault(buffer, [i, i])[1] = i
+    changes = [0] * (len(plan.schedule) + 1)
+    places: dict[tuple[int, int], int] = {}
+    for buffer, (first, last) in life.items():
+        size = aligned(buffer)
+        changes[first] += size
+        changes[last + 1] -= size
+        places[buffer.at, first] = size
+    used, found = 0, []
+    for change in changes[:-1]:
+        used += change
+        found.append(used)
+    return found, life
+
+
+def aligned(buffer) -> int:
+    return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
+
+
+def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
+    """What an arena holds when it holds most, by kind and module; the rows add up to `nbytes`."""
+    _, life = occupancy(plan)
+    infos = plan.step_infos()
+    best: list = []
+    most = -1
+    for i in range(len(plan.schedule)):
+        alive = [(b, span) for b, span in life.items() if span[0] <= i <= span[1]]
+        held = held_bytes(alive)
+        if held > most:
+            most, best = held, alive
+    sums: dict[tuple[str, str], int] = {}
+    taken: set[int] = set()
+    for buffer, (first, last) in sorted(best, key=lambda pair: -aligned(pair[0])):
+        if buffer.at in taken:  # a result that takes the place of an operand
+            continue
+        taken.add(buffer.at)
+        node, kind, module = buffer.node, "temporaries", infos[first].origins[0].module
+        if node is None:
+            kind = "workspace"
+        elif node.origin.phase == "forward":
+            module = node.origin.module
+            if any(origin.phase != "forward" for origin in infos[last].origins):
+                kind = "activations"
+        key = kind, module
+        sums[key] = sums.get(key, 0) + aligned(buffer)
+    rows = [MemoryRow(*key, n) for key, n in sums.items()]
+    return [*rows, MemoryRow("unused arena", "", nbytes - sum(row.nbytes for row in rows))]
+
+
+def held_bytes(alive) -> int:
+    """Bytes of buffers, each place counted once."""
+    largest: dict[int, int] = {}
+    for buffer, _ in alive:
+        largest[buffer.at] = max(largest.get(buffer.at, 0), aligned(buffer))
+    return sum(largest.values())
+
+
+class Trainer:
+    """A model with its loss, optimizer and inputs, whose steps run without storage."""
+
+    def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
+        if not callable(model):
+            raise OptionError(
+                f"step: expected a model to call; got {type_name(model)}. Pass a Module."
+            )
+        if loss is not None and not callable(loss):
+            raise OptionError(
+                f"step: expected the loss to be a function; got {type_name(loss)}. "
+                "Pass loss(output, *targets), or None if the model returns it."
+            )
+        given = inputs if isinstance(inputs, (tuple, list)) and not is_pair(inputs) else (inputs,)
+        self.specs = [spec_of("step", x) for x in given]
+        self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
+
+    def run(self, optimizer, inputs) -> None:
+        """One step."""
+        optimizer.zero_grad()
+        with autocast_to(self.autocast) if self.autocast else nullcontext():
+            out = self.model(inputs[0])
+            loss = out if self.loss is None else self.loss(out, *inputs[1:])
+        del out
+        loss.backward()
+        optimizer.step()
+
+    def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
+        """The steps, planned one after the other."""
+        backend, peaks = meta_backend(), []
+        optimizer = self.optimizer
+        fixed = optimizer if hasattr(optimizer, "step") else None
+        with backends.use(backend), without_storage(self.model, fixed, backend):
+            if fixed is None:
+                optimizer = self.optimizer(self.model.parameters())
+            inputs = [placed(spec, backend) for spec in self.specs]
+            manager = backend.manager
+            for _ in range(steps):
+                backend.runs.clear()
+                manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
+                kinds, modules = self.owners(optimizer)
+                with FlopCounter() as counter:
+                    self.run(optimizer, inputs)
+                backend.evaluate()
+                peaks.append(manager.stats().peak_allocated_bytes)
+            after = self.owners(optimizer)
+            runs = list(backend.runs)
+        found = StepAnalysis(runs, peaks, kinds | after[0], modules | after[1], counter, machine)
+        counter.digest()
+        return found
+
+    def owners(self, optimizer) -> tuple[dict[int, str], dict[int, str]]:
+        """By address: the kind of what lies there, and the path of its module."""
+        kinds: dict[int, str] = {}
+        modules: dict[int, str] = {}
+        root = type(self.model).__name__
+
+        def add(tensor, kind: str, name: str) -> None:
+            buffer = getattr(getattr(tensor.data, "value", None), "buffer", None)
+            if buffer is not None:
+                kinds[buffer.address] = kind
+                modules[buffer.address] = ".".join([root, *name.split(".")[:-1]])
+
+        names = {}
+        for name, p in self.model.named_parameters():
+            names[id(p)] = name
+            add(p, "parameters", name)
+            if p.grad is not None:
+                add(p.grad, "gradients", name)
+        for name, buffer in self.model.named_buffers():
+            add(buffer, "buffers", name)
+        for p, entry in getattr(optimizer, "state", {}).items():
+            for x in entry.values():
+                if isinstance(x, Value):
+                    add(x, "optimizer state", names.get(id(p), ""))
+        return kinds, modules
+
+
+def is_pair(x) -> bool:
+    """Whether x is one (shape, dtype)."""
+    return len(x) == 2 and isinstance(x[0], (tuple, list)) and isinstance(x[1], str)
+
+
+def step(
+    model, loss, optimizer, inputs, *, autocast: str | None = None, steps: int = 2,
+    machine: MachineProfile | str = "cpu2",
+) -> StepAnalysis:  # fmt: skip
+    """What a training step costs, before any of it runs: memory, FLOPs, time.
+
+    model      a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
+    loss       function (output, *targets) -> scalar; None if the model returns the loss
+    optimizer  an optimizer over the model's parameters, or a function that makes one of them
+    inputs     the model's input and then the targets: tensors, or (shape, dtype)
+    autocast   "bfloat16" or "float16" for mixed precision
+    machine    a profile, a file, or a built-in name, for the predicted time
+
+    Raises:  OptionError for bad arguments; BackendError, with the line, where a value is read
+    Example: >>> import glasshouse as gh
+             >>> model = gh.nn.Linear(1000, 1000)
+             >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
+             >>> loss = gh.nn.functional.mse_loss
+             >>> found = step(model, loss, opt, [((8, 1000), "float32"), ((8, 1000), "float32")])
+             >>> found.counter.total()
+             32000000
+    """
+    profile = machine if isinstance(machine, MachineProfile) else MachineProfile.load(machine)
+    if not isinstance(steps, int) or steps < 1:
+        raise OptionError(
+            f"step: expected 1 step or more; got {steps!r}. Two show the steady state."
+        )
+    return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
+
+
+def with_batch(inputs, batch: int) -> list[Spec]:
+    """The inputs' specs with another first axis."""
+    specs = [spec_of("step", x) for x in inputs]
+    return [Spec((batch, *s.shape[1:]), s.dtype) if s.shape else s for s in specs]
+
+
+def max_batch(
+    model, loss, optimizer, inputs, budget_bytes: int, *, limit: int = 1 << 16, **options
+):
+    """The largest batch whose step stays within `budget_bytes`: that one fits, the next does not.
+
+    The first axis of every input is the batch.
+
+    Raises:  OptionError, with the least that is needed, if not even one example fits
+    """
+
+    def peak(batch: int) -> int:
+        found = step(model, loss, optimizer, with_batch(inputs, batch), **options)
+        return found.peak_bytes
+
+    if (least := peak(1)) > budget_bytes:
+        raise OptionError(
+            f"max_batch: expected a budget of at least {least:,} bytes, for one example; got "
+            f"{budget_bytes:,}. Use gh.checkpoint, autocast or a smaller model."
+        )
+    low, high = 1, 2
+    while high <= limit and peak(high) <= budget_bytes:
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if peak(middle) <= budget_bytes else (low, middle)
+    return low

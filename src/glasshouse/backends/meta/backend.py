@@ -1,0 +1,130 @@
+"""The backend without storage: the default one up to the plan of each Program.
+
+Calls are recorded, cut and planned as on the lazy backend, and the memory manager is simulated, so
+what would be allocated, donated and freed, and when, is what a run would do.
+"""
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse import memory
+from glasshouse.base.errors import BackendError
+from glasshouse.base.shape import Spec
+from glasshouse.compile.program import (
+    ARENA_TAG,
+    SMALL_BYTES,
+    Entry,
+    Plan,
+    is_worth_compiling,
+    rewritten,
+    settle,
+    tag_of,
+)
+from glasshouse.compile.recording import RecordingBackend
+from glasshouse.compile.source_map import References
+from glasshouse.graph.graph import graph_of
+from glasshouse.graph.record import Lazy, Recorder, Recording, computed
+
+PACKAGE = str(Path(__file__).parents[2])
+
+
+class MetaArray:
+    """What stands where an array would: a spec, and the simulated memory that it would hold."""
+
+    __slots__ = ("spec", "buffer", "base")
+
+    def __init__(self, spec: Spec, buffer=None):
+        self.spec, self.buffer, self.base = spec, buffer, None
+
+
+class MetaRun(NamedTuple):
+    """A Program that would have run: its plan, what was in use then, by address, and the bytes."""
+
+    plan: Plan | References
+    live: dict[int, tuple[int, memory.Tag]]
+    allocated_bytes: int
+
+
+class Backend(RecordingBackend):
+    """Records and plans. `runs` lists what would have run; `manager` is the simulated manager."""
+
+    name = "meta"
+    checks_indices = False
+
+    def __init__(self, device: str = "cpu"):
+        super().__init__(device)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what would have run, and begin with no memory in use."""
+        self.recorder = Recorder()  # of its own: what others recorded is to be computed
+        self.manager = memory.current().simulate()
+        self.entries: dict[tuple, Entry] = {}
+        self.runs: list[MetaRun] = []
+
+    def execute(self, recording: Recording) -> None:
+        """Plan what was recorded; the results have their specs, and memory in the simulation."""
+        entry = self.entries.setdefault(recording.key, Entry())
+        if entry.program is None and is_worth_compiling(entry, recording):
+            entry.program = Plan(rewritten(graph_of(recording)))
+        specs = [recording.nodes[at].spec for at in recording.outputs]
+        if entry.program is None:
+            entry.references = entry.references or References(recording)
+            self.note(entry.references)
+            settle(recording, [MetaArray(spec) for spec in specs], [])
+            return
+        plan = entry.program
+        outputs = self.allocate(plan, recording)
+        made = [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
+        del outputs
+        settle(recording, made, plan.owns)
+
+    def allocate(self, plan: Plan, recording: Recording) -> list:
+        """The memory of the outputs, taken beside the arena as a run does."""
+        arena = self.manager.alloc(plan.arena_bytes, ARENA_TAG)
+        outputs = []
+        for buffer in plan.made:
+            at = plan.source_of(buffer, recording.donated)
+            if at is not None:
+                outputs.append(getattr(recording.leaves[at].value, "buffer", None))
+            elif buffer.spec.nbytes < SMALL_BYTES:
+                outputs.append(None)
+            else:
+                outputs.append(self.manager.alloc(buffer.spec.nbytes, tag_of(buffer)))
+        self.note(plan)
+        del arena
+        return outputs
+
+    def note(self, plan) -> None:
+        """Add a run to the list."""
+        allocated = self.manager.stats().allocated_bytes
+        self.runs.append(MetaRun(plan, dict(self.manager.live), allocated))
+
+    def leaf(self, spec: Spec, owned: bool = True) -> Lazy:
+        """A payload that counts as computed; `owned` ones lie in the manager's memory."""
+        managed = owned and spec.nbytes >= SMALL_BYTES
+        buffer = self.manager.alloc(spec.nbytes, memory.Tag()) if managed else None
+        return computed(MetaArray(spec, buffer), spec, owned)
+
+    def to_numpy(self, data: Lazy) -> np.ndarray:
+        """The array of a constant; all else has no value.
+
+        Raises:  BackendError, with the line that asked
+        """
+        if isinstance(data.value, np.ndarray):
+            return data.value
+        raise BackendError(
+            f"meta: expected a program that reads no values; got a read of {data.spec} at "
+            f"{user_line()}. Decide by shapes or dtypes there, or leave gh.meta()."
+        )
+
+
+def user_line() -> str:
+    """The innermost line that is not ours: "file.py:12"."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return "the prompt" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

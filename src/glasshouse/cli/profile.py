@@ -1,0 +1,132 @@
+"""`glasshouse profile` and `glasshouse flops`: what a script or a built-in model costs."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+
+import glasshouse as gh
+from glasshouse.base.errors import OptionError, suggest
+from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.cli.show_program import as_main
+from glasshouse.profile import Comparison, FlopCounter
+from glasshouse.profile.report import data_of
+from glasshouse.profile.tables import kernel_table
+
+SLOWER = 1  # exit code of a run that is slower than it may be
+
+
+class Model(Ours):
+    """Steps of a built-in model, at another batch size if one is given."""
+
+    def __init__(self, name: str, batch: int | None, dtype: str, smoke: bool):
+        super().__init__(name, None, dtype, smoke)
+        if batch is not None:
+            arrays = [x.numpy() for x in (self.inputs, *self.targets)]
+            self.inputs, *self.targets = (
+                gh.asarray(np.resize(a, (batch, *a.shape[1:]))) for a in arrays
+            )
+
+
+def target_of(name: str) -> Path | str:
+    """A script's path, or the name of a built-in model.
+
+    Raises:  OptionError, naming the nearest model
+    """
+    if name in CASES:
+        return name
+    if Path(name).is_file():
+        return Path(name)
+    raise OptionError(
+        f"profile: expected a script or one of {', '.join(CASES)}; got {name!r}. "
+        f"{suggest(name, CASES)}"
+    )
+
+
+def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: bool) -> None:
+    """Run under the profile: a script as it is, or warmed-up training steps of a model."""
+    if isinstance(target, Path):
+        with as_main(target, arguments) as run, prof:
+            run()
+        return
+    model = Model(target, batch, dtype, smoke)
+    model.settle()
+    for _ in range(2):
+        model.train().item()
+    with prof:
+        for _ in range(steps):
+            model.train().item()
+            prof.step()
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("target", metavar="SCRIPT|MODEL")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--steps", type=click.IntRange(1), default=3, help="Steps of a MODEL.  [default: 3]")
+@click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
+@click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
+@click.option("--report", type=click.Path(dir_okay=False), help="Write the HTML page here.")
+@click.option("--trace", type=click.Path(dir_okay=False), help="Write a Perfetto trace here.")
+@click.option("--hta", is_flag=True, help="Make the trace one for HolisticTraceAnalysis.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write the tables here.")
+@click.option("--stack", is_flag=True, help="Record Python stacks.")
+@click.option(
+    "--against", type=click.Path(exists=True, dir_okay=False), help="JSON of another run."
+)
+@click.option("--fail-above", type=float, help="With --against: exit 1 if this many % slower.")
+@click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
+def profile(
+    target, arguments, steps, batch, dtype, depth, report, trace, hta, json_path, stack, against,
+    fail_above, smoke,
+):  # fmt: skip
+    """Run a SCRIPT, or training steps of a MODEL, and show where time and memory go.
+
+    Prints modules, kernels and memory; writes a page, a trace and JSON on request. With --against
+    it compares the step time with another run's, and says whether the change is more than noise.
+    """
+    if fail_above is not None and against is None:
+        raise click.UsageError("--fail-above needs --against.")
+    prof = gh.profile(profile_memory=True, record_shapes=True, with_stack=stack)
+    run_steps(target_of(target), arguments, prof, steps, batch, dtype, smoke)
+    click.echo(prof.modules().table(depth))
+    click.echo(kernel_table(prof.trace))
+    click.echo(prof.memory().table(10))
+    if report:
+        click.echo(f"report: {prof.report(report, against)}")
+    if trace:
+        click.echo(f"trace: {prof.export_chrome_trace(trace, hta)}")
+    if json_path:
+        prof.export_json(json_path)
+    if against:
+        found = Comparison(json.loads(Path(against).read_text("utf-8")), data_of(prof.trace))
+        click.echo(found.table())
+        if fail_above is not None and found.is_slower(fail_above):
+            sys.exit(SLOWER)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("target", metavar="SCRIPT|MODEL")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
+@click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
+@click.option("--all", "everything", is_flag=True, help="All primitives, not only products.")
+@click.option("--macs", is_flag=True, help="Count a multiply-add as 1.")
+@click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
+def flops(target, arguments, batch, depth, everything, macs, smoke):
+    """Count the FLOPs of a SCRIPT, or of a training step of a MODEL, by module and operator.
+
+    A MODEL is only recorded: nothing is computed.
+    """
+    found = target_of(target)
+    counter = FlopCounter(multiply_add=1 if macs else 2)
+    if isinstance(found, Path):
+        with as_main(found, arguments) as run, counter:
+            run()
+    else:
+        model = Model(found, batch, "float32", smoke)
+        with counter:
+            model.loss().backward()
+    click.echo(counter.table(depth, "all" if everything else "matrix"))

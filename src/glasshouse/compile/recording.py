@@ -1,0 +1,124 @@
+"""What backends that record share: payloads are nodes, computed when a value is needed."""
+
+import numpy as np
+
+from glasshouse.base.dtype import from_numpy_dtype
+from glasshouse.base.errors import DeviceError
+from glasshouse.base.shape import Spec
+from glasshouse.compile.program import run_recording
+from glasshouse.dispatch.backend import Replacement, TensorBackend
+from glasshouse.dispatch.primitive import Primitive
+from glasshouse.graph.record import (
+    Lazy,
+    computed,
+    describe,
+    peek,
+    record_full,
+    recorder,
+    signature_of,
+    with_ancestors,
+)
+from glasshouse.ops.index import checked
+
+INDEXED = ("gather", "scatter_add", "scatter_set")
+KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check an index
+
+
+def check_indices(name: str, data, attrs: dict) -> None:
+    """Raise now, where the user's call is, if indices that are known or cheap to know are wrong.
+
+    Raises:  IndexOutOfRangeError
+    """
+    indices, size = data[1], data[0].spec.shape[attrs["axis"]]
+    value = indices.value
+    if value is None and indices.spec.size <= KNOWN_ELEMENTS:
+        value = peek(indices, KNOWN_NODES)
+    if value is not None and value.size and not (value.min() >= 0 and value.max() < size):
+        checked(name, value, size)
+
+
+class RecordingBackend(TensorBackend):
+    """Records every primitive; `replace` makes one a step that calls the user's function."""
+
+    name = "recording"
+    checks_indices = True
+
+    def __init__(self, device: str = "cpu"):
+        if device != "cpu":
+            raise DeviceError(
+                f"{self.name}: expected device 'cpu'; got {device!r}. Use {self.name!r}."
+            )
+        super().__init__(device)
+        self.recorder = recorder
+        self.replaced: dict[str, object] = {}
+
+    def run(self, primitive: Primitive, data, attrs: dict, spec):
+        """A node for the call; `constant` and `full` have their own kinds."""
+        name = primitive.name
+        if not data:
+            if name == "constant":
+                return self.from_numpy(attrs["value"])
+            if name == "full" and name not in self.replaced:
+                return record_full(self.recorder, spec, attrs["value"])
+        if name in INDEXED and self.checks_indices:
+            check_indices(name, data, attrs)
+        signature = signature_of(name, len(data), attrs, self.replaced.get(name))
+        node = self.recorder.record(signature, data, spec)
+        if self.recorder.is_full():
+            self.evaluate()
+        if primitive.num_outputs == 1:
+            return node
+        return tuple(
+            self.recorder.record(signature_of("pick", 1, {"number": i}), (node,), part)
+            for i, part in enumerate(spec)
+        )
+
+    def replace(self, name: str, kernel) -> Replacement:
+        """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
+        handle = super().replace(name, kernel)
+        handle.kernels = self.replaced
+        handle.before = self.replaced.get(name)
+        self.replaced[name] = kernel
+        return handle
+
+    def kernel(self, name: str):
+        """What `replace` puts aside; the recording needs no kernels."""
+        return
+
+    def evaluate(self, payloads=()) -> None:
+        """Compute what was recorded in this thread and is still referred to, and `payloads`."""
+        recording = self.recorder.take()
+        if recording is not None:
+            self.execute(recording)
+        missing = [node for node in payloads if node.value is None]
+        if missing:  # recorded by another thread
+            self.execute(describe(with_ancestors(missing), missing))
+
+    def execute(self, recording) -> None:
+        """Compute what was recorded."""
+        run_recording(recording)
+
+    def sync(self) -> None:
+        """Return when all work handed over so far is done."""
+        self.evaluate()
+
+    def to_numpy(self, data: Lazy) -> np.ndarray:
+        """The value of a node, computed now if it was not yet."""
+        if data.value is None:
+            self.evaluate((data,))
+        return data.value
+
+    def exported(self, data: Lazy) -> np.ndarray:
+        """The computed value, which shares its memory."""
+        return self.to_numpy(data)
+
+    def from_numpy(self, array) -> Lazy:
+        """A node for an array from outside, which must not change any more."""
+        array = np.asarray(array)
+        spec = Spec(array.shape, from_numpy_dtype(array.dtype))
+        self.recorder.held_bytes += array.nbytes
+        return computed(array, spec, owned=False)
+
+    def spec_of(self, data: Lazy):
+        """Shape and dtype of a payload."""
+        return data.spec

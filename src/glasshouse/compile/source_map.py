@@ -1,0 +1,209 @@
+"""From the steps of a Program back to the calls that were recorded, and what each step costs."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+from glasshouse.compile.steps import Kernel
+from glasshouse.dispatch.cost import Call, call_of
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.graph.graph import Node, Origin
+from glasshouse.graph.record import Recording
+
+NAME_OPS = 6  # primitives that the name of a kernel lists at most
+
+
+class Source(NamedTuple):
+    """One primitive that a step computes, and where it comes from."""
+
+    call: Call
+    origin: Origin
+
+
+class StepInfo(NamedTuple):
+    """A step: `kind` is kernel, template, onednn, host or reference; bytes are what it moves.
+
+    A step without sources only copies; `origin` says for whom.
+    """
+
+    name: str
+    kind: str
+    sources: list[Source]
+    origin: Origin
+    read_bytes: int
+    written_bytes: int
+    number: int  # of its first equal kernel, whose C is shown
+
+    @property
+    def origins(self) -> list[Origin]:
+        """Where its primitives come from."""
+        return [source.origin for source in self.sources] or [self.origin]
+
+    @property
+    def flops(self) -> int:
+        """What its primitives cost, each as often as the step computes it."""
+        return sum(source.call.cost.flops for source in self.sources)
+
+    @property
+    def bytes(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
+def step_infos(program) -> list[StepInfo]:
+    """The steps of a Program, in order."""
+    homes = homes_of(program)
+    own: list[list[Node]] = [[] for _ in program.schedule]
+    for stored in homes.values():
+        for i, node in stored:
+            own[i].append(node)
+    first: dict[str, int] = {}
+    infos = []
+    for i, step in enumerate(program.schedule):
+        nodes = computed_in(own[i], homes)
+        text = program.sources[i].text if i in program.sources else ""
+        infos.append(
+            StepInfo(
+                name_of([node.op for node in nodes], step),
+                "kernel" if isinstance(step, Kernel) else step.kind,
+                [source_of(node) for node in nodes],
+                origin_of(program.schedule, i, own),
+                sum(bytes_of(views) for views in views_of(step).values()),
+                sum(buffer.spec.nbytes for buffer in step.writes()),
+                first.setdefault(text, i) if text else i,
+            )
+        )
+    return infos
+
+
+def name_of(ops: list[str], step) -> str:
+    """The primitives of a step, each once."""
+    shown = [op for op in ops if primitives[op].kind not in ("create", "movement")]
+    names = list(dict.fromkeys(shown or ops))
+    if len(names) > NAME_OPS:
+        names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
+    return " + ".join(names) or ("reorder" if is_reorder(step) else "copy")
+
+
+def is_reorder(step) -> bool:
+    """Whether a step of oneDNN changes a layout and nothing else."""
+    return getattr(step, "kind", "") == "onednn" and step.plan.name.startswith("reorder")
+
+
+def origin_of(schedule, i: int, own) -> Origin:
+    """For whom a step works: its own nodes, else the first step that reads what it writes."""
+    node = getattr(schedule[i], "node", None)
+    if own[i]:
+        return own[i][0].origin
+    if node is not None and node.op in primitives:
+        return node.origin
+    written = schedule[i].writes()
+    for later in range(i + 1, len(schedule)):
+        if written & schedule[later].reads():
+            for node in own[later]:
+                return node.origin
+    return Origin()
+
+
+def homes_of(program) -> dict[int, list[tuple[int, Node]]]:
+    """By node: the steps that store it; what only copies into place stores nothing."""
+    homes: dict[int, list[tuple[int, Node]]] = {}
+
+    def store(node: Node, i: int) -> None:
+        if node.op in primitives:
+            homes.setdefault(node.number, []).append((i, node))
+
+    epilogues = {e.node.number: (e, last) for last, e in program.lowering.epilogues.items()}
+    opaque = {s.node.number for s in program.schedule if not isinstance(s, Kernel)}
+    for i, step in enumerate(program.schedule):
+        if isinstance(step, Kernel):
+            for root in step.roots:
+                if root.node is not None and root.node.number not in opaque:
+                    store(root.node, i)
+        elif not is_reorder(step):
+            store(step.node, i)
+            epilogue, last = epilogues.get(step.node.number, (None, 0))
+            if epilogue is not None and step.kind == "onednn":
+                for node in (*epilogue.inside, program.graph.nodes[last]):
+                    store(node, i)
+    return homes
+
+
+def computed_in(own: list[Node], homes) -> list[Node]:
+    """The nodes that a step computes: what it stores, and what it needs that is stored nowhere."""
+    found, stack = {node.number: node for node in own}, list(own)
+    while stack:
+        for x in stack.pop().inputs:
+            if x.number not in found and x.number not in homes and x.op in primitives:
+                found[x.number] = x
+                stack.append(x)
+    return [found[number] for number in sorted(found)]
+
+
+def source_of(node: Node) -> Source:
+    """The call of a node of the graph."""
+    specs = tuple(x.spec for x in node.inputs)
+    return Source(call_of(primitives[node.op], specs, node.attrs, node.spec), node.origin)
+
+
+def views_of(step) -> dict[Any, set]:
+    """The views of each buffer that a step reads."""
+    views: dict[Any, set] = {}
+    if isinstance(step, Kernel):
+        loads = [v for root in step.roots for v in root.expr.loads]
+    else:
+        loads = step.sources
+    local = {r.store.base for r in step.roots if r.local} if isinstance(step, Kernel) else ()
+    for view in loads:
+        if view.base is not None and view.base not in local:
+            views.setdefault(view.base, set()).add(view)
+    return views
+
+
+def bytes_of(views: set) -> int:
+    """Bytes of a buffer that views of it show; each element once."""
+    base = next(iter(views)).base
+    shown = sum(
+        prod(n for n, s in zip(view.shape, view.strides, strict=True) if s) for view in views
+    )
+    return min(base.spec.nbytes, shown * base.dtype.itemsize)
+
+
+def calls_of(recording: Recording) -> list[Source | None]:
+    """The call of each node of a recording; None for what is no call."""
+    made: list[Source | None] = []
+    for place, node in enumerate(recording.nodes):
+        name = node.signature.name
+        if name == "pick":
+            made.append(None)
+            continue
+        specs = tuple(x.spec for x in node.inputs)
+        call = call_of(primitives[name], specs, node.signature.attrs, node.spec)
+        path = "" if node.scope is None else node.scope.path
+        made.append(Source(call, Origin(path, node.phase, place)))
+    return made
+
+
+def counts_of(recording: Recording) -> list[tuple[Call, str, str]]:
+    """(Call, module, pass) of each call, for who counts runs that do not pass the door."""
+    return [(s.call, s.origin.module, s.origin.phase) for s in calls_of(recording) if s]
+
+
+class References:
+    """The steps of a recording that the cards' references compute, one by one."""
+
+    def __init__(self, recording: Recording):
+        self.calls = calls_of(recording)
+
+    def step_infos(self) -> list[StepInfo]:
+        """As those of a Program."""
+        return [info_of(source, i) for i, source in enumerate(self.calls)]
+
+
+def info_of(source: Source | None, number: int) -> StepInfo:
+    """A step of one reference."""
+    if source is None:
+        return StepInfo("pick", "reference", [], Origin(), 0, 0, number)
+    call = source.call
+    outs = call.out if isinstance(call.out, tuple) else (call.out,)
+    read, written = (sum(spec.nbytes for spec in specs) for specs in (call.specs, outs))
+    name = call.primitive.name
+    return StepInfo(name, "reference", [source], source.origin, read, written, number)

@@ -1,0 +1,131 @@
+"""Watching: who is told of each call at the door, each module, pass and Program run.
+
+A watcher changes nothing. While `watchers` is empty nothing is told and no clock is read. They are
+told by all threads, each in its own.
+"""
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from glasshouse.base.errors import OptionError, type_name
+from glasshouse.dispatch.bind import timers, watchers
+from glasshouse.dispatch.cost import call_of
+
+
+class ProgramRun(NamedTuple):
+    """One run of a Program: `ends_ns` has the end of each step, which begins where the one before
+    ends; `events` what watchers noted on the recorded nodes, by position (-1: nothing)."""
+
+    program: Any  # with `step_infos()`
+    begin_ns: int
+    ends_ns: Any
+    end_ns: int
+    events: list[int]
+
+
+class Watcher:
+    """What can be told; times are `time.perf_counter_ns`, a call's end is now."""
+
+    wants_begin = True  # False: `op` is told no time
+
+    def watch(self) -> None:
+        """Be told from now on."""
+        watchers.append(self)
+        if self.wants_begin:
+            timers.append(self)
+
+    def unwatch(self) -> None:
+        """Be told no more."""
+        for told in (watchers, timers):
+            if self in told:
+                told.remove(self)
+
+    def op(self, primitive, specs, attrs, out, result, begin_ns: int) -> None:
+        """A primitive was computed, or recorded."""
+
+    def module(self, scope, begin_ns: int) -> None:
+        """A module's forward ended."""
+
+    def region(self, name: str, begin_ns: int) -> None:
+        """A backward, recompute or optimizer pass ended, or a compilation."""
+
+    def annotation(self, name: str, begin_ns: int) -> None:
+        """A region that the user named ended."""
+
+    def pull(self, node, begin_ns: int) -> None:
+        """The cotangents of one call on the tape were pulled back."""
+
+    def program(self, run: ProgramRun) -> None:
+        """A Program ran."""
+
+    def replay(self, counts) -> None:
+        """A captured Program ran, whose calls did not pass the door: [(Call, module, pass)]."""
+
+
+def tell(what: str, *args) -> None:
+    """Call the method of each watcher."""
+    for watcher in tuple(watchers):
+        getattr(watcher, what)(*args)
+
+
+class OpCall(NamedTuple):
+    """A call at the door, as an op callback sees it."""
+
+    primitive: Any
+    specs: list
+    attrs: dict
+    out: Any
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def cost(self):
+        """FLOPs and bytes of the call."""
+        return call_of(self.primitive, self.specs, self.attrs, self.out).cost
+
+
+class OpCallback(Watcher):
+    """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
+
+    def __init__(self, fn: Callable, every: int):
+        self.fn, self.every, self.left = fn, every, every
+        self.watch()
+
+    def op(self, primitive, specs, attrs, out, result, begin_ns):
+        self.left -= 1
+        if not self.left:
+            self.left = self.every
+            self.fn(OpCall(primitive, specs, attrs, out, begin_ns, perf_counter_ns()))
+
+    def remove(self) -> None:
+        """Call it no more."""
+        self.unwatch()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc_info):
+        self.remove()
+
+
+def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
+    """Have `fn(call)` called after every primitive call, or after one in `every`, in all threads.
+
+    Raises:  OptionError if fn cannot be called or every is below 1
+    Example: >>> import glasshouse as gh
+             >>> x, names = gh.ones(3), []
+             >>> with add_op_callback(lambda call: names.append(call.primitive.name)):
+             ...     y = x + x
+             >>> names
+             ['add']
+    """
+    if not callable(fn):
+        raise OptionError(
+            f"add_op_callback: expected a function; got {type_name(fn)}. Pass fn(call)."
+        )
+    if not isinstance(every, int) or every < 1:
+        raise OptionError(
+            f"add_op_callback: expected every to be 1 or more; got {every!r}. 1 sees all calls."
+        )
+    return OpCallback(fn, every)

@@ -1,0 +1,434 @@
+"""Traces for Chrome, Perfetto and HolisticTraceAnalysis (HTA).
+
+Tracks of a process: one for each Python thread (steps, annotations, passes, modules, calls), one
+for its Python stack if that was recorded, one for what the thread had computed (Programs and their
+kernels); counters for memory. Arrows lead from each call to the kernel that computed it, and from a
+forward call to its backward. Slices of one track nest; what would not is moved to a track of its
+own.
+
+Source:  the trace event format; HTA's and PyTorch's readers
+"""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse.base.errors import OptionError
+from glasshouse.dispatch.cost import Call
+from glasshouse.profile.record import (
+    ANNOTATION,
+    COMPUTED,
+    MEMORY_KINDS,
+    MODULE,
+    PULL,
+    RECORDED,
+    REGION,
+    STEP,
+)
+from glasshouse.profile.trace import Trace
+
+CATEGORIES = {
+    RECORDED: "cpu_op", COMPUTED: "cpu_op", MODULE: "module", REGION: "pass", PULL: "cpu_op",
+    ANNOTATION: "user_annotation", STEP: "user_annotation",
+}  # fmt: skip
+DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
+EXECUTION, STACKS, OVERLAPS, STREAM = 1_000, 2_000, 3_000, 7  # track = this + the thread's number
+
+
+class Slice(NamedTuple):
+    """A slice of a track; times in ns since the trace began."""
+
+    track: int
+    begin: int
+    end: int
+    name: str
+    category: str
+    args: dict
+
+
+class Exporter:
+    """Turns a trace into trace events. `hta`: whole µs, and kernels as those of a device stream."""
+
+    def __init__(self, trace: Trace, shapes: bool, hta: bool):
+        self.trace, self.shapes, self.hta = trace, shapes, hta
+        self.pid = trace.pid
+        self.place: dict[int, Slice] = {}  # of events
+        self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original
+        self.flows = 0
+
+    def time(self, ns: int):
+        """A time in µs."""
+        return int(ns) // 1000 if self.hta else int(ns) / 1000
+
+    def records(self) -> Iterator[dict]:
+        """Every trace event, metadata first."""
+        slices = self.host_slices()
+        if self.trace.with_stack:
+            slices += self.stack_slices()
+        kernels = list(self.kernel_slices())
+        slices += [s for s, _ in kernels] + list(self.run_slices())
+        if self.hta:
+            slices += self.stream_annotations(kernels)
+        slices = nested(slices, self.moved)
+        yield from self.names({s.track for s in slices})
+        for s in slices:
+            yield self.slice_record(s)
+        yield from self.backward_arrows()
+        yield from self.kernel_arrows(kernels)
+        yield from self.memory_records()
+
+    # -- slices --------------------------------------------------------------------------------
+
+    def host_slices(self) -> list[Slice]:
+        """What the Python threads did."""
+        trace, made = self.trace, []
+        forward_thread = self.forward_threads()
+        for i, e in enumerate(trace.events):
+            kind, seq = int(e["kind"]), int(e["seq"])
+            args: dict = {"External id": i + 1}
+            if seq >= 0:
+                args |= {"Sequence number": seq, "Fwd thread id": forward_thread.get(seq, 0)}
+            if kind <= COMPUTED:
+                args |= self.call_args(e)
+            name = trace.name_of(e)
+            if self.hta and kind <= COMPUTED:
+                name = f"aten::{name}"
+            made.append(Slice(
+                int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
+                int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind], args,
+            ))  # fmt: skip
+            self.place[i] = made[-1]
+        return made
+
+    def call_args(self, e) -> dict:
+        """What is shown of a call."""
+        trace, call = self.trace, Call.by_number[e["what"]]
+        cost = call.cost
+        args = {"FLOPs": cost.flops, "bytes": cost.bytes, "pass": trace.phases[e["phase"]]}
+        if e["scope"]:
+            args["module"] = trace.scopes[e["scope"]]
+        if self.shapes:
+            args["Input Dims"] = [list(spec.shape) for spec in call.specs]
+            args["Input type"] = [spec.dtype.name for spec in call.specs]
+            args["Concrete Inputs"] = [f"{k}={v!r}"[:80] for k, v in call.attrs.items()]
+        if e["stack"]:
+            args["stack"] = trace.frames(e["stack"])
+        return args
+
+    def forward_threads(self) -> dict[int, int]:
+        """The track of the forward call by its sequence number."""
+        events = self.trace.events
+        first = events[(events["seq"] >= 0) & (events["kind"] <= COMPUTED)]
+        _, places = np.unique(first["seq"], return_index=True)
+        return {int(first[p]["seq"]): int(first[p]["thread"]) + 1 for p in places}
+
+    def stack_slices(self) -> Iterator[Slice]:
+        """The Python functions that led to the calls: open from their first call to their last."""
+        trace = self.trace
+        events = trace.events[trace.is_op]
+        for thread in np.unique(events["thread"]).tolist():
+            own = np.sort(events[events["thread"] == thread], order="begin")
+            opened: list[tuple] = []  # (code, name, begin)
+            last = 0
+            for e in own:
+                begin, codes = int(e["begin"]) - trace.begin_ns, trace.codes(int(e["stack"]))
+                same = 0
+                while same < min(len(codes), len(opened)) and opened[same][0] is codes[same][0]:
+                    same += 1
+                while len(opened) > same:
+                    _, name, since = opened.pop()
+                    yield Slice(STACKS + thread, since, last, name, "python_function", {})
+                opened += [(code, name, begin) for code, name in codes[same:]]
+                last = int(e["end"]) - trace.begin_ns
+            for _, name, since in reversed(opened):
+                yield Slice(STACKS + thread, since, last, name, "python_function", {})
+
+    def run_slices(self) -> Iterator[Slice]:
+        """Program runs, around their kernels."""
+        if self.hta:
+            return
+        numbers = {id(program): i for i, program in enumerate(self.trace.programs)}
+        for run in self.trace.runs:
+            program = numbers[id(run.program)]
+            begin, end = run.begin_ns - self.trace.begin_ns, run.end_ns - self.trace.begin_ns
+            args = {"steps": len(run.ends_ns)}
+            yield Slice(EXECUTION + run.thread, begin, end, f"program {program}", "program", args)
+
+    def kernel_slices(self) -> Iterator[tuple[Slice, list[int]]]:
+        """The kernels, each with the events whose calls it computed."""
+        trace, steps = self.trace, self.trace.steps
+        sources: dict[tuple[int, int], list] = {}
+        for share in trace.shares:
+            sources.setdefault((share.program, share.step), []).append(share)
+        args_of: dict[tuple[int, int], dict] = {}
+        for i in range(len(steps.step)):
+            program, step = int(steps.program[i]), int(steps.step[i])
+            begin, end = int(steps.begin[i]) - trace.begin_ns, int(steps.end[i]) - trace.begin_ns
+            info, shares = trace.info(program, step), sources.get((program, step), [])
+            args = args_of.get((program, step))
+            if args is None:
+                args = args_of[program, step] = kernel_args(info, shares, program, step)
+            events = trace.runs[steps.run[i]].events
+            own = {int(events[s.event]) for s in shares if s.event >= 0} - {-1}
+            track, name, category = EXECUTION + int(steps.thread[i]), info.name, "kernel"
+            if self.hta:
+                args = args | {"stream": STREAM, "correlation": i + 1, "device": 0}
+                if not info.sources:
+                    rate = info.bytes / max(1, end - begin)
+                    args |= {"bytes": info.bytes, "memory bandwidth (GB/s)": rate}
+                    name, category = f"Memcpy DtoD ({name})", "gpu_memcpy"
+            yield Slice(track, begin, end, name, category, args), sorted(own)
+
+    def stream_annotations(self, kernels) -> Iterator[Slice]:
+        """Steps and annotations as the stream saw them: from their first kernel to their last."""
+        begins = np.array([kernel.begin for kernel, _ in kernels], np.int64)
+        for i, e in enumerate(self.trace.events):
+            if e["kind"] in (STEP, ANNOTATION):
+                host = self.place[i]
+                inside = np.flatnonzero((begins >= host.begin) & (begins < host.end))
+                if len(inside):
+                    first, last = kernels[inside[0]][0], kernels[inside[-1]][0]
+                    args = {"stream": STREAM}
+                    category = "gpu_user_annotation"
+                    yield Slice(first.track, first.begin, last.end, host.name, category, args)
+
+    def slice_record(self, s: Slice) -> dict:
+        """A slice as a trace event."""
+        begin = self.time(s.begin)
+        stream = self.hta and s.category in DEVICE
+        return {
+            "ph": "X", "cat": s.category, "name": s.name, "pid": 0 if stream else self.pid,
+            "tid": STREAM if stream else s.track, "ts": begin, "dur": self.time(s.end) - begin,
+            "args": s.args,
+        }  # fmt: skip
+
+    def names(self, tracks: set[int]) -> Iterator[dict]:
+        """The names of process and tracks."""
+
+        def meta(what: str, tid: int, args: dict, pid: int = self.pid) -> dict:
+            return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
+
+        yield meta("process_name", 0, {"name": f"glasshouse rank {self.trace.rank}"})
+        yield meta("process_labels", 0, {"labels": "CPU"})
+        yield meta("process_sort_index", 0, {"sort_index": self.trace.rank})
+        kinds = {0: "", 1: " execution", 2: " python stack", 3: " overlapping"}
+        for track in sorted(tracks):
+            kind, number = divmod(track, 1000)
+            number -= kind in (0, 3)
+            thread = self.trace.threads[number] if number < len(self.trace.threads) else "thread"
+            yield meta("thread_name", track, {"name": thread + kinds[kind]})
+            yield meta("thread_sort_index", track, {"sort_index": 4 * number + kind})
+        if self.hta:
+            yield meta("process_name", 0, {"name": "glasshouse kernels"}, pid=0)
+            yield meta("process_labels", 0, {"labels": "GPU 0"}, pid=0)
+            stream = f"stream {STREAM} (kernels on the CPU)"
+            yield meta("thread_name", STREAM, {"name": stream}, pid=0)
+
+    # -- arrows and counters -------------------------------------------------------------------
+
+    def arrow(self, category: str, start: Slice, end: Slice) -> Iterator[dict]:
+        """A flow from the start of one slice to that of another."""
+        self.flows += 1
+        for ph, s in (("s", start), ("f", end)):
+            record = self.slice_record(self.moved.get(id(s), s))
+            more = {"bp": "e"} if ph == "f" else {}
+            yield {
+                "ph": ph, "id": self.flows, "pid": record["pid"], "tid": record["tid"],
+                "ts": record["ts"], "cat": category, "name": category, **more,
+            }  # fmt: skip
+
+    def backward_arrows(self) -> Iterator[dict]:
+        """From each forward call to the slice in which it is differentiated."""
+        events = self.trace.events
+        pulls = {int(e["seq"]): i for i, e in enumerate(events) if e["kind"] == PULL}
+        seen: set[int] = set()
+        for i, e in enumerate(events):
+            seq = int(e["seq"])
+            if e["kind"] <= COMPUTED and seq in pulls and seq not in seen:
+                seen.add(seq)
+                if self.place[i].begin < self.place[pulls[seq]].begin:
+                    yield from self.arrow("fwdbwd", self.place[i], self.place[pulls[seq]])
+
+    def kernel_arrows(self, kernels) -> Iterator[dict]:
+        """From each call to its kernel; for HTA also the launch that it looks for."""
+        for number, (kernel, events) in enumerate(kernels):
+            for event in events:
+                yield from self.arrow("ac2g", self.place[event], kernel)
+            if self.hta:
+                caller = self.place[events[0]] if events else None
+                args = {"correlation": number + 1, "cbid": 211}
+                args["External id"] = caller.args["External id"] if caller else 0
+                track = kernel.track - EXECUTION + 1
+                yield {
+                    "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
+                    "pid": self.pid, "tid": track, "ts": self.time(kernel.begin), "dur": 0,
+                    "args": args,
+                }  # fmt: skip
+
+    def memory_records(self) -> Iterator[dict]:
+        """Counters of the memory manager, and each allocation with its owner."""
+        trace = self.trace
+        for row in trace.memory:
+            ts = self.time(int(row["time"]) - trace.begin_ns)
+            common = {"pid": self.pid, "ts": ts}
+            allocated, reserved = int(row["allocated"]), int(row["reserved"])
+            counts = {"allocated": allocated, "reserved": reserved}
+            yield {"ph": "C", "name": "memory", "tid": 0, "args": counts, **common}
+            kind, tag = MEMORY_KINDS[row["kind"]], trace.tags[row["tag"]]
+            if kind in ("alloc", "free"):
+                args = {
+                    "Total Allocated": allocated, "Total Reserved": reserved,
+                    "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
+                    "Addr": int(row["address"]), "Device Type": 0, "Device Id": -1,
+                    "owner": str(tag),
+                }  # fmt: skip
+                yield {
+                    "ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "tid": 1,
+                    "args": args, **common,
+                }  # fmt: skip
+
+
+def kernel_args(info, shares, program: int, step: int) -> dict:
+    """What is shown of a kernel: kind, primitives, where they come from, work."""
+    return {
+        "kind": info.kind, "program": program, "step": step,
+        "primitives": [s.call.primitive.name for s in shares if s.call is not None],
+        "modules": sorted({s.module for s in shares if s.module}),
+        "passes": sorted({s.phase for s in shares}), "FLOPs": info.flops,
+        "bytes": info.bytes,
+    }  # fmt: skip
+
+
+def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
+    """The slices in the order of a reader; one that overlaps another in part changes its track,
+    and is noted in `moved`."""
+    made: list[Slice] = []
+    open_ends: dict[int, list[int]] = {}
+    for s in sorted(slices, key=lambda s: (s.track, s.begin, -s.end)):
+        ends = open_ends.setdefault(s.track, [])
+        while ends and ends[-1] <= s.begin:
+            ends.pop()
+        if ends and ends[-1] < s.end:
+            moved[id(s)] = s._replace(track=OVERLAPS + s.track % 1000)
+            made.append(moved[id(s)])
+        else:
+            ends.append(s.end)
+            made.append(s)
+    return made
+
+
+def head_of(trace: Trace) -> dict:
+    """The metadata of a trace; readers that stream stop at the events, so it comes first."""
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
+        "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": 1},
+        "record_shapes": 1, "profile_memory": int(trace.with_memory),
+        "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
+        "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
+        "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs,
+    }  # fmt: skip
+
+
+def open_text(path: Path, mode: str):
+    """A text file, compressed if its name ends in .gz."""
+    if path.suffix == ".gz":
+        return gzip.open(path, mode + "t", compresslevel=5, encoding="utf-8")
+    return path.open(mode, encoding="utf-8")
+
+
+def write(path, head: dict, records: Iterable[dict]) -> Path:
+    """Write a trace file, whole or not at all."""
+    path = Path(path)
+    if path.suffixes[-2:] != [".json", ".gz"] and path.suffix != ".json":
+        raise OptionError(
+            f"export_chrome_trace: expected a path that ends in .json or .json.gz; got "
+            f"{path.name!r}. Rename it."
+        )
+    made = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
+    try:
+        with open_text(made, "w") as file:
+            file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+            encode, separator = json.JSONEncoder().encode, ""
+            for record in records:
+                file.write(separator + encode(record))
+                separator = ",\n"
+            file.write(f'\n], "traceName": {json.dumps(path.name)}}}\n')
+        made.replace(path)
+    finally:
+        made.unlink(missing_ok=True)
+    return path
+
+
+def export(trace: Trace, path, shapes: bool = True, hta: bool = False) -> Path:
+    """Write the trace of one process."""
+    return write(path, head_of(trace), Exporter(trace, shapes, hta).records())
+
+
+def read(path) -> dict:
+    """A trace file as a dict."""
+    with open_text(Path(path), "r") as file:
+        return json.load(file)
+
+
+def merge(paths, path) -> Path:
+    """One trace file of several, of other processes or ranks; their clocks are laid together.
+
+    Raises:  OptionError if there is no file, OSError, ValueError for what is no trace
+    """
+    files = [read(p) for p in paths]
+    if not files:
+        raise OptionError("merge: expected one trace file or more; got none. Name the files.")
+    base = min(file.get("baseTimeNanoseconds", 0) for file in files)
+    return write(path, {**files[0], "traceEvents": None, "baseTimeNanoseconds": base},
+                 merged(files, base))  # fmt: skip
+
+
+def merged(files: list[dict], base: int) -> Iterator[dict]:
+    """The events of all files: times since the first began, processes and arrows told apart."""
+    flows = 0
+    for number, file in enumerate(files):
+        shift = (file.get("baseTimeNanoseconds", 0) - base) / 1000
+        highest = flows
+        for record in file["traceEvents"]:
+            record = {**record, "pid": f"{number}:{record['pid']}"}
+            if record["ph"] != "M":
+                record["ts"] += shift
+            if "id" in record:
+                record["id"] += flows
+                highest = max(highest, record["id"])
+            yield record
+        flows = highest
+
+
+def check(data: dict) -> list[str]:
+    """What is wrong with a trace: slices that overlap, arrows without an end or a slice.
+
+    An empty list means that every reader shows it as it is.
+    """
+    wrong, tracks, starts, flows = [], {}, set(), {}
+    for record in data["traceEvents"]:
+        key = record["pid"], record.get("tid")
+        if record["ph"] == "X":
+            tracks.setdefault(key, []).append((record["ts"], record["ts"] + record["dur"], record))
+            starts.add((*key, record["ts"]))
+        elif record["ph"] in "sf":
+            flows.setdefault((record["cat"], record["name"], record["id"]), {})[record["ph"]] = (
+                *key, record["ts"],
+            )  # fmt: skip
+    for key, slices in tracks.items():
+        ends: list[float] = []
+        for begin, end, record in sorted(slices, key=lambda s: (s[0], -s[1])):
+            while ends and ends[-1] <= begin + 1e-6:
+                ends.pop()
+            if ends and end > ends[-1] + 1e-6:
+                wrong.append(f"{record['name']} at {begin} overlaps on track {key}")
+            ends.append(end)
+    for flow, ends_of in flows.items():
+        if set(ends_of) != {"s", "f"} or not all(end in starts for end in ends_of.values()):
+            wrong.append(f"arrow {flow} has no slice at one end")
+    return wrong

@@ -1,0 +1,299 @@
+"""The FLOP counter: what every primitive call at the door costs, by operator, module and pass."""
+
+from collections import Counter
+from threading import get_ident
+from typing import NamedTuple
+
+from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.dispatch.bind import state, watchers
+from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.watch import Watcher
+from glasshouse.profile.text import percent, scaled, table
+
+VIEWS = ("matrix", "all")
+COLUMNS = ("model", "algorithmic", "executed")
+BATCH = 64  # calls that wait to be sorted
+OUTSIDE = "(no module)"
+
+
+class Counted(NamedTuple):
+    """Calls of one primitive, in one module and pass, with the three counts and bytes moved."""
+
+    module: str
+    phase: str
+    primitive: str
+    calls: int
+    model: int
+    algorithmic: int
+    executed: int
+    bytes: int
+
+
+class FlopCounter(Watcher):
+    """Counts the primitives that this thread calls inside, whatever runs them.
+
+    A multiply-add is `multiply_add` operations: 2, or 1 to count MACs. Each count has a view:
+    "matrix" (products and convolutions, as papers and other counters do) or "all" (every
+    primitive), and a column:
+
+    model        what the mathematics takes, zeros of a padding counted, without recomputation
+    algorithmic  the same without work on padding
+    executed     everything that ran, recomputation in checkpoints included
+
+    `model` names the root of interest: with it, `uncalled` lists modules that did not run.
+    `display` prints the table at the end.
+
+    Raises:  OptionError for another multiply_add, or a model that is no Module
+    Example: >>> import glasshouse as gh
+             >>> layer = gh.nn.Linear(3, 4)
+             >>> with FlopCounter() as fc:
+             ...     y = layer(gh.ones((2, 3)))
+             >>> fc.total()
+             48
+    """
+
+    wants_begin = False
+
+    def __init__(self, model=None, *, multiply_add: int = 2, display: bool = False):
+        if multiply_add not in (1, 2):
+            raise OptionError(
+                f"FlopCounter: expected multiply_add to be 1 or 2; got {multiply_add!r}. "
+                "2 counts operations, 1 counts MACs."
+            )
+        if model is not None and not hasattr(model, "named_modules"):
+            raise OptionError(
+                f"FlopCounter: expected a Module; got {type_name(model)}. Leave it out to count "
+                "everything."
+            )
+        self.model, self.multiply_add, self.display = model, multiply_add, display
+        self.log: list[tuple] = []
+        self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
+        self.called: set[int] = set()
+        self.thread = 0
+
+    def __enter__(self):
+        if self in watchers:
+            raise OptionError(
+                "FlopCounter: expected a counter that is not counting; got one within itself. "
+                "Make a second one: counters may be nested."
+            )
+        self.thread = get_ident()
+        self.watch()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.unwatch()
+        if self.display:
+            print(self)
+
+    # -- counting ------------------------------------------------------------------------------
+
+    def op(self, primitive, specs, attrs, out, result, begin_ns):
+        if get_ident() == self.thread:
+            self.log.append((primitive, specs, attrs, out, state.scope, state.phase))
+            if len(self.log) > BATCH:
+                self.digest()
+
+    def digest(self) -> None:
+        """Sort the calls of the log into `counts`."""
+        log, self.log = self.log, []
+        counts = self.counts
+        for primitive, specs, attrs, out, scope, phase in log:
+            if len(specs) == 2:  # spelled out, for it is most of the calls
+                x, y = specs
+                shapes = x.shape, y.shape, x.dtype.name, y.dtype.name
+                key = (primitive, *shapes, scope, phase, *attrs.values())
+            else:
+                key = call_of(primitive, specs, attrs, out), scope, phase
+            try:
+                counts[key][0] += 1
+            except KeyError:
+                counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
+
+    def module(self, scope, begin_ns):
+        self.called.add(id(scope.module()))
+
+    def replay(self, counts):
+        for key in counts:
+            self.counts.setdefault(key, [0, *key])[0] += 1
+
+    def reset(self) -> None:
+        """Forget what was counted."""
+        self.log.clear()
+        self.counts.clear()
+        self.called.clear()
+
+    # -- results -------------------------------------------------------------------------------
+
+    def rows(self, view: str = "matrix") -> list[Counted]:
+        """What was counted, one row for each primitive in each module and pass."""
+        check_view(view)
+        self.digest()
+        sums: dict[tuple, list[int]] = {}
+        for calls, call, scope, phase in tuple(self.counts.values()):
+            path = scope if isinstance(scope, str) else "" if scope is None else scope.path
+            cost = call.cost
+            flops = cost.matrix_flops if view == "matrix" else cost.flops
+            exact = cost.exact_flops if view == "all" or cost.matrix_flops else 0
+            if self.multiply_add == 1 and cost.matrix_flops:
+                flops, exact = flops // 2, exact // 2
+            once = 0 if phase == "recompute" else calls
+            key = path or OUTSIDE, phase, call.primitive.name
+            added = (calls, flops * once, exact * once, flops * calls, cost.bytes * calls)
+            total = sums.setdefault(key, [0] * 5)
+            total[:] = [a + b for a, b in zip(total, added, strict=True)]
+        return [Counted(*key, *values) for key, values in sums.items()]
+
+    def total(self, view: str = "matrix", column: str = "model", **where: str) -> int:
+        """One count; `where` narrows it by phase, primitive or module (which holds all below it).
+
+        Raises:  OptionError for an unknown view, column or part
+        """
+        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
+        for name in where:
+            check_one_of("part", name, ("phase", "primitive", "module"))
+        return sum(getattr(r, column) for r in self.rows(view) if fits(r, where))
+
+    def by_operator(self, view: str = "matrix", column: str = "model") -> dict[str, int]:
+        """Count by primitive, the largest first; those that count nothing are left out."""
+        return self.by("primitive", view, column)
+
+    def by_phase(self, view: str = "matrix", column: str = "model") -> dict[str, int]:
+        """Count by pass: forward, backward, recompute, optimizer."""
+        return self.by("phase", view, column)
+
+    def by_module(
+        self, depth: int | None = None, view: str = "matrix", column: str = "model"
+    ) -> dict[str, int]:
+        """Count by module, each with all below it, down to `depth` names."""
+        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
+        sums: Counter = Counter()
+        for row in self.rows(view):
+            for path in prefixes(row.module, depth):
+                sums[path] += getattr(row, column)
+        return dict(sums)
+
+    def by(self, part: str, view: str, column: str) -> dict[str, int]:
+        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
+        sums: Counter = Counter()
+        for row in self.rows(view):
+            sums[getattr(row, part)] += getattr(row, column)
+        return {name: n for name, n in sums.most_common() if n}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that all calls read and wrote, each on its own (fusion moves fewer)."""
+        return self.total("all", "bytes")
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity: executed operations per byte."""
+        return self.total("all", "executed") / max(1, self.bytes)
+
+    def get_total_flops(self) -> int:
+        """`total()`, under the name that PyTorch's counter has."""
+        return self.total()
+
+    def get_flop_counts(self) -> dict[str, dict[str, int]]:
+        """Count by module, then by primitive; "Global" holds all."""
+        found: dict[str, Counter] = {"Global": Counter()}
+        for row in self.rows():
+            for path in ("Global", *prefixes(row.module)):
+                found.setdefault(path, Counter())[row.primitive] += row.model
+        return {path: {k: n for k, n in ops.items() if n} for path, ops in found.items()}
+
+    def uncounted(self, view: str = "matrix") -> dict[str, int]:
+        """Calls of the primitives that count nothing in this view."""
+        sums: dict[str, list[int]] = {}
+        for row in self.rows(view):
+            total = sums.setdefault(row.primitive, [0, 0])
+            total[0] += row.calls
+            total[1] += row.executed
+        return {name: calls for name, (calls, flops) in sums.items() if not flops}
+
+    def uncalled(self) -> list[str]:
+        """Names of modules of the model whose forward did not run."""
+        modules = self.model.named_modules() if self.model is not None else ()
+        return [name for name, module in modules if name and id(module) not in self.called]
+
+    def table(self, depth: int | None = 3, view: str = "matrix") -> str:
+        """The module tree with counts by pass and column, then the operators."""
+        rows, headings = self.rows(view), ["module", "model", "%", *COLUMNS[1:]]
+        phases = [p for p in ("forward", "backward", "recompute", "optimizer")
+                  if any(r.phase == p and r.executed for r in rows)]  # fmt: skip
+        total = sum(r.model for r in rows)
+        lines = [line(rows, "total", {}, phases, total)]
+        seen = dict.fromkeys(p for r in rows for p in prefixes(r.module, depth))
+        for path in sorted(seen, key=lambda path: first_call(rows, path)):
+            if any(r.executed for r in rows if fits(r, {"module": path})):
+                name = "  " * path.count(".") + path.rpartition(".")[2]
+                lines.append(line(rows, name, {"module": path}, phases, total))
+        operators = [
+            [name, *line(rows, name, {"primitive": name}, phases, total)[1:]]
+            for name in self.by("primitive", view, "executed")
+        ]
+        tail = [*phases, "bytes", "calls"]
+        skipped = ", ".join(f"{name} {n}" for name, n in sorted(self.uncounted(view).items()))
+        unit = "MACs" if self.multiply_add == 1 else "FLOPs, a multiply-add is 2"
+        return (
+            f"{'products and convolutions' if view == 'matrix' else 'all primitives'}, {unit}\n"
+            f"{table([*headings, *tail], lines)}\n\n"
+            f"{table(['operator', *headings[1:], *tail], operators)}\n"
+            + (f"\nnot counted (calls): {skipped}\n" if skipped else "")
+        )
+
+    def __str__(self):
+        return self.table()
+
+
+def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
+    """One line of the table."""
+    own = [r for r in rows if fits(r, where)]
+    model, algorithmic, executed, moved, calls = (
+        sum(getattr(r, column) for r in own) for column in (*COLUMNS, "bytes", "calls")
+    )
+    by_phase = [scaled(sum(r.executed for r in own if r.phase == p)) for p in phases]
+    return [
+        name, scaled(model), percent(model, total), scaled(algorithmic), scaled(executed),
+        *by_phase, scaled(moved, "B"), f"{calls:,}",
+    ]  # fmt: skip
+
+
+def first_call(rows, path: str):
+    """Where a module stands in the table: parents first, then in the order of the calls."""
+    order = {r.module: i for i, r in reversed(list(enumerate(rows)))}
+    parts = path.split(".")
+    return [
+        min(i for m, i in order.items() if is_within(m, ".".join(parts[: k + 1])))
+        for k in range(len(parts))
+    ], len(parts)
+
+
+def prefixes(path: str, depth: int | None = None) -> list[str]:
+    """The path of a module and of those it lies in, the outermost first."""
+    parts = path.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))][:depth]
+
+
+def is_within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(outer + ".")
+
+
+def fits(row: Counted, where: dict) -> bool:
+    """Whether a row belongs to a phase, primitive or module."""
+    return all(
+        is_within(row.module, value) if part == "module" else getattr(row, part) == value
+        for part, value in where.items()
+    )
+
+
+def check_view(view: str) -> None:
+    check_one_of("view", view, VIEWS)
+
+
+def check_one_of(what: str, value: str, known) -> None:
+    if value not in known:
+        raise OptionError(
+            f"FlopCounter: expected one of {', '.join(known)} as {what}; got {value!r}. "
+            f"{suggest(value, known)}"
+        )

@@ -1,0 +1,76 @@
+"""What the machine can do at most, measured once and kept: products and copies."""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse.dispatch.value import as_value
+from glasshouse.ops.contract import matmul
+
+
+class Limits(NamedTuple):
+    """Matrix products in FLOP/s (float32) and copies in bytes/s, read plus written."""
+
+    flops_per_s: float
+    bytes_per_s: float
+
+    def ns(self, flops: float, nbytes: float) -> float:
+        """The least time for this much work: the longer of computing and moving."""
+        return 1e9 * max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
+
+
+def count_cores() -> int:
+    """Cores that this process may use, which a container can make fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def seconds_of(fn: Callable, repeats: int = 5) -> float:
+    """The shortest of some calls."""
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        fn()
+        found.append(time.perf_counter() - start)
+    return min(found)
+
+
+def measure_matrix_flops(multiplication: Callable, smoke: bool = False) -> float:
+    """FLOP/s of `multiplication(size)()`, in the largest size that takes no more than a moment."""
+    size, most = 256, 256 if smoke else 2048
+    while True:
+        multiply = multiplication(size)
+        multiply()
+        seconds = seconds_of(multiply)
+        if size >= most or 8 * seconds > 0.5:
+            return 2 * size**3 / seconds
+        size *= 2
+
+
+def measure_copy(smoke: bool = False) -> float:
+    """Bytes/s read and written by copies of large arrays, all cores together."""
+    source = np.ones(2**20 if smoke else 2**25, np.float32)
+    parts = list(
+        zip(*(np.array_split(a, count_cores()) for a in (source, np.zeros_like(source)))),
+    )
+    with ThreadPoolExecutor(len(parts)) as pool:
+        seconds = seconds_of(lambda: list(pool.map(lambda p: np.copyto(p[1], p[0]), parts)))
+    return 2 * source.nbytes / seconds
+
+
+def our_multiplication(size: int) -> Callable:
+    """A product of two square matrices, to be called."""
+    a = as_value(np.random.default_rng(0).random((size, size), np.float32))
+    return lambda: matmul(a, a).numpy()
+
+
+@cache
+def limits() -> Limits:
+    """The limits of this machine with these threads, measured in about a second, once a process."""
+    return Limits(measure_matrix_flops(our_multiplication), measure_copy())

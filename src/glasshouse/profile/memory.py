@@ -1,0 +1,83 @@
+"""Memory over time: what the manager held, for whom, and what was alive at the peak."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse.memory import Tag
+from glasshouse.profile.record import MEMORY_KINDS
+from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.profile.trace import Trace
+
+ALLOC, FREE = MEMORY_KINDS.index("alloc"), MEMORY_KINDS.index("free")
+
+
+class Alive(NamedTuple):
+    """Memory in use at a time, of one owner."""
+
+    tag: Tag
+    nbytes: int
+    count: int
+
+
+class MemoryTimeline:
+    """`time_ns` since the profile began, with the bytes then allocated and reserved.
+
+    `alive` are the owners at the peak, the largest first; what was there before is among them.
+    """
+
+    def __init__(self, trace: Trace):
+        rows = trace.memory
+        self.time_ns = np.concatenate(([0], rows["time"] - trace.begin_ns))
+        before = trace.before
+        first = (before.allocated_bytes, before.reserved_bytes) if before else (0, 0)
+        self.allocated = np.concatenate(([first[0]], rows["allocated"]))
+        self.reserved = np.concatenate(([first[1]], rows["reserved"]))
+        at = int(self.allocated.argmax())
+        self.peak_bytes, self.peak_ns = int(self.allocated[at]), int(self.time_ns[at])
+        self.alive = alive_after(trace, at)
+        self.program, self.step = step_at(trace, self.peak_ns + trace.begin_ns)
+
+    def table(self, row_limit: int = 20) -> str:
+        """What was alive at the peak, as text."""
+        lines = [
+            [str(a.tag), scaled(a.nbytes, "B"), percent(a.nbytes, self.peak_bytes), f"{a.count:,}"]
+            for a in self.alive[:row_limit]
+        ]
+        listed = sum(a.nbytes for a in self.alive)
+        rest = self.peak_bytes - listed
+        lines.append(["rounding", scaled(rest, "B"), percent(rest, self.peak_bytes), ""])
+        return (
+            f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
+            + table(["alive at the peak", "bytes", "%", "blocks"], lines)
+            + "\n"
+        )
+
+    def __str__(self):
+        return self.table()
+
+
+def alive_after(trace: Trace, count: int) -> list[Alive]:
+    """The owners of memory after the first `count` events."""
+    held = {address: (nbytes, tag) for address, (nbytes, tag) in trace.live.items()}
+    for row in trace.memory[:count]:
+        if row["kind"] == ALLOC:
+            held[int(row["address"])] = int(row["nbytes"]), trace.tags[row["tag"]]
+        elif row["kind"] == FREE:
+            held.pop(int(row["address"]), None)
+    sums: dict[Tag, list[int]] = {}
+    for nbytes, tag in held.values():
+        total = sums.setdefault(tag, [0, 0])
+        total[0] += nbytes
+        total[1] += 1
+    found = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
+    return sorted(found, key=lambda a: -a.nbytes)
+
+
+def step_at(trace: Trace, time_ns: int) -> tuple[int, int]:
+    """(Program, step) that ran at a time, or that ran next; (-1, -1) if none did."""
+    steps = trace.steps
+    later = np.flatnonzero(steps.end >= time_ns)
+    if not len(later):
+        return -1, -1
+    return int(steps.program[later[0]]), int(steps.step[later[0]])

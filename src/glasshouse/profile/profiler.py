@@ -1,0 +1,308 @@
+"""The profiler: when to record, and what to do with a trace."""
+
+import functools
+import json
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from time import perf_counter_ns
+
+import numpy as np
+
+from glasshouse.base.errors import BackendError, OptionError
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import watchers
+from glasshouse.dispatch.watch import tell
+from glasshouse.profile import chrome
+from glasshouse.profile.memory import MemoryTimeline
+from glasshouse.profile.record import Recorder
+from glasshouse.profile.report import data_of, folded, write_report
+from glasshouse.profile.tables import Averages, KernelRow, ModuleTree, kernels, key_averages
+from glasshouse.profile.trace import Event, Trace
+
+MAX_EVENTS = 2_000_000  # 80 MB
+
+
+class ProfilerAction(Enum):
+    """What to do in a step."""
+
+    NONE = 0
+    WARMUP = 1
+    RECORD = 2
+    RECORD_AND_SAVE = 3
+
+
+def schedule(
+    *, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0, skip_first: int = 0
+) -> Callable[[int], ProfilerAction]:
+    """A schedule: skip steps, then cycles of waiting, warming up and recording `active` steps.
+
+    `repeat` 0 goes on for ever.
+
+    Raises:  OptionError for negative numbers, or active below 1
+    Example: >>> plan = schedule(wait=1, active=2, repeat=1)
+             >>> [plan(i).name for i in range(4)]
+             ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
+    """
+    counts = {"wait": wait, "warmup": warmup, "repeat": repeat, "skip_first": skip_first}
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 0:
+            raise OptionError(
+                f"schedule: expected {name} to be 0 or more; got {count!r}. Give a count of steps."
+            )
+    if not isinstance(active, int) or active < 1:
+        raise OptionError(
+            f"schedule: expected active to be 1 or more; got {active!r}. Record a step at least."
+        )
+
+    def action(step: int) -> ProfilerAction:
+        cycle, at = divmod(step - skip_first, wait + warmup + active)
+        if step < skip_first or (repeat and cycle >= repeat) or at < wait:
+            return ProfilerAction.NONE
+        if at < wait + warmup:
+            return ProfilerAction.WARMUP
+        last = at == wait + warmup + active - 1
+        return ProfilerAction.RECORD_AND_SAVE if last else ProfilerAction.RECORD
+
+    return action
+
+
+class Running:
+    """The profile that records; there is one at a time."""
+
+    profile: "profile | None" = None
+
+
+class profile:
+    """Records what runs inside: operator calls, modules, passes, kernels, memory; in all threads.
+
+    schedule         which steps to record (`schedule(...)`); call `step()` at the end of each
+    on_trace_ready   called with this profile when a recording has ended
+    record_shapes    show operand shapes in events, traces and grouped tables
+    profile_memory   record every allocation, with its owner
+    with_stack       record the Python stack of every call
+    with_modules     record module calls
+    with_flops       show FLOPs in tables and traces (they are always known)
+    max_events       how many events to keep; more are dropped, counted and reported
+    rank             the number of this process in a merged trace
+
+    Raises:  OptionError for bad options; BackendError if another profile is recording
+    Example: >>> import glasshouse as gh
+             >>> with profile() as prof:
+             ...     y = (gh.ones(3) + 1).numpy()
+             >>> prof.key_averages().find("add").calls
+             1
+    """
+
+    def __init__(
+        self, *, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False,
+        with_stack=False, with_modules=True, with_flops=True, max_events=MAX_EVENTS, rank=0,
+    ):  # fmt: skip
+        for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
+            if fn is not None and not callable(fn):
+                raise OptionError(
+                    f"profile: expected {name} to be a function; got {fn!r}. "
+                    "Use gh.profile.schedule(...) or a function of the profile."
+                )
+        if not isinstance(max_events, int) or max_events < 1:
+            raise OptionError(
+                f"profile: expected max_events to be 1 or more; got {max_events!r}. "
+                "Each event takes 40 bytes."
+            )
+        self.schedule, self.on_trace_ready = schedule, on_trace_ready
+        self.record_shapes, self.with_flops = record_shapes, with_flops
+        self.options = (max_events, with_stack, with_modules, profile_memory)
+        self.rank, self.step_num = rank, 0
+        self.recorder: Recorder | None = None
+        self.recorded: Trace | None = None
+        self.step_begin_ns = 0
+
+    # -- when to record ------------------------------------------------------------------------
+
+    def start(self) -> "profile":
+        """Begin, as `with` does."""
+        if Running.profile is not None:
+            raise BackendError(
+                "profile: expected no other profile to be recording; got one that was started "
+                "before. Stop it first."
+            )
+        self.step_num, self.step_begin_ns = 0, perf_counter_ns()
+        self.enter(self.action())
+        Running.profile = self
+        return self
+
+    def stop(self) -> None:
+        """End the recording; what is still waiting to be computed is computed first."""
+        if Running.profile is not self:
+            return
+        try:
+            if self.recorder is not None:
+                backends.current().sync()
+                save = self.action() not in (ProfilerAction.NONE, ProfilerAction.WARMUP)
+                if self.schedule is not None and self.step_num:
+                    self.recorder.step(self.step_num, self.step_begin_ns)
+                self.end(save)
+        finally:
+            if self.recorder is not None:
+                self.recorder.stop()
+                self.recorder = None
+            Running.profile = None
+
+    def step(self) -> None:
+        """A step of the training loop has ended; the schedule says what to do in the next one.
+
+        Raises:  BackendError if the profile was not started
+        """
+        if Running.profile is not self:
+            raise BackendError(
+                "profile: expected step() between start and stop; got it outside. "
+                "Call it in the with block, at the end of each step."
+            )
+        before = self.action()
+        if self.recorder is not None:
+            self.recorder.step(self.step_num, self.step_begin_ns)
+        self.step_num += 1
+        self.step_begin_ns = perf_counter_ns()
+        if before is ProfilerAction.RECORD_AND_SAVE:
+            self.end(save=True)
+        elif before is ProfilerAction.WARMUP and self.action() is not ProfilerAction.WARMUP:
+            self.end(save=False)
+        self.enter(self.action())
+
+    def action(self) -> ProfilerAction:
+        """What to do in this step."""
+        if self.schedule is None:
+            return ProfilerAction.RECORD
+        found = self.schedule(self.step_num)
+        if not isinstance(found, ProfilerAction):
+            raise OptionError(
+                f"profile: expected the schedule to give a ProfilerAction; got {found!r}. "
+                "Use gh.profile.schedule(...)."
+            )
+        return found
+
+    def enter(self, action: ProfilerAction) -> None:
+        """Record, if this step wants it and nothing records yet."""
+        if action is not ProfilerAction.NONE and self.recorder is None:
+            self.recorder = Recorder(*self.options).start()
+
+    def end(self, save: bool) -> None:
+        """End a recording; keep it if it counts."""
+        recorder, self.recorder = self.recorder, None
+        if recorder is None:
+            return
+        recorder.stop()
+        if save:
+            self.recorded = Trace(recorder, self.rank)
+            if self.on_trace_ready is not None:
+                self.on_trace_ready(self)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *exc_info):
+        self.stop()
+
+    # -- results -------------------------------------------------------------------------------
+
+    @property
+    def trace(self) -> Trace:
+        """What was recorded last.
+
+        Raises:  BackendError if nothing was
+        """
+        if self.recorded is None:
+            raise BackendError(
+                "profile: expected a recording that has ended; got none. Leave the with block, or "
+                "let the schedule come to an active step."
+            )
+        return self.recorded
+
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> Averages:
+        """Events grouped by name, and by operand shapes or the innermost frames of the stack."""
+        return key_averages(self.trace, group_by_input_shape, group_by_stack_n, self.with_flops)
+
+    def events(self) -> list[Event]:
+        """Every event of the Python side as an object."""
+        return self.trace.event_list()
+
+    def kernels(self) -> list[KernelRow]:
+        """Every step of every Program that ran, the longest first."""
+        return kernels(self.trace)
+
+    def modules(self) -> ModuleTree:
+        """Time, FLOPs and bytes by module and pass; prints as a table."""
+        return ModuleTree(self.trace)
+
+    def memory(self) -> MemoryTimeline:
+        """Memory over time and what was alive at the peak; prints as a table.
+
+        Raises:  OptionError without profile_memory
+        """
+        if not self.trace.with_memory:
+            raise OptionError(
+                "memory: expected a profile with profile_memory=True; got one without. "
+                "Record again with it."
+            )
+        return MemoryTimeline(self.trace)
+
+    def export_chrome_trace(self, path, hta: bool = False):
+        """Write a trace for Perfetto and Chrome: .json or .json.gz.
+
+        `hta` makes one that HolisticTraceAnalysis reads: whole µs, and kernels as those of a device
+        stream.
+        """
+        return chrome.export(self.trace, path, self.record_shapes, hta)
+
+    def export_stacks(self, path, metric: str = "kernel_ns") -> None:
+        """Write folded stacks for flame graphs: Python frames if recorded, pass, modules, call;
+        with its `metric`, "kernel_ns" or "self_ns", in µs.
+        """
+        lines = [f"{';'.join(stack)} {ns // 1000}" for stack, ns in folded(self.trace, metric)]
+        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def export_memory_timeline(self, path) -> None:
+        """Write memory over time as CSV: time_ns, allocated_bytes, reserved_bytes."""
+        memory = self.memory()
+        columns = np.stack([memory.time_ns, memory.allocated, memory.reserved], axis=1)
+        head = "time_ns,allocated_bytes,reserved_bytes"
+        np.savetxt(path, columns, "%d", ",", header=head, comments="")
+
+    def export_json(self, path) -> None:
+        """Write all tables, for other programs and for `glasshouse profile --against`."""
+        Path(path).write_text(json.dumps(data_of(self.trace)), encoding="utf-8")
+
+    def report(self, path, against=None) -> Path:
+        """Write one HTML page that needs no network; `against` is the JSON of another run."""
+        return write_report(self.trace, path, against)
+
+    def __str__(self):
+        return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
+
+    schedule = staticmethod(schedule)
+    merge = staticmethod(chrome.merge)
+
+
+class record_function(str):
+    """Context and decorator: a named region of the user's in the trace; next to free when nothing
+    records. It is its name: a string, for those are made fast.
+
+    Example: >>> with record_function("load batch"):
+             ...     pass
+    """
+
+    def __enter__(self):
+        if watchers:
+            self.begin_ns = perf_counter_ns()
+
+    def __exit__(self, kind, value, trace):
+        if watchers:
+            tell("annotation", str(self), getattr(self, "begin_ns", 0) or perf_counter_ns())
+
+    def __call__(self, fn):
+        @functools.wraps(fn)
+        def annotated(*args, **kwargs):
+            with record_function(self):
+                return fn(*args, **kwargs)
+
+        return annotated

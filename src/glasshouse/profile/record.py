@@ -1,0 +1,252 @@
+"""Recording what runs: a fixed record of 40 bytes for each event, written as it ends.
+
+What an event says more than its times is interned: the kind of call (shapes, dtypes, FLOPs), the
+module, the Python stack, the thread. Kernels are not written one by one: a Program run leaves one
+array with the times at which its steps ended.
+"""
+
+import itertools
+import struct
+import sys
+import threading
+from threading import get_ident
+from time import perf_counter_ns, time_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse import memory
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.watch import ProgramRun, Watcher
+from glasshouse.graph.record import Lazy
+
+KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
+RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
+EVENT = np.dtype([
+    ("begin", "i8"), ("end", "i8"), ("what", "i4"), ("scope", "i4"), ("seq", "i8"),
+    ("stack", "i4"), ("thread", "u2"), ("kind", "u1"), ("phase", "u1"),
+])  # fmt: skip
+PACK = struct.Struct("<qqiiqiHBB").pack_into
+SIZE = EVENT.itemsize
+MEMORY = np.dtype([
+    ("time", "i8"), ("address", "i8"), ("nbytes", "i8"), ("allocated", "i8"), ("reserved", "i8"),
+    ("tag", "i4"), ("kind", "u1"),
+])  # fmt: skip
+PACK_MEMORY = struct.Struct("<qqqqqiB").pack
+MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
+PHASES = ("forward", "backward", "recompute", "optimizer", "other")
+MAX_FRAMES = 64  # of a stack that are kept
+
+
+class Numbers(dict):
+    """A number for each key, in the order in which they come."""
+
+    def __missing__(self, key):
+        return self.setdefault(key, len(self))
+
+
+class Threads(Numbers):
+    """A number for each thread, and its name as it was when it was first seen."""
+
+    def __init__(self):
+        self.names: list[str] = []
+
+    def __missing__(self, ident):
+        self.names.append(threading.current_thread().name)
+        return super().__missing__(ident)
+
+
+class Run(NamedTuple):
+    """A Program run, with the thread that ran it."""
+
+    program: Any
+    begin_ns: int
+    ends_ns: np.ndarray
+    end_ns: int
+    events: np.ndarray
+    thread: int
+
+
+class Recorder(Watcher):
+    """Writes events into a buffer of `room` records; what comes after that is only counted."""
+
+    def __init__(self, room: int, stacks: bool, modules: bool, allocations: bool):
+        self.room, self.with_stack = room, stacks
+        self.modules, self.allocations = modules, allocations
+        self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
+        self.buffer = memoryview(self.table)
+        self.numbers = itertools.count()
+        self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Stacks()
+        self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
+        self.names, self.tags = Numbers(), Numbers()
+        self.runs: list[Run] = []
+        self.memory_rows = bytearray()
+        self.dropped_memory = self.dropped_runs = self.kernels = 0
+        self.subscription: Any = None
+        self.live: dict = {}
+
+    def start(self) -> "Recorder":
+        """Write from now on."""
+        self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
+        if self.allocations:
+            self.manager = memory.current()
+            self.manager.tell()
+            self.live = dict(self.manager.live)
+            self.before = self.manager.stats()
+            self.subscription = self.manager.subscribe(self.allocation)
+        self.op = writer_of_calls(self)
+        self.watch()
+        return self
+
+    def stop(self) -> None:
+        """Write no more."""
+        self.unwatch()
+        del self.op
+        if self.subscription is not None:
+            self.manager.tell()
+            self.subscription.remove()
+            self.subscription = None
+        self.end_ns = perf_counter_ns()
+        self.count = next(self.numbers)
+
+    # -- what a watcher is told ----------------------------------------------------------------
+
+    def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
+        """One event that is no call."""
+        i = next(self.numbers)
+        if i < self.room:
+            PACK(
+                self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
+                0, self.threads[get_ident()], kind, self.phases[state.phase],
+            )  # fmt: skip
+
+    def module(self, scope, begin_ns):
+        if self.modules:
+            self.write(MODULE, 0, begin_ns, scope)
+
+    def region(self, name, begin_ns):
+        self.write(REGION, self.names[name], begin_ns)
+
+    def annotation(self, name, begin_ns):
+        self.write(ANNOTATION, self.names[name], begin_ns)
+
+    def pull(self, node, begin_ns):
+        primitive = getattr(node, "primitive", None)
+        name = primitive.name if primitive is not None else type(node).__name__
+        self.write(PULL, self.names[name], begin_ns, getattr(node, "scope", None), node.seq)
+
+    def step(self, number: int, begin_ns: int) -> None:
+        """A step of the user's loop ended."""
+        self.write(STEP, number, begin_ns)
+
+    def program(self, run: ProgramRun):
+        self.kernels += len(run.ends_ns)
+        if self.kernels > 4 * self.room:
+            self.dropped_runs += 1
+            return
+        ends = np.asarray(run.ends_ns, np.int64)
+        events = np.asarray(run.events, np.int32)
+        thread = self.threads[get_ident()]
+        self.runs.append(Run(run.program, run.begin_ns, ends, run.end_ns, events, thread))
+
+    def allocation(self, event: memory.Event) -> None:
+        """The memory manager did something."""
+        if len(self.memory_rows) >= self.room * MEMORY.itemsize:
+            self.dropped_memory += 1
+            return
+        self.memory_rows += PACK_MEMORY(
+            event.time_ns,
+            event.address,
+            event.nbytes,
+            event.allocated_bytes,
+            event.reserved_bytes,
+            self.tags[event.tag],
+            MEMORY_KINDS.index(event.kind),
+        )
+
+    def events(self) -> np.ndarray:
+        """What was written, as records."""
+        return self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+
+
+def writer_of_calls(recorder: Recorder):
+    """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
+    following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
+    scopes, threads, phases = recorder.scopes, recorder.threads, recorder.phases
+    stack_at, with_stack = recorder.stacks.at, recorder.with_stack
+    pairs: dict[tuple, int] = {}  # numbers of calls with two operands: most of them
+
+    def op(primitive, specs, attrs, out, result, begin_ns):
+        i = following()
+        if i >= room:
+            return
+        stack = stack_at(sys._getframe(3)) if with_stack else 0
+        now = state.__dict__
+        first = result[0] if type(result) is tuple else result
+        seq = now["seq"]
+        if seq < 0 and first.node is not None:
+            seq = first.node.seq
+        data, kind = first.data, COMPUTED
+        if type(data) is Lazy:
+            kind = RECORDED
+            data.event = i
+            if first is not result:
+                mark_parts(result, i)
+        if len(specs) == 2:
+            x, y = specs
+            key = (primitive, x.shape, y.shape, x.dtype.name, y.dtype.name, *attrs.values())
+            try:
+                number = pairs[key]
+            except KeyError:
+                number = pairs[key] = call_of(primitive, specs, attrs, out).number
+        else:
+            number = call_of(primitive, specs, attrs, out).number
+        PACK(
+            buffer, i * SIZE, begin_ns, perf_counter_ns(), number, scopes[now["scope"]], seq,
+            stack, threads[now["thread"]], kind, phases[now["phase"]],
+        )  # fmt: skip
+
+    return op
+
+
+class Stacks:
+    """A number for each Python stack; `stacks` has them: code, instruction, code, instruction …
+
+    They are told apart by the ids of their code objects, which live as long as they are kept here:
+    a code object's own hash reads all of it.
+    """
+
+    def __init__(self):
+        self.numbers: dict[tuple, int] = {}
+        self.stacks: list[tuple] = [()]
+
+    def at(self, frame) -> int:
+        """The number of the stack from a frame outwards."""
+        outermost, flat, left = frame, [], MAX_FRAMES
+        add = flat.append
+        while frame is not None and left:
+            add(id(frame.f_code))
+            add(frame.f_lasti)
+            frame = frame.f_back
+            left -= 1
+        number = self.numbers.get(key := tuple(flat))
+        return self.keep(outermost, key) if number is None else number
+
+    def keep(self, frame, key: tuple) -> int:
+        """A new stack."""
+        flat = []
+        while frame is not None and len(flat) < len(key):
+            flat += (frame.f_code, frame.f_lasti)
+            frame = frame.f_back
+        self.stacks.append(tuple(flat))
+        return self.numbers.setdefault(key, len(self.stacks) - 1)
+
+
+def mark_parts(results, i: int) -> None:
+    """Note the event on the node of a call with several results, and on its parts."""
+    for part in results:
+        part.data.event = i
+        for node in part.data.inputs:
+            if node.value is None:
+                node.event = i

@@ -1,0 +1,186 @@
+"""The report: what a profile found as data, and as one HTML page that needs no network."""
+
+import json
+import time
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.errors import OptionError
+from glasshouse.base.flags import flags
+from glasshouse.compile.emit_c import Source
+from glasshouse.profile.compare import Comparison
+from glasshouse.profile.machine import limits
+from glasshouse.profile.memory import MemoryTimeline
+from glasshouse.profile.tables import ModuleTree, kernels, key_averages
+from glasshouse.profile.text import milliseconds
+from glasshouse.profile.trace import Trace
+
+MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
+MAX_POINTS = 4_000  # of the memory curve
+SHARE = 0.05  # of the time, from which on something is worth saying
+SMALL_NS = 20_000
+PLACE = "/*DATA*/null"
+
+
+def data_of(trace: Trace) -> dict:
+    """All tables of a trace, as what JSON can hold; times in ns."""
+    marks = trace.loop_steps()
+    machine = limits()
+    return {
+        "made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
+        "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
+        "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
+        "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
+        "flops_per_s": machine.flops_per_s, "bytes_per_s": machine.bytes_per_s,
+        "step_ns": [end - begin for _, begin, end in marks] or [trace.wall_ns],
+        "modules": [row._asdict() for row in ModuleTree(trace).rows()],
+        "kernels": [row._asdict() for row in kernels(trace)],
+        "operators": [row._asdict() for row in key_averages(trace, True)],
+        "programs": [program_data(program) for program in trace.programs],
+        "memory": memory_data(trace) if trace.with_memory else None,
+        "backend": flags.backend, "advice": advice(trace), "breaks": [],
+    }  # fmt: skip
+
+
+def advice(trace: Trace) -> list[str]:
+    """What the numbers say would help, each with its evidence; the largest gain first."""
+    rows, total, found = kernels(trace), trace.kernel_ns, []
+
+    def say(ns: float, text: str) -> None:
+        if total and ns > SHARE * trace.wall_ns:
+            found.append((ns, f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"))
+
+    idle = trace.wall_ns - total
+    say(idle, "Python takes this time, not the kernels: larger batches or gh.optimize would help")
+    say(
+        sum(r.time_ns for r in rows if r.kind in ("host", "reference")),
+        "primitives without a kernel of their own run as references on the host: "
+        + ", ".join(sorted({r.name for r in rows if r.kind in ("host", "reference")})[:5]),
+    )
+    say(
+        sum(r.time_ns for r in rows if r.name == "reorder"),
+        "layouts are changed between steps: channel counts that are multiples of 16 need fewer",
+    )
+    say(
+        sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs),
+        f"kernels shorter than {SMALL_NS // 1000} µs: their work is too small to fill the cores",
+    )
+    return [text for _, text in sorted(found, reverse=True)]
+
+
+def program_data(program) -> dict:
+    """What the compiler made: counts of steps by kind, C of the kernels, their sources."""
+    infos = program.step_infos()
+    kinds: dict[str, int] = {}
+    for info in infos:
+        kinds[info.kind] = kinds.get(info.kind, 0) + 1
+    sources = getattr(program, "sources", {})
+    texts = {
+        i: Source(sources[i].text, []).named(f"kernel{i}")
+        for i in sorted({info.number for info in infos}) if i in sources
+    }  # fmt: skip
+    return {
+        "kinds": kinds, "arena_bytes": getattr(program, "arena_bytes", 0), "c": texts,
+        "first": [info.number for info in infos],
+        "hosts": sorted({info.name for info in infos if info.kind == "host"}),
+        "sources": [
+            [[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out)]
+             for s in info.sources]
+            for info in infos
+        ],
+    }  # fmt: skip
+
+
+def memory_data(trace: Trace) -> dict:
+    """The memory curve, thinned without losing its peaks, and the owners at the peak."""
+    timeline = MemoryTimeline(trace)
+    count = len(timeline.time_ns)
+    if count > MAX_POINTS:
+        parts = np.array_split(np.arange(count), MAX_POINTS)
+        keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
+    else:
+        keep = np.arange(count)
+    return {
+        "time_ns": timeline.time_ns[keep].tolist(),
+        "allocated": timeline.allocated[keep].tolist(),
+        "reserved": timeline.reserved[keep].tolist(),
+        "peak_bytes": timeline.peak_bytes, "peak_ns": timeline.peak_ns,
+        "alive": [[*a.tag, a.nbytes, a.count] for a in timeline.alive],
+    }  # fmt: skip
+
+
+def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:
+    """[(frames, ns)]: Python frames if they were recorded, the pass, the modules, the call.
+
+    Raises:  OptionError for an unknown metric
+    """
+    if metric not in ("kernel_ns", "self_ns"):
+        raise OptionError(
+            f"export_stacks: expected kernel_ns or self_ns as metric; got {metric!r}. "
+            "The one is time in kernels, the other time in Python."
+        )
+    values = trace.kernel_ns_of_events if metric == "kernel_ns" else trace.self_ns
+    sums: dict[tuple, float] = {}
+    for i in np.flatnonzero(trace.is_op):
+        e = trace.events[i]
+        key = int(e["stack"]), int(e["scope"]), int(e["phase"]), int(e["what"])
+        sums[key] = sums.get(key, 0) + float(values[i])
+    found: dict[tuple[str, ...], float] = {}
+    for (stack, scope, phase, what), ns in sums.items():
+        name = trace.call_name(what)
+        path = [label for _, label in trace.codes(stack)]
+        path += [trace.phases[phase], *filter(None, trace.scopes[scope].split("."))]
+        frames = tuple(part.replace(";", ",") for part in (*path, name))
+        found[frames] = found.get(frames, 0) + ns
+    return [(list(frames), int(ns)) for frames, ns in found.items() if ns >= 1]
+
+
+def timeline_data(trace: Trace) -> dict:
+    """Slices for the timeline: [track, begin, end, name, kernel or -1] in ns; the last loop step if
+    all would be too many."""
+    first, last = trace.begin_ns, trace.end_ns
+    events, steps = trace.events, trace.steps
+    if len(events) + len(steps.step) > MAX_SLICES and trace.loop_steps():
+        _, first, last = trace.loop_steps()[-1]
+    names: dict[str, int] = {}
+    slices = []
+
+    def add(track: int, begin, end, name: str, kernel: int) -> None:
+        number = names.setdefault(name, len(names))
+        slices.append([track, int(begin) - first, int(end) - int(begin), number, kernel])
+
+    shown = np.flatnonzero((events["begin"] >= first) & (events["end"] <= last))
+    for i in shown[:MAX_SLICES]:
+        e = events[i]
+        add(int(e["thread"]), e["begin"], e["end"], trace.name_of(e), -1)
+    ran = np.flatnonzero((steps.begin >= first) & (steps.end <= last))
+    rows = {(r.program, r.step): i for i, r in enumerate(kernels(trace))}
+    for i in ran[:MAX_SLICES]:
+        key = int(steps.program[i]), int(steps.step[i])
+        name = trace.info(*key).name
+        add(100 + int(steps.thread[i]), steps.begin[i], steps.end[i], name, rows[key])
+    return {"names": list(names), "slices": slices, "threads": trace.threads, "ns": last - first}
+
+
+def page_of(data: dict) -> str:
+    """The page with its data inside."""
+    template = files("glasshouse.profile").joinpath("report.html").read_text(encoding="utf-8")
+    text = json.dumps(data, separators=(",", ":"), default=str).replace("</", "<\\/")
+    return template.replace(PLACE, text, 1)
+
+
+def write_report(trace: Trace, path, against=None) -> Path:
+    """Write the page of a trace, with a comparison if the JSON of another run is given."""
+    data = data_of(trace)
+    data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
+    if against is not None:
+        found = Comparison(json.loads(Path(against).read_text(encoding="utf-8")), data)
+        data["comparison"] = {
+            "ratio": found.ratio, "low": found.low, "high": found.high,
+            "modules": found.modules[:100], "kernels": found.operators[:100],
+        }  # fmt: skip
+    path = Path(path)
+    path.write_text(page_of(data), encoding="utf-8")
+    return path

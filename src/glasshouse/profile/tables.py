@@ -1,0 +1,339 @@
+"""Tables of a trace: operators, kernels, and the tree of modules."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from glasshouse.base.errors import OptionError, suggest
+from glasshouse.dispatch.cost import Call
+from glasshouse.profile.counter import OUTSIDE, prefixes
+from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
+from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.profile.trace import Trace
+
+
+class Average(NamedTuple):
+    """One group of events: times in ns; FLOPs and bytes are those of the calls."""
+
+    name: str
+    kind: str
+    calls: int
+    host_ns: int
+    self_host_ns: int
+    kernel_ns: float
+    flops: int
+    bytes: int
+    shapes: str
+    stack: str
+
+    @property
+    def host_ns_average(self) -> float:
+        return self.host_ns / self.calls
+
+    @property
+    def kernel_ns_average(self) -> float:
+        return self.kernel_ns / self.calls
+
+
+# PyTorch's names for the columns to sort by, beside our own.
+SORT_KEYS = {
+    "cpu_time_total": "host_ns", "self_cpu_time_total": "self_host_ns", "count": "calls",
+    "cpu_time": "host_ns_average", "device_time_total": "kernel_ns", "cuda_time_total": "kernel_ns",
+    **{name: name for name in (*Average._fields[2:8], "host_ns_average", "kernel_ns_average")},
+}  # fmt: skip
+
+
+class Averages:
+    """Events grouped by name, and on request by operand shapes and stack; prints as a table."""
+
+    def __init__(self, trace: Trace, rows: list[Average], shapes: bool, flops: bool):
+        self.trace, self.rows, self.shapes, self.flops = trace, rows, shapes, flops
+
+    def __iter__(self) -> Iterator[Average]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i) -> Average:
+        return self.rows[i]
+
+    def find(self, name: str) -> Average:
+        """The group called `name`.
+
+        Raises:  OptionError, naming the nearest, if there is none
+        """
+        for row in self.rows:
+            if row.name == name:
+                return row
+        names = [row.name for row in self.rows]
+        raise OptionError(
+            f"key_averages: expected the name of a group; got {name!r}. {suggest(name, names)}"
+        )
+
+    def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
+        """The groups as text, the largest in the column `sort_by` first.
+
+        Raises:  OptionError for an unknown column
+        """
+        if sort_by not in SORT_KEYS:
+            raise OptionError(
+                f"table: expected a column to sort by; got {sort_by!r}. "
+                f"{suggest(sort_by, SORT_KEYS)}"
+            )
+        rows = sorted(self.rows, key=lambda r: -getattr(r, SORT_KEYS[sort_by]))
+        host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
+        headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
+        headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
+        lines = [
+            [
+                r.name, milliseconds(r.self_host_ns), percent(r.self_host_ns, host),
+                milliseconds(r.host_ns), milliseconds(r.kernel_ns), percent(r.kernel_ns, kernel),
+                f"{r.calls:,}", milliseconds(r.kernel_ns_average),
+                *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops), *[r.shapes] * self.shapes,
+            ]
+            for r in rows[:row_limit]
+        ]  # fmt: skip
+        text = table(headings, lines)
+        if len(rows) > row_limit:
+            text += f"\n… {len(rows) - row_limit} more rows"
+        stacks = [f"\n{r.name}:\n    {r.stack}" for r in rows[:row_limit] if r.stack]
+        return text + "".join(stacks) + "\n" + summary(self.trace)
+
+    def __str__(self):
+        return self.table()
+
+
+def summary(trace: Trace) -> str:
+    """What the tables are of, and what is missing in them."""
+    lines = [
+        f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
+        f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
+        f"{len(trace.steps.step):,} kernel runs"
+    ]
+    if trace.dropped or trace.dropped_memory or trace.dropped_runs:
+        lines.append(
+            f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
+            f"{trace.dropped_runs:,} program runs. Raise max_events, or use a schedule."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def key_averages(
+    trace: Trace, group_by_input_shape=False, group_by_stack_n: int = 0, flops=True
+) -> Averages:
+    """The events of the Python side in groups."""
+    events = trace.events
+    names: dict[tuple, int] = {}
+    labels: dict[tuple[int, int, int], int] = {}
+    what = events["what"].astype(np.int64)
+    what[events["kind"] == STEP] = 0
+    what[events["kind"] == MODULE] = events["scope"][events["kind"] == MODULE]
+    stack = events["stack"].astype(np.int64) * bool(group_by_stack_n)
+    key = (what << 36) | (stack << 4) | events["kind"]
+    keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    group = np.zeros(len(keys), np.int64)
+    for i, place in enumerate(first):
+        event = events[place]
+        label = label_of(trace, event, group_by_input_shape, group_by_stack_n)
+        group[i] = names.setdefault(label, len(names))
+    del labels
+    of_event = group[inverse] if len(keys) else inverse
+    size = len(names)
+    calls = np.bincount(of_event, minlength=size)
+    host = np.bincount(of_event, events["end"] - events["begin"], size)
+    own = np.bincount(of_event, trace.self_ns, size)
+    kernel = np.bincount(of_event, trace.kernel_ns_of_events, size)
+    flops_of, bytes_of = costs_of(trace)
+    total_flops = np.bincount(of_event, flops_of, size)
+    total_bytes = np.bincount(of_event, bytes_of, size)
+    rows = [
+        Average(
+            name, kind, int(calls[i]), int(host[i]), int(own[i]), float(kernel[i]),
+            int(total_flops[i]), int(total_bytes[i]), shapes, frames,
+        )
+        for (name, kind, shapes, frames), i in names.items()
+    ]  # fmt: skip
+    return Averages(trace, rows, group_by_input_shape, flops)
+
+
+def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str, str, str]:
+    """(name, kind, shapes, stack) of the group that an event belongs to."""
+    is_op = event["kind"] <= COMPUTED
+    kind = "op" if is_op else ("module", "region", "annotation", "pull", "step")[event["kind"] - 2]
+    name = "ProfilerStep" if event["kind"] == STEP else trace.name_of(event)
+    if event["kind"] == MODULE:
+        name = trace.scopes[event["scope"]]
+    listed = ""
+    if shapes and is_op:
+        listed = ", ".join(str(list(s.shape)) for s in Call.by_number[event["what"]].specs)
+    frames = "\n    ".join(trace.frames(event["stack"])[:stack_n]) if stack_n else ""
+    return name, kind, listed, frames
+
+
+def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
+    """FLOPs and bytes of each event that is a call."""
+    events, is_op = trace.events, trace.is_op
+    flops, moved = np.zeros(len(events)), np.zeros(len(events))
+    numbers = np.unique(events["what"][is_op])
+    size = int(numbers.max()) + 1 if len(numbers) else 1
+    by_number = np.zeros((2, size))
+    for number in numbers.tolist():
+        cost = Call.by_number[number].cost
+        by_number[:, number] = cost.flops, cost.bytes
+    what = events["what"][is_op]
+    flops[is_op], moved[is_op] = by_number[0, what], by_number[1, what]
+    return flops, moved
+
+
+class KernelRow(NamedTuple):
+    """One step of a Program, over all runs: time in ns; FLOPs and bytes of one run."""
+
+    program: int
+    step: int
+    name: str
+    kind: str
+    module: str
+    phase: str
+    runs: int
+    time_ns: int
+    flops: int
+    bytes: int
+
+    @property
+    def flops_per_s(self) -> float:
+        return self.flops * self.runs * 1e9 / self.time_ns if self.time_ns else 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes * self.runs * 1e9 / self.time_ns if self.time_ns else 0.0
+
+
+def kernels(trace: Trace) -> list[KernelRow]:
+    """Every step of every Program that ran, the longest first."""
+    owner: dict[tuple[int, int], tuple[float, str, str]] = {}
+    for share in trace.shares:
+        key = share.program, share.step
+        owner[key] = max(owner.get(key, (-1.0, "", "")), (share.part, share.module, share.phase))
+    rows = []
+    for (program, step), (ns, runs) in trace.time_of_steps.items():
+        info = trace.info(program, step)
+        _, module, phase = owner.get((program, step), (0, "", ""))
+        row = (program, step, info.name, info.kind, module, phase, runs, ns, info.flops, info.bytes)
+        rows.append(KernelRow(*row))
+    return sorted(rows, key=lambda r: -r.time_ns)
+
+
+def kernel_table(trace: Trace, row_limit: int = 30) -> str:
+    """The kernels as text."""
+    rows, total = kernels(trace), trace.kernel_ns
+    lines = [
+        [
+            f"{r.kind} {r.name}", f"{r.module} {r.phase}".strip(), milliseconds(r.time_ns),
+            percent(r.time_ns, total), f"{r.runs:,}", scaled(r.flops), scaled(r.bytes, "B"),
+            scaled(r.flops_per_s, "FLOP/s"), scaled(r.bytes_per_s, "B/s"),
+        ]
+        for r in rows[:row_limit]
+    ]  # fmt: skip
+    headings = ["kernel", "for", "time", "%", "runs", "FLOPs", "bytes", "rate", "bandwidth"]
+    return table(headings, lines, left=2) + "\n"
+
+
+class ModuleRow(NamedTuple):
+    """A module with all below it, in one pass or in all (""): measured ns, and executed work."""
+
+    module: str
+    phase: str
+    kernel_ns: float
+    host_ns: float
+    flops: float
+    bytes: float
+    calls: int
+
+
+class ModuleTree:
+    """Time, FLOPs and bytes by module and pass; a fused kernel is shared out among its calls."""
+
+    def __init__(self, trace: Trace):
+        self.trace = trace
+
+    @cached_property
+    def own(self) -> dict[tuple[str, str], list[float]]:
+        """[kernel ns, host ns, FLOPs, bytes, calls] of each module itself, by pass."""
+        trace, sums = self.trace, {}
+
+        def add(module: str, phase: str, *values) -> None:
+            total = sums.setdefault((module or OUTSIDE, phase), [0.0] * 5)
+            total[:] = [a + b for a, b in zip(total, values, strict=True)]
+
+        for share in trace.shares:
+            ns, runs = trace.time_of_steps.get((share.program, share.step), (0, 0))
+            info = trace.info(share.program, share.step)
+            flops = share.call.cost.flops * runs if share.call else 0
+            moved = info.bytes * runs * share.part
+            add(share.module, share.phase, ns * share.part, 0, flops, moved, 0)
+        self.add_events(add)
+        return sums
+
+    def add_events(self, add) -> None:
+        """Host time of calls and passes, calls of modules, and all of what was computed at once."""
+        trace, events = self.trace, self.trace.events
+        counted = events["kind"] != STEP
+        key = (events["scope"].astype(np.int64) << 16) | (events["phase"].astype(np.int64) << 8)
+        key = (key | events["kind"])[counted]
+        keys, inverse = np.unique(key, return_inverse=True)
+        host = np.bincount(inverse, trace.self_ns[counted], len(keys))
+        flops, moved = (np.bincount(inverse, x[counted], len(keys)) for x in costs_of(trace))
+        for k, ns, f, b, n in zip(keys.tolist(), host, flops, moved, np.bincount(inverse)):
+            kind, phase, scope = k & 0xFF, trace.phases[(k >> 8) & 0xFF], trace.scopes[k >> 16]
+            if kind == COMPUTED:
+                add(scope, phase, ns, 0, f, b, 0)
+            else:
+                add(scope, phase, 0, ns if kind != REGION else 0, 0, 0, n * (kind == MODULE))
+
+    def rows(self, depth: int | None = None) -> list[ModuleRow]:
+        """Each module with all below it: a row for all passes, then one for each."""
+        sums: dict[tuple[str, str], list[float]] = {}
+        own_calls: dict[tuple[str, str], float] = {}
+        for (module, phase), values in self.own.items():
+            for path in prefixes(module, depth):
+                for part in ("", phase):
+                    total = sums.setdefault((path, part), [0.0] * 5)
+                    total[:] = [a + b for a, b in zip(total, values, strict=True)]
+                    if path == module:
+                        calls = own_calls.get((path, part), 0)
+                        own_calls[path, part] = calls + values[4]
+        return [
+            ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
+            for (path, phase), values in sums.items()
+        ]
+
+    def table(self, depth: int | None = 3) -> str:
+        """The tree as text."""
+        rows = self.rows(depth)
+        total = self.trace.kernel_ns
+        by = {(r.module, r.phase): r for r in rows}
+        phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
+        headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]
+        lines = []
+        for path in ordered([r.module for r in rows if not r.phase]):
+            r = by[path, ""]
+            times = [milliseconds(by[path, p].kernel_ns) if (path, p) in by else "" for p in phases]
+            rate = scaled(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
+            lines.append([
+                "  " * path.count(".") + path.rpartition(".")[2], f"{r.calls:,}",
+                milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
+                milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"), rate,
+            ])  # fmt: skip
+        return table(headings, lines) + "\n" + summary(self.trace)
+
+    def __str__(self):
+        return self.table()
+
+
+def ordered(paths: list[str]) -> list[str]:
+    """Paths with each module before what is in it, in the order in which they come."""
+    place = {path: i for i, path in enumerate(dict.fromkeys(paths))}
+    return sorted(place, key=lambda path: [place.get(p, 0) for p in prefixes(path)])

@@ -1,0 +1,53 @@
+"""Numbers and tables as text."""
+
+UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def scaled(value: float, unit: str = "") -> str:
+    """A number with four digits and a prefix: 24.30 G."""
+    for size, prefix in UNITS:
+        if abs(value) >= size:
+            return f"{digits(value / size)} {prefix}{unit}"
+    return f"{digits(value)} {unit}".rstrip() if value else "0"
+
+
+def digits(value: float) -> str:
+    """Four significant digits, integers whole."""
+    if value == int(value) and abs(value) < 10_000:
+        return str(int(value))
+    return f"{value:.{max(0, 3 - len(str(int(abs(value)))) + 1)}f}"
+
+
+def milliseconds(ns: float) -> str:
+    """A time in ms, or µs where it is short."""
+    if not ns:
+        return "0"
+    return f"{ns / 1e6:,.3f} ms" if abs(ns) >= 1e5 else f"{ns / 1e3:.2f} µs"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share; empty where there is no whole."""
+    return f"{part / whole:.1%}" if whole else ""
+
+
+def table(headings: list[str], rows: list[list[str]], left: int = 1, limit: int = 60) -> str:
+    """Aligned columns, the first `left` of them to the left and at most `limit` wide."""
+    cells = [headings, *([str(cell) for cell in row] for row in rows)]
+    for row in cells:
+        row[:left] = [shortened(cell, limit) for cell in row[:left]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most `limit` characters: the middle is left out."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2 - 1]}…{text[len(text) - (limit - limit // 2) :]}"

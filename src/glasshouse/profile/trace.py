@@ -1,0 +1,310 @@
+"""What a profile recorded, as columns: events of the Python side and steps of the execution side.
+
+Nothing here is worked out before it is asked for; all is done on whole columns.
+"""
+
+import os
+import socket
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse.dispatch.cost import Call
+from glasshouse.profile.record import (
+    COMPUTED,
+    KINDS,
+    MEMORY,
+    MODULE,
+    PULL,
+    REGION,
+    STEP,
+    Recorder,
+)
+
+PACKAGE = str(Path(__file__).parents[1])
+BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
+
+
+class Event(NamedTuple):
+    """One event of the Python side; times in ns since the profile began."""
+
+    name: str
+    kind: str
+    begin_ns: int
+    end_ns: int
+    self_ns: int
+    kernel_ns: float
+    thread: str
+    module: str
+    phase: str
+    shapes: list
+    flops: int
+    bytes: int
+    sequence: int
+    stack: list[str]
+
+
+class Steps(NamedTuple):
+    """The execution side, a row for each step that ran: which step of which Program, and when."""
+
+    program: np.ndarray
+    step: np.ndarray
+    run: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    thread: np.ndarray
+
+    @property
+    def time_ns(self) -> np.ndarray:
+        return self.end - self.begin
+
+
+class Share(NamedTuple):
+    """The part of a step's time, FLOPs and bytes that belongs to one call of the user."""
+
+    program: int
+    step: int
+    event: int
+    call: Call | None
+    module: str
+    phase: str
+    part: float
+
+
+class Trace:
+    """A recording that has ended. `rank` tells processes apart when traces are merged."""
+
+    def __init__(self, recorder: Recorder, rank: int = 0):
+        self.events = recorder.events()
+        self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
+        self.began_at_ns = recorder.began_at_ns
+        self.dropped = max(0, recorder.count - recorder.room)
+        self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
+        self.names = list(recorder.names)
+        self.phases = list(recorder.phases)
+        self.threads = recorder.threads.names
+        self.thread_ids = list(recorder.threads)
+        self.stacks = recorder.stacks.stacks
+        self.scopes = ["" if scope is None else scope.path for scope in recorder.scopes]
+        self.runs = recorder.runs
+        self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
+        self.tags = list(recorder.tags)
+        self.live = recorder.live
+        self.before = recorder.before if recorder.allocations else None
+        self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
+        self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
+
+    # -- the Python side -----------------------------------------------------------------------
+
+    @cached_property
+    def parents(self) -> np.ndarray:
+        """The event that each event lies in on its thread, or -1."""
+        events = self.events
+        order = np.lexsort((-events["end"], events["begin"], events["thread"]))
+        ends = events["end"][order].tolist()
+        threads = events["thread"][order].tolist()
+        found, stack, thread = [-1] * len(order), [], -1
+        for i, (place, end) in enumerate(zip(order.tolist(), ends, strict=True)):
+            if threads[i] != thread:
+                thread, stack = threads[i], []
+            while stack and stack[-1][0] < end:
+                stack.pop()
+            if stack:
+                found[place] = stack[-1][1]
+            stack.append((end, place))
+        return np.array(found, np.int64)
+
+    @cached_property
+    def self_ns(self) -> np.ndarray:
+        """The time of each event without the events in it."""
+        time = (self.events["end"] - self.events["begin"]).astype(np.int64)
+        inside = self.parents >= 0
+        within = np.bincount(self.parents[inside], time[inside], len(time))
+        return time - within.astype(np.int64)
+
+    @cached_property
+    def is_op(self) -> np.ndarray:
+        return self.events["kind"] <= COMPUTED
+
+    def name_of(self, event) -> str:
+        """What an event is called."""
+        kind, what = int(event["kind"]), int(event["what"])
+        if kind <= COMPUTED:
+            return self.call_name(what)
+        if kind == MODULE:
+            return self.scopes[event["scope"]].rpartition(".")[2]
+        if kind == STEP:
+            return f"ProfilerStep#{what}"
+        return f"{self.names[what]}_backward" if kind == PULL else self.names[what]
+
+    def call_name(self, what: int) -> str:
+        """The primitive of a call by its number."""
+        return Call.by_number[what].primitive.name
+
+    def frames(self, stack: int) -> list[str]:
+        """The user's frames of a stack, the innermost first: "file.py(12): function"."""
+        flat = self.stacks[stack]
+        return [
+            f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
+            for code, lasti in zip(flat[::2], flat[1::2], strict=True)
+            if not code.co_filename.startswith(PACKAGE)
+        ]
+
+    def codes(self, stack: int) -> list[tuple]:
+        """The user's functions of a stack, the outermost first: (code, "file.py(1): function")."""
+        flat = self.stacks[stack]
+        return [
+            (code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
+            for code in reversed(flat[::2])
+            if not code.co_filename.startswith(PACKAGE)
+        ]
+
+    def event_list(self) -> list[Event]:
+        """Every event of the Python side as an object, in the order of their ends."""
+        kernel = self.kernel_ns_of_events
+        made = []
+        for i, e in enumerate(self.events):
+            call = Call.by_number[e["what"]] if e["kind"] <= COMPUTED else None
+            cost = call.cost if call else None
+            made.append(Event(
+                self.name_of(e), KINDS[e["kind"]], int(e["begin"]) - self.begin_ns,
+                int(e["end"]) - self.begin_ns, int(self.self_ns[i]), float(kernel[i]),
+                self.threads[e["thread"]], self.scopes[e["scope"]], self.phases[e["phase"]],
+                [spec.shape for spec in call.specs] if call else [], cost.flops if cost else 0,
+                cost.bytes if cost else 0, int(e["seq"]), self.frames(e["stack"]),
+            ))  # fmt: skip
+        return made
+
+    def loop_steps(self) -> list[tuple[int, int, int]]:
+        """(number, begin, end) of each step of the user's loop: as marked by `step()`, else from
+        the end of one optimizer pass to that of the next."""
+        events = self.events
+        marks = events[events["kind"] == STEP]
+        if len(marks):
+            return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in marks]
+        number = self.names.index("optimizer") if "optimizer" in self.names else -1
+        ends = events["end"][(events["kind"] == REGION) & (events["what"] == number)].tolist()
+        begins = [self.begin_ns, *ends[:-1]]
+        return [(i, *pair) for i, pair in enumerate(zip(begins, ends, strict=True))]
+
+    # -- the execution side --------------------------------------------------------------------
+
+    @cached_property
+    def programs(self) -> list[Any]:
+        """The Programs that ran, each once."""
+        return list({id(run.program): run.program for run in self.runs}.values())
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Every step that ran, in order; on backends that compute at once each call is a step."""
+        number = {id(program): i for i, program in enumerate(self.programs)}
+        columns: list[list[np.ndarray]] = [[] for _ in Steps._fields]
+        for i, run in enumerate(self.runs):
+            count = len(run.ends_ns)
+            begins = np.concatenate(([run.begin_ns], run.ends_ns[:-1])) if count else run.ends_ns
+            row = (number[id(run.program)], np.arange(count), i, begins, run.ends_ns, run.thread)
+            for column, value in zip(columns, row, strict=True):
+                column.append(np.broadcast_to(value, count))
+        return Steps(*(np.concatenate(c) if c else np.zeros(0, np.int64) for c in columns))
+
+    def info(self, program: int, step: int):
+        """What a step does."""
+        return self.programs[program].step_infos()[step]
+
+    @cached_property
+    def shares(self) -> list[Share]:
+        """Whom the steps of each Program work for; the parts of a step add up to 1."""
+        last = {id(run.program): run.events for run in self.runs}
+        found = []
+        for number, program in enumerate(self.programs):
+            events = last[id(program)]
+            for step, info in enumerate(program.step_infos()):
+                found += shares_of(self, number, step, info, events)
+        return found
+
+    @cached_property
+    def time_of_steps(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """(ns, runs) of each step of each Program, over all runs."""
+        steps, sums = self.steps, {}
+        width = 1 + max((int(s) for s in steps.step), default=0)
+        key = steps.program.astype(np.int64) * width + steps.step
+        keys, inverse = np.unique(key, return_inverse=True)
+        time = np.bincount(inverse, steps.time_ns, len(keys))
+        runs = np.bincount(inverse, minlength=len(keys))
+        for k, ns, n in zip(keys.tolist(), time.tolist(), runs.tolist(), strict=True):
+            sums[divmod(k, width)] = int(ns), n
+        return sums
+
+    @cached_property
+    def kernel_ns_of_events(self) -> np.ndarray:
+        """Time of kernels that computed each call; that of a fused kernel is shared out."""
+        found = np.zeros(len(self.events))
+        times: dict[int, list] = {}
+        for share in self.shares:
+            times.setdefault(share.program, []).append(share)
+        number = {id(program): i for i, program in enumerate(self.programs)}
+        for run in self.runs:
+            begins = np.concatenate(([run.begin_ns], run.ends_ns[:-1]))
+            time = run.ends_ns - begins
+            program = number[id(run.program)]
+            place_time = np.zeros(len(run.events))
+            for share in times.get(program, ()):
+                if share.event >= 0:
+                    place_time[share.event] += share.part * time[share.step]
+            known = run.events >= 0
+            np.add.at(found, run.events[known], place_time[known])
+        now = self.events["kind"] == COMPUTED
+        found[now] = (self.events["end"] - self.events["begin"])[now]
+        return found
+
+    @property
+    def kernel_ns(self) -> int:
+        """Time in kernels, over all runs."""
+        now = self.events["kind"] == COMPUTED
+        computed = (self.events["end"] - self.events["begin"])[now].sum()
+        return int(self.steps.time_ns.sum() + computed)
+
+    @property
+    def wall_ns(self) -> int:
+        return self.end_ns - self.begin_ns
+
+
+def shares_of(trace: Trace, program: int, step: int, info, events) -> list[Share]:
+    """The parts of one step; `event` is the position in the recording."""
+    if not info.sources:
+        origin = info.origin
+        return [Share(program, step, origin.place, None, *where(trace, origin, events), 1.0)]
+    weights = [weight(source.call) for source in info.sources]
+    whole = sum(weights)
+    return [
+        Share(
+            program, step, source.origin.place, source.call, *where(trace, source.origin, events),
+            w / whole if whole else 1 / len(weights),
+        )
+        for source, w in zip(info.sources, weights, strict=True)
+    ]  # fmt: skip
+
+
+def weight(call: Call) -> float:
+    """About how long a call takes, against the others in its kernel."""
+    if call.primitive.kind in ("create", "movement"):
+        return 0.0
+    return call.cost.bytes + call.cost.flops / BALANCE
+
+
+def where(trace: Trace, origin, events) -> tuple[str, str]:
+    """Module and pass of a recorded call: as the door saw it now, else as it was compiled."""
+    if 0 <= origin.place < len(events) and events[origin.place] >= 0:
+        event = trace.events[events[origin.place]]
+        return trace.scopes[event["scope"]], trace.phases[event["phase"]]
+    return origin.module, origin.phase
+
+
+def line_of(code, lasti: int) -> int:
+    """The line of an instruction."""
+    for start, end, line in code.co_lines():
+        if start <= lasti < end:
+            return line or code.co_firstlineno
+    return code.co_firstlineno

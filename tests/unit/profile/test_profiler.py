@@ -1,0 +1,322 @@
+"""The profiler: schedules, events of both sides, tables, memory, threads, bad input."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.errors import BackendError, OptionError
+from glasshouse.base.flags import flags
+from glasshouse.profile import Comparison, ProfilerAction, schedule
+from glasshouse.profile.report import data_of
+
+
+class Net(gh.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = gh.nn.Conv2d(3, 8, 3), gh.nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(gh.nn.functional.relu(self.conv(x)).mean((2, 3)))
+
+
+def make_step(seed=0):
+    gh.random.seed(seed)
+    model = Net()
+    optimizer = gh.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x, y = gh.random.normal((4, 3, 10, 10)), gh.asarray([0, 1, 2, 3])
+
+    def step():
+        optimizer.zero_grad()
+        loss = gh.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+@pytest.fixture(scope="module")
+def prof():
+    with flags.override(compile="always"):
+        step = make_step()
+        step(), step()
+        with gh.profile(record_shapes=True, with_stack=True, profile_memory=True) as prof:
+            for _ in range(3):
+                with gh.record_function("my step"):
+                    step()
+                prof.step()
+    return prof
+
+
+def test_schedule_gives_actions():
+    plan = schedule(skip_first=1, wait=1, warmup=1, active=2, repeat=2)
+    names = [plan(i).name for i in range(10)]
+    cycle = ["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"]
+    assert names == ["NONE", *cycle, *cycle, "NONE"]
+
+
+def test_schedule_records_the_active_steps():
+    step, ready = make_step(), []
+    plan = gh.profile.schedule(wait=1, warmup=1, active=2, repeat=2)
+    with gh.profile(schedule=plan, on_trace_ready=lambda p: ready.append(p.trace)) as p:
+        for _ in range(9):
+            step()
+            p.step()
+    assert [[n for n, *_ in t.loop_steps()] for t in ready] == [[2, 3], [6, 7]]
+    assert all(t.is_op.sum() > 50 for t in ready)
+
+
+def test_every_operator_call_is_recorded(prof):
+    with gh.FlopCounter() as fc:
+        make_step()()
+    calls = {row.name: row.calls for row in prof.key_averages() if row.kind == "op"}
+    counted = {}
+    for row in fc.rows("all"):
+        counted[row.primitive] = counted.get(row.primitive, 0) + row.calls
+    for name in ("conv", "conv_weight_grad", "matmul", "max"):
+        assert calls[name] == 3 * counted[name]
+    rows = {r.name: r for r in prof.key_averages()}
+    assert rows["matmul"].flops == 3 * fc.total(primitive="matmul")
+
+
+def test_backward_carries_the_number_of_its_forward(prof):
+    events = prof.events()
+    forward = next(e for e in events if e.name == "conv")
+    backward = [e for e in events if e.sequence == forward.sequence and e is not forward]
+    assert {e.name for e in backward} == {"conv_backward", "conv_weight_grad"}
+    assert all(e.module == forward.module == "Net.conv" for e in backward)
+    assert forward.shapes == [(4, 3, 10, 10), (8, 3, 3, 3)]
+    assert any("test_profiler.py" in frame and "make_step" not in frame for frame in forward.stack)
+
+
+def test_kernels_add_up_and_know_their_modules(prof):
+    trace = prof.trace
+    rows = prof.kernels()
+    assert sum(r.time_ns for r in rows) == trace.kernel_ns == trace.steps.time_ns.sum()
+    assert {r.runs for r in rows} == {3}
+    found = next(r for r in rows if r.name.startswith("conv") and r.phase == "forward")
+    assert found.module.startswith("Net") and found.kind == "onednn"
+    shared = sum(r.kernel_ns for r in prof.key_averages())
+    assert shared == pytest.approx(trace.kernel_ns, rel=0.02)
+    tree = {(r.module, r.phase): r for r in prof.modules().rows()}
+    whole = tree["Net", ""].kernel_ns + tree["(no module)", ""].kernel_ns
+    assert whole == pytest.approx(trace.kernel_ns)
+    assert tree["Net", ""].calls == 3
+    for module in ("Net", "Net.conv"):
+        parts = [r.kernel_ns for (m, p), r in tree.items() if m == module and p]
+        assert tree[module, ""].kernel_ns == pytest.approx(sum(parts))
+
+
+def test_kernel_flops_are_those_of_the_calls(prof):
+    with gh.FlopCounter() as fc:
+        make_step()()
+    matrix = sum(
+        source.call.cost.matrix_flops
+        for info in prof.trace.programs[0].step_infos()
+        for source in info.sources
+    )
+    assert matrix == fc.total()
+
+
+def test_tables_can_be_read(prof):
+    text = prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=5)
+    assert "more rows" in text and "kernel runs" in text
+    text = prof.key_averages(group_by_input_shape=True, group_by_stack_n=2).table()
+    assert "[4, 3, 10, 10]" in text and "test_profiler.py" in text
+    assert "conv" in str(prof.modules()) and "optimizer" in str(prof.modules())
+    assert "Net" in str(prof)
+    with pytest.raises(OptionError, match="Did you mean 'cpu_time_total'"):
+        prof.key_averages().table(sort_by="cpu_time_totl")
+    with pytest.raises(OptionError, match="name of a group"):
+        prof.key_averages().find("matmull")
+
+
+def test_annotations_and_passes_are_regions(prof):
+    kinds = {(e.name, e.kind) for e in prof.events()}
+    assert {("my step", "annotation"), ("backward", "region"), ("optimizer", "region")} <= kinds
+    assert {("Net", "module"), ("conv", "module"), ("ProfilerStep#0", "step")} <= kinds
+
+    @gh.record_function("decorated")
+    def work():
+        return gh.ones(3) + 1
+
+    with gh.profile() as p:
+        work()
+    assert p.key_averages().find("decorated").calls == 1
+    work()  # nothing records: nothing happens
+
+
+def test_memory_counters_are_those_of_the_manager(prof):
+    seen = []
+    manager = gh.memory.current()
+    subscription = manager.subscribe(seen.append)
+    try:
+        with gh.profile(profile_memory=True) as p:
+            step = make_step()
+            step()
+    finally:
+        subscription.remove()
+    timeline = p.memory()
+    assert timeline.allocated[1:].tolist() == [e.allocated_bytes for e in seen]
+    assert timeline.reserved[1:].tolist() == [e.reserved_bytes for e in seen]
+    assert timeline.peak_bytes == max(timeline.allocated)
+    listed = sum(a.nbytes for a in timeline.alive)
+    assert listed <= timeline.peak_bytes
+    assert "alive at the peak" in str(timeline)
+    with pytest.raises(OptionError, match="profile_memory=True"):
+        with gh.profile() as p:
+            pass
+        p.memory()
+
+
+def test_backends_that_compute_at_once_time_their_calls():
+    with gh.backends.use("numpy"):
+        step = make_step()
+        with gh.profile() as p:
+            step()
+    assert not p.kernels() and p.trace.kernel_ns > 0
+    assert p.key_averages().find("conv").kernel_ns > 0
+    tree = {r.module: r for r in p.modules().rows() if not r.phase}
+    assert tree["Net.conv"].kernel_ns > 0 and tree["Net.conv"].flops > 0
+
+
+def test_recordings_without_a_program_show_their_references():
+    with flags.override(compile="never"), gh.profile() as p:
+        (gh.ones((4, 4)) @ gh.ones((4, 4))).numpy()
+    assert {r.kind for r in p.kernels()} == {"reference"}
+    assert any(r.name == "matmul" and r.flops == 128 for r in p.kernels())
+
+
+def test_all_threads_are_recorded():
+    def work():
+        (gh.ones(5) * 3).numpy()
+
+    with gh.profile() as p:
+        thread = threading.Thread(target=work, name="worker")
+        thread.start()
+        work()
+        thread.join()
+    assert {e.thread for e in p.events() if e.name == "mul"} == {"MainThread", "worker"}
+
+
+def test_a_thread_may_outlive_the_profile():
+    stop, x = threading.Event(), gh.ones(5)
+
+    def work():
+        while not stop.is_set():
+            (x * 3).numpy()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with gh.profile() as p:
+        time.sleep(0.05)
+    count = len(p.events())
+    time.sleep(0.02)
+    stop.set()
+    thread.join()
+    assert count == len(p.trace.events) and (p.trace.self_ns >= 0).all()
+
+
+def test_events_over_the_cap_are_dropped_and_reported():
+    x = gh.ones(3)
+    with gh.profile(max_events=10) as p:
+        for _ in range(25):
+            x = x + 1
+    assert len(p.trace.events) == 10 and p.trace.dropped >= 15
+    assert f"dropped: {p.trace.dropped}" in p.key_averages().table()
+    assert p.trace.events.itemsize <= 64
+
+
+def test_exceptions_inside_keep_what_was_recorded():
+    with pytest.raises(ZeroDivisionError), gh.profile() as p:
+        gh.ones(3) + 1
+        raise ZeroDivisionError
+    assert p.key_averages().find("add").calls == 1
+    with gh.profile() as again:
+        pass
+    assert len(again.events()) == 0
+
+
+def test_only_one_profile_records():
+    with gh.profile() as outer:
+        with pytest.raises(BackendError, match="no other profile"):
+            gh.profile().start()
+        gh.ones(3) + 1
+    assert outer.key_averages().find("add").calls == 1
+
+
+def test_bad_use():
+    with pytest.raises(BackendError, match="recording that has ended"):
+        gh.profile().key_averages()
+    with pytest.raises(BackendError, match="between start and stop"):
+        gh.profile().step()
+    with pytest.raises(OptionError, match="schedule to be a function"):
+        gh.profile(schedule=3)
+    with pytest.raises(OptionError, match="max_events"):
+        gh.profile(max_events=0)
+    with pytest.raises(OptionError, match="active to be 1 or more"):
+        schedule(active=0)
+    with pytest.raises(OptionError, match="wait to be 0 or more"):
+        schedule(wait=-1, active=1)
+    with pytest.raises(OptionError, match="ProfilerAction"), gh.profile(schedule=lambda i: None):
+        pass
+    assert schedule(active=1)(0) is ProfilerAction.RECORD_AND_SAVE
+    gh.profile().stop()  # was never started: nothing to stop
+
+
+def test_training_is_the_same_under_a_profile():
+    plain = [make_step()() for _ in range(1)]
+    step = make_step()
+    with gh.profile(with_stack=True, profile_memory=True):
+        watched = [step()]
+    assert plain == watched
+
+
+def test_self_times_add_up(prof):
+    trace = prof.trace
+    whole = trace.events["end"] - trace.events["begin"]
+    roots = trace.parents < 0
+    assert trace.self_ns.sum() == whole[roots].sum()
+    assert (trace.self_ns >= 0).all()
+
+
+def test_comparison_finds_what_became_slower():
+    rng = np.random.default_rng(0)
+
+    def run(scale):
+        steps = (scale * 1e6 * (1 + 0.01 * rng.standard_normal(30))).tolist()
+        module = {"module": "Net", "phase": "forward", "kernel_ns": 30 * scale * 1e6}
+        return {"step_ns": steps, "modules": [module], "kernels": []}
+
+    found = Comparison(run(1.0), run(1.1))
+    assert found.low < 1.1 < found.high or abs(found.ratio - 1.1) < 0.02
+    assert found.is_slower(3) and not found.is_slower(20)
+    assert not Comparison(run(1.0), run(1.0)).is_slower(3)
+    assert found.modules[0].name == "Net forward" and "Net forward" in str(found)
+    with pytest.raises(OptionError, match="a step or more"):
+        Comparison({"step_ns": []}, run(1))
+
+
+def test_data_is_plain_json(prof, tmp_path):
+    import json
+
+    path = tmp_path / "p.json"
+    prof.export_json(path)
+    data = json.loads(path.read_text())
+    assert len(data["step_ns"]) == 3 and data["kernel_ns"] == prof.trace.kernel_ns
+    assert data["kernels"][0].keys() == data_of(prof.trace)["kernels"][0].keys()
+
+
+def test_stacks_and_memory_are_written(prof, tmp_path):
+    prof.export_stacks(tmp_path / "s.txt")
+    lines = (tmp_path / "s.txt").read_text().splitlines()
+    assert any(line.split(";")[-2:-1] == ["conv"] and "backward" in line for line in lines)
+    assert all(line.rsplit(" ", 1)[1].isdigit() for line in lines)
+    prof.export_memory_timeline(tmp_path / "m.csv")
+    rows = (tmp_path / "m.csv").read_text().splitlines()
+    assert rows[0].startswith("time_ns,") and len(rows) == len(prof.trace.memory) + 2
+    with pytest.raises(OptionError, match="kernel_ns or self_ns"):
+        prof.export_stacks(tmp_path / "x", metric="cuda")
