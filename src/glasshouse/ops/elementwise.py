@@ -93,9 +93,7 @@ def elementwise(
     if dtypes != "all":
         wrong = "bool" if dtypes == "numeric" else "complex64"
         wrong = "bool" if dtypes == "inexact" else wrong
-        errors.append(
-            refusal(DTypeError, "expected a dtype", *[(2,)] * len(ranges), on=wrong)
-        )
+        errors.append(refusal(DTypeError, "expected a dtype", *[(2,)] * len(ranges), on=wrong))
     if len(ranges) > 1:
         errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
     return define(
