@@ -58,24 +58,16 @@ def choose(condition, x, y):
 where = define(
     "where", "elementwise", "x where the condition is true, else y.",
     why="c · x + (1 - c) · y spreads NaN and infinities", infer=infer_where, ref=np.where,
-    vjp=(
-        None,
-        lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
-        lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g),
-    ),
-    jvp=(
-        None,
-        lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
-        lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t),
-    ),
+    vjp=(None, lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
+         lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g)),
+    jvp=(None, lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
+         lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t)),
     batch=batch_elementwise("where"), flops=lambda c, x, y: x.size,
     samples=[
         sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))
     ],
-    error_samples=[
-        refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
-        refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,)),
-    ],
+    error_samples=[refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
+                   refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,))],
     traits=("elementwise",),
 )  # fmt: skip
 

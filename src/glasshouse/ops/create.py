@@ -44,10 +44,8 @@ full = define(
     why="a scalar known in advance, which compilers fold; a constant is data",
     infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype), ref=full_ref,
     batch=no_batch("full"), flops=lambda **_: 0,
-    samples=[
-        sample(shape=(2, 3), value=1.5, dtype=float32), sample(shape=(), value=True, dtype=bool_),
-        sample(shape=(0, 2), value=7, dtype=int64),
-    ],
+    samples=[sample(shape=(2, 3), value=1.5, dtype=float32),
+             sample(shape=(), value=True, dtype=bool_), sample(shape=(0, 2), value=7, dtype=int64)],
     error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0, dtype=float32)],
 )  # fmt: skip
 
@@ -63,11 +61,8 @@ iota = define(
     why="positions are not computable from constants of unknown size", infer=infer_iota,
     ref=lambda *, size, dtype: np.arange(size).astype(dtype.np), batch=no_batch("iota"),
     flops=lambda **_: 0,
-    samples=[
-        sample(size=5, dtype=int64), sample(size=0, dtype=float32), sample(size=3, dtype=float32),
-    ],
-    error_samples=[
-        refusal(ShapeError, "0 or more", size=-1, dtype=int64),
-        refusal(DTypeError, "numeric dtype", size=2, dtype=bool_),
-    ],
+    samples=[sample(size=5, dtype=int64), sample(size=0, dtype=float32),
+             sample(size=3, dtype=float32)],
+    error_samples=[refusal(ShapeError, "0 or more", size=-1, dtype=int64),
+                   refusal(DTypeError, "numeric dtype", size=2, dtype=bool_)],
 )  # fmt: skip

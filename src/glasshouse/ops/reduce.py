@@ -71,11 +71,9 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
         flops=lambda x, *, axes: x.size, complex_flops=2 if name == "sum" else 6, samples=samples,
-        error_samples=[
-            refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
-            refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
-            refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,)),
-        ],
+        error_samples=[refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
+                       refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
+                       refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,))],
         dtypes=dtypes, traits=("reduction", *traits), source=source,
     )  # fmt: skip
 
@@ -187,14 +185,10 @@ def position(name, doc, *, ref, why):
         name, "reduce", doc, why=why, infer=infer, ref=ref,
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
-        samples=[
-            sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
-            sample(Arr((0, 2), -9, 9), axis=1),
-        ],
-        error_samples=[
-            refusal(ShapeError, "at least one element", (2, 0), axis=1),
-            refusal(ShapeError, "axis", (2,), axis=3),
-        ],
+        samples=[sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
+                 sample(Arr((0, 2), -9, 9), axis=1)],
+        error_samples=[refusal(ShapeError, "at least one element", (2, 0), axis=1),
+                       refusal(ShapeError, "axis", (2,), axis=3)],
         dtypes="ordered", traits=("reduction",),
     )  # fmt: skip
 
@@ -232,13 +226,9 @@ cumsum = define(
     jvp=LINEAR,
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
     flops=lambda x, **_: x.size,
-    samples=[
-        sample((2, 3, 2), axis=1, reverse=False), sample((4,), axis=0, reverse=True),
-        sample((2, 0), axis=1, reverse=False),
-    ],
-    error_samples=[
-        refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
-        refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True),
-    ],
+    samples=[sample((2, 3, 2), axis=1, reverse=False), sample((4,), axis=0, reverse=True),
+             sample((2, 0), axis=1, reverse=False)],
+    error_samples=[refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
+                   refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True)],
     dtypes="numeric", traits=("linear",),
 )  # fmt: skip
