@@ -21,10 +21,8 @@ from glasshouse.tensor.creation import asarray
 FORMAT, VERSION = "glasshouse.checkpoint", 1
 
 
-def save_checkpoint(
-    path, *, model=None, optimizer=None, scheduler=None, epoch: int = 0, random_state=None,
-    metrics=None,
-) -> None:  # fmt: skip
+def save_checkpoint(path, *, model=None, optimizer=None, scheduler=None, epoch: int = 0,
+                    random_state=None, metrics=None) -> None:  # fmt: skip
     """Write the state of a run to `path`; a kill at any moment leaves the last good file there.
     model, optimizer and scheduler are objects with `state_dict()`; random_state is a generator
     (with `state()`) or a tree; metrics is any tree of numbers, strings and tensors.

@@ -134,10 +134,8 @@ def resnet50(num_classes=1000, layers=(3, 4, 6, 3), width=64):
     return resnet((1, 3, 1), 4, layers, num_classes, width)
 
 
-def vit_b_16(
-    num_classes=1000, image_size=224, patch_size=16, num_layers=12, num_heads=12, hidden_dim=768,
-    mlp_dim=3072,
-):  # fmt: skip
+def vit_b_16(num_classes=1000, image_size=224, patch_size=16, num_layers=12, num_heads=12,
+             hidden_dim=768, mlp_dim=3072):  # fmt: skip
     """The twin of `gh.vision.models.vit_b_16`."""
     torch = import_torch()
     nn = torch.nn

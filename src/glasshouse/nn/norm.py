@@ -42,10 +42,8 @@ class RunningNorm(Norm):
     unnamed = ("num_features",)
     shown = ("eps", "momentum", "affine", "bias", "track_running_stats")
 
-    def __init__(
-        self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
-        device=None, dtype=None, *, bias=True,
-    ):  # fmt: skip
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
+                 device=None, dtype=None, *, bias=True):  # fmt: skip
         super().__init__()
         check_positive(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -100,10 +98,8 @@ class BatchNorm(RunningNorm):
             momentum = 1 / (self.num_batches_tracked.item() + 1)
         running = (self.running_mean, self.running_var) if tracked else (None, None)
         training = self.training or self.running_mean is None
-        y = functional.batch_norm(
-            x, *running, self.weight, self.bias, training, momentum, self.eps,
-            _where=type(self).__name__,
-        )  # fmt: skip
+        y = functional.batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps,
+                                  _where=type(self).__name__)  # fmt: skip
         if self.training and tracked:
             self.num_batches_tracked += 1
         return y
@@ -120,10 +116,8 @@ BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(
 class InstanceNorm(RunningNorm):
     """What the InstanceNorm layers share: `functional.instance_norm` with its parameters."""
 
-    def __init__(
-        self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False,
-        device=None, dtype=None, *, bias=True,
-    ):  # fmt: skip
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
+                 track_running_stats=False, device=None, dtype=None, *, bias=True):  # fmt: skip
         super().__init__(
             num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
         )
@@ -131,11 +125,10 @@ class InstanceNorm(RunningNorm):
     def forward(self, input):
         s, ndims = AXES[self.n], (self.n + 1, self.n + 2)
         x = self.check_input(input, ndims, f"(C, {s}) or (N, C, {s})", -1 - self.n)
-        y = functional.instance_norm(
-            x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x, self.running_mean,
-            self.running_var, self.weight, self.bias, self.training or not self.track_running_stats,
-            self.momentum, self.eps, _where=type(self).__name__,
-        )  # fmt: skip
+        y = functional.instance_norm(x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x,
+                                     self.running_mean, self.running_var, self.weight, self.bias,
+                                     self.training or not self.track_running_stats, self.momentum,
+                                     self.eps, _where=type(self).__name__)  # fmt: skip
         return y.reshape(x.shape)
 
 
@@ -151,10 +144,8 @@ class LayerNorm(Norm):
 
     unnamed, shown = ("normalized_shape",), ("eps", "elementwise_affine", "bias")
 
-    def __init__(
-        self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
-        dtype=None,
-    ):  # fmt: skip
+    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
+                 dtype=None):  # fmt: skip
         super().__init__()
         self.normalized_shape = check_shape(type(self).__name__, normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine

@@ -22,21 +22,15 @@ class Pool(Layer):
 
 
 pool = partial(layer, base=Pool)
-MaxPool = pool(
-    "MaxPool", functional.max_pool,
-    "kernel_size stride padding dilation return_indices ceil_mode",
-    shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"),
-)  # fmt: skip
-AvgPool = pool(
-    "AvgPool", functional.avg_pool,
-    "kernel_size stride padding ceil_mode count_include_pad divisor_override",
-    shown=("kernel_size", "stride", "padding"),
-)  # fmt: skip
+MaxPool = pool("MaxPool", functional.max_pool,
+               "kernel_size stride padding dilation return_indices ceil_mode",
+               shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"))  # fmt: skip
+AvgPool = pool("AvgPool", functional.avg_pool,
+               "kernel_size stride padding ceil_mode count_include_pad divisor_override",
+               shown=("kernel_size", "stride", "padding"))  # fmt: skip
 AdaptiveAvgPool = pool("AdaptiveAvgPool", functional.adaptive_avg_pool, "output_size")
-AdaptiveMaxPool = pool(
-    "AdaptiveMaxPool", functional.adaptive_max_pool, "output_size return_indices",
-    shown=("output_size",),
-)  # fmt: skip
+AdaptiveMaxPool = pool("AdaptiveMaxPool", functional.adaptive_max_pool,
+                       "output_size return_indices", shown=("output_size",))  # fmt: skip
 
 MaxPool1d, MaxPool2d, MaxPool3d = by_axes(
     MaxPool, "`functional.max_pool{n}d`. Shapes: (N, C, {s}) -> (N, C, {t})"

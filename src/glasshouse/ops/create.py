@@ -24,13 +24,11 @@ def infer_constant(*, value) -> Spec:
     return Spec(value.shape, from_numpy_dtype(value.dtype))
 
 
-constant = define(
-    "constant", "create", "The array `value`.", why="data from outside enters through it",
-    infer=infer_constant, ref=lambda *, value: value, batch=no_batch("constant"),
-    flops=lambda **_: 0,
-    samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
-    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])],
-)  # fmt: skip
+constant = define("constant", "create", "The array `value`.",
+                  why="data from outside enters through it", infer=infer_constant,
+                  ref=lambda *, value: value, batch=no_batch("constant"), flops=lambda **_: 0,
+                  samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
+                  error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])])  # fmt: skip
 
 
 def full_ref(*, shape, value, dtype):

@@ -133,11 +133,10 @@ def erf_ref(x):
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.float64(x)), np.float64).astype(x.dtype)
 
 
-neg = elementwise(
-    "neg", "Minus x.", ref=np.negative, ranges=((-2, 2),), vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
-    why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
-    traits=("linear",), complex_flops=2,
-)  # fmt: skip
+neg = elementwise("neg", "Minus x.", ref=np.negative, ranges=((-2, 2),),
+                  vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
+                  why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
+                  traits=("linear",), complex_flops=2)  # fmt: skip
 abs_ = elementwise(
     "abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
     derivatives=(lambda _y, x: sign_of(x),),
@@ -148,19 +147,16 @@ floor = elementwise(
     dtypes="floating", vjp=(zero_rule,), jvp=(None,),
     why="no other primitive rounds down; ceil and trunc are made of it",
 )  # fmt: skip
-round_ = elementwise(
-    "round", "The nearest integer to x, halves to even.", ref=np.rint, ranges=((-2.9, 2.9),),
-    dtypes="floating", vjp=(zero_rule,), jvp=(None,),
-    why="floor(x + 0.5) is wrong for halves and for large x", source="IEEE 754-2019, 5.3.1",
-)  # fmt: skip
-exp = elementwise(
-    "exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dtypes="inexact", flops=POLYNOMIAL,
-    derivatives=(lambda y, _x: y,), why="needs its own range reduction and polynomial",
-)  # fmt: skip
-expm1 = elementwise(
-    "expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),), dtypes="inexact",
-    flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,), why="exp(x) - 1 cancels near 0",
-)  # fmt: skip
+round_ = elementwise("round", "The nearest integer to x, halves to even.", ref=np.rint,
+                     ranges=((-2.9, 2.9),), dtypes="floating", vjp=(zero_rule,), jvp=(None,),
+                     why="floor(x + 0.5) is wrong for halves and for large x",
+                     source="IEEE 754-2019, 5.3.1")  # fmt: skip
+exp = elementwise("exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dtypes="inexact",
+                  flops=POLYNOMIAL, derivatives=(lambda y, _x: y,),
+                  why="needs its own range reduction and polynomial")  # fmt: skip
+expm1 = elementwise("expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),),
+                    dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,),
+                    why="exp(x) - 1 cancels near 0")  # fmt: skip
 log = elementwise(
     "log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),), dtypes="inexact",
     flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),), jvp=(lambda t, y, x: t / x,),
@@ -176,16 +172,12 @@ sqrt = elementwise(
     vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
     why="correctly rounded by the hardware, which x ** 0.5 is not", source="IEEE 754-2019, 5.4.1",
 )  # fmt: skip
-sin = elementwise(
-    "sin", "The sine of x, in radians.", ref=np.sin, ranges=((-2, 2),), dtypes="inexact",
-    flops=POLYNOMIAL, derivatives=(lambda _y, x: cos(x),),
-    why="needs its own range reduction and polynomial",
-)  # fmt: skip
-cos = elementwise(
-    "cos", "The cosine of x, in radians.", ref=np.cos, ranges=((-2, 2),), dtypes="inexact",
-    flops=POLYNOMIAL, derivatives=(lambda _y, x: -sin(x),),
-    why="sin(x + pi/2) loses digits for large x",
-)  # fmt: skip
+sin = elementwise("sin", "The sine of x, in radians.", ref=np.sin, ranges=((-2, 2),),
+                  dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda _y, x: cos(x),),
+                  why="needs its own range reduction and polynomial")  # fmt: skip
+cos = elementwise("cos", "The cosine of x, in radians.", ref=np.cos, ranges=((-2, 2),),
+                  dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda _y, x: -sin(x),),
+                  why="sin(x + pi/2) loses digits for large x")  # fmt: skip
 tanh = elementwise(
     "tanh", "The hyperbolic tangent of x.", ref=np.tanh, ranges=((-2, 2),), dtypes="inexact",
     flops=POLYNOMIAL, derivatives=(lambda y, _x: 1 - y * y,),
@@ -198,13 +190,10 @@ erf = elementwise(
     why="no closed form in the other primitives", source="ISO C, 7.12.8.1",
 )  # fmt: skip
 
-add = elementwise(
-    "add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)), dtypes="all",
-    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
-    jvp=(lambda t, *_: t, lambda t, *_: t),
-    why="the sum everything else is made of", traits=("commutative", "associative"),
-    complex_flops=2,
-)  # fmt: skip
+add = elementwise("add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)),
+                  dtypes="all", vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
+                  jvp=(lambda t, *_: t, lambda t, *_: t), why="the sum everything else is made of",
+                  traits=("commutative", "associative"), complex_flops=2)  # fmt: skip
 sub = elementwise(
     "sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),

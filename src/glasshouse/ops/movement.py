@@ -15,11 +15,9 @@ from glasshouse.ops.samples import refusal, sample
 
 def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):
     """A card that moves elements of any dtype: linear, and without FLOPs."""
-    return define(
-        name, "movement", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp, batch=batch,
-        flops=lambda *_specs, **_: 0, samples=samples, error_samples=error_samples,
-        traits=("movement", "linear"),
-    )  # fmt: skip
+    return define(name, "movement", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
+                  batch=batch, flops=lambda *_specs, **_: 0, samples=samples,
+                  error_samples=error_samples, traits=("movement", "linear"))  # fmt: skip
 
 
 def infer_reshape(x: Spec, *, shape) -> Spec:
@@ -131,10 +129,8 @@ def pad_ref(x, *, widths, value):
 
 def pad_vjp(g, _y, _x, *, widths, value):
     where = placed(_x.shape, widths)
-    return slice_(
-        g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
-        steps=tuple(s.step for s in where),
-    )  # fmt: skip
+    return slice_(g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
+                  steps=tuple(s.step for s in where))  # fmt: skip
 
 
 pad = movement(

@@ -90,11 +90,9 @@ def sum_ref(x, *, axes):
     return np.asarray(np.add.reduce(x, axis=axes, dtype=np.float32)).astype(x.dtype)
 
 
-sum_ = reduction(
-    "sum", "The sum over `axes`.", ref=sum_ref,
-    vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),),
-    jvp=LINEAR, why="a tree of additions of unknown depth", traits=("linear",),
-)  # fmt: skip
+sum_ = reduction("sum", "The sum over `axes`.", ref=sum_ref,
+                 vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),), jvp=LINEAR,
+                 why="a tree of additions of unknown depth", traits=("linear",))  # fmt: skip
 
 
 def shifted(x, by: int, axis: int, fill):
@@ -152,16 +150,14 @@ def extreme_jvp(t, y, x, *, axes):
     return sum_(t * extreme_weights(y, x, axes), axes=axes)
 
 
-max_ = reduction(
-    "max", "The largest element over `axes`; NaN if there is one.", dtypes="real", nonempty=True,
-    ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)), vjp=(extreme_vjp,), jvp=(extreme_jvp,),
-    why="a tree of maximum of unknown depth", traits=("idempotent",),
-)  # fmt: skip
-min_ = reduction(
-    "min", "The smallest element over `axes`; NaN if there is one.", dtypes="real", nonempty=True,
-    ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)), vjp=(extreme_vjp,), jvp=(extreme_jvp,),
-    why="-max(-x) is wrong for unsigned integers", traits=("idempotent",),
-)  # fmt: skip
+max_ = reduction("max", "The largest element over `axes`; NaN if there is one.", dtypes="real",
+                 nonempty=True, ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)),
+                 vjp=(extreme_vjp,), jvp=(extreme_jvp,), why="a tree of maximum of unknown depth",
+                 traits=("idempotent",))  # fmt: skip
+min_ = reduction("min", "The smallest element over `axes`; NaN if there is one.", dtypes="real",
+                 nonempty=True, ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)),
+                 vjp=(extreme_vjp,), jvp=(extreme_jvp,),
+                 why="-max(-x) is wrong for unsigned integers", traits=("idempotent",))  # fmt: skip
 any_ = reduction(
     "any", "True where some element over `axes` is.", dtypes="bool",
     ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),

@@ -19,11 +19,9 @@ class RMSprop(Optimizer):
     buffers = ("square_avg",)
     optional = ("momentum_buffer", "grad_avg")
 
-    def __init__(
-        self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
-        maximize: bool = False,
-    ):  # fmt: skip
+    def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+                 weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
+                 maximize: bool = False):  # fmt: skip
         super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):

@@ -251,12 +251,11 @@ class OneCycleLR(LRScheduler):
 
     scaled = False
 
-    def __init__(
-        self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
-        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
-        cycle_momentum: bool = True, base_momentum=0.85, max_momentum=0.95,
-        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
-    ):  # fmt: skip
+    def __init__(self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
+                 steps_per_epoch: int | None = None, pct_start: float = 0.3,
+                 anneal_strategy: str = "cos", cycle_momentum: bool = True, base_momentum=0.85,
+                 max_momentum=0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
+                 three_phase: bool = False):  # fmt: skip
         check_optimizer("OneCycleLR", optimizer)
         count = len(optimizer.param_groups)
         self.anneal = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
@@ -378,11 +377,9 @@ class ReduceLROnPlateau(LRScheduler):
     means by more than `threshold`, as a share of |best| ("rel") or absolute ("abs"); NaN is never
     better. Raises: OptionError for options out of range."""
 
-    def __init__(
-        self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
-        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0, min_lr=0.0,
-        eps: float = 1e-8,
-    ):  # fmt: skip
+    def __init__(self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
+                 threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
+                 min_lr=0.0, eps: float = 1e-8):  # fmt: skip
         check_optimizer("ReduceLROnPlateau", optimizer)
         where = "ReduceLROnPlateau"
         self.mode = check_option(where, "mode", mode, ("min", "max"))

@@ -87,11 +87,10 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
     if not array.size:
         return "[]"
     formatter = {"float_kind": single_float} if array.ndim == 0 else None
-    return np.array2string(
-        array, max_line_width=width, precision=options.precision, separator=", ",
-        prefix=" " * indent, threshold=options.threshold, edgeitems=options.edge_items,
-        floatmode="maxprec", suppress_small=False, formatter=formatter,
-    )  # fmt: skip
+    return np.array2string(array, max_line_width=width, precision=options.precision, separator=", ",
+                           prefix=" " * indent, threshold=options.threshold,
+                           edgeitems=options.edge_items, floatmode="maxprec", suppress_small=False,
+                           formatter=formatter)  # fmt: skip
 
 
 def single_float(value) -> str:

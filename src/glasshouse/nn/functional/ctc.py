@@ -21,10 +21,8 @@ from glasshouse.tensor import where as choose
 NEVER = -1e30
 
 
-def ctc_loss(
-    log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
-    zero_infinity=False,
-):  # fmt: skip
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
+             zero_infinity=False):  # fmt: skip
     """-log Σ Π_t p[t, path_t] over all paths of input_length frames that read as the target once
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
     "mean" divides each loss by its target's length before the mean over the batch. What lies behind

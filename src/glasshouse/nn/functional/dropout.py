@@ -23,10 +23,9 @@ def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=Fals
     return drop(where_, x, p, training, x.shape[:-n] + (1,) * n)
 
 
-dropout1d, dropout2d, dropout3d = by_axes(
-    "dropout", drop_channels, "`dropout` of whole channels. Source: arXiv:1411.4280.",
-    "(N, C, {s}) or (C, {s}) -> the same",
-)  # fmt: skip
+dropout1d, dropout2d, dropout3d = by_axes("dropout", drop_channels,
+                                          "`dropout` of whole channels. Source: arXiv:1411.4280.",
+                                          "(N, C, {s}) or (C, {s}) -> the same")  # fmt: skip
 
 
 def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:

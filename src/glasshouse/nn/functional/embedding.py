@@ -10,10 +10,8 @@ from glasshouse.tensor import abs, arange, reduce, zeros
 from glasshouse.tensor import where as choose
 
 
-def embedding(
-    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
-    *, _where="embedding",
-):  # fmt: skip
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
+              scale_grad_by_freq=False, *, _where="embedding"):  # fmt: skip
     """The rows of weight that input names.
     Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
     to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
