@@ -118,9 +118,8 @@ class InstanceNorm(RunningNorm):
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
                  track_running_stats=False, device=None, dtype=None, *, bias=True):  # fmt: skip
-        super().__init__(
-            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
-        )
+        options = (eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, *options, bias=bias)
 
     def forward(self, input):
         s, ndims = AXES[self.n], (self.n + 1, self.n + 2)
@@ -153,9 +152,8 @@ class LayerNorm(Norm):
         self.reset_parameters()
 
     def forward(self, input):
-        return functional.layer_norm(
-            input, self.normalized_shape, self.weight, self.bias, self.eps, _where="LayerNorm"
-        )
+        affine = (self.weight, self.bias, self.eps)
+        return functional.layer_norm(input, self.normalized_shape, *affine, _where="LayerNorm")
 
 
 class RMSNorm(Norm):
@@ -176,9 +174,8 @@ class RMSNorm(Norm):
         self.reset_parameters()
 
     def forward(self, input):
-        return functional.rms_norm(
-            input, self.normalized_shape, self.weight, self.eps, _where="RMSNorm"
-        )
+        options = (self.normalized_shape, self.weight, self.eps)
+        return functional.rms_norm(input, *options, _where="RMSNorm")
 
 
 class GroupNorm(Norm):
@@ -206,6 +203,5 @@ class GroupNorm(Norm):
                 f"GroupNorm: expected {self.num_channels} channels on axis 1; got {x.shape}. "
                 "Change num_channels, or move the channels with permute."
             )
-        return functional.group_norm(
-            x, self.num_groups, self.weight, self.bias, self.eps, _where="GroupNorm"
-        )
+        options = (self.num_groups, self.weight, self.bias, self.eps)
+        return functional.group_norm(x, *options, _where="GroupNorm")

@@ -105,19 +105,14 @@ def infer_pad(x: Spec, *, widths, value) -> Spec:
             f"pad: expected (low, high, interior) of 0 or more for each axis of {x.shape}; got "
             f"{tuple(widths)}. Use slice to remove elements."
         )
-    sizes = [
-        low + high + size + max(size - 1, 0) * interior
-        for size, (low, high, interior) in zip(x.shape, widths, strict=True)
-    ]
+    sizes = [sum(w[:2]) + size + max(size - 1, 0) * w[2] for size, w in zip(x.shape, widths)]
     return Spec(tuple(sizes), x.dtype)
 
 
 def placed(x_shape, widths) -> tuple[slice, ...]:
     """Where the elements of x stand in the padded result."""
-    return tuple(
-        slice(low, low + size + max(size - 1, 0) * interior, interior + 1)
-        for size, (low, _high, interior) in zip(x_shape, widths, strict=True)
-    )
+    spread = [low + size + max(size - 1, 0) * gap for size, (low, _, gap) in zip(x_shape, widths)]
+    return tuple(slice(w[0], stop, w[2] + 1) for stop, w in zip(spread, widths))
 
 
 def pad_ref(x, *, widths, value):

@@ -93,9 +93,8 @@ def has_form(own, given) -> bool:
     """Whether `given` has the names, lengths and numbers of `own`; "best" may also be None."""
     if isinstance(own, dict):
         fits = isinstance(given, dict) and given.keys() == own.keys()
-        return fits and all(
-            has_form(own[k], given[k]) or (k, given[k]) == ("best", None) for k in own
-        )
+        free = {"best": None}.items() if fits else ()  # which may also be None
+        return fits and all(has_form(own[k], v) or (k, v) in free for k, v in given.items())
     if isinstance(own, list):
         fits = isinstance(given, (list, tuple)) and len(given) == len(own)
         return fits and all(map(has_form, own, given))
@@ -170,9 +169,7 @@ class MultiStepLR(LRScheduler):
     Raises: OptionError if a milestone is negative or gamma is."""
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1):
-        self.milestones = sorted(
-            check_integer("MultiStepLR", "milestones", m, 0) for m in milestones
-        )
+        self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in milestones)
         self.gamma = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 

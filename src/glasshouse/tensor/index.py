@@ -353,9 +353,8 @@ def update(x: Value, key, value, name: str, scatter):
     merged = Merged(plan)
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
-    written = explained(
-        name, lambda: scatter(part, merged.indices, value, axis=merged.axis), merged.indexed(plan)
-    )
+    run = partial(scatter, part, merged.indices, value, axis=merged.axis)
+    written = explained(name, run, merged.indexed(plan))
     return set_basic(x, plan, merged.split(written))
 
 

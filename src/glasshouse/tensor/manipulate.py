@@ -123,9 +123,8 @@ def moveaxis(x, source, destination, /):
         )
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
-    source, destination = (
-        [check_axis("moveaxis", axis, x.ndim) for axis in axes] for axes in (source, destination)
-    )
+    given = (source, destination)
+    source, destination = ([check_axis("moveaxis", i, x.ndim) for i in axes] for axes in given)
     order = [axis for axis in range(x.ndim) if axis not in source]
     for place, axis in sorted(zip(destination, source, strict=True)):
         order.insert(place, axis)

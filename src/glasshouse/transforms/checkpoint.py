@@ -28,9 +28,7 @@ class RegionNode(Node):
         gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
         pairs = [(y, g) for y, g in zip(outputs, gs, strict=True) if y.node is not None]
         walk = Walk(create_graph, create_graph)
-        operands = {
-            x.node: parent for x, parent in zip(inputs, self.parents, strict=True) if parent
-        }
+        operands = {x.node: parent for x, parent in zip(inputs, self.parents) if parent}
         pulled = []
 
         def arrive(node, slots) -> bool:
@@ -50,9 +48,7 @@ class RegionNode(Node):
         return pulled
 
     def release(self) -> None:
-        self.freed = True
-        self.rerun = None
-        self.parents = ()
+        self.freed, self.rerun, self.parents = True, None, ()
 
 
 def checkpoint(fn):
@@ -94,17 +90,13 @@ def attach(fn, leaves, treedef, out, tape, before):
     outputs, out_def = flatten(out)
     node = RegionNode()
     tracked = [isinstance(x, Value) and x.mode is tape and x.node is not None for x in leaves]
-    node.parents = tuple(
-        (x.node, x.slot) if t else None for x, t in zip(leaves, tracked, strict=True)
-    )
+    node.parents = tuple((x.node, x.slot) if t else None for x, t in zip(leaves, tracked))
     node.mode, node.freed, node.grad_hooks = tape, False, None
     node.scope = state.scope
     autocasts = autocast_modes()
 
     def rerun(create_graph: bool):
-        inputs = [
-            restart(x, create_graph) if t else x for x, t in zip(leaves, tracked, strict=True)
-        ]
+        inputs = [restart(x, create_graph) if t else x for x, t in zip(leaves, tracked)]
         generator = random.default_generator()
         after = generator.state()
         generator.set_state(before)

@@ -51,23 +51,17 @@ class Pullback:
         if treedef != self.out_def:
             raise ShapeError(
                 f"vjp: expected cotangents structured as the output, {self.out_def}; got "
-                f"{treedef}. "
-                "Give one tensor per output."
+                f"{treedef}. Give one tensor per output."
             )
-        tracked = [
-            (y, as_value(g, y.dtype))
-            for y, g in zip(self.outputs, gs, strict=True)
-            if y.node is not None and y.mode is self.mode
-        ]
+        pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
+        tracked = [(y, g) for y, g in pairs if y.node is not None and y.mode is self.mode]
         found: list = [None] * len(self.inputs)
         if tracked:
             outputs, seeds = zip(*tracked, strict=True)
             with self.mode:
                 found = pull_back("vjp", outputs, self.inputs, seeds, True, False)
-        pulled = [
-            zeros(x.spec) if g is None else self.mode.lower(g)
-            for x, g in zip(self.inputs, found, strict=True)
-        ]
+        pairs = zip(self.inputs, found)
+        pulled = [zeros(x.spec) if g is None else self.mode.lower(g) for x, g in pairs]
         return unflatten(self.in_def, pulled)
 
 
@@ -122,7 +116,7 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
         chosen = of_arguments("grad", fn, numbers, args, kwargs)
         out, pullback, aux = trace("grad", chosen, tuple(args[n] for n in numbers), has_aux)
         check_scalar(out)
-        grads = pullback(one(out))
+        grads = pullback(zeros(out.spec) + 1)
         grads = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return ((out, aux), grads) if has_aux else (out, grads)
 
@@ -144,10 +138,6 @@ def of_arguments(where: str, fn, numbers, args, kwargs):
         return fn(*full, **kwargs)
 
     return chosen
-
-
-def one(y):
-    return zeros(y.spec) + 1
 
 
 def check_scalar(out) -> None:

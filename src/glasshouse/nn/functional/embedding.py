@@ -38,9 +38,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
             "Enlarge num_embeddings or change the indices."
         ) from None
     if scale_grad_by_freq:
-        uses = scatter_add(
-            zeros((rows,), dtype=y.dtype), valid, cast(valid == valid, y.dtype), axis=0
-        )
+        ones = cast(valid == valid, y.dtype)
+        uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, ones, axis=0)
         share = reshape(1 / gather(uses, valid, axis=0), (*index.shape, 1))
         y = y.detach() + (y - y.detach()) * share
     if padding_idx is not None:
