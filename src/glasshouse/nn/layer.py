@@ -44,7 +44,10 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
     accepted = Signature(parameters)
 
     def __init__(self, *args, **kwargs):
-        bound = accepted.bind(*args, **kwargs)
+        try:
+            bound = accepted.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from None
         bound.apply_defaults()
         base.__init__(self, bound.arguments)
 
