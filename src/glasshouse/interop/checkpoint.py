@@ -2,8 +2,7 @@
 
 The file holds all tensors; its header holds, as JSON, everything else (options of the optimizer,
 epoch, random state, metrics) and a checksum over both. Being one file, it cannot be a mixture of an
-old and a new state. Beside it lies the same JSON for people to read; it is never loaded.
-"""
+old and a new state. Beside it lies the same JSON for people to read; it is never loaded."""
 
 import json
 import math

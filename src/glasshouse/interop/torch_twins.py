@@ -2,8 +2,7 @@
 `gh.speech`, so that one set of weights fits both.
 
 Each function takes options of its model here and returns a `torch.nn.Module`. There is no dropout
-where it has no place in the names: losses are compared without it.
-"""
+where it has no place in the names: losses are compared without it."""
 
 import math
 

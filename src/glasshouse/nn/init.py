@@ -1,7 +1,6 @@
 """Initial values of parameters. Each function writes into its tensor and returns it.
 
-fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of a kernel.
-"""
+fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of a kernel."""
 
 import math
 from math import prod

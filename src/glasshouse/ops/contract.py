@@ -6,8 +6,7 @@
     form(x, w, g) = sum over n, o, c, window p, position k of x[n, c, p·stride + k·dilation - low]
                     · w[o, c, k] · g[n, o, p]
 
-with one operand left out, so each one's derivatives are the other two.
-"""
+with one operand left out, so each one's derivatives are the other two."""
 
 import math
 

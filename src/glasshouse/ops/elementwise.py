@@ -1,8 +1,7 @@
 """Elementwise primitives: one result per position, of the operands' shape and dtype.
 
-Operands of a card have equal shapes and dtypes; the operators on Value bring them there. Costs:
-1 FLOP an element for what one machine instruction does, 8 for the polynomial kernels.
-"""
+Operands of a card have equal shapes and dtypes; the operators on Value bring them there. Costs: 1
+FLOP an element for what one machine instruction does, 8 for the polynomial kernels."""
 
 import math
 from inspect import signature

@@ -1,8 +1,7 @@
 """Indexing primitives: read and write rows that an integer operand names.
 
 In all three, `indices` (any shape, in [-n, n)) name places along one axis of x (*pre, n, *post);
-results and updates have the shape (*pre, *indices.shape, *post).
-"""
+results and updates have the shape (*pre, *indices.shape, *post)."""
 
 import math
 

@@ -7,8 +7,7 @@ the adjoint of the jvp beside it.
 Sources: Giles 2008, "Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation"; Murray 2016, arXiv:1602.07527 (Cholesky); Seeger, Hetzel, Dai, Meissner, Lawrence
 2017, arXiv:1710.08717 (QR, eigh, SVD); Roberts, Roberts 2020, arXiv:2009.10071 (wide QR); Wan,
-Zhang 2019, arXiv:1909.02659 (the phase term of a complex SVD).
-"""
+Zhang 2019, arXiv:1909.02659 (the phase term of a complex SVD)."""
 
 import math
 

@@ -2,8 +2,7 @@
 
 Max pooling is a `window_select`; `nn.functional.unfold` and its inverse are `windows` and `fold`.
 Along an axis of S elements there are O = (S - dilation (k - 1) - 1) // stride + 1 windows of k
-elements; window o holds the elements o stride + i dilation for i < k.
-"""
+elements; window o holds the elements o stride + i dilation for i < k."""
 
 import math
 from itertools import product

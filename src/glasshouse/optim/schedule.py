@@ -2,8 +2,7 @@
 
 A schedule is a formula: `lr_at(step, index)` is the rate of group `index` after `step` steps. A
 rate changed from outside (by hand, or by a second schedule on the same optimizer) is kept as a
-factor on everything that follows, so schedules on one optimizer multiply.
-"""
+factor on everything that follows, so schedules on one optimizer multiply."""
 
 import math
 import numbers

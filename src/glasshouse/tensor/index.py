@@ -1,8 +1,7 @@
 """Indexing: NumPy's rules, lowered to slice and flip, or to one gather along merged axes.
 
 A key is read once into a `Plan`: the part that slices alone do (`starts`, `stops`, `steps`, `flips`
-per axis), and the index arrays. Writing runs the same plan the other way round.
-"""
+per axis), and the index arrays. Writing runs the same plan the other way round."""
 
 import math
 import operator

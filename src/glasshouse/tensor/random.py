@@ -1,8 +1,7 @@
 """Random numbers: `gh.random`. Counter-based, so a seed gives the same numbers on every backend.
 
 A `Generator` is a seed and a count of draws. Each draw makes a key of both, and the `random_bits`
-card turns the key into bits; nothing else is stateful.
-"""
+card turns the key into bits; nothing else is stateful."""
 
 import math
 import operator

@@ -1,7 +1,6 @@
 """Convolutions and transposed convolutions in 1, 2 and 3 spatial axes.
 
-Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K).
-"""
+Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K)."""
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, reshape
