@@ -240,7 +240,5 @@ def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=40
     return AsrTransformer()
 
 
-TWINS = {
-    "alexnet": alexnet, "vgg16": vgg16, "resnet18": resnet18, "resnet50": resnet50,
-    "vit_b_16": vit_b_16, "bert": bert, "asr": asr,
-}  # fmt: skip
+TWINS = {"alexnet": alexnet, "vgg16": vgg16, "resnet18": resnet18, "resnet50": resnet50,
+         "vit_b_16": vit_b_16, "bert": bert, "asr": asr}  # fmt: skip

@@ -13,9 +13,8 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
 # nn's names of padding modes → functional.pad's
-PADDING_MODES = {
-    "zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular",
-}  # fmt: skip
+PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate",
+                 "circular": "circular"}  # fmt: skip
 
 
 class Conv(Module):
@@ -61,10 +60,8 @@ class Conv(Module):
     def extra_repr(self) -> str:
         shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         zeros, ones = (0,) * self.n, (1,) * self.n
-        defaults = {
-            "stride": None, "padding": zeros, "dilation": ones, "output_padding": zeros,
-            "groups": 1, "bias": True, "padding_mode": "zeros",
-        }  # fmt: skip
+        defaults = {"stride": None, "padding": zeros, "dilation": ones, "output_padding": zeros,
+                    "groups": 1, "bias": True, "padding_mode": "zeros"}  # fmt: skip
         values = vars(self) | {"bias": self.bias is not None}
         for name, default in defaults.items():
             if values.get(name, default) != default:

@@ -58,9 +58,8 @@ class Embedding(Module):
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
-        options = {
-            "padding_idx": None, "max_norm": None, "norm_type": 2, "scale_grad_by_freq": False,
-        }  # fmt: skip
+        options = {"padding_idx": None, "max_norm": None, "norm_type": 2,
+                   "scale_grad_by_freq": False}  # fmt: skip
         for name, default in options.items():
             if getattr(self, name) != default:
                 shown += f", {name}={getattr(self, name)}"

@@ -276,10 +276,8 @@ def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilatio
 def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **others):
     """Attrs of a sample: the plain convolution unless given."""
     ones = (1,) * spatial_ndim
-    return {
-        "stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
-        "dilation": dilation or ones, "groups": groups, **others,
-    }  # fmt: skip
+    return {"stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
+            "dilation": dilation or ones, "groups": groups, **others}  # fmt: skip
 
 
 STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}

@@ -20,9 +20,8 @@ class Adam(Optimizer):
              >>> p.tolist()
              [0.5]"""
 
-    ranges = {
-        "lr": NON_NEGATIVE, "betas": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
-    }  # fmt: skip
+    ranges = {"lr": NON_NEGATIVE, "betas": FRACTION, "eps": NON_NEGATIVE,
+              "weight_decay": NON_NEGATIVE}  # fmt: skip
     pairs = ("betas",)
     buffers = ("exp_avg", "exp_avg_sq")
     optional = ("max_exp_avg_sq",)

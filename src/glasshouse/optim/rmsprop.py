@@ -12,10 +12,8 @@ class RMSprop(Optimizer):
     Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
     """
 
-    ranges = {
-        "lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
-        "momentum": NON_NEGATIVE,
-    }  # fmt: skip
+    ranges = {"lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE,
+              "weight_decay": NON_NEGATIVE, "momentum": NON_NEGATIVE}  # fmt: skip
     buffers = ("square_avg",)
     optional = ("momentum_buffer", "grad_avg")
 

@@ -66,10 +66,8 @@ class LRScheduler:
 
     def state_dict(self) -> dict:
         """How far the schedule is, as plain numbers."""
-        return {
-            "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs),
-            "scales": list(self.scales), "last_lr": list(self.last_lr),
-        }  # fmt: skip
+        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs),
+                "scales": list(self.scales), "last_lr": list(self.last_lr)}  # fmt: skip
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`, and set its rates.

@@ -205,15 +205,14 @@ def floats(where: str, *xs: Value) -> list[Value]:
 
 # What a function of two arguments does with them first, its dtypes, and what it refuses.
 PROMOTED = "those of x1 and x2 promoted to each other"
-KINDS = {
-    "numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "booleans"),
-    "quotient": (None, FLOATING, NUMERIC), "whole": (None, PROMOTED, NO_COMPLEX),
-    "float": (floats, REAL, NO_COMPLEX), "ordered": (check_real, PROMOTED, NO_COMPLEX),
-    "equality": (None, "any -> bool", NUMERIC), "order": (check_real, "real -> bool", NO_COMPLEX),
-    "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
-    "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
-    "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC),
-}  # fmt: skip
+KINDS = {"numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "booleans"),
+         "quotient": (None, FLOATING, NUMERIC), "whole": (None, PROMOTED, NO_COMPLEX),
+         "float": (floats, REAL, NO_COMPLEX), "ordered": (check_real, PROMOTED, NO_COMPLEX),
+         "equality": (None, "any -> bool", NUMERIC),
+         "order": (check_real, "real -> bool", NO_COMPLEX),
+         "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
+         "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
+         "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC)}  # fmt: skip
 
 
 def binary(name, kind, compute, about, given, result):

@@ -24,11 +24,9 @@ from glasshouse.ops.reduce import argmax, cumsum
 from glasshouse.ops.sort import sort
 from glasshouse.tensor.index import getitem, searchsorted
 
-__all__ = [
-    "Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
-    "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
-    "truncated_normal", "uniform",
-]  # fmt: skip
+__all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
+           "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
+           "truncated_normal", "uniform"]  # fmt: skip
 
 MASK = 0xFFFFFFFF
 
