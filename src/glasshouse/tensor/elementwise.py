@@ -453,8 +453,7 @@ def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
 
 
 def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
-    """True where x1 and x2 are equal up to rounding.
-    |x1 - x2| ≤ atol + rtol · |x2|
+    """True where x1 and x2 are equal up to rounding: |x1 - x2| ≤ atol + rtol · |x2|.
     Shapes: x1 (...), x2 (...) -> their common broadcast shape. Dtypes: any -> bool.
     Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> isclose([1.0, 2.0], [1.0, 2.1]).tolist()

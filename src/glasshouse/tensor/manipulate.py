@@ -63,8 +63,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
 
 
 def permute_dims(x, /, axes):
-    """x with its axes in the order `axes`.
-    y.shape[i] = x.shape[axes[i]]
+    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]].
     Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
     Raises: ShapeError unless each axis is given once. Source: standard.
     Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
