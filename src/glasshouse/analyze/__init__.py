@@ -1,17 +1,35 @@
 """Ahead of time: what a model's training step costs, before any of it runs or is allocated."""
 
 from glasshouse.analyze.compare import Compared, compare
+from glasshouse.analyze.cost_table import CostTable, symbolic_profile
 from glasshouse.analyze.machine import MachineProfile, calibrate
 from glasshouse.analyze.meta import meta
+from glasshouse.analyze.planner import Plan, plan
 from glasshouse.analyze.step import StepAnalysis, max_batch, step
+from glasshouse.analyze.trace import (
+    register_function,
+    register_leaf_module,
+    register_non_leaf_module,
+    register_shape_rule,
+    symbolic_trace,
+)
 
 __all__ = [
     "Compared",
+    "CostTable",
     "MachineProfile",
+    "Plan",
     "StepAnalysis",
     "calibrate",
     "compare",
     "max_batch",
     "meta",
+    "plan",
+    "register_function",
+    "register_leaf_module",
+    "register_non_leaf_module",
+    "register_shape_rule",
     "step",
+    "symbolic_profile",
+    "symbolic_trace",
 ]

@@ -13,14 +13,18 @@ import numpy as np
 
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.base.flags import flags
-from glasshouse.compile.source_map import StepInfo
-from glasshouse.dispatch.cost import MATRIX
+from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.cost import MATRIX, Call
+from glasshouse.graph.graph import Origin
+from glasshouse.nn.functional import max_pool2d
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.profile.profiler import profile
 from glasshouse.tensor import creation
 from glasshouse.tensor.contract import matmul
 from glasshouse.tensor.elementwise import exp
 
+REPEATS = 6  # of which the fastest counts
 REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
 
 
@@ -39,6 +43,7 @@ class MachineProfile:
     elementwise: float
     overhead_ns: float
     reorder: float = 1.0  # how much longer than a copy a change of layout takes
+    template: float = 1e10  # FLOP/s of steps that are written by hand: pooling, scatter
     memory_bytes: int = 0
     link_bytes_per_s: float = 0.0  # to other devices, for gradients
     notes: str = field(default="")
@@ -47,22 +52,35 @@ class MachineProfile:
         """The time of a step."""
         if info.kind in ("host", "reference"):
             return REFERENCE_NS + REFERENCE_NS_PER_BYTE * info.bytes
+        if info.kind == "template":
+            return 1e9 * info.flops / self.template + self.overhead_ns
         moving = info.bytes / rate_at(self.bandwidth, info.bytes)
         computing = 0.0
         for source in info.sources:
             cost, name = source.call.cost, source.call.primitive.name
             if name in MATRIX:
                 dtype = source.call.specs[0].dtype.name
-                computing += cost.flops / rate_at(self.rates(name, dtype), cost.flops)
+                strided = any(s > 1 for s in source.call.attrs.get("stride", ()))
+                rates = self.rates(f"{name} strided" if strided else name, dtype)
+                computing += cost.flops / rate_at(rates, cost.flops)
             else:
                 computing += cost.flops / self.elementwise
         if not info.sources:
             moving *= self.reorder
         return 1e9 * max(moving, computing) + self.overhead_ns
 
+    def ns_of_call(self, call: Call) -> float:
+        """The time of a call as a kernel of its own."""
+        origin = Origin()
+        return self.ns(
+            StepInfo("", "kernel", [Source(call, origin)], origin, call.cost.bytes, 0, 0)
+        )
+
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """The rates of a matrix primitive: its own, or those that stand in for it."""
-        for key in (f"{primitive} {dtype}", f"matmul {dtype}", f"{primitive} float32"):
+        plain = primitive.removesuffix(" strided")
+        known = (f"{primitive} {dtype}", f"{plain} {dtype}", f"matmul {dtype}", f"{plain} float32")
+        for key in known:
             if key in self.matrix:
                 return self.matrix[key]
         return self.matrix["matmul float32"]
@@ -105,7 +123,7 @@ H200 = MachineProfile(
         "matmul float32": [(1e6, 2e11), (1e9, 3e13), (1e11, 4.7e13)],
         "matmul bfloat16": [(1e6, 5e11), (1e9, 1e14), (1e11, 6.9e14)],
     },
-    [(1e4, 1e11), (1e7, 3e12), (1e9, 4.3e12)], 5e13, 4_000.0, 1.2, 141_000_000_000, 4.5e11,
+    [(1e4, 1e11), (1e7, 3e12), (1e9, 4.3e12)], 5e13, 4_000.0, 1.2, 1e12, 141_000_000_000, 4.5e11,
     "NVIDIA H200 SXM data sheet: 67 TFLOP/s float32, 989 TFLOP/s bfloat16, 4.8 TB/s, NVLink",
 )  # fmt: skip
 CPU2 = MachineProfile(
@@ -115,72 +133,98 @@ CPU2 = MachineProfile(
         "conv float32": [(1e6, 5e10), (1e8, 2.5e11), (1e10, 3.1e11)],
         "matmul bfloat16": [(1e5, 2e10), (1e7, 2e11), (1e9, 5e11), (1e11, 6e11)],
     },
-    [(1e4, 2e10), (1e6, 6e10), (3e7, 4e10), (1e8, 2.5e10)], 4e10, 2_000.0, 1.5, 24 << 30, 1e9,
+    [(1e4, 2e10), (1e6, 6e10), (3e7, 4e10), (1e8, 2.5e10)], 4e10, 2_000.0, 1.5, 1e9, 24 << 30, 1e9,
     "two cores with AVX-512, as measured",
 )  # fmt: skip
 BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
 
-def measured(make, name: str = "") -> tuple[StepInfo, float]:
-    """(what ran, ns) of the longest kernel of a small program, the best of some runs."""
-    found: list[tuple[StepInfo, float]] = []
+def measured(make, name: str = "") -> tuple[float, float, float]:
+    """(FLOPs, bytes, ns) of the kernels called `name` in a program, the fastest first one apart:
+    threads that have slept take a millisecond to wake."""
+    times: dict[tuple, list[float]] = {}
     with flags.override(compile="always"):
-        make().numpy()
-        for _ in range(4):
-            y = make()
+        backends.current().evaluate([y.data for y in make()])
+        for _ in range(REPEATS):
+            made = make()
             with profile() as prof:
-                y.numpy()
-            rows = [r for r in prof.kernels() if name in r.name]
-            if rows:
-                row = max(rows, key=lambda r: r.time_ns)
-                found.append((prof.trace.info(row.program, row.step), row.time_ns / row.runs))
-    return min(found, key=lambda pair: pair[1])
+                backends.current().evaluate([y.data for y in made])
+            trace = prof.trace
+            for program, step, begin, end in zip(*trace.steps[:2], *trace.steps[3:5], strict=True):
+                info = trace.info(int(program), int(step))
+                if name in info.name and step:
+                    times.setdefault((int(step), info.flops, info.bytes), []).append(end - begin)
+    found = sorted((min(ns), flops, nbytes) for (_, flops, nbytes), ns in times.items())
+    ns, flops, nbytes = found[len(found) // 2]
+    return float(flops), float(nbytes), float(ns)
+
+
+def chain(fn, x, length: int = 6) -> list:
+    """fn applied again and again."""
+    for _ in range(length):
+        x = fn(x)
+    return [x]
 
 
 def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
-    """A profile of this machine, from small programs that run in about ten seconds."""
+    """A profile of this machine, from small programs that run in some seconds."""
     rng = np.random.default_rng(0)
 
-    def full(*shape):
-        return creation.asarray(rng.random(shape, np.float32))
+    def full(*shape, scale=1.0):
+        return creation.asarray(scale * rng.random(shape, np.float32))
 
     sizes = (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048)
     matrix: dict[str, list[tuple[float, float]]] = {}
     for dtype in ("float32", "bfloat16"):
-        points = []
         for size in sizes:
-            a, b = full(size, size).astype(dtype), full(size, size).astype(dtype)
-            info, ns = measured(lambda a=a, b=b: matmul(a, b), "matmul")
-            points.append((float(info.flops), info.flops * 1e9 / ns))
-        matrix[f"matmul {dtype}"] = points
+            # Rows that sum to 1: numbers stay as large as they are, and none gets denormal.
+            a, b = (full(size, size, scale=2 / size).astype(dtype) for _ in range(2))
+            flops, _, ns = measured(lambda a=a, b=b: chain(lambda y: matmul(y, b), a), "matmul")
+            matrix.setdefault(f"matmul {dtype}", []).append((flops, 1e9 * flops / ns))
     matrix |= conv_rates(full, smoke)
     bandwidth = []
     for size in [1 << n for n in ((12, 16, 20) if smoke else (12, 16, 19, 22, 25))]:
-        x, y = full(size), full(size)
-        info, ns = measured(lambda x=x, y=y: x + y)
-        bandwidth.append((float(info.bytes), info.bytes * 1e9 / ns))
-    x = full(1 << 16)
-    info, ns = measured(lambda: exp(exp(exp(exp(x)))))
-    tiny = measured(lambda: full(8) + 1)[1]
-    return MachineProfile(name, matrix, bandwidth, info.flops * 1e9 / ns, tiny)
+        pairs = [(full(size), full(size)) for _ in range(4 if size < 1 << 24 else 2)]
+        _, nbytes, ns = measured(lambda pairs=pairs: [x + y for x, y in pairs])
+        bandwidth.append((nbytes, 1e9 * nbytes / ns))
+    many = [full(1 << 16) for _ in range(4)]
+    flops, _, ns = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
+    few = [full(8 + i) for i in range(6)]
+    overhead = measured(lambda: [x + 1 for x in few])[2]
+    images = [full(4, 64, 56, 56) for _ in range(3)]
+    windows, _, window_ns = measured(lambda: [max_pool2d(x, 3, 2, 1) for x in images], "window")
+    template = 1e9 * windows / window_ns
+    return MachineProfile(name, matrix, bandwidth, 1e9 * flops / ns, overhead, template=template)
 
 
 def conv_rates(full, smoke: bool) -> dict[str, list[tuple[float, float]]]:
     """Rates of convolutions and their gradients, for layers like those of a ResNet."""
-    layers = [(1, 16, 14, 3), (2, 64, 28, 3), (8, 64, 56, 1), (8, 128, 28, 3), (16, 256, 14, 3)]
+    layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (8, 128, 28, 3, 1),
+              (16, 256, 14, 3, 1), (2, 128, 28, 3, 2), (8, 128, 56, 3, 2)]  # fmt: skip
     found: dict[str, list[tuple[float, float]]] = {}
-    for batch, channels, size, kernel in layers[: 2 if smoke else None]:
+    for batch, channels, size, kernel, stride in layers[: 2 if smoke else None]:
         pad = (kernel // 2,) * 2
-        options = {"stride": (1, 1), "padding": (pad, pad), "dilation": (1, 1), "groups": 1}
-        x, w = full(batch, channels, size, size), full(channels, channels, kernel, kernel)
+        options = {"stride": (stride,) * 2, "padding": (pad, pad), "dilation": (1, 1), "groups": 1}
+        images = [full(batch, channels, size, size) for _ in range(3)]
+        x = images[0]
+        w = full(channels, channels, kernel, kernel, scale=2 / (channels * kernel**2))
+        others = [full(batch, channels, size // stride, size // stride) for _ in range(3)]
+
+        def forward(y, w=w, options=options):
+            return conv(y, w, **options)
+
+        def data(y, w=w, options=options, shape=x.shape[2:]):
+            return conv_data_grad(y, w, shape=shape, **options)
+
+        def weight(y, x=x, options=options, shape=w.shape[2:]):
+            return conv_weight_grad(x, y, shape=shape, **options)
+
         for name, make in (
-            ("conv", lambda x=x, w=w, o=options: conv(x, w, **o)),
-            ("conv_data_grad", lambda x=x, w=w, o=options: conv_data_grad(
-                x, w, shape=x.shape[2:], **o)),
-            ("conv_weight_grad", lambda x=x, w=w, o=options: conv_weight_grad(
-                x, x, shape=w.shape[2:], **o)),
-        ):  # fmt: skip
-            info, ns = measured(make, name)
-            rate = info.flops * 1e9 / ns
-            found.setdefault(f"{name} float32", []).append((float(info.flops), rate))
+            ("conv", lambda xs=images, f=forward: [f(x) for x in xs]),
+            ("conv_data_grad", lambda ys=others, f=data: [f(y) for y in ys]),
+            ("conv_weight_grad", lambda ys=others, f=weight: [f(y) for y in ys]),
+        ):
+            flops, _, ns = measured(make, name)
+            name += " strided" if stride > 1 else ""
+            found.setdefault(f"{name} float32", []).append((flops, 1e9 * flops / ns))
     return {name: sorted(points) for name, points in found.items()}

@@ -121,7 +121,7 @@ class StepAnalysis:
     def kernels(self) -> list[KernelCost]:
         return [
             KernelCost(
-                number, i, info.name, info.kind, info.origins[0].module, info.origins[0].phase,
+                number, i, info.name, info.kind, info.origins[-1].module, info.origins[-1].phase,
                 info.flops, info.bytes, self.machine.ns(info),
             )
             for number, run in enumerate(self.runs)

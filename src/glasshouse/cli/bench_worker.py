@@ -130,12 +130,14 @@ class Ours(Trainer):
     def loss(self):
         """The loss of the batch, to be differentiated."""
         with gh.autocast("bfloat16") if self.autocast else contextlib.nullcontext():
-            scores = self.model(self.inputs)
-            if len(self.targets) == 1:
-                flat = scores.reshape((-1, scores.shape[-1]))
-                return cross_entropy(flat, self.targets[0].reshape(-1))
-            log_probs = log_softmax(scores.float(), dim=-1).transpose(0, 1)
-            return ctc_loss(log_probs, *self.targets)
+            return self.loss_of(self.model(self.inputs), *self.targets)
+
+    @staticmethod
+    def loss_of(scores, *targets):
+        """Cross-entropy; connectionist temporal classification where lengths are given."""
+        if len(targets) == 1:
+            return cross_entropy(scores.reshape((-1, scores.shape[-1])), targets[0].reshape(-1))
+        return ctc_loss(log_softmax(scores.float(), dim=-1).transpose(0, 1), *targets)
 
     def settle(self) -> None:
         """Have all weights computed, so that the first step does not pay for them."""

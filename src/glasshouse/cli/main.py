@@ -12,6 +12,7 @@ from rich.table import Table
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, OptionError, suggest
 from glasshouse.base.flags import declared, flags
+from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
 from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
@@ -153,7 +154,9 @@ def show_flags():
     console().print(table)
 
 
+main.add_command(analyze)
 main.add_command(bench)
+main.add_command(calibrate_command)
 main.add_command(flops)
 main.add_command(profile)
 main.add_command(show)

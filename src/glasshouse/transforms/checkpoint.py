@@ -1,6 +1,8 @@
 """Checkpointing: keep a region's inputs only, and compute its inside again for backward."""
 
 import functools
+import itertools
+from contextlib import contextmanager
 
 from glasshouse.autograd.backward import seeds_of, zeros
 from glasshouse.autograd.function import fresh
@@ -64,7 +66,8 @@ def checkpoint(fn):
     def region(*args, **kwargs):
         tape, alone = tape_in_force()
         if not (alone and (state if tape is None else tape).records):
-            return fn(*args, **kwargs)
+            with numbered_region():
+                return fn(*args, **kwargs)
         leaves, treedef = flatten((args, kwargs))
         before = random.default_generator().state()
         with recording(tape, False):
@@ -72,6 +75,19 @@ def checkpoint(fn):
         return attach(fn, leaves, treedef, out, tape, before)
 
     return region
+
+
+@contextmanager
+def numbered_region():
+    """Inside, `state.region` is the number of this region, for who traces."""
+    before, state.region = state.region, next(regions)
+    try:
+        yield
+    finally:
+        state.region = before
+
+
+regions = itertools.count()
 
 
 def tape_in_force():

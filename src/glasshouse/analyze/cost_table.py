@@ -1,0 +1,433 @@
+"""Symbolic profile: what each node of a traced model costs, forward and backward, before it runs.
+
+Each node runs by itself on tensors without storage, with gradients; the tape then says what it
+saves for backward, and the FLOP counter what both passes take. Storages are counted, not views of
+them, and each once.
+"""
+
+import html
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any
+
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.meta import Stand, meta_backend, placed, spec_of, to_meta
+from glasshouse.autograd.backward import pull_back
+from glasshouse.autograd.tape import Leaf
+from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.base.tree import flatten, tree_map
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.value import Value, full
+from glasshouse.graph.ir import Node, target_name
+from glasshouse.nn.graph_module import GraphModule, Interpreter
+from glasshouse.nn.module import Module, Parameter
+from glasshouse.profile.counter import FlopCounter
+from glasshouse.profile.text import scaled, table
+
+VIEWS = ("reshape", "permute", "expand", "slice", "flip", "windows", "pick")
+UNSTORED = ("full", "iota", "constant")
+CONVENTIONS = ("exact", "colossal")
+UNITS = (("Gb", 1 << 30), ("Mb", 1 << 20), ("Kb", 1 << 10))  # bytes, as ColossalAI writes them
+
+
+@dataclass
+class NodeCost:
+    """One node. Sizes in bytes, times in ns without fusion.
+
+    accumulate    what is saved for backward after this node, in all
+    incremental   what this node adds to it
+    output, temp  its new results: that somebody saves, and that nobody does
+    param         parameters that it reads
+    backward      gradients that its backward makes for its operands
+    """
+
+    name: str
+    op: str
+    target: str
+    module: str
+    line: str
+    shape: str
+    accumulate: int = 0
+    incremental: int = 0
+    output: int = 0
+    temp: int = 0
+    param: int = 0
+    backward: int = 0
+    forward_flops: int = 0
+    backward_flops: int = 0
+    forward_bytes: int = 0
+    backward_bytes: int = 0
+    forward_ns: float = 0.0
+    backward_ns: float = 0.0
+
+
+NUMBERS = tuple(f.name for f in fields(NodeCost)[6:])
+
+
+class Profiler(Interpreter):
+    """Runs every node by itself, and notes what it costs."""
+
+    def __init__(self, module: GraphModule, convention: str, machine: MachineProfile):
+        super().__init__(module)
+        self.convention, self.machine = convention, machine
+        self.costs: dict[Node, NodeCost] = {}
+        self.saved: dict[int, int] = {}  # bytes by the id of the storage
+        self.saved_by: dict[Node, set[int]] = {}
+        self.made: dict[Node, dict[int, int]] = {}
+        self.kept: list = []  # payloads, so that ids stay theirs
+        self.params = {id(p.data) for p in module.parameters()}
+        self.params |= {id(b.data) for b in module.buffers()}
+
+    def run_node(self, node: Node):
+        spec = node.meta.get("spec")
+        cost = self.costs[node] = NodeCost(
+            node.name, node.op, target_name(node.target), node.meta.get("module", ""),
+            node.meta.get("line", ""), "" if spec is None else str(spec),
+        )  # fmt: skip
+        self.saved_by[node], self.made[node] = set(), {}
+        if node.op in ("placeholder", "get_attr", "output"):
+            value = super().run_node(node)
+            if node.op == "placeholder" and isinstance(value, Value):
+                self.made[node][id(value.data)] = value.nbytes
+            return value
+        with FlopCounter() as forward:
+            out = super().run_node(node)
+        self.kept.append(out)
+        results = [x for x in flatten(out)[0] if isinstance(x, Value)]
+        operands = [
+            x for n in node.all_input_nodes for x in flatten(self.env[n])[0] if isinstance(x, Value)
+        ]
+        self.count_storage(node, results, operands)
+        with FlopCounter() as backward:
+            self.pull(cost, results, operands)
+        self.count_work(node, cost, forward, backward, operands)
+        cost.param = sum(
+            x.nbytes for x in self.parameters_of(node, operands) if isinstance(x, Value)
+        )
+        return tree_map(lambda x: alone(x) if isinstance(x, Value) else x, out)
+
+    def parameters_of(self, node: Node, operands) -> list:
+        """The parameters that a node reads."""
+        read = [x for x in operands if isinstance(x, Parameter)]
+        if node.op == "call_module":
+            read += list(self.module.member(node.target).parameters())
+        return list({id(p): p for p in read}.values())
+
+    def count_storage(self, node: Node, results, operands) -> None:
+        """What the node makes, and what its part of the tape keeps."""
+        before = {id(storage(x.data)) for x in operands}
+        for x in results:
+            root = storage(x.data)
+            if id(root) not in before and root is not None:
+                self.made[node][id(root)] = root.spec.nbytes
+        stack = [x.node for x in results if x.node is not None]
+        seen: set[int] = set()
+        while stack:
+            place = stack.pop()
+            if id(place) in seen or isinstance(place, Leaf):
+                continue
+            seen.add(id(place))
+            for data in (*place.saved, *place.saved_out) if hasattr(place, "saved") else ():
+                root = storage(data)
+                if root is not None and id(data) not in self.params and id(root) not in self.params:
+                    self.saved.setdefault(id(root), root.spec.nbytes)
+                    self.saved_by[node].add(id(root))
+            stack += [parent[0] for parent in place.parents if parent is not None]
+
+    def pull(self, cost: NodeCost, results, operands) -> None:
+        """The backward of this node alone."""
+        outputs = [x for x in results if x.node is not None]
+        if not outputs:
+            return
+        reached = leaves_of(outputs)
+        inputs = [leaf.tensor() for leaf in reached]
+        inputs = [x for x in inputs if x is not None]
+        seeds = [full(x.shape, 0, x.dtype) for x in outputs]
+        pull_back("symbolic_profile", outputs, inputs, seeds, True, False)
+        own = {id(x) for x in operands}
+        mine = [x for x in inputs if id(x) in own and not isinstance(x, Parameter)]
+        cost.backward = sum(x.nbytes for x in mine)
+
+    def count_work(self, node: Node, cost: NodeCost, forward, backward, operands) -> None:
+        """FLOPs and bytes of both passes."""
+        if self.convention == "colossal":
+            cost.forward_flops, cost.backward_flops = colossal_flops(
+                self, node, forward, backward, operands
+            )
+            cost.backward = sum(x.nbytes for x in operands if not isinstance(x, Parameter))
+        else:
+            cost.forward_flops, cost.backward_flops = forward.total("all"), backward.total("all")
+        cost.forward_bytes, cost.backward_bytes = forward.bytes, backward.bytes
+        cost.forward_ns, cost.backward_ns = (time_of(c, self.machine) for c in (forward, backward))
+
+    def finish(self) -> list[NodeCost]:
+        """The rows: sizes that depend on later nodes are known now."""
+        known: set[int] = set()
+        total = 0
+        for node, cost in self.costs.items():
+            saved_later = {key for key in self.made[node] if key in self.saved}
+            cost.output = sum(self.made[node][key] for key in saved_later)
+            cost.temp = sum(n for key, n in self.made[node].items() if key not in saved_later)
+            added = (self.saved_by[node] | saved_later) - known
+            cost.incremental = sum(self.saved[key] for key in added)
+            known |= added
+            total += cost.incremental
+            cost.accumulate = total
+            if self.convention == "colossal" and len(known) == len(added):
+                cost.incremental = 0  # the first row shows no increment there
+        return list(self.costs.values())
+
+
+def storage(data) -> Any:
+    """The payload whose memory a payload is a view of; None for what needs no memory."""
+    while data is not None and getattr(data, "value", None) is None and data.inputs:
+        if data.signature.name not in VIEWS:
+            return data
+        data = data.inputs[0]
+    signature = getattr(data, "signature", None)
+    return None if signature is not None and signature.name in UNSTORED else data
+
+
+def alone(x: Value) -> Value:
+    """The same value as the beginning of a tape of its own."""
+    if isinstance(x, Parameter) or x.node is None:
+        return x
+    return x.detach().requires_grad_()
+
+
+def leaves_of(outputs) -> list[Leaf]:
+    """The ends of the tape that outputs depend on."""
+    found: dict[int, Leaf] = {}
+    stack, seen = [x.node for x in outputs], set()
+    while stack:
+        place = stack.pop()
+        if id(place) in seen:
+            continue
+        seen.add(id(place))
+        if isinstance(place, Leaf):
+            found[id(place)] = place
+        else:
+            stack += [parent[0] for parent in place.parents if parent is not None]
+    return list(found.values())
+
+
+def time_of(counter: FlopCounter, machine: MachineProfile) -> float:
+    """ns of what was counted, each call a kernel of its own."""
+    counter.digest()
+    return sum(n * machine.ns_of_call(call) for n, call, *_ in counter.counts.values())
+
+
+# -- ColossalAI's convention --------------------------------------------------------------------
+
+# Operations for each element of the first operand: forward, backward. Source: its formulas, with a
+# multiply-add as 1.
+ELEMENTWISE = {
+    "LayerNorm": (5, 5), "BatchNorm1d": (5, 5), "BatchNorm2d": (5, 5), "BatchNorm3d": (5, 5),
+    "GroupNorm": (5, 5), "Dropout": (1, 1), "Flatten": (0, 0), "Identity": (0, 0),
+}  # fmt: skip
+POOLS = ("MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool")
+
+
+def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[int, int]:
+    """Forward and backward FLOPs of a node as ColossalAI counts."""
+    macs = tuple(counter.total() // 2 for counter in (forward, backward))
+    size = prod(operands[0].shape) if operands else 0
+    if node.op != "call_module":
+        kind = getattr(node.target, "kind", "")
+        once = 0 if any(macs) or kind in ("movement", "create", "") else size
+        return macs[0] + once, macs[1] + once
+    layer = profiler.module.member(node.target)
+    name = type(layer).__name__
+    if name.startswith(POOLS):
+        return size, prod(node.meta["spec"].shape)
+    if name == "MultiheadAttention":  # softmax beside the products
+        scores = softmax_size(forward)
+        return macs[0] + scores, macs[1] + scores
+    if any(macs):
+        return macs
+    if name == "Dropout" and layer.p == 0:
+        return 0, 0
+    ahead, back = ELEMENTWISE.get(name, (1, 1))
+    if name.endswith("Norm") and getattr(layer, "weight", None) is None:
+        ahead, back = 4, 4
+    return ahead * size, back * size
+
+
+def softmax_size(counter: FlopCounter) -> int:
+    """Elements of the exponentials that were counted."""
+    rows = [r for r in counter.rows("all") if r.primitive == "exp"]
+    return sum(r.bytes // 8 for r in rows)  # read and written, 4 bytes each
+
+
+def colossal_size(nbytes: float) -> str:
+    """Bytes as ColossalAI prints them."""
+    for unit, size in UNITS:
+        if nbytes >= size:
+            return f"{nbytes / size:.2f} {unit}"
+    return f"{int(nbytes)} b"
+
+
+def colossal_count(flops: float) -> str:
+    """FLOPs as ColossalAI prints them."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if flops > size:
+            return f"{flops / size:.2f} {unit}FLOPs"
+    return f"{int(flops)} FLOPs"
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+
+class CostTable:
+    """The rows of `symbolic_profile`, in the order of the graph; prints as a table."""
+
+    def __init__(self, rows: list[NodeCost], convention: str):
+        self.rows, self.convention = rows, convention
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: int | str) -> NodeCost:
+        if isinstance(key, int):
+            return self.rows[key]
+        for row in self.rows:
+            if row.name == key:
+                return row
+        names = [row.name for row in self.rows]
+        raise OptionError(
+            f"symbolic_profile: expected the name of a node; got {key!r}. {suggest(key, names)}"
+        )
+
+    def total(self, column: str) -> float:
+        """The sum of a column; of `accumulate`, its last value."""
+        if column not in NUMBERS:
+            raise OptionError(
+                f"total: expected a column; got {column!r}. {suggest(column, NUMBERS)}"
+            )
+        if column == "accumulate":
+            return self.rows[-1].accumulate if self.rows else 0
+        return sum(getattr(row, column) for row in self.rows)
+
+    def sorted(self, column: str) -> "CostTable":
+        """The rows with the largest in a column first."""
+        self.total(column)
+        rows = sorted(self.rows, key=lambda row: -getattr(row, column))
+        return CostTable(rows, self.convention)
+
+    def table(self, row_limit: int | None = None) -> str:
+        """The rows and their totals as text."""
+        size: Callable = colossal_size if self.convention == "colossal" else size_of
+        count: Callable = colossal_count if self.convention == "colossal" else scaled
+        shown = [
+            ("accumulate", size), ("incremental", size), ("output", size), ("temp", size),
+            ("param", size), ("backward", size), ("forward_flops", count),
+            ("backward_flops", count),
+        ]  # fmt: skip
+        lines = [
+            [row.name, row.op, row.shape, *(show(getattr(row, c)) for c, show in shown)]
+            for row in self.rows[:row_limit]
+        ]
+        lines.append(["total", "", "", *(show(self.total(c)) for c, show in shown)])
+        heads = ["node", "op", "shape", *(c.replace("_", " ") for c, _ in shown)]
+        return table(heads, lines, left=3, limit=44) + "\n"
+
+    def modules(self, depth: int = 2) -> str:
+        """The sums by module as text."""
+        sums: dict[str, list[float]] = {}
+        columns = ("incremental", "temp", "param", "forward_flops", "backward_flops")
+        for row in self.rows:
+            path = ".".join(row.module.split(".")[:depth])
+            total = sums.setdefault(path or "(none)", [0.0] * len(columns))
+            total[:] = [a + getattr(row, c) for a, c in zip(total, columns, strict=True)]
+        lines = [
+            [path, *(size_of(n) if i < 3 else scaled(n) for i, n in enumerate(values))]
+            for path, values in sums.items()
+        ]
+        return table(["module", *(c.replace("_", " ") for c in columns)], lines) + "\n"
+
+    def __str__(self):
+        return self.table()
+
+    def to_dicts(self) -> list[dict]:
+        """A dict for each row."""
+        return [dict(vars(row)) for row in self.rows]
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dicts())
+
+    def to_pandas(self):
+        """A pandas DataFrame; pandas must be installed."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dicts())
+
+    def to_html(self) -> str:
+        """A table for a web page."""
+        names = [f.name for f in fields(NodeCost)]
+        head = "".join(f"<th>{name}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row.values()) + "</tr>"
+            for row in self.to_dicts()
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def size_of(nbytes: float) -> str:
+    return scaled(nbytes, "B")
+
+
+def symbolic_profile(
+    gm: GraphModule, *args, verbose: bool = False, convention: str = "exact",
+    machine: MachineProfile | str = "cpu2",
+) -> CostTable:  # fmt: skip
+    """What each node of a traced model costs for arguments like these (tensors, Specs or (shape,
+    dtype)); also in each node's `meta["cost"]`.
+
+    convention  "exact", or "colossal": ColossalAI's columns, with a multiply-add as 1
+    verbose     print the table
+
+    Raises:  OptionError for an unknown convention, or what was not traced
+    Example: >>> import glasshouse as gh
+             >>> from glasshouse.analyze import symbolic_trace
+             >>> spec = ((8, 4), "float32")
+             >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(4, 2)), [spec])
+             >>> found = symbolic_profile(gm, spec)
+             >>> found.total("forward_flops"), found.total("param")
+             (144, 40)
+    """
+    if convention not in CONVENTIONS:
+        raise OptionError(
+            f"symbolic_profile: expected one of {', '.join(CONVENTIONS)}; got {convention!r}. "
+            f"{suggest(convention, CONVENTIONS)}"
+        )
+    if not isinstance(gm, GraphModule):
+        raise OptionError(
+            f"symbolic_profile: expected a traced module; got {type_name(gm)}. Use symbolic_trace."
+        )
+    backend = meta_backend()
+    chosen = machine if isinstance(machine, MachineProfile) else MachineProfile.load(machine)
+    stands = [Stand(t) for t in (*gm.parameters(), *gm.buffers())]
+    members = [(m, dict(m._buffers)) for m in gm.modules() if isinstance(m, Module)]
+    with backends.use(backend):
+        try:
+            for stand in stands:
+                to_meta(stand.tensor, backend)
+            inputs = [placed(spec_of("symbolic_profile", x), backend) for x in args]
+            profiler = Profiler(gm, convention, chosen)
+            profiler.run(*inputs)
+        finally:
+            for module, buffers in members:
+                module._buffers.update(buffers)
+            for stand in stands:
+                stand.restore()
+    found = CostTable(profiler.finish(), convention)
+    for node, cost in profiler.costs.items():
+        node.meta["cost"] = cost
+    if verbose:
+        print(found)
+    return found

@@ -1,0 +1,122 @@
+"""`glasshouse analyze` and `glasshouse calibrate`: what a model will cost, before it runs."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import click
+
+import glasshouse as gh
+from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
+from glasshouse.analyze.step import StepAnalysis, step, with_batch
+from glasshouse.base.errors import OptionError, suggest
+from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.nn.functional import cross_entropy
+
+OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
+
+
+class Model:
+    """A model with the specs of its inputs and its loss: a built-in one, or `module:function`."""
+
+    def __init__(self, name: str, smoke: bool):
+        with gh.meta():
+            if ":" in name:
+                self.model, inputs, self.loss = load(name)
+            elif name in CASES:
+                built = Ours(name, None, "float32", smoke)
+                self.model, inputs = built.model, (built.inputs, *built.targets)
+                self.loss = built.loss_of
+            else:
+                raise OptionError(
+                    f"analyze: expected one of {', '.join(CASES)}, or module:function; got "
+                    f"{name!r}. {suggest(name, CASES)}"
+                )
+        self.inputs = [x.spec if hasattr(x, "spec") else x for x in inputs]
+
+
+def load(name: str):
+    """(model, inputs, loss) of a user's function: it returns model and inputs, perhaps a loss.
+
+    Raises:  OptionError for a name that leads nowhere, or a function that returns something else
+    """
+    module, _, function = name.partition(":")
+    sys.path.insert(0, "")
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise OptionError(
+            f"analyze: expected module:function that can be imported; got {name!r} ({error}). "
+            "Check both names, and run it where the module lies."
+        ) from error
+    finally:
+        sys.path.remove("")
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise OptionError(
+            f"analyze: expected {name} to return (model, inputs) or (model, inputs, loss); got "
+            f"{type(made).__name__}. Return the model and its inputs."
+        )
+    return (*made, cross_entropy) if len(made) == 2 else made
+
+
+def show_nodes(model: Model, inputs, convention: str, sort: str | None, as_json: bool) -> None:
+    """Print the table of the forward's nodes."""
+    gm = symbolic_trace(model.model, [inputs[0]])
+    found = symbolic_profile(gm, inputs[0], convention=convention)
+    found = found.sorted(sort) if sort else found
+    click.echo(found.to_json() if as_json else f"{found.table()}\n{found.modules()}")
+
+
+def show_step(found: StepAnalysis, depth: int, as_json: bool) -> None:
+    click.echo(json.dumps(found.to_dict()) if as_json else found.table(depth))
+
+
+@click.command()
+@click.argument("name", metavar="MODEL")
+@click.option("--batch", type=click.IntRange(1), help="Batch size.")
+@click.option("--train", is_flag=True, help="A whole training step: peak memory, FLOPs, time.")
+@click.option("--optimizer", type=click.Choice(sorted(OPTIMIZERS)), default="sgd")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
+@click.option("--machine", default="cpu2", help="cpu2, h200, or a file of `calibrate`.")
+@click.option("--budget", type=float, help="Plan recomputation: GiB, or a part below 1.")
+@click.option("--convention", type=click.Choice(["exact", "colossal"]), default="exact")
+@click.option("--sort", help="Column to sort the nodes by.")
+@click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--smoke", is_flag=True, help="A tiny model, to try the command.")
+def analyze(
+    name, batch, train, optimizer, dtype, machine, budget, convention, sort, depth, as_json, smoke
+):
+    """Say what a MODEL costs without running it: a built-in one, or module:function.
+
+    The function returns (model, inputs) or (model, inputs, loss); inputs are tensors, or pairs of
+    shape and dtype, the model's input first. Without --train: every node of the forward.
+    """
+    model = Model(name, smoke)
+    inputs = with_batch(model.inputs, batch) if batch else model.inputs
+    if not train and budget is None:
+        show_nodes(model, inputs, convention, sort, as_json)
+        return
+    options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
+    made = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
+    if budget is not None:
+        size = budget if budget <= 1 else int(budget * 2**30)
+        found = plan(model.model, model.loss, made, inputs, size, **options)
+        click.echo(f"{found.table()}\n{found.code()}")
+    else:
+        show_step(step(model.model, model.loss, made, inputs, **options), depth, as_json)
+
+
+@click.command("calibrate")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--smoke", is_flag=True, help="Small sizes only, to try the command.")
+def calibrate_command(path, smoke):
+    """Measure this machine in some seconds, and write its profile to PATH."""
+    found: MachineProfile = calibrate(path.stem, smoke)
+    found.save(path)
+    for name, points in found.matrix.items():
+        rates = ", ".join(f"{rate / 1e9:,.0f}" for _, rate in points)
+        click.echo(f"{name}: {rates} GFLOP/s by size")
+    rates = ", ".join(f"{rate / 1e9:,.1f}" for _, rate in found.bandwidth)
+    click.echo(f"bandwidth: {rates} GB/s by size\nprofile: {path}")

@@ -1,0 +1,83 @@
+"""Finding a pattern in a graph of the IR, and putting another graph in its place."""
+
+from typing import Any, NamedTuple
+
+from glasshouse.graph.ir import Graph, Node, map_nodes
+
+
+class Match(NamedTuple):
+    """One place where a pattern fits: `anchor` computes its result; `nodes` maps pattern nodes to
+    nodes of the graph, `placeholders` its arguments to what stands there."""
+
+    anchor: Node
+    nodes: dict[Node, Node]
+    placeholders: dict[Node, Any]
+
+
+def find_matches(graph: Graph, pattern: Graph) -> list[Match]:
+    """Where `pattern` fits, without overlaps. Inner results may have no reader outside of it."""
+    result = pattern.nodes[-1].args[0]
+    found: list[Match] = []
+    taken: set[Node] = set()
+    for node in graph.nodes:
+        match = Match(node, {}, {})
+        if fits(result, node, match) and not taken & set(match.nodes.values()):
+            inner = set(match.nodes.values()) - {node}
+            if all(user in match.nodes.values() for n in inner for user in n.users):
+                found.append(match)
+                taken |= set(match.nodes.values())
+    return found
+
+
+def fits(pattern, x, match: Match) -> bool:
+    """Whether an operand of the pattern fits one of the graph; notes what stands for what."""
+    if not isinstance(pattern, Node):
+        if isinstance(pattern, (list, tuple)):
+            same = type(x) is type(pattern) and len(x) == len(pattern)
+            return same and all(fits(p, y, match) for p, y in zip(pattern, x, strict=True))
+        return not isinstance(x, Node) and x == pattern
+    if pattern.op == "placeholder":
+        known = match.placeholders.setdefault(pattern, x)
+        return known is x or (not isinstance(x, Node) and known == x)
+    if pattern in match.nodes:
+        return match.nodes[pattern] is x
+    if not isinstance(x, Node) or (x.op, x.target) != (pattern.op, pattern.target):
+        return False
+    match.nodes[pattern] = x
+    return (
+        fits(pattern.args, x.args, match)
+        and pattern.kwargs.keys() == x.kwargs.keys()
+        and all(fits(v, x.kwargs[k], match) for k, v in pattern.kwargs.items())
+    )
+
+
+def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Match]:
+    """Put `replacement` wherever `pattern` fits; both take their arguments in the same order.
+    Returns the places."""
+    matches = find_matches(graph, pattern)
+    arguments = [n for n in pattern.nodes if n.op == "placeholder"]
+    for match in matches:
+        values = [match.placeholders[n] for n in arguments]
+        with graph.inserting_before(match.anchor):
+            made = insert(graph, replacement, values)
+        match.anchor.replace_all_uses_with(made)
+        for node in reversed([n for n in graph.nodes if n in match.nodes.values()]):
+            graph.erase_node(node)
+    return matches
+
+
+def insert(graph: Graph, other: Graph, values: list) -> Any:
+    """Copy the nodes of `other` to the place of insertion, with `values` as its arguments; returns
+    what stands for its result."""
+    arguments = iter(values)
+    made: dict[Node, Any] = {}
+    for node in other.nodes:
+        if node.op == "placeholder":
+            made[node] = next(arguments)
+        elif node.op == "output":
+            return map_nodes(node.args[0], made.__getitem__)
+        else:
+            args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
+            made[node] = graph.create_node(node.op, node.target, args, kwargs, node.name)
+            made[node].meta = dict(node.meta)
+    return None

@@ -1,0 +1,201 @@
+"""A module whose forward is a graph: printable, changeable Python."""
+
+import importlib
+from typing import Any
+
+from glasshouse.base.errors import OptionError
+from glasshouse.dispatch.primitive import Primitive
+from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.nn.module import Module
+from glasshouse.transforms.checkpoint import checkpoint
+
+
+class GraphModule(Module):
+    """Runs `graph` with the parameters and modules of `root` (a Module, or a dict by path).
+
+    `code` is its Python; after a change of `graph`, `recompile()` makes it new. It is pickled as
+    its nodes; functions in it must be importable by name.
+
+    Raises:  OptionError if the graph names something that root lacks
+    Example: >>> from glasshouse.graph.ir import Graph
+             >>> graph = Graph()
+             >>> x = graph.placeholder("x")
+             >>> y = graph.call_method("sum", (x,))
+             >>> _ = graph.output(y)
+             >>> GraphModule(Module(), graph)(gh.ones(3)).item()
+             3.0
+    """
+
+    def __init__(self, root, graph: Graph):
+        super().__init__()
+        if isinstance(root, Module):
+            for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+                self.__dict__[kind].update(root.__dict__[kind])
+            self.__dict__["training"] = root.training
+        else:
+            for path, value in root.items():
+                setattr(self, path, value)
+        self.__dict__["graph"] = graph
+        self.recompile()
+        for node in graph.nodes:
+            if node.op in ("get_attr", "call_module"):
+                self.member(node.target)
+
+    def member(self, path: str) -> Any:
+        """The parameter, buffer, constant or module at a path.
+
+        Raises:  OptionError if there is none
+        """
+        found: Any = self
+        for part in path.split("."):
+            found = getattr(found, part, None)
+            if found is None:
+                raise OptionError(
+                    f"GraphModule: expected a root with {path!r}; got one without. Register it "
+                    "before the graph names it."
+                )
+        return found
+
+    def recompile(self) -> "GraphModule":
+        """Make `code` and `forward` of the graph as it is now."""
+        self.graph.lint()
+        made = self.graph.python_code()
+        names = dict(made.names)
+        if "checkpoint" in names:
+            names["checkpoint"] = checkpoint
+        exec(compile(made.text, "<graph module>", "exec"), names)
+        self.__dict__["code"] = made.text
+        self.__dict__["run"] = names["forward"]
+        return self
+
+    def forward(self, *args, **kwargs):
+        return self.run(self, *args, **kwargs)
+
+    def print_readable(self) -> None:
+        """Print the Python."""
+        print(self.code)
+
+    def __reduce__(self):
+        fields = {k: v for k, v in self.__dict__.items() if k not in ("graph", "run", "code")}
+        return rebuild, (fields, [encode(node) for node in self.graph.nodes])
+
+
+def encode(node: Node) -> tuple:
+    """A node as plain data: operands that are nodes become their names."""
+
+    def named(x):
+        return map_nodes(x, lambda n: Named(n.name))
+
+    target = node.target
+    if isinstance(target, (Primitive, str)):
+        kept: Any = target
+    else:
+        kept = (target.__module__, target.__qualname__)
+    return node.name, node.op, kept, named(node.args), named(node.kwargs), node.meta
+
+
+class Named(str):
+    """The name of a node, where the node stood."""
+
+
+def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
+    """The module that `__reduce__` took apart."""
+    graph, made = Graph(), {}
+
+    def revived(x):
+        if isinstance(x, Named):
+            return made[str(x)]
+        if isinstance(x, (list, tuple)):
+            return type(x)(map(revived, x))
+        return {k: revived(v) for k, v in x.items()} if isinstance(x, dict) else x
+
+    for name, op, target, args, kwargs, meta in rows:
+        if isinstance(target, tuple):
+            found: Any = importlib.import_module(target[0])
+            for part in target[1].split("."):
+                found = getattr(found, part)
+            target = found
+        node = graph.create_node(op, target, revived(args), revived(kwargs), name)
+        node.meta = meta
+        made[name] = node
+    module = GraphModule.__new__(GraphModule)
+    module.__dict__.update(fields, graph=graph)
+    return module.recompile()
+
+
+class Interpreter:
+    """Runs a GraphModule node by node. Subclasses override `run_node`, or one kind of node."""
+
+    def __init__(self, module: GraphModule):
+        self.module, self.graph = module, module.graph
+        self.env: dict[Node, Any] = {}
+
+    def run(self, *args):
+        """The result of the graph for these arguments."""
+        self.arguments = iter(args)
+        self.env = {}
+        for node in self.graph.nodes:
+            self.env[node] = self.run_node(node)
+            if node.op == "output":
+                return self.env[node]
+        return None
+
+    def run_node(self, node: Node):
+        """The value of one node."""
+        args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
+        return getattr(self, node.op)(node.target, args, kwargs)
+
+    def placeholder(self, target, args, kwargs):
+        return next(self.arguments, *args)
+
+    def get_attr(self, target, args, kwargs):
+        return self.module.member(target)
+
+    def call_function(self, target, args, kwargs):
+        return target(*args, **kwargs)
+
+    def call_method(self, target, args, kwargs):
+        return getattr(args[0], target)(*args[1:], **kwargs)
+
+    def call_module(self, target, args, kwargs):
+        return self.module.member(target)(*args, **kwargs)
+
+    def output(self, target, args, kwargs):
+        return args[0]
+
+
+class Transformer(Interpreter):
+    """Makes a new graph, node by node; a method returns the new node for an old one."""
+
+    def __init__(self, module: GraphModule):
+        super().__init__(module)
+        self.new = Graph()
+
+    def transform(self) -> GraphModule:
+        """The module with the new graph."""
+        self.env = {}
+        for node in self.graph.nodes:
+            args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
+            made = getattr(self, node.op)(node.target, args, kwargs)
+            if isinstance(made, Node) and not made.meta:
+                made.meta = dict(node.meta)
+            self.env[node] = made
+        return GraphModule(self.module, self.new)
+
+    def placeholder(self, target, args, kwargs):
+        return self.new.placeholder(target, *args)
+
+    def get_attr(self, target, args, kwargs):
+        return self.new.get_attr(target)
+
+    def call_function(self, target, args, kwargs):
+        return self.new.call_function(target, args, kwargs)
+
+    def call_method(self, target, args, kwargs):
+        return self.new.call_method(target, args, kwargs)
+
+    def call_module(self, target, args, kwargs):
+        return self.new.call_module(target, args, kwargs)
+
+    def output(self, target, args, kwargs):
+        return self.new.output(args[0])
