@@ -3,15 +3,11 @@
 # fmt: off
 # isort: off
 from glasshouse.data.collate import collate
-from glasshouse.data.dataset import (
-    BatchDataset, ConcatDataset, Dataset, ListDataset, MapDataset, MergeDataset, PrefetchDataset,
-    ResampleDataset, ShuffleDataset, SpanDataset, TensorDataset,
-)
+from glasshouse.data.dataset import (BatchDataset, ConcatDataset, Dataset, ListDataset, MapDataset,
+    MergeDataset, PrefetchDataset, ResampleDataset, ShuffleDataset, SpanDataset, TensorDataset)
 from glasshouse.data.digits import digits
 from glasshouse.data.loader import DataLoader
 
-__all__ = [
-    "BatchDataset", "ConcatDataset", "DataLoader", "Dataset", "ListDataset", "MapDataset",
-    "MergeDataset", "PrefetchDataset", "ResampleDataset", "ShuffleDataset", "SpanDataset",
-    "TensorDataset", "collate", "digits",
-]
+__all__ = ["BatchDataset", "ConcatDataset", "DataLoader", "Dataset", "ListDataset", "MapDataset",
+           "MergeDataset", "PrefetchDataset", "ResampleDataset", "ShuffleDataset", "SpanDataset",
+           "TensorDataset", "collate", "digits"]

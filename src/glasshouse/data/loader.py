@@ -16,10 +16,8 @@ class DataLoader:
              >>> [batch.tolist() for batch in loader]
              [[0, 1], [2, 3], [4]]"""
 
-    def __init__(
-        self, dataset, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
-        num_workers: int = 0, seed: int = 0, collate_fn=None,
-    ):  # fmt: skip
+    def __init__(self, dataset, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
+                 num_workers: int = 0, seed: int = 0, collate_fn=None):  # fmt: skip
         self.dataset = datasets.check_source("DataLoader", dataset)
         self.batch_size = check_integer("DataLoader", "batch_size", batch_size, 1)
         self.num_workers = check_integer("DataLoader", "num_workers", num_workers, 0)

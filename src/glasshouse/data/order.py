@@ -1,8 +1,7 @@
 """Random orders and per-sample generators that depend on a seed and nothing else.
 
 Both rest on the raw bits of a counter-based generator, whose stream is fixed by its definition, so
-an order stays the same between machines and library versions.
-"""
+an order stays the same between machines and library versions."""
 
 import numpy as np
 

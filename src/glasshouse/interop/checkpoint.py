@@ -2,8 +2,7 @@
 
 The file holds all tensors; its header holds, as JSON, everything else (options of the optimizer,
 epoch, random state, metrics) and a checksum over both. Being one file, it cannot be a mixture of an
-old and a new state. Beside it lies the same JSON for people to read; it is never loaded.
-"""
+old and a new state. Beside it lies the same JSON for people to read; it is never loaded."""
 
 import json
 import math
@@ -21,10 +20,8 @@ from glasshouse.tensor.creation import asarray
 FORMAT, VERSION = "glasshouse.checkpoint", 1
 
 
-def save_checkpoint(
-    path, *, model=None, optimizer=None, scheduler=None, epoch: int = 0, random_state=None,
-    metrics=None,
-) -> None:  # fmt: skip
+def save_checkpoint(path, *, model=None, optimizer=None, scheduler=None, epoch: int = 0,
+                    random_state=None, metrics=None) -> None:  # fmt: skip
     """Write the state of a run to `path`; a kill at any moment leaves the last good file there.
     model, optimizer and scheduler are objects with `state_dict()`; random_state is a generator
     (with `state()`) or a tree; metrics is any tree of numbers, strings and tensors.
@@ -62,19 +59,12 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
             "Load it with the Glasshouse version that wrote it."
         )
     tree = {name: decode(part, arrays) for name, part in document.items()}
-    targets = {
-        "model": accessors(model, "state_dict", "load_state_dict"),
-        "optimizer": accessors(optimizer, "state_dict", "load_state_dict"),
-        "scheduler": accessors(scheduler, "state_dict", "load_state_dict"),
-        "random_state": accessors(random_state, "state", "set_state"),
-    }
-    load_all(path, {name: found for name, found in targets.items() if found}, tree)
+    objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    targets = {n: (x.state_dict, x.load_state_dict) for n, x in objects.items() if x is not None}
+    if random_state is not None:
+        targets["random_state"] = (random_state.state, random_state.set_state)
+    load_all(path, targets, tree)
     return tree
-
-
-def accessors(target, read: str, write: str):
-    """(read, write) methods of an object, or None where there is no object."""
-    return None if target is None else (getattr(target, read), getattr(target, write))
 
 
 def load_all(path, targets: dict, tree: dict) -> None:
@@ -136,15 +126,13 @@ def decode(x, arrays: dict):
         return [decode(item, arrays) for item in x]
     if not isinstance(x, dict):
         return x
+    kinds = {
+        "$tensor": lambda name: asarray(arrays[name]),
+        "$array": arrays.__getitem__, "$float": float,
+        "$tuple": lambda items: tuple(decode(item, arrays) for item in items),
+        "$dict": lambda pairs: {decode(k, arrays): decode(v, arrays) for k, v in pairs},
+    }  # fmt: skip
     kind, value = next(iter(x.items()), (None, None))
-    if kind == "$tensor":
-        return asarray(arrays[value])
-    if kind == "$array":
-        return arrays[value]
-    if kind == "$float":
-        return float(value)
-    if kind == "$tuple":
-        return tuple(decode(item, arrays) for item in value)
-    if kind == "$dict":
-        return {decode(key, arrays): decode(item, arrays) for key, item in value}
+    if kind in kinds:
+        return kinds[kind](value)
     return {key: decode(item, arrays) for key, item in x.items()}

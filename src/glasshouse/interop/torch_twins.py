@@ -2,8 +2,7 @@
 `gh.speech`, so that one set of weights fits both.
 
 Each function takes options of its model here and returns a `torch.nn.Module`. There is no dropout
-where it has no place in the names: losses are compared without it.
-"""
+where it has no place in the names: losses are compared without it."""
 
 import math
 
@@ -134,10 +133,8 @@ def resnet50(num_classes=1000, layers=(3, 4, 6, 3), width=64):
     return resnet((1, 3, 1), 4, layers, num_classes, width)
 
 
-def vit_b_16(
-    num_classes=1000, image_size=224, patch_size=16, num_layers=12, num_heads=12, hidden_dim=768,
-    mlp_dim=3072,
-):  # fmt: skip
+def vit_b_16(num_classes=1000, image_size=224, patch_size=16, num_layers=12, num_heads=12,
+             hidden_dim=768, mlp_dim=3072):  # fmt: skip
     """The twin of `gh.vision.models.vit_b_16`."""
     torch = import_torch()
     nn = torch.nn
@@ -243,7 +240,5 @@ def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=40
     return AsrTransformer()
 
 
-TWINS = {
-    "alexnet": alexnet, "vgg16": vgg16, "resnet18": resnet18, "resnet50": resnet50,
-    "vit_b_16": vit_b_16, "bert": bert, "asr": asr,
-}  # fmt: skip
+TWINS = {"alexnet": alexnet, "vgg16": vgg16, "resnet18": resnet18, "resnet50": resnet50,
+         "vit_b_16": vit_b_16, "bert": bert, "asr": asr}  # fmt: skip

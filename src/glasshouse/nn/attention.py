@@ -27,10 +27,9 @@ class MultiheadAttention(Module):
     if not needed. Raises: OptionError unless num_heads divides embed_dim; ShapeError for sizes that
     do not fit. Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2."""
 
-    def __init__(
-        self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False,
-        kdim=None, vdim=None, batch_first=False, device=None, dtype=None,
-    ):  # fmt: skip
+    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False,
+                 add_zero_attn=False, kdim=None, vdim=None, batch_first=False, device=None,
+                 dtype=None):  # fmt: skip
         super().__init__()
         check_positive("MultiheadAttention", embed_dim=embed_dim)
         check_divides("MultiheadAttention", "embed_dim", embed_dim, "num_heads", num_heads)
@@ -65,10 +64,8 @@ class MultiheadAttention(Module):
             init.xavier_normal_(self.bias_k)
             init.xavier_normal_(self.bias_v)
 
-    def forward(
-        self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
-        average_attn_weights=True, is_causal=False,
-    ):  # fmt: skip
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
+                average_attn_weights=True, is_causal=False):  # fmt: skip
         single, operands = self.batch_first_operands(query, key, value)
         q, k, v = self.project(*operands)  # (N, H, L, D), (N, H, S, D) twice
         if is_causal and attn_mask is None:

@@ -140,10 +140,9 @@ class ParameterList(Indexed):
         self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value))
 
     def extra_repr(self) -> str:
-        return "\n".join(
-            f"({i}): Parameter containing: [{p.dtype} of size {'x'.join(map(str, p.shape))}]"
-            for i, p in enumerate(self)
-        )
+        sizes = ["x".join(map(str, p.shape)) for p in self]
+        shown = [f"Parameter containing: [{p.dtype} of size {s}]" for p, s in zip(self, sizes)]
+        return "\n".join(f"({i}): {text}" for i, text in enumerate(shown))
 
 
 def of_modules(method, doc: str | None = None):

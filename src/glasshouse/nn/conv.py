@@ -13,9 +13,8 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
 # nn's names of padding modes → functional.pad's
-PADDING_MODES = {
-    "zeros": "constant", "reflect": "reflect", "replicate": "replicate", "circular": "circular",
-}  # fmt: skip
+PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate",
+                 "circular": "circular"}  # fmt: skip
 
 
 class Conv(Module):
@@ -23,10 +22,8 @@ class Conv(Module):
 
     n = 0  # spatial axes
 
-    def __init__(
-        self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1,
-        bias=True, padding_mode="zeros", device=None, dtype=None,
-    ):  # fmt: skip
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1,
+                 groups=1, bias=True, padding_mode="zeros", device=None, dtype=None):  # fmt: skip
         super().__init__()
         name, n = type(self).__name__, self.n
         check_positive(name, in_channels=in_channels, out_channels=out_channels)
@@ -57,18 +54,14 @@ class Conv(Module):
         if self.padding_mode != "zeros":
             widths = [w for pair in reversed(self.widths) for w in pair]
             x, padding = pad(as_value(x), widths, mode=PADDING_MODES[self.padding_mode]), 0
-        return convolve(
-            type(self).__name__, self.n, x, self.weight, self.bias, self.stride, padding,
-            self.dilation, self.groups,
-        )  # fmt: skip
+        return convolve(type(self).__name__, self.n, x, self.weight, self.bias, self.stride,
+                        padding, self.dilation, self.groups)  # fmt: skip
 
     def extra_repr(self) -> str:
         shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         zeros, ones = (0,) * self.n, (1,) * self.n
-        defaults = {
-            "stride": None, "padding": zeros, "dilation": ones, "output_padding": zeros,
-            "groups": 1, "bias": True, "padding_mode": "zeros",
-        }  # fmt: skip
+        defaults = {"stride": None, "padding": zeros, "dilation": ones, "output_padding": zeros,
+                    "groups": 1, "bias": True, "padding_mode": "zeros"}  # fmt: skip
         values = vars(self) | {"bias": self.bias is not None}
         for name, default in defaults.items():
             if values.get(name, default) != default:
@@ -89,20 +82,17 @@ Conv1d, Conv2d, Conv3d = by_axes(
 class ConvTranspose(Conv):
     """What the transposed convolution layers share; weight (C, O / groups, *K)."""
 
-    def __init__(
-        self, in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0,
-        groups=1, bias=True, dilation=1, padding_mode="zeros", device=None, dtype=None,
-    ):  # fmt: skip
+    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
+                 output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros",
+                 device=None, dtype=None):  # fmt: skip
         name = type(self).__name__
         if padding_mode != "zeros" or isinstance(padding, str):
             raise OptionError(
                 f"{name}: expected padding as numbers, of zeros; got padding={padding!r}, "
                 f"padding_mode={padding_mode!r}. Pad the result by functional.pad."
             )
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
-            padding_mode, device, dtype,
-        )  # fmt: skip
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
+                         bias, padding_mode, device, dtype)  # fmt: skip
         self.output_padding = int_tuple(name, "output_padding", output_padding, self.n)
 
     def weight_shape(self) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """Initial values of parameters. Each function writes into its tensor and returns it.
 
-fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of a kernel.
-"""
+fan_in and fan_out are weight.shape[1] and weight.shape[0] times the elements of a kernel."""
 
 import math
 from math import prod
@@ -12,11 +11,9 @@ from glasshouse.ops.checks import check_option
 from glasshouse.tensor import Tensor, creation, linalg, random
 from glasshouse.tensor import where as choose
 
-GAINS = {
-    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
-    "conv_transpose2d": 1.0, "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
-    "relu": math.sqrt(2), "leaky_relu": None, "selu": 3 / 4,
-}  # fmt: skip
+GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
+         "conv_transpose2d": 1.0, "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
+         "relu": math.sqrt(2), "leaky_relu": None, "selu": 3 / 4}  # fmt: skip
 
 
 def calculate_gain(nonlinearity, param=None) -> float:

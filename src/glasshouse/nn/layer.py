@@ -44,18 +44,19 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
     accepted = Signature(parameters)
 
     def __init__(self, *args, **kwargs):
-        bound = accepted.bind(*args, **kwargs)
+        try:
+            bound = accepted.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}") from None
         bound.apply_defaults()
         base.__init__(self, bound.arguments)
 
     own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = Signature([own, *parameters])
     summary = (function.__doc__ or "").strip().partition("\n")[0]
-    about = {
-        "__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
-        "__module__": "glasshouse.nn", "__init__": __init__, "function": staticmethod(function),
-        "options": tuple(accepted.parameters),
-    }  # fmt: skip
+    about = {"__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
+             "__module__": "glasshouse.nn", "__init__": __init__,
+             "function": staticmethod(function), "options": tuple(accepted.parameters)}  # fmt: skip
     return type(name, (base,), about | members)
 
 

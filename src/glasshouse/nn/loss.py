@@ -29,10 +29,8 @@ L1Loss = loss("L1Loss", functional.l1_loss, "* reduction")
 SmoothL1Loss = loss("SmoothL1Loss", functional.smooth_l1_loss, "* reduction beta")
 HuberLoss = loss("HuberLoss", functional.huber_loss, "reduction delta")
 BCELoss = loss("BCELoss", functional.binary_cross_entropy, "weight * reduction")
-BCEWithLogitsLoss = loss(
-    "BCEWithLogitsLoss", functional.binary_cross_entropy_with_logits,
-    "weight * reduction pos_weight",
-)  # fmt: skip
+BCEWithLogitsLoss = loss("BCEWithLogitsLoss", functional.binary_cross_entropy_with_logits,
+                         "weight * reduction pos_weight")  # fmt: skip
 NLLLoss = loss("NLLLoss", functional.nll_loss, "weight * ignore_index reduction")
 CrossEntropyLoss = loss(
     "CrossEntropyLoss", functional.cross_entropy, "weight * ignore_index reduction label_smoothing"

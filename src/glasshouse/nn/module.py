@@ -88,7 +88,6 @@ class Module:
         )  # fmt: skip
 
     # -- calling ---------------------------------------------------------------------------
-
     def forward(self, *args, **kwargs):
         """What the module computes; subclasses define it."""
         raise NotImplementedError(
@@ -135,7 +134,6 @@ class Module:
         return HookHandle(self._forward_hooks, (hook, with_kwargs), prepend)
 
     # -- attributes ------------------------------------------------------------------------
-
     def __getattr__(self, name: str):
         for kind in MEMBERS:
             members = self.__dict__.get(kind, ())
@@ -219,7 +217,6 @@ class Module:
     register_module = add_module
 
     # -- walking ---------------------------------------------------------------------------
-
     def named_children(self):
         """(name, module) of each direct child, a shared one once."""
         seen = {None}
@@ -308,7 +305,6 @@ class Module:
         return members[name]
 
     # -- changing --------------------------------------------------------------------------
-
     def apply(self, fn):
         """This module, after `fn(module)` for each module below it and then for itself."""
         for module in self.children():
@@ -386,7 +382,6 @@ class Module:
         return self._convert(lambda t: t.cpu())
 
     # -- saving ----------------------------------------------------------------------------
-
     def state_dict(self, *, prefix: str = "", keep_vars: bool = False) -> dict:
         """Parameters and persistent buffers by dotted name, in the order of PyTorch's.
         The tensors are snapshots, off the tape; `keep_vars` gives the parameters themselves."""
@@ -442,7 +437,6 @@ class Module:
         )
 
     # -- printing --------------------------------------------------------------------------
-
     def extra_repr(self) -> str:
         """What the repr shows between the parentheses; subclasses define it."""
         return ""

@@ -42,10 +42,8 @@ class RunningNorm(Norm):
     unnamed = ("num_features",)
     shown = ("eps", "momentum", "affine", "bias", "track_running_stats")
 
-    def __init__(
-        self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
-        device=None, dtype=None, *, bias=True,
-    ):  # fmt: skip
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
+                 device=None, dtype=None, *, bias=True):  # fmt: skip
         super().__init__()
         check_positive(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -100,10 +98,8 @@ class BatchNorm(RunningNorm):
             momentum = 1 / (self.num_batches_tracked.item() + 1)
         running = (self.running_mean, self.running_var) if tracked else (None, None)
         training = self.training or self.running_mean is None
-        y = functional.batch_norm(
-            x, *running, self.weight, self.bias, training, momentum, self.eps,
-            _where=type(self).__name__,
-        )  # fmt: skip
+        y = functional.batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps,
+                                  _where=type(self).__name__)  # fmt: skip
         if self.training and tracked:
             self.num_batches_tracked += 1
         return y
@@ -120,22 +116,18 @@ BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(
 class InstanceNorm(RunningNorm):
     """What the InstanceNorm layers share: `functional.instance_norm` with its parameters."""
 
-    def __init__(
-        self, num_features, eps=1e-5, momentum=0.1, affine=False, track_running_stats=False,
-        device=None, dtype=None, *, bias=True,
-    ):  # fmt: skip
-        super().__init__(
-            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
-        )
+    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
+                 track_running_stats=False, device=None, dtype=None, *, bias=True):  # fmt: skip
+        options = (eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, *options, bias=bias)
 
     def forward(self, input):
         s, ndims = AXES[self.n], (self.n + 1, self.n + 2)
         x = self.check_input(input, ndims, f"(C, {s}) or (N, C, {s})", -1 - self.n)
-        y = functional.instance_norm(
-            x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x, self.running_mean,
-            self.running_var, self.weight, self.bias, self.training or not self.track_running_stats,
-            self.momentum, self.eps, _where=type(self).__name__,
-        )  # fmt: skip
+        y = functional.instance_norm(x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x,
+                                     self.running_mean, self.running_var, self.weight, self.bias,
+                                     self.training or not self.track_running_stats, self.momentum,
+                                     self.eps, _where=type(self).__name__)  # fmt: skip
         return y.reshape(x.shape)
 
 
@@ -151,10 +143,8 @@ class LayerNorm(Norm):
 
     unnamed, shown = ("normalized_shape",), ("eps", "elementwise_affine", "bias")
 
-    def __init__(
-        self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
-        dtype=None,
-    ):  # fmt: skip
+    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
+                 dtype=None):  # fmt: skip
         super().__init__()
         self.normalized_shape = check_shape(type(self).__name__, normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
@@ -162,9 +152,8 @@ class LayerNorm(Norm):
         self.reset_parameters()
 
     def forward(self, input):
-        return functional.layer_norm(
-            input, self.normalized_shape, self.weight, self.bias, self.eps, _where="LayerNorm"
-        )
+        affine = (self.weight, self.bias, self.eps)
+        return functional.layer_norm(input, self.normalized_shape, *affine, _where="LayerNorm")
 
 
 class RMSNorm(Norm):
@@ -185,9 +174,8 @@ class RMSNorm(Norm):
         self.reset_parameters()
 
     def forward(self, input):
-        return functional.rms_norm(
-            input, self.normalized_shape, self.weight, self.eps, _where="RMSNorm"
-        )
+        options = (self.normalized_shape, self.weight, self.eps)
+        return functional.rms_norm(input, *options, _where="RMSNorm")
 
 
 class GroupNorm(Norm):
@@ -215,6 +203,5 @@ class GroupNorm(Norm):
                 f"GroupNorm: expected {self.num_channels} channels on axis 1; got {x.shape}. "
                 "Change num_channels, or move the channels with permute."
             )
-        return functional.group_norm(
-            x, self.num_groups, self.weight, self.bias, self.eps, _where="GroupNorm"
-        )
+        options = (self.num_groups, self.weight, self.bias, self.eps)
+        return functional.group_norm(x, *options, _where="GroupNorm")

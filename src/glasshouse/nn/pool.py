@@ -22,33 +22,20 @@ class Pool(Layer):
 
 
 pool = partial(layer, base=Pool)
-MaxPool = pool(
-    "MaxPool", functional.max_pool,
-    "kernel_size stride padding dilation return_indices ceil_mode",
-    shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"),
-)  # fmt: skip
-AvgPool = pool(
-    "AvgPool", functional.avg_pool,
-    "kernel_size stride padding ceil_mode count_include_pad divisor_override",
-    shown=("kernel_size", "stride", "padding"),
-)  # fmt: skip
+MaxPool = pool("MaxPool", functional.max_pool,
+               "kernel_size stride padding dilation return_indices ceil_mode",
+               shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"))  # fmt: skip
+AvgPool = pool("AvgPool", functional.avg_pool,
+               "kernel_size stride padding ceil_mode count_include_pad divisor_override",
+               shown=("kernel_size", "stride", "padding"))  # fmt: skip
 AdaptiveAvgPool = pool("AdaptiveAvgPool", functional.adaptive_avg_pool, "output_size")
-AdaptiveMaxPool = pool(
-    "AdaptiveMaxPool", functional.adaptive_max_pool, "output_size return_indices",
-    shown=("output_size",),
-)  # fmt: skip
+AdaptiveMaxPool = pool("AdaptiveMaxPool", functional.adaptive_max_pool,
+                       "output_size return_indices", shown=("output_size",))  # fmt: skip
 
-MaxPool1d, MaxPool2d, MaxPool3d = by_axes(
-    MaxPool, "`functional.max_pool{n}d`. Shapes: (N, C, {s}) -> (N, C, {t})"
-)
-AvgPool1d, AvgPool2d, AvgPool3d = by_axes(
-    AvgPool, "`functional.avg_pool{n}d`. Shapes: (N, C, {s}) -> (N, C, {t})"
-)
-AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = by_axes(
-    AdaptiveAvgPool, "`functional.adaptive_avg_pool{n}d`. Shapes: (N, C, {s}) -> (N, C, {t})"
-)
-AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = by_axes(
-    AdaptiveMaxPool, "`functional.adaptive_max_pool{n}d`. Shapes: (N, C, {s}) -> (N, C, {t})"
-)
+DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
+MaxPool1d, MaxPool2d, MaxPool3d = by_axes(MaxPool, DOC)
+AvgPool1d, AvgPool2d, AvgPool3d = by_axes(AvgPool, DOC)
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = by_axes(AdaptiveAvgPool, DOC)
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = by_axes(AdaptiveMaxPool, DOC)
 Unfold = layer("Unfold", padding.unfold)
 Fold = layer("Fold", padding.fold)

@@ -23,11 +23,9 @@ class TransformerLayer(Module):
 
     attentions: tuple[str, ...] = ()
 
-    def __init__(
-        self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
-        layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None,
-        dtype=None,
-    ):  # fmt: skip
+    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
+                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None,
+                 dtype=None):  # fmt: skip
         super().__init__()
         if not callable(activation):
             check_option(type(self).__name__, "activation", activation, ACTIVATIONS)

@@ -2,12 +2,8 @@
 
 # fmt: off
 # isort: off
-from glasshouse.ops import (
-    cast, compare, contract, create, elementwise, index, linalg, movement, random, reduce, sort,
-    window,
-)
+from glasshouse.ops import (cast, compare, contract, create, elementwise, index, linalg, movement,
+    random, reduce, sort, window)
 
-__all__ = [
-    "cast", "compare", "contract", "create", "elementwise", "index", "linalg", "movement", "random",
-    "reduce", "sort", "window",
-]
+__all__ = ["cast", "compare", "contract", "create", "elementwise", "index", "linalg", "movement",
+           "random", "reduce", "sort", "window"]

@@ -31,13 +31,11 @@ cast = define(
     why="every dtype is reached through it", infer=infer_cast,
     ref=lambda x, *, dtype: x.astype(dtype.np), vjp=(cast_vjp,), jvp=LINEAR,
     batch=lambda batched, x, *, dtype: cast(x, dtype=dtype), flops=lambda x, **_: x.size,
-    samples=[
-        sample(Arr((2, 3), 0, 9), dtype=complex128),
-        sample(Arr((3,), dtype="float64"), dtype=float32),
-        sample(Arr((2,), 0, 9, dtype="float32"), dtype=int64),
-        sample(Arr((0, 2), dtype="int32"), dtype=float16),
-        sample(Arr((), dtype="complex64"), dtype=bool_),
-    ],
+    samples=[sample(Arr((2, 3), 0, 9), dtype=complex128),
+             sample(Arr((3,), dtype="float64"), dtype=float32),
+             sample(Arr((2,), 0, 9, dtype="float32"), dtype=int64),
+             sample(Arr((0, 2), dtype="int32"), dtype=float16),
+             sample(Arr((), dtype="complex64"), dtype=bool_)],
     error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
     traits=("elementwise", "linear"),
 )  # fmt: skip
@@ -86,16 +84,12 @@ bitcast = define(
     why="the only way to a float's bits, and to the parts of a complex number", infer=infer_bitcast,
     ref=bitcast_ref, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),
     batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype), flops=lambda x, **_: 0,
-    samples=[
-        sample(Arr((2, 3), dtype="complex64"), dtype=float32),
-        sample(Arr((2, 2), dtype="float64"), dtype=complex128),
-        sample(Arr((3,), dtype="float32"), dtype=dtypes.uint32),
-        sample(Arr((), 0, 9, dtype="uint32"), dtype=float32),
-    ],
-    error_samples=[
-        refusal(DTypeError, "equal size", (2,), dtype=int64),
-        refusal(ShapeError, "last axis", Arr((3,), dtype="float64"), dtype=complex128),
-    ],
+    samples=[sample(Arr((2, 3), dtype="complex64"), dtype=float32),
+             sample(Arr((2, 2), dtype="float64"), dtype=complex128),
+             sample(Arr((3,), dtype="float32"), dtype=dtypes.uint32),
+             sample(Arr((), 0, 9, dtype="uint32"), dtype=float32)],
+    error_samples=[refusal(DTypeError, "equal size", (2,), dtype=int64),
+                   refusal(ShapeError, "last axis", Arr((3,), dtype="float64"), dtype=complex128)],
 )  # fmt: skip
 
 

@@ -21,22 +21,19 @@ def comparison(name, doc, *, ref, dtypes, why):
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
         errors.append(refusal(DTypeError, "expected a dtype", (2,), (2,), on="complex64"))
-    return define(
-        name, "compare", doc, why=why, infer=infer, ref=ref, batch=batch_elementwise(name),
-        flops=lambda x, _y: x.size,
-        samples=[sample(Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))],
-        error_samples=errors, dtypes=dtypes, traits=("elementwise",), source="IEEE 754-2019, 5.11",
-    )  # fmt: skip
+    return define(name, "compare", doc, why=why, infer=infer, ref=ref,
+                  batch=batch_elementwise(name), flops=lambda x, _y: x.size,
+                  samples=[sample(Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))],
+                  error_samples=errors, dtypes=dtypes, traits=("elementwise",),
+                  source="IEEE 754-2019, 5.11")  # fmt: skip
 
 
 equal = comparison(
     "equal", "True where x equals y; NaN equals nothing.", ref=np.equal, dtypes="all",
     why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
 )  # fmt: skip
-less = comparison(
-    "less", "True where x is below y; false for NaN.", ref=np.less, dtypes="ordered",
-    why="the order every other comparison is made of",
-)  # fmt: skip
+less = comparison("less", "True where x is below y; false for NaN.", ref=np.less, dtypes="ordered",
+                  why="the order every other comparison is made of")  # fmt: skip
 
 
 def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
@@ -58,43 +55,30 @@ def choose(condition, x, y):
 where = define(
     "where", "elementwise", "x where the condition is true, else y.",
     why="c · x + (1 - c) · y spreads NaN and infinities", infer=infer_where, ref=np.where,
-    vjp=(
-        None,
-        lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
-        lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g),
-    ),
-    jvp=(
-        None,
-        lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
-        lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t),
-    ),
+    vjp=(None, lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
+         lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g)),
+    jvp=(None, lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
+         lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t)),
     batch=batch_elementwise("where"), flops=lambda c, x, y: x.size,
     samples=[
         sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))
     ],
-    error_samples=[
-        refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
-        refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,)),
-    ],
+    error_samples=[refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
+                   refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,))],
     traits=("elementwise",),
 )  # fmt: skip
 
 BITS: dict = {"ranges": ((0, 6), (0, 6)), "dtypes": "bitwise"}
-bitwise_and = elementwise(
-    "bitwise_and", "The bits set in both x and y; for booleans, and.", ref=np.bitwise_and, **BITS,
-    why="arithmetic does not reach single bits", traits=("commutative", "associative"),
-)  # fmt: skip
-bitwise_or = elementwise(
-    "bitwise_or", "The bits set in x or y; for booleans, or.", ref=np.bitwise_or, **BITS,
-    why="arithmetic does not reach single bits", traits=("commutative", "associative"),
-)  # fmt: skip
-bitwise_xor = elementwise(
-    "bitwise_xor", "The bits set in just one of x and y; not, with all bits set in y.",
-    ref=np.bitwise_xor, **BITS, why="arithmetic does not reach single bits",
-    traits=("commutative", "associative"),
-)  # fmt: skip
-shift_right = elementwise(
-    "shift_right", "x shifted right by y bits, keeping the sign.", ref=np.right_shift,
-    ranges=((0, 90), (0, 4)), dtypes="integer",
-    why="division by 2**y overflows for the sign bit",
-)  # fmt: skip
+bitwise_and = elementwise("bitwise_and", "The bits set in both x and y; for booleans, and.",
+                          ref=np.bitwise_and, **BITS, why="arithmetic does not reach single bits",
+                          traits=("commutative", "associative"))  # fmt: skip
+bitwise_or = elementwise("bitwise_or", "The bits set in x or y; for booleans, or.",
+                         ref=np.bitwise_or, **BITS, why="arithmetic does not reach single bits",
+                         traits=("commutative", "associative"))  # fmt: skip
+bitwise_xor = elementwise("bitwise_xor",
+                          "The bits set in just one of x and y; not, with all bits set in y.",
+                          ref=np.bitwise_xor, **BITS, why="arithmetic does not reach single bits",
+                          traits=("commutative", "associative"))  # fmt: skip
+shift_right = elementwise("shift_right", "x shifted right by y bits, keeping the sign.",
+                          ref=np.right_shift, ranges=((0, 90), (0, 4)), dtypes="integer",
+                          why="division by 2**y overflows for the sign bit")  # fmt: skip

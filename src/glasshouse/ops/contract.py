@@ -6,8 +6,7 @@
     form(x, w, g) = sum over n, o, c, window p, position k of x[n, c, p·stride + k·dilation - low]
                     · w[o, c, k] · g[n, o, p]
 
-with one operand left out, so each one's derivatives are the other two.
-"""
+with one operand left out, so each one's derivatives are the other two."""
 
 import math
 
@@ -83,17 +82,13 @@ matmul = define(
     why="a product and a sum would write m · k · n elements", infer=infer_matmul, ref=matmul_ref,
     vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
     jvp=LINEAR, batch=batch_matmul, flops=lambda a, b: 2 * a.size * b.shape[-1],
-    samples=[
-        sample((2, 3), (3, 4)), sample((2, 1, 3, 2), (2, 1, 2, 1)), sample((2, 0), (0, 3)),
-        sample((0, 2, 1), (0, 1, 2)),
-    ],
-    error_samples=[
-        refusal(ShapeError, "lhs.shape[-1] == rhs.shape[-2]", (4, 3), (5, 2)),
-        refusal(ShapeError, "equal batch axes", (2, 2, 2), (3, 2, 2)),
-        refusal(ShapeError, "two matrices", (3,), (3, 2)),
-        refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
-        refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool"),
-    ],
+    samples=[sample((2, 3), (3, 4)), sample((2, 1, 3, 2), (2, 1, 2, 1)), sample((2, 0), (0, 3)),
+             sample((0, 2, 1), (0, 1, 2))],
+    error_samples=[refusal(ShapeError, "lhs.shape[-1] == rhs.shape[-2]", (4, 3), (5, 2)),
+                   refusal(ShapeError, "equal batch axes", (2, 2, 2), (3, 2, 2)),
+                   refusal(ShapeError, "two matrices", (3,), (3, 2)),
+                   refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
+                   refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool")],
     dtypes="numeric", autocast="lower",
 )  # fmt: skip
 
@@ -281,10 +276,8 @@ def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilatio
 def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **others):
     """Attrs of a sample: the plain convolution unless given."""
     ones = (1,) * spatial_ndim
-    return {
-        "stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
-        "dilation": dilation or ones, "groups": groups, **others,
-    }  # fmt: skip
+    return {"stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
+            "dilation": dilation or ones, "groups": groups, **others}  # fmt: skip
 
 
 STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
@@ -294,10 +287,8 @@ conv = define(
     "The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).",
     why="windows and matmul would write every window, prod(K) times the input", infer=infer_conv,
     ref=conv_ref,
-    vjp=(
-        lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
-        lambda g, _y, x, _w, **attrs: conv_weight_grad(conj(x), g, shape=_w.shape[2:], **attrs),
-    ),
+    vjp=(lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
+         lambda g, _y, x, _w, **attrs: conv_weight_grad(conj(x), g, shape=_w.shape[2:], **attrs)),
     jvp=LINEAR,
     batch=batch_conv(
         lambda: conv, {FIRST: (0, None, 0), SECOND: (None, (0,), (1,)), BOTH: (1, 0, 1)}
@@ -306,13 +297,11 @@ conv = define(
     exact_flops=lambda x, w, **attrs: exact_conv_flops(
         x.shape, w.shape, infer_conv(x, w, **attrs).shape, **attrs
     ),
-    samples=[
-        sample((2, 3, 5), (4, 3, 2), **attrs(1)),
-        sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
-        sample((1, 2, 4, 3), (3, 2, 2, 3), **attrs(2, padding=((1, 1), (2, 0)))),
-        sample((1, 2, 3, 2, 3), (2, 1, 2, 2, 1), **attrs(3, groups=2)),
-        sample((0, 2, 3), (1, 2, 2), **attrs(1)),
-    ],
+    samples=[sample((2, 3, 5), (4, 3, 2), **attrs(1)),
+             sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
+             sample((1, 2, 4, 3), (3, 2, 2, 3), **attrs(2, padding=((1, 1), (2, 0)))),
+             sample((1, 2, 3, 2, 3), (2, 1, 2, 2, 1), **attrs(3, groups=2)),
+             sample((0, 2, 3), (1, 2, 2), **attrs(1))],
     error_samples=[
         refusal(ShapeError, "w.shape[1] * groups", (2, 3, 5), (4, 2, 2), **attrs(1)),
         refusal(ShapeError, "3 or more", (3, 5), (4, 3), **attrs(1)),
@@ -344,15 +333,11 @@ conv_data_grad = define(
     exact_flops=lambda g, w, *, shape, **attrs: exact_conv_flops(
         (*g.shape[:2], *shape), w.shape, g.shape, **attrs
     ),
-    samples=[
-        sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
-        sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
-        sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,))),
-    ],
-    error_samples=[
-        refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
-        refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=())),
-    ],
+    samples=[sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
+             sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
+             sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,)))],
+    error_samples=[refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
+                   refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=()))],
     dtypes="inexact", autocast="lower",
 )  # fmt: skip
 
@@ -378,14 +363,10 @@ conv_weight_grad = define(
     exact_flops=lambda x, g, *, shape, groups, **attrs: exact_conv_flops(
         x.shape, (g.shape[1], x.shape[1] // groups, *shape), g.shape, **attrs
     ),
-    samples=[
-        sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),
-        sample((2, 4, 5, 4), (2, 6, 2, 4), **attrs(2, **STRIDED, groups=2, shape=(3, 2))),
-        sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,))),
-    ],
-    error_samples=[
-        refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
-        refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,))),
-    ],
+    samples=[sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),
+             sample((2, 4, 5, 4), (2, 6, 2, 4), **attrs(2, **STRIDED, groups=2, shape=(3, 2))),
+             sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,)))],
+    error_samples=[refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
+                   refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,)))],
     dtypes="inexact", autocast="lower",
 )  # fmt: skip

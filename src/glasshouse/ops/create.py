@@ -24,13 +24,11 @@ def infer_constant(*, value) -> Spec:
     return Spec(value.shape, from_numpy_dtype(value.dtype))
 
 
-constant = define(
-    "constant", "create", "The array `value`.", why="data from outside enters through it",
-    infer=infer_constant, ref=lambda *, value: value, batch=no_batch("constant"),
-    flops=lambda **_: 0,
-    samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
-    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])],
-)  # fmt: skip
+constant = define("constant", "create", "The array `value`.",
+                  why="data from outside enters through it", infer=infer_constant,
+                  ref=lambda *, value: value, batch=no_batch("constant"), flops=lambda **_: 0,
+                  samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
+                  error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])])  # fmt: skip
 
 
 def full_ref(*, shape, value, dtype):
@@ -44,10 +42,8 @@ full = define(
     why="a scalar known in advance, which compilers fold; a constant is data",
     infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype), ref=full_ref,
     batch=no_batch("full"), flops=lambda **_: 0,
-    samples=[
-        sample(shape=(2, 3), value=1.5, dtype=float32), sample(shape=(), value=True, dtype=bool_),
-        sample(shape=(0, 2), value=7, dtype=int64),
-    ],
+    samples=[sample(shape=(2, 3), value=1.5, dtype=float32),
+             sample(shape=(), value=True, dtype=bool_), sample(shape=(0, 2), value=7, dtype=int64)],
     error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0, dtype=float32)],
 )  # fmt: skip
 
@@ -63,11 +59,8 @@ iota = define(
     why="positions are not computable from constants of unknown size", infer=infer_iota,
     ref=lambda *, size, dtype: np.arange(size).astype(dtype.np), batch=no_batch("iota"),
     flops=lambda **_: 0,
-    samples=[
-        sample(size=5, dtype=int64), sample(size=0, dtype=float32), sample(size=3, dtype=float32),
-    ],
-    error_samples=[
-        refusal(ShapeError, "0 or more", size=-1, dtype=int64),
-        refusal(DTypeError, "numeric dtype", size=2, dtype=bool_),
-    ],
+    samples=[sample(size=5, dtype=int64), sample(size=0, dtype=float32),
+             sample(size=3, dtype=float32)],
+    error_samples=[refusal(ShapeError, "0 or more", size=-1, dtype=int64),
+                   refusal(DTypeError, "numeric dtype", size=2, dtype=bool_)],
 )  # fmt: skip

@@ -1,8 +1,7 @@
 """Elementwise primitives: one result per position, of the operands' shape and dtype.
 
-Operands of a card have equal shapes and dtypes; the operators on Value bring them there. Costs:
-1 FLOP an element for what one machine instruction does, 8 for the polynomial kernels.
-"""
+Operands of a card have equal shapes and dtypes; the operators on Value bring them there. Costs: 1
+FLOP an element for what one machine instruction does, 8 for the polynomial kernels."""
 
 import math
 from inspect import signature
@@ -93,9 +92,7 @@ def elementwise(
     if dtypes != "all":
         wrong = "bool" if dtypes == "numeric" else "complex64"
         wrong = "bool" if dtypes == "inexact" else wrong
-        errors.append(
-            refusal(DTypeError, "expected a dtype", *((Arr((2,)),) * len(ranges)), on=wrong)
-        )
+        errors.append(refusal(DTypeError, "expected a dtype", *[(2,)] * len(ranges), on=wrong))
     if len(ranges) > 1:
         errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
     return define(
@@ -103,7 +100,7 @@ def elementwise(
         jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
         complex_flops=complex_flops,
         samples=[
-            sample(*tuple(Arr(shape, low, high) for low, high in ranges))
+            sample(*(Arr(shape, low, high) for low, high in ranges))
             for shape in ((2, 3), (), (0, 2))
         ],
         error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,
@@ -135,11 +132,10 @@ def erf_ref(x):
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.float64(x)), np.float64).astype(x.dtype)
 
 
-neg = elementwise(
-    "neg", "Minus x.", ref=np.negative, ranges=((-2, 2),), vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
-    why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
-    traits=("linear",), complex_flops=2,
-)  # fmt: skip
+neg = elementwise("neg", "Minus x.", ref=np.negative, ranges=((-2, 2),),
+                  vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
+                  why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
+                  traits=("linear",), complex_flops=2)  # fmt: skip
 abs_ = elementwise(
     "abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
     derivatives=(lambda _y, x: sign_of(x),),
@@ -150,19 +146,16 @@ floor = elementwise(
     dtypes="floating", vjp=(zero_rule,), jvp=(None,),
     why="no other primitive rounds down; ceil and trunc are made of it",
 )  # fmt: skip
-round_ = elementwise(
-    "round", "The nearest integer to x, halves to even.", ref=np.rint, ranges=((-2.9, 2.9),),
-    dtypes="floating", vjp=(zero_rule,), jvp=(None,),
-    why="floor(x + 0.5) is wrong for halves and for large x", source="IEEE 754-2019, 5.3.1",
-)  # fmt: skip
-exp = elementwise(
-    "exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dtypes="inexact", flops=POLYNOMIAL,
-    derivatives=(lambda y, _x: y,), why="needs its own range reduction and polynomial",
-)  # fmt: skip
-expm1 = elementwise(
-    "expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),), dtypes="inexact",
-    flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,), why="exp(x) - 1 cancels near 0",
-)  # fmt: skip
+round_ = elementwise("round", "The nearest integer to x, halves to even.", ref=np.rint,
+                     ranges=((-2.9, 2.9),), dtypes="floating", vjp=(zero_rule,), jvp=(None,),
+                     why="floor(x + 0.5) is wrong for halves and for large x",
+                     source="IEEE 754-2019, 5.3.1")  # fmt: skip
+exp = elementwise("exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dtypes="inexact",
+                  flops=POLYNOMIAL, derivatives=(lambda y, _x: y,),
+                  why="needs its own range reduction and polynomial")  # fmt: skip
+expm1 = elementwise("expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),),
+                    dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,),
+                    why="exp(x) - 1 cancels near 0")  # fmt: skip
 log = elementwise(
     "log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),), dtypes="inexact",
     flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),), jvp=(lambda t, y, x: t / x,),
@@ -178,16 +171,12 @@ sqrt = elementwise(
     vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
     why="correctly rounded by the hardware, which x ** 0.5 is not", source="IEEE 754-2019, 5.4.1",
 )  # fmt: skip
-sin = elementwise(
-    "sin", "The sine of x, in radians.", ref=np.sin, ranges=((-2, 2),), dtypes="inexact",
-    flops=POLYNOMIAL, derivatives=(lambda _y, x: cos(x),),
-    why="needs its own range reduction and polynomial",
-)  # fmt: skip
-cos = elementwise(
-    "cos", "The cosine of x, in radians.", ref=np.cos, ranges=((-2, 2),), dtypes="inexact",
-    flops=POLYNOMIAL, derivatives=(lambda _y, x: -sin(x),),
-    why="sin(x + pi/2) loses digits for large x",
-)  # fmt: skip
+sin = elementwise("sin", "The sine of x, in radians.", ref=np.sin, ranges=((-2, 2),),
+                  dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda _y, x: cos(x),),
+                  why="needs its own range reduction and polynomial")  # fmt: skip
+cos = elementwise("cos", "The cosine of x, in radians.", ref=np.cos, ranges=((-2, 2),),
+                  dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda _y, x: -sin(x),),
+                  why="sin(x + pi/2) loses digits for large x")  # fmt: skip
 tanh = elementwise(
     "tanh", "The hyperbolic tangent of x.", ref=np.tanh, ranges=((-2, 2),), dtypes="inexact",
     flops=POLYNOMIAL, derivatives=(lambda y, _x: 1 - y * y,),
@@ -200,13 +189,10 @@ erf = elementwise(
     why="no closed form in the other primitives", source="ISO C, 7.12.8.1",
 )  # fmt: skip
 
-add = elementwise(
-    "add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)), dtypes="all",
-    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
-    jvp=(lambda t, *_: t, lambda t, *_: t),
-    why="the sum everything else is made of", traits=("commutative", "associative"),
-    complex_flops=2,
-)  # fmt: skip
+add = elementwise("add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)),
+                  dtypes="all", vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
+                  jvp=(lambda t, *_: t, lambda t, *_: t), why="the sum everything else is made of",
+                  traits=("commutative", "associative"), complex_flops=2)  # fmt: skip
 sub = elementwise(
     "sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),

@@ -1,8 +1,7 @@
 """Indexing primitives: read and write rows that an integer operand names.
 
 In all three, `indices` (any shape, in [-n, n)) name places along one axis of x (*pre, n, *post);
-results and updates have the shape (*pre, *indices.shape, *post).
-"""
+results and updates have the shape (*pre, *indices.shape, *post)."""
 
 import math
 
@@ -179,16 +178,12 @@ gather = define(
     infer=infer_gather, ref=gather_ref,
     vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
     jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
-    samples=[
-        sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),
-        sample((2, 4), index(), axis=1), sample((2, 0), index(0), axis=1),
-    ],
-    error_samples=[
-        refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
-        refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
-        refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
-        refusal(ShapeError, "axis", (3,), index(2), axis=1),
-    ],
+    samples=[sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),
+             sample((2, 4), index(), axis=1), sample((2, 0), index(0), axis=1)],
+    error_samples=[refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
+                   refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
+                   refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
+                   refusal(ShapeError, "axis", (3,), index(2), axis=1)],
 )  # fmt: skip
 
 
@@ -219,21 +214,14 @@ scatter_add = define(
     "x with each update added to the row that its index names; repeated indices add up.",
     why="the transpose of gather; a product with one-hot rows costs n times the work",
     infer=infer_scatter("scatter_add"), ref=scatter_add_ref,
-    vjp=(
-        lambda g, _y, _x, _i, _u, **_: g,
-        None,
-        lambda g, _y, _x, indices, _u, *, axis: gather(g, indices, axis=axis),
-    ),
-    jvp=(
-        lambda t, y, x, indices, updates, **_: t,
-        None,
-        lambda t, y, x, indices, updates, *, axis: scatter_add(zeros(x), indices, t, axis=axis),
-    ),
+    vjp=(lambda g, _y, _x, _i, _u, **_: g, None,
+         lambda g, _y, _x, indices, _u, *, axis: gather(g, indices, axis=axis)),
+    jvp=(lambda t, y, x, indices, updates, **_: t, None,
+         lambda t, y, x, indices, updates, *, axis: scatter_add(zeros(x), indices, t, axis=axis)),
     batch=batch_scatter(lambda: scatter_add), flops=lambda x, indices, updates, **_: updates.size,
     samples=scatter_samples(),
-    error_samples=[
-        *scatter_errors(), refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0),
-    ],
+    error_samples=[*scatter_errors(),
+                   refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0)],
     dtypes="numeric",
 )  # fmt: skip
 
@@ -242,11 +230,9 @@ scatter_set = define(
     "x with each update in the row that its index names; of repeated indices, the last one's.",
     why="writing to places known only at run time; a mask and a sum would add repeated updates",
     infer=infer_scatter("scatter_set"), ref=scatter_set_ref,
-    vjp=(
-        lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
-        None,
-        lambda g, _y, _x, indices, _u, *, axis: kept_updates(g, indices, axis, _x.shape[axis]),
-    ),
+    vjp=(lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
+         None,
+         lambda g, _y, _x, indices, _u, *, axis: kept_updates(g, indices, axis, _x.shape[axis])),
     jvp=(
         lambda t, y, x, indices, updates, *, axis: scatter_set(
             t, indices, zeros(updates), axis=axis

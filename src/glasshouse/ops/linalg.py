@@ -7,8 +7,7 @@ the adjoint of the jvp beside it.
 Sources: Giles 2008, "Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation"; Murray 2016, arXiv:1602.07527 (Cholesky); Seeger, Hetzel, Dai, Meissner, Lawrence
 2017, arXiv:1710.08717 (QR, eigh, SVD); Roberts, Roberts 2020, arXiv:2009.10071 (wide QR); Wan,
-Zhang 2019, arXiv:1909.02659 (the phase term of a complex SVD).
-"""
+Zhang 2019, arXiv:1909.02659 (the phase term of a complex SVD)."""
 
 import math
 
@@ -134,6 +133,20 @@ def pivots(a, perm):
     return cast(positions == broadcast_to(iota(size=n, dtype=int64), shape), a.dtype)
 
 
+def of_square(where_: str, result):
+    """The infer `result(a)` of a card that takes square matrices."""
+
+    def infer(a: Spec):
+        check_matrix(where_, a, square=True)
+        return result(a)
+
+    return infer
+
+
+def symmetric(a: np.ndarray) -> np.ndarray:
+    return (a + np.conj(a.mT)) / 2
+
+
 def factorise(where_: str, expected: str, factor, a, *options):
     """factor(a, *options) of numpy.linalg, with its failure as our error."""
     try:
@@ -192,16 +205,6 @@ OBLONG = refusal(ShapeError, "square matrices", (2, 3))
 # dL = L Φ(L^-1 dA L^-H).
 
 
-def infer_cholesky(a: Spec) -> Spec:
-    check_matrix("cholesky", a, square=True)
-    return a
-
-
-def cholesky_ref(a):
-    symmetric = (a + np.conj(a.mT)) / 2
-    return factorise("cholesky", "positive definite matrices", np.linalg.cholesky, symmetric)
-
-
 def half_lower(x):
     """Φ: the lower triangle, with half the diagonal."""
     return tril(x) - diagonal_part(x) / 2
@@ -221,8 +224,10 @@ def cholesky_jvp(t, y, a):
 cholesky = define(
     "cholesky", "linalg",
     "The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.",
-    why="a loop over columns, whose length the program does not know", infer=infer_cholesky,
-    ref=cholesky_ref, vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
+    why="a loop over columns, whose length the program does not know",
+    infer=of_square("cholesky", lambda a: a),
+    ref=lambda a: factorise("cholesky", "positive definite ones", np.linalg.cholesky, symmetric(a)),
+    vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
     flops=lambda a: a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=spd)), sample(Arr((2, 1, 2, 2), make=spd))],
     error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", source="Murray 2016, arXiv:1602.07527",
@@ -309,16 +314,12 @@ qr = define(
     why="a loop over columns, whose length the program does not know", infer=infer_qr,
     ref=lambda a, *, mode: tuple(np.linalg.qr(a, mode)), vjp=(qr_vjp,), jvp=(qr_jvp,),
     batch=batch_first(lambda: qr), flops=qr_flops,
-    samples=[
-        sample(Arr((3, 3), make=spread_values), mode="reduced"),
-        sample(Arr((2, 4, 2), make=spread_values), mode="reduced"),
-        sample(Arr((2, 3), make=spread_values), mode="complete"),
-    ],
-    error_samples=[
-        refusal(OptionError, "'reduced' or 'complete'", (2, 2), mode="raw"),
-        refusal(DTypeError, "a dtype", (2, 2), on="float16", mode="reduced"),
-        refusal(ShapeError, "expected matrices", (2,), mode="reduced"),
-    ],
+    samples=[sample(Arr((3, 3), make=spread_values), mode="reduced"),
+             sample(Arr((2, 4, 2), make=spread_values), mode="reduced"),
+             sample(Arr((2, 3), make=spread_values), mode="complete")],
+    error_samples=[refusal(OptionError, "'reduced' or 'complete'", (2, 2), mode="raw"),
+                   refusal(DTypeError, "a dtype", (2, 2), on="float16", mode="reduced"),
+                   refusal(ShapeError, "expected matrices", (2,), mode="reduced")],
     dtypes="linalg",
     source="Seeger et al. 2017, arXiv:1710.08717; Roberts, Roberts 2020, arXiv:2009.10071",
     num_outputs=2,
@@ -326,11 +327,6 @@ qr = define(
 
 
 # LU: P A = L U. With F = L^-1 P dA U^-1: dL = L tril(F, -1) and dU = triu(F) U, packed in one.
-
-
-def infer_lu(a: Spec) -> tuple[Spec, Spec]:
-    check_matrix("lu", a, square=True)
-    return a, Spec(a.shape[:-1], int64)
 
 
 def lu_ref(a):
@@ -377,7 +373,9 @@ lu = define(
     "lu", "linalg",
     "(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed` "
     "and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.",
-    why="a loop over columns, whose length the program does not know", infer=infer_lu, ref=lu_ref,
+    why="a loop over columns, whose length the program does not know",
+    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))),
+    ref=lu_ref,
     vjp=(lu_vjp,), jvp=(lu_jvp,), batch=batch_first(lambda: lu),
     flops=lambda a: 2 * a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],
@@ -466,12 +464,10 @@ triangular_solve = define(
     ref=triangular_solve_ref, vjp=(solve_vjp_a, solve_vjp_b), jvp=(solve_jvp_a, LINEAR),
     batch=lambda batched, *ab, **attrs: triangular_solve(*batch_together(batched, ab), **attrs),
     flops=lambda a, b, **_: a.shape[-1] * b.size,
-    samples=[
-        sample(Arr((3, 3), make=triangle), (3, 2), **solve_attrs()),
-        sample(Arr((3, 3), make=triangle), (3, 1), **solve_attrs(False, True)),
-        sample(Arr((2, 2, 2), make=triangle), (2, 2, 1), **solve_attrs(True, True, True)),
-        sample(Arr((2, 2), make=triangle), (2, 0), **solve_attrs(False)),
-    ],
+    samples=[sample(Arr((3, 3), make=triangle), (3, 2), **solve_attrs()),
+             sample(Arr((3, 3), make=triangle), (3, 1), **solve_attrs(False, True)),
+             sample(Arr((2, 2, 2), make=triangle), (2, 2, 1), **solve_attrs(True, True, True)),
+             sample(Arr((2, 2), make=triangle), (2, 0), **solve_attrs(False))],
     error_samples=[
         refusal(ShapeError, "equal leading axes", (2, 2), (3, 1), **solve_attrs()),
         refusal(ShapeError, "square", (2, 3), (2, 1), **solve_attrs()),
@@ -486,16 +482,6 @@ triangular_solve = define(
 
 # eigh: A V = V diag(w). With C = V^H dA V and F_ij = 1 / (w_j - w_i), 0 on the diagonal:
 # dw = Re diag(C), dV = V (F ∘ C). The phase of complex vectors is kept still.
-
-
-def infer_eigh(a: Spec) -> tuple[Spec, Spec]:
-    check_matrix("eigh", a, square=True)
-    return Spec(a.shape[:-1], real_dtype(a.dtype)), a
-
-
-def eigh_ref(a):
-    symmetric = (a + np.conj(a.mT)) / 2
-    return tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric))
 
 
 def eigh_vjp(g, y, _a):
@@ -516,8 +502,8 @@ eigh = define(
     "(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a. "
     "The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.",
     why="an iteration of unknown length",
-    infer=infer_eigh,
-    ref=eigh_ref,
+    infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
+    ref=lambda a: tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric(a))),
     vjp=(eigh_vjp,),
     jvp=(eigh_jvp,),
     batch=batch_first(lambda: eigh),
@@ -622,15 +608,11 @@ svd = define(
         factorise("svd", "finite matrices", np.linalg.svd, a, full_matrices)
     ),
     vjp=(svd_vjp,), jvp=(svd_jvp,), batch=batch_first(lambda: svd), flops=svd_flops,
-    samples=[
-        sample(Arr((3, 3), make=spread_values), full_matrices=True),
-        sample(Arr((2, 4, 2), make=spread_values), full_matrices=False),
-        sample(Arr((2, 3), make=spread_values), full_matrices=False),
-    ],
-    error_samples=[
-        refusal(DTypeError, "a dtype", (2, 2), on="float16", full_matrices=False),
-        refusal(ShapeError, "expected matrices", (2,), full_matrices=False),
-    ],
+    samples=[sample(Arr((3, 3), make=spread_values), full_matrices=True),
+             sample(Arr((2, 4, 2), make=spread_values), full_matrices=False),
+             sample(Arr((2, 3), make=spread_values), full_matrices=False)],
+    error_samples=[refusal(DTypeError, "a dtype", (2, 2), on="float16", full_matrices=False),
+                   refusal(ShapeError, "expected matrices", (2,), full_matrices=False)],
     dtypes="linalg", traits=("unique_up_to_phase",),
     source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659", num_outputs=3,
 )  # fmt: skip

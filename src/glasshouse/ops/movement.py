@@ -15,11 +15,9 @@ from glasshouse.ops.samples import refusal, sample
 
 def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):
     """A card that moves elements of any dtype: linear, and without FLOPs."""
-    return define(
-        name, "movement", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp, batch=batch,
-        flops=lambda *_specs, **_: 0, samples=samples, error_samples=error_samples,
-        traits=("movement", "linear"),
-    )  # fmt: skip
+    return define(name, "movement", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
+                  batch=batch, flops=lambda *_specs, **_: 0, samples=samples,
+                  error_samples=error_samples, traits=("movement", "linear"))  # fmt: skip
 
 
 def infer_reshape(x: Spec, *, shape) -> Spec:
@@ -39,14 +37,10 @@ reshape = movement(
     ref=lambda x, *, shape: np.reshape(x, shape),
     vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
     batch=lambda batched, x, *, shape: reshape(x, shape=(x.shape[0], *shape)),
-    samples=[
-        sample((2, 3), shape=(3, 2)), sample((4,), shape=(2, 1, 2)), sample((1, 1), shape=()),
-        sample((0, 2), shape=(3, 0)),
-    ],
-    error_samples=[
-        refusal(ShapeError, "6 elements", (2, 3), shape=(4,)),
-        refusal(ShapeError, "0 or more", (2,), shape=(-1,)),
-    ],
+    samples=[sample((2, 3), shape=(3, 2)), sample((4,), shape=(2, 1, 2)), sample((1, 1), shape=()),
+             sample((0, 2), shape=(3, 0))],
+    error_samples=[refusal(ShapeError, "6 elements", (2, 3), shape=(4,)),
+                   refusal(ShapeError, "0 or more", (2,), shape=(-1,))],
 )  # fmt: skip
 
 
@@ -72,10 +66,8 @@ permute = movement(
     vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
     batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
     samples=[sample((2, 3, 4), axes=(2, 0, 1)), sample((2, 0), axes=(1, 0)), sample((), axes=())],
-    error_samples=[
-        refusal(ShapeError, "each axis", (2, 3), axes=(0, 0)),
-        refusal(ShapeError, "each axis", (2, 3), axes=(0,)),
-    ],
+    error_samples=[refusal(ShapeError, "each axis", (2, 3), axes=(0, 0)),
+                   refusal(ShapeError, "each axis", (2, 3), axes=(0,))],
 )  # fmt: skip
 
 
@@ -100,14 +92,10 @@ expand = movement(
     ref=lambda x, *, shape: np.broadcast_to(x, shape),
     vjp=(expand_vjp,),
     batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
-    samples=[
-        sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)), sample((1, 2), shape=(0, 2)),
-        sample((), shape=()),
-    ],
-    error_samples=[
-        refusal(ShapeError, "size 1", (2,), shape=(3,)),
-        refusal(ShapeError, "size 1", (2,), shape=(2, 2)),
-    ],
+    samples=[sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)),
+             sample((1, 2), shape=(0, 2)), sample((), shape=())],
+    error_samples=[refusal(ShapeError, "size 1", (2,), shape=(3,)),
+                   refusal(ShapeError, "size 1", (2,), shape=(2, 2))],
 )  # fmt: skip
 
 
@@ -117,19 +105,14 @@ def infer_pad(x: Spec, *, widths, value) -> Spec:
             f"pad: expected (low, high, interior) of 0 or more for each axis of {x.shape}; got "
             f"{tuple(widths)}. Use slice to remove elements."
         )
-    sizes = [
-        low + high + size + max(size - 1, 0) * interior
-        for size, (low, high, interior) in zip(x.shape, widths, strict=True)
-    ]
+    sizes = [sum(w[:2]) + size + max(size - 1, 0) * w[2] for size, w in zip(x.shape, widths)]
     return Spec(tuple(sizes), x.dtype)
 
 
 def placed(x_shape, widths) -> tuple[slice, ...]:
     """Where the elements of x stand in the padded result."""
-    return tuple(
-        slice(low, low + size + max(size - 1, 0) * interior, interior + 1)
-        for size, (low, _high, interior) in zip(x_shape, widths, strict=True)
-    )
+    spread = [low + size + max(size - 1, 0) * gap for size, (low, _, gap) in zip(x_shape, widths)]
+    return tuple(slice(w[0], stop, w[2] + 1) for stop, w in zip(spread, widths))
 
 
 def pad_ref(x, *, widths, value):
@@ -141,10 +124,8 @@ def pad_ref(x, *, widths, value):
 
 def pad_vjp(g, _y, _x, *, widths, value):
     where = placed(_x.shape, widths)
-    return slice_(
-        g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
-        steps=tuple(s.step for s in where),
-    )  # fmt: skip
+    return slice_(g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
+                  steps=tuple(s.step for s in where))  # fmt: skip
 
 
 pad = movement(
@@ -155,15 +136,11 @@ pad = movement(
     vjp=(pad_vjp,),
     jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
     batch=lambda batched, x, *, widths, value: pad(x, widths=((0, 0, 0), *widths), value=value),
-    samples=[
-        sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
-        sample((3,), widths=((1, 1, 2),), value=1), sample((0,), widths=((1, 1, 0),), value=0),
-        sample((), widths=(), value=0),
-    ],
-    error_samples=[
-        refusal(ShapeError, "0 or more", (2,), widths=((-1, 0, 0),), value=0),
-        refusal(ShapeError, "each axis", (2,), widths=(), value=0),
-    ],
+    samples=[sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
+             sample((3,), widths=((1, 1, 2),), value=1), sample((0,), widths=((1, 1, 0),), value=0),
+             sample((), widths=(), value=0)],
+    error_samples=[refusal(ShapeError, "0 or more", (2,), widths=((-1, 0, 0),), value=0),
+                   refusal(ShapeError, "each axis", (2,), widths=(), value=0)],
 )  # fmt: skip
 
 
@@ -200,16 +177,12 @@ slice_ = movement(
     batch=lambda batched, x, *, starts, stops, steps: slice_(
         x, starts=(0, *starts), stops=(x.shape[0], *stops), steps=(1, *steps)
     ),
-    samples=[
-        sample((5, 4), starts=(1, 0), stops=(5, 3), steps=(2, 1)),
-        sample((4,), starts=(2,), stops=(2,), steps=(1,)),
-        sample((6,), starts=(1,), stops=(6,), steps=(3,)),
-        sample((), starts=(), stops=(), steps=()),
-    ],
-    error_samples=[
-        refusal(ShapeError, "stop <= 2", (2,), starts=(0,), stops=(3,), steps=(1,)),
-        refusal(ShapeError, "per axis", (), starts=(0,), stops=(), steps=()),
-    ],
+    samples=[sample((5, 4), starts=(1, 0), stops=(5, 3), steps=(2, 1)),
+             sample((4,), starts=(2,), stops=(2,), steps=(1,)),
+             sample((6,), starts=(1,), stops=(6,), steps=(3,)),
+             sample((), starts=(), stops=(), steps=())],
+    error_samples=[refusal(ShapeError, "stop <= 2", (2,), starts=(0,), stops=(3,), steps=(1,)),
+                   refusal(ShapeError, "per axis", (), starts=(0,), stops=(), steps=())],
 )  # fmt: skip
 
 
@@ -289,12 +262,9 @@ concatenate = movement(
     vjp=concatenate_vjp,
     jvp=concatenate_jvp,
     batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
-    samples=[
-        sample((2, 3), (1, 3), axis=0), sample((2,), (0,), (3,), axis=0), sample((2, 1), axis=1),
-    ],
-    error_samples=[
-        refusal(ShapeError, "but for axis 0", (2, 3), (2, 4), axis=0),
-        refusal(DTypeError, "one dtype", (2,), Arr((2,), dtype="int8"), axis=0),
-        refusal(ShapeError, "at least one", axis=0),
-    ],
+    samples=[sample((2, 3), (1, 3), axis=0), sample((2,), (0,), (3,), axis=0),
+             sample((2, 1), axis=1)],
+    error_samples=[refusal(ShapeError, "but for axis 0", (2, 3), (2, 4), axis=0),
+                   refusal(DTypeError, "one dtype", (2,), Arr((2,), dtype="int8"), axis=0),
+                   refusal(ShapeError, "at least one", axis=0)],
 )  # fmt: skip

@@ -3,8 +3,7 @@
 Philox4x32-10 turns a counter and a key into four 32-bit words. Here the operand is a key of four
 words, (key 0, key 1, counter 2, counter 3): the first two are Philox's key, the last two the upper
 half of its counter, and the number of the block of four words is the lower half. So equal keys give
-equal bits on every machine, and a longer draw begins with the shorter one.
-"""
+equal bits on every machine, and a longer draw begins with the shorter one."""
 
 import math
 

@@ -70,13 +70,10 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         batch=lambda batched, x, *, axes: bind(
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
-        flops=lambda x, *, axes: x.size, samples=samples,
-        complex_flops=2 if name == "sum" else 6,
-        error_samples=[
-            refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
-            refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
-            refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,)),
-        ],
+        flops=lambda x, *, axes: x.size, complex_flops=2 if name == "sum" else 6, samples=samples,
+        error_samples=[refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
+                       refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
+                       refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,))],
         dtypes=dtypes, traits=("reduction", *traits), source=source,
     )  # fmt: skip
 
@@ -93,11 +90,9 @@ def sum_ref(x, *, axes):
     return np.asarray(np.add.reduce(x, axis=axes, dtype=np.float32)).astype(x.dtype)
 
 
-sum_ = reduction(
-    "sum", "The sum over `axes`.", ref=sum_ref,
-    vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),),
-    jvp=LINEAR, why="a tree of additions of unknown depth", traits=("linear",),
-)  # fmt: skip
+sum_ = reduction("sum", "The sum over `axes`.", ref=sum_ref,
+                 vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),), jvp=LINEAR,
+                 why="a tree of additions of unknown depth", traits=("linear",))  # fmt: skip
 
 
 def shifted(x, by: int, axis: int, fill):
@@ -155,16 +150,14 @@ def extreme_jvp(t, y, x, *, axes):
     return sum_(t * extreme_weights(y, x, axes), axes=axes)
 
 
-max_ = reduction(
-    "max", "The largest element over `axes`; NaN if there is one.", dtypes="real", nonempty=True,
-    ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)), vjp=(extreme_vjp,), jvp=(extreme_jvp,),
-    why="a tree of maximum of unknown depth", traits=("idempotent",),
-)  # fmt: skip
-min_ = reduction(
-    "min", "The smallest element over `axes`; NaN if there is one.", dtypes="real", nonempty=True,
-    ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)), vjp=(extreme_vjp,), jvp=(extreme_jvp,),
-    why="-max(-x) is wrong for unsigned integers", traits=("idempotent",),
-)  # fmt: skip
+max_ = reduction("max", "The largest element over `axes`; NaN if there is one.", dtypes="real",
+                 nonempty=True, ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)),
+                 vjp=(extreme_vjp,), jvp=(extreme_jvp,), why="a tree of maximum of unknown depth",
+                 traits=("idempotent",))  # fmt: skip
+min_ = reduction("min", "The smallest element over `axes`; NaN if there is one.", dtypes="real",
+                 nonempty=True, ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)),
+                 vjp=(extreme_vjp,), jvp=(extreme_jvp,),
+                 why="-max(-x) is wrong for unsigned integers", traits=("idempotent",))  # fmt: skip
 any_ = reduction(
     "any", "True where some element over `axes` is.", dtypes="bool",
     ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
@@ -188,14 +181,10 @@ def position(name, doc, *, ref, why):
         name, "reduce", doc, why=why, infer=infer, ref=ref,
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
-        samples=[
-            sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
-            sample(Arr((0, 2), -9, 9), axis=1),
-        ],
-        error_samples=[
-            refusal(ShapeError, "at least one element", (2, 0), axis=1),
-            refusal(ShapeError, "axis", (2,), axis=3),
-        ],
+        samples=[sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
+                 sample(Arr((0, 2), -9, 9), axis=1)],
+        error_samples=[refusal(ShapeError, "at least one element", (2, 0), axis=1),
+                       refusal(ShapeError, "axis", (2,), axis=3)],
         dtypes="ordered", traits=("reduction",),
     )  # fmt: skip
 
@@ -233,13 +222,9 @@ cumsum = define(
     jvp=LINEAR,
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
     flops=lambda x, **_: x.size,
-    samples=[
-        sample((2, 3, 2), axis=1, reverse=False), sample((4,), axis=0, reverse=True),
-        sample((2, 0), axis=1, reverse=False),
-    ],
-    error_samples=[
-        refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
-        refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True),
-    ],
+    samples=[sample((2, 3, 2), axis=1, reverse=False), sample((4,), axis=0, reverse=True),
+             sample((2, 0), axis=1, reverse=False)],
+    error_samples=[refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
+                   refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True)],
     dtypes="numeric", traits=("linear",),
 )  # fmt: skip

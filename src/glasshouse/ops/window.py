@@ -2,8 +2,7 @@
 
 Max pooling is a `window_select`; `nn.functional.unfold` and its inverse are `windows` and `fold`.
 Along an axis of S elements there are O = (S - dilation (k - 1) - 1) // stride + 1 windows of k
-elements; window o holds the elements o stride + i dilation for i < k.
-"""
+elements; window o holds the elements o stride + i dilation for i < k."""
 
 import math
 from itertools import product
@@ -96,17 +95,13 @@ windows = define(
     ref=lambda x, *, size, stride, dilation: window_view(x, size, stride, dilation),
     vjp=(windows_vjp,), jvp=LINEAR, batch=lambda batched, x, **attrs: windows(x, **attrs),
     flops=lambda x, **_: 0,
-    samples=[
-        sample((2, 5), **options((3,))), sample((6, 5), **STRIDED),
-        sample((1, 2, 3, 4, 3), **options((2, 1, 3), stride=(1, 2, 1))),
-        sample((0, 4), **options((2,), stride=(3,))),
-    ],
-    error_samples=[
-        refusal(ShapeError, "no longer than the axes", (2, 3), **options((4,))),
-        refusal(OptionError, "stride of 1", (2, 3), **options((2,), stride=(-1,))),
-        refusal(ShapeError, "stride with 1", (2, 3), **options((2,), stride=(1, 1))),
-        refusal(ShapeError, "at least 2 axes", (3,), **options((2, 2))),
-    ],
+    samples=[sample((2, 5), **options((3,))), sample((6, 5), **STRIDED),
+             sample((1, 2, 3, 4, 3), **options((2, 1, 3), stride=(1, 2, 1))),
+             sample((0, 4), **options((2,), stride=(3,)))],
+    error_samples=[refusal(ShapeError, "no longer than the axes", (2, 3), **options((4,))),
+                   refusal(OptionError, "stride of 1", (2, 3), **options((2,), stride=(-1,))),
+                   refusal(ShapeError, "stride with 1", (2, 3), **options((2,), stride=(1, 1))),
+                   refusal(ShapeError, "at least 2 axes", (3,), **options((2, 2)))],
     traits=("linear", "movement"),
 )  # fmt: skip
 
@@ -148,10 +143,8 @@ fold = define(
     why="its composite is one pad and one addition per position in the window", infer=infer_fold,
     ref=fold_ref, vjp=(fold_vjp,), jvp=LINEAR, batch=lambda batched, w, **attrs: fold(w, **attrs),
     flops=lambda w, **_: w.size,
-    samples=[
-        sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
-        sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2)),
-    ],
+    samples=[sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
+             sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2))],
     error_samples=[
         refusal(ShapeError, "(3,) windows", (4, 3), shape=(5,), stride=(1,), dilation=(1,)),
         refusal(ShapeError, "2 axes", (3,), shape=(5,), stride=(1,), dilation=(1,)),
@@ -264,10 +257,8 @@ window_scatter = define(
     vjp=(lambda g, _y, _g, keys, **attrs: window_select(g, keys, **attrs), None),
     jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_scatter),
     flops=lambda g, keys, *, size, **_: g.size * (math.prod(size) + 1),
-    samples=[
-        sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
-        sample((2, 1), Arr((6, 5), -99, 99), **STRIDED),
-    ],
+    samples=[sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
+             sample((2, 1), Arr((6, 5), -99, 99), **STRIDED)],
     error_samples=[
         refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
         refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"), **options((2,))),

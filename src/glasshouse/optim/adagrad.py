@@ -15,10 +15,9 @@ class Adagrad(Optimizer):
     )
     buffers = ("sum",)
 
-    def __init__(
-        self, params, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0, eps: float = 1e-10, *, maximize: bool = False,
-    ):  # fmt: skip
+    def __init__(self, params, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
+                 initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
+                 maximize: bool = False):  # fmt: skip
         super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):

@@ -20,18 +20,15 @@ class Adam(Optimizer):
              >>> p.tolist()
              [0.5]"""
 
-    ranges = {
-        "lr": NON_NEGATIVE, "betas": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
-    }  # fmt: skip
+    ranges = {"lr": NON_NEGATIVE, "betas": FRACTION, "eps": NON_NEGATIVE,
+              "weight_decay": NON_NEGATIVE}  # fmt: skip
     pairs = ("betas",)
     buffers = ("exp_avg", "exp_avg_sq")
     optional = ("max_exp_avg_sq",)
 
-    def __init__(
-        self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
-        maximize: bool = False, decoupled_weight_decay: bool = False,
-    ):  # fmt: skip
+    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
+                 maximize: bool = False, decoupled_weight_decay: bool = False):  # fmt: skip
         super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):
@@ -53,10 +50,8 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks the parameter itself: p = p * (1 - lr * weight_decay) first.
     Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2."""
 
-    def __init__(
-        self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
-        maximize: bool = False,
-    ):  # fmt: skip
+    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
+                 maximize: bool = False):  # fmt: skip
         kept = {"maximize": maximize, "decoupled_weight_decay": True}
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **kept)

@@ -16,8 +16,7 @@ class GradScaler:
     `backoff_factor` after a bad one. A step reads one number from the gradients.
     Raises: OptionError for factors that do not grow or shrink.
     Source: Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's.
-    Example: >>> import glasshouse as gh
-             >>> p = gh.tensor([1.0], requires_grad=True)
+    Example: >>> p = gh.tensor([1.0], requires_grad=True)
              >>> opt, scaler = gh.optim.SGD([p], lr=0.5), GradScaler(init_scale=8.0)
              >>> scaler.scale((p * p).sum()).backward()
              >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
@@ -95,11 +94,9 @@ class GradScaler:
         """The scale and its history; empty if not enabled."""
         if not self.enabled:
             return {}
-        return {
-            "scale": self.factor, "growth_factor": self.growth_factor,
-            "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
-            "_growth_tracker": self.good_steps,
-        }  # fmt: skip
+        return {"scale": self.factor, "growth_factor": self.growth_factor,
+                "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
+                "_growth_tracker": self.good_steps}  # fmt: skip
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned."""

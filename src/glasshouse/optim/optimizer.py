@@ -1,8 +1,7 @@
 """The optimizer base: parameter groups, the step over all parameters, and the saved state.
 
-A rule is one method, `change(grad, state, group)`, which returns what is added to the parameter.
-It is written with tensor operators, so it runs on every backend and under every mode.
-"""
+A rule is one method, `change(grad, state, group)`, which returns what is added to the parameter. It
+is written with tensor operators, so it runs on every backend and under every mode."""
 
 import math
 import numbers

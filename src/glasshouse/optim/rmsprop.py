@@ -12,18 +12,14 @@ class RMSprop(Optimizer):
     Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
     """
 
-    ranges = {
-        "lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE, "weight_decay": NON_NEGATIVE,
-        "momentum": NON_NEGATIVE,
-    }  # fmt: skip
+    ranges = {"lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE,
+              "weight_decay": NON_NEGATIVE, "momentum": NON_NEGATIVE}  # fmt: skip
     buffers = ("square_avg",)
     optional = ("momentum_buffer", "grad_avg")
 
-    def __init__(
-        self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
-        maximize: bool = False,
-    ):  # fmt: skip
+    def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+                 weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
+                 maximize: bool = False):  # fmt: skip
         super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):

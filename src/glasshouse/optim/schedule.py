@@ -2,8 +2,7 @@
 
 A schedule is a formula: `lr_at(step, index)` is the rate of group `index` after `step` steps. A
 rate changed from outside (by hand, or by a second schedule on the same optimizer) is kept as a
-factor on everything that follows, so schedules on one optimizer multiply.
-"""
+factor on everything that follows, so schedules on one optimizer multiply."""
 
 import math
 import numbers
@@ -67,10 +66,8 @@ class LRScheduler:
 
     def state_dict(self) -> dict:
         """How far the schedule is, as plain numbers."""
-        return {
-            "last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs),
-            "scales": list(self.scales), "last_lr": list(self.last_lr),
-        }  # fmt: skip
+        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs),
+                "scales": list(self.scales), "last_lr": list(self.last_lr)}  # fmt: skip
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`, and set its rates.
@@ -93,9 +90,8 @@ def has_form(own, given) -> bool:
     """Whether `given` has the names, lengths and numbers of `own`; "best" may also be None."""
     if isinstance(own, dict):
         fits = isinstance(given, dict) and given.keys() == own.keys()
-        return fits and all(
-            has_form(own[k], given[k]) or (k, given[k]) == ("best", None) for k in own
-        )
+        free = {"best": None}.items() if fits else ()  # which may also be None
+        return fits and all(has_form(own[k], v) or (k, v) in free for k, v in given.items())
     if isinstance(own, list):
         fits = isinstance(given, (list, tuple)) and len(given) == len(own)
         return fits and all(map(has_form, own, given))
@@ -170,9 +166,7 @@ class MultiStepLR(LRScheduler):
     Raises: OptionError if a milestone is negative or gamma is."""
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1):
-        self.milestones = sorted(
-            check_integer("MultiStepLR", "milestones", m, 0) for m in milestones
-        )
+        self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in milestones)
         self.gamma = check_range("MultiStepLR", "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 
@@ -251,12 +245,11 @@ class OneCycleLR(LRScheduler):
 
     scaled = False
 
-    def __init__(
-        self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
-        steps_per_epoch: int | None = None, pct_start: float = 0.3, anneal_strategy: str = "cos",
-        cycle_momentum: bool = True, base_momentum=0.85, max_momentum=0.95,
-        div_factor: float = 25.0, final_div_factor: float = 1e4, three_phase: bool = False,
-    ):  # fmt: skip
+    def __init__(self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
+                 steps_per_epoch: int | None = None, pct_start: float = 0.3,
+                 anneal_strategy: str = "cos", cycle_momentum: bool = True, base_momentum=0.85,
+                 max_momentum=0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
+                 three_phase: bool = False):  # fmt: skip
         check_optimizer("OneCycleLR", optimizer)
         count = len(optimizer.param_groups)
         self.anneal = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
@@ -378,11 +371,9 @@ class ReduceLROnPlateau(LRScheduler):
     means by more than `threshold`, as a share of |best| ("rel") or absolute ("abs"); NaN is never
     better. Raises: OptionError for options out of range."""
 
-    def __init__(
-        self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
-        threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0, min_lr=0.0,
-        eps: float = 1e-8,
-    ):  # fmt: skip
+    def __init__(self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
+                 threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
+                 min_lr=0.0, eps: float = 1e-8):  # fmt: skip
         check_optimizer("ReduceLROnPlateau", optimizer)
         where = "ReduceLROnPlateau"
         self.mode = check_option(where, "mode", mode, ("min", "max"))

@@ -19,10 +19,8 @@ class SGD(Optimizer):
              >>> p.tolist()
              [0.800000011920929]"""
 
-    ranges = {
-        "lr": NON_NEGATIVE, "momentum": NON_NEGATIVE, "dampening": (float("-inf"), float("inf")),
-        "weight_decay": NON_NEGATIVE,
-    }  # fmt: skip
+    ranges = {"lr": NON_NEGATIVE, "momentum": NON_NEGATIVE,
+              "dampening": (float("-inf"), float("inf")), "weight_decay": NON_NEGATIVE}  # fmt: skip
     optional = ("momentum_buffer",)
     counts_steps = False
 

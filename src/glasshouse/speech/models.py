@@ -34,10 +34,8 @@ class AsrTransformer(nn.Module):
              >>> model(gh.zeros((2, 30, 8))).shape
              (2, 10, 5)"""
 
-    def __init__(
-        self, features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, dropout=0.0,
-        max_len=4096,
-    ):  # fmt: skip
+    def __init__(self, features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, dropout=0.0,
+                 max_len=4096):  # fmt: skip
         super().__init__()
         self.features, self.max_len = features, max_len
         self.norm = nn.LayerNorm(features)

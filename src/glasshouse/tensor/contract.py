@@ -131,10 +131,8 @@ def summed_axes(x1: Value, x2: Value, axes):
         raise ShapeError(
             f"tensordot: expected as many axes of x1 as of x2; got {first} and {second}. Pair them."
         )
-    return (
-        [check_axis("tensordot", a, x1.ndim) for a in first],
-        [check_axis("tensordot", a, x2.ndim) for a in second],
-    )
+    pairs = ((first, x1), (second, x2))
+    return [[check_axis("tensordot", a, x.ndim) for a in axes] for axes, x in pairs]
 
 
 def outer(x1, x2, /):

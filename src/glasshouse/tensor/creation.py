@@ -112,9 +112,7 @@ def filled(where: str, value, shape, sizes, dtype, device) -> Value:
     if sizes and not hasattr(sizes[-1], "__index__"):
         *sizes, dtype = sizes
     shape = check_shape(where, (shape, *sizes) if sizes else shape)
-    return values.full(
-        shape, value, dtypes.default_float if dtype is None else as_dtype(dtype), where
-    )
+    return values.full(shape, value, as_dtype(dtype or dtypes.default_float), where)
 
 
 def filling(name: str, value, about: str, given: str, result: str):
@@ -264,9 +262,7 @@ def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
              [[1.0, 0.0], [0.0, 1.0]]"""
     check_device("eye", device)
     above = diagonals(n_rows, n_rows if n_cols is None else n_cols)
-    return cast(
-        above == operator.index(k), dtypes.default_float if dtype is None else as_dtype(dtype)
-    )
+    return cast(above == operator.index(k), as_dtype(dtype or dtypes.default_float))
 
 
 def diagonals(n_rows: int, n_cols: int) -> Value:

@@ -5,8 +5,7 @@ Array API quotes. Where a formula would give NaN in a branch that is not taken, 
 replaced there by harmless numbers beforehand, so that derivatives are free of NaN too.
 
 Source:  Kahan 1987, Branch cuts for complex elementary functions, or Much ado about nothing's
-         sign bit
-"""
+         sign bit"""
 
 import math
 

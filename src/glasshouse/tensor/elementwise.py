@@ -1,7 +1,6 @@
 """Elementwise functions: the Array API's, and NumPy's where the standard is silent.
 
-All are compositions of cards and operators; the formulas behind them are in elementary.py.
-"""
+All are compositions of cards and operators; the formulas behind them are in elementary.py."""
 
 import math
 import operator
@@ -206,15 +205,14 @@ def floats(where: str, *xs: Value) -> list[Value]:
 
 # What a function of two arguments does with them first, its dtypes, and what it refuses.
 PROMOTED = "those of x1 and x2 promoted to each other"
-KINDS = {
-    "numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "booleans"),
-    "quotient": (None, FLOATING, NUMERIC), "whole": (None, PROMOTED, NO_COMPLEX),
-    "float": (floats, REAL, NO_COMPLEX), "ordered": (check_real, PROMOTED, NO_COMPLEX),
-    "equality": (None, "any -> bool", NUMERIC), "order": (check_real, "real -> bool", NO_COMPLEX),
-    "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
-    "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
-    "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC),
-}  # fmt: skip
+KINDS = {"numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "booleans"),
+         "quotient": (None, FLOATING, NUMERIC), "whole": (None, PROMOTED, NO_COMPLEX),
+         "float": (floats, REAL, NO_COMPLEX), "ordered": (check_real, PROMOTED, NO_COMPLEX),
+         "equality": (None, "any -> bool", NUMERIC),
+         "order": (check_real, "real -> bool", NO_COMPLEX),
+         "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
+         "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
+         "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC)}  # fmt: skip
 
 
 def binary(name, kind, compute, about, given, result):
@@ -455,8 +453,7 @@ def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
 
 
 def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
-    """True where x1 and x2 are equal up to rounding.
-    |x1 - x2| ≤ atol + rtol · |x2|
+    """True where x1 and x2 are equal up to rounding: |x1 - x2| ≤ atol + rtol · |x2|.
     Shapes: x1 (...), x2 (...) -> their common broadcast shape. Dtypes: any -> bool.
     Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
     Example: >>> isclose([1.0, 2.0], [1.0, 2.1]).tolist()

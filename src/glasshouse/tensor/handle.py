@@ -1,8 +1,7 @@
 """Tensor: a handle on a value, with gradients, conversion to the outside, and in-place writing.
 
 Values never change and never alias. Writing (`x[i] = v`, `x += y`) binds the handle to a new value;
-tensors computed from the old one keep it.
-"""
+tensors computed from the old one keep it."""
 
 import operator
 
@@ -52,7 +51,6 @@ class Tensor(Value):
         return tensor
 
     # -- what it is ------------------------------------------------------------------------
-
     @property
     def device(self) -> str:
         """Where the payload lies: "cpu", "cuda" …"""
@@ -84,7 +82,6 @@ class Tensor(Value):
         return self.spec.nbytes
 
     # -- gradients -------------------------------------------------------------------------
-
     @property
     def requires_grad(self) -> bool:
         """Whether operations on this tensor are recorded for backward."""
@@ -156,7 +153,6 @@ class Tensor(Value):
         return box(self.data, self.spec, self.backend)
 
     # -- writing ---------------------------------------------------------------------------
-
     def rebind(self, value) -> None:
         """Make this handle show `value`, with its place on the tape."""
         self.data, self.spec, self.backend = value.data, value.spec, value.backend
@@ -227,7 +223,6 @@ class Tensor(Value):
         return self.write("copy_", broadcast_to(value, self.shape, where="copy_"))
 
     # -- to the outside --------------------------------------------------------------------
-
     def numpy(self) -> np.ndarray:
         """The contents as a read-only NumPy array, without copying where possible.
         Raises: TransformError inside vmap, where there is no single value."""
@@ -323,7 +318,6 @@ class Tensor(Value):
         return self.numpy().copy()
 
     # -- dtype and device ------------------------------------------------------------------
-
     def to(self, *targets, dtype=None, device=None):
         """This tensor in another dtype, on another device, or like another tensor.
         Raises: DTypeError, DeviceError for what is neither."""

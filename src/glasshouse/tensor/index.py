@@ -1,8 +1,7 @@
 """Indexing: NumPy's rules, lowered to slice and flip, or to one gather along merged axes.
 
 A key is read once into a `Plan`: the part that slices alone do (`starts`, `stops`, `steps`, `flips`
-per axis), and the index arrays. Writing runs the same plan the other way round.
-"""
+per axis), and the index arrays. Writing runs the same plan the other way round."""
 
 import math
 import operator
@@ -353,9 +352,8 @@ def update(x: Value, key, value, name: str, scatter):
     merged = Merged(plan)
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
-    written = explained(
-        name, lambda: scatter(part, merged.indices, value, axis=merged.axis), merged.indexed(plan)
-    )
+    run = partial(scatter, part, merged.indices, value, axis=merged.axis)
+    written = explained(name, run, merged.indexed(plan))
     return set_basic(x, plan, merged.split(written))
 
 

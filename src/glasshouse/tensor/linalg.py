@@ -21,12 +21,10 @@ from glasshouse.tensor.manipulate import moveaxis, stack
 from glasshouse.tensor.namespace import finfo
 from glasshouse.tensor.search import argsort, result
 
-__all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu", "matmul",
-    "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr",
-    "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot",
-    "vector_norm",
-]  # fmt: skip
+__all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "lu",
+           "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm",
+           "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
+           "tensordot", "trace", "vecdot", "vector_norm"]  # fmt: skip
 
 
 result = partial(result, module=__name__)

@@ -63,8 +63,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
 
 
 def permute_dims(x, /, axes):
-    """x with its axes in the order `axes`.
-    y.shape[i] = x.shape[axes[i]]
+    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]].
     Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
     Raises: ShapeError unless each axis is given once. Source: standard.
     Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
@@ -123,9 +122,8 @@ def moveaxis(x, source, destination, /):
         )
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
-    source, destination = (
-        [check_axis("moveaxis", axis, x.ndim) for axis in axes] for axes in (source, destination)
-    )
+    given = (source, destination)
+    source, destination = ([check_axis("moveaxis", i, x.ndim) for i in axes] for axes in given)
     order = [axis for axis in range(x.ndim) if axis not in source]
     for place, axis in sorted(zip(destination, source, strict=True)):
         order.insert(place, axis)

@@ -1,8 +1,7 @@
 """Array functions as methods of Tensor, in the spelling of NumPy and PyTorch.
 
 A function whose first argument is the tensor becomes a method as it is; the rest of the file holds
-the spellings that differ. Importing this module completes the class.
-"""
+the spellings that differ. Importing this module completes the class."""
 
 import sys
 
@@ -85,13 +84,12 @@ def array_namespace(self, /, *, api_version=None):
     return sys.modules["glasshouse"]
 
 
-SPELLINGS = {
-    "reshape": reshape, "view": reshape, "permute": permute, "transpose": transpose,
-    "expand": expand, "add_": plus, "mul_": times, "__array_namespace__": array_namespace,
-    "unsqueeze": manipulate.expand_dims, "unbind": manipulate.unstack, "clamp": elementwise.clip,
-    "cumsum": reduce.cumulative_sum, "cumprod": reduce.cumulative_prod, "amax": reduce.max,
-    "amin": reduce.min, "dot": contract.vecdot, "mm": contract.matmul, "bmm": contract.matmul,
-}  # fmt: skip
+SPELLINGS = {"reshape": reshape, "view": reshape, "permute": permute, "transpose": transpose,
+             "expand": expand, "add_": plus, "mul_": times, "__array_namespace__": array_namespace,
+             "unsqueeze": manipulate.expand_dims, "unbind": manipulate.unstack,
+             "clamp": elementwise.clip, "cumsum": reduce.cumulative_sum,
+             "cumprod": reduce.cumulative_prod, "amax": reduce.max, "amin": reduce.min,
+             "dot": contract.vecdot, "mm": contract.matmul, "bmm": contract.matmul}  # fmt: skip
 ONE_LINERS = {
     "repeat": (lambda self, *counts: manipulate.tile(self, sizes(counts)),
                "gh.tile, as PyTorch's repeat does."),

@@ -30,8 +30,7 @@ class Current:
 class set_print_options(AbstractContextManager):
     """Change how tensors print; as a context, until its end.
     Raises: OptionError for an unknown option or a value that is no non-negative integer.
-    Example: >>> import glasshouse as gh
-             >>> with set_print_options(precision=2):
+    Example: >>> with set_print_options(precision=2):
              ...     print(gh.asarray([1.23456]))
              Tensor([1.23], dtype=float32)"""
 
@@ -58,8 +57,7 @@ class set_print_options(AbstractContextManager):
 
 def format_tensor(x: Value) -> str:
     """The text of repr(x): contents, dtype, and what is not as usual.
-    Example: >>> import glasshouse as gh
-             >>> format_tensor(gh.asarray([1, 2]))
+    Example: >>> format_tensor(gh.asarray([1, 2]))
              'Tensor([1, 2], dtype=int64)'"""
     name = type(x).__name__
     if x.mode is not None and not hasattr(x.mode, "records"):
@@ -87,11 +85,10 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
     if not array.size:
         return "[]"
     formatter = {"float_kind": single_float} if array.ndim == 0 else None
-    return np.array2string(
-        array, max_line_width=width, precision=options.precision, separator=", ",
-        prefix=" " * indent, threshold=options.threshold, edgeitems=options.edge_items,
-        floatmode="maxprec", suppress_small=False, formatter=formatter,
-    )  # fmt: skip
+    return np.array2string(array, max_line_width=width, precision=options.precision, separator=", ",
+                           prefix=" " * indent, threshold=options.threshold,
+                           edgeitems=options.edge_items, floatmode="maxprec", suppress_small=False,
+                           formatter=formatter)  # fmt: skip
 
 
 def single_float(value) -> str:

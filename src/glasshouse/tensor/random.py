@@ -1,8 +1,7 @@
 """Random numbers: `gh.random`. Counter-based, so a seed gives the same numbers on every backend.
 
 A `Generator` is a seed and a count of draws. Each draw makes a key of both, and the `random_bits`
-card turns the key into bits; nothing else is stateful.
-"""
+card turns the key into bits; nothing else is stateful."""
 
 import math
 import operator
@@ -25,11 +24,9 @@ from glasshouse.ops.reduce import argmax, cumsum
 from glasshouse.ops.sort import sort
 from glasshouse.tensor.index import getitem, searchsorted
 
-__all__ = [
-    "Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
-    "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
-    "truncated_normal", "uniform",
-]  # fmt: skip
+__all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice", "default_generator",
+           "exponential", "gamma", "gumbel", "normal", "permutation", "randint", "seed", "shuffle",
+           "truncated_normal", "uniform"]  # fmt: skip
 
 MASK = 0xFFFFFFFF
 

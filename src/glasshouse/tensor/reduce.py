@@ -1,8 +1,7 @@
 """Reductions, and what runs along one axis: cumulative sums and products, differences.
 
 `axis` is None (all axes), an integer or a tuple of integers; `keepdims` leaves reduced axes in
-place with size 1.
-"""
+place with size 1."""
 
 import math
 

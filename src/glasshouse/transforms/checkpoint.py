@@ -30,9 +30,7 @@ class RegionNode(Node):
         gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
         pairs = [(y, g) for y, g in zip(outputs, gs, strict=True) if y.node is not None]
         walk = Walk(create_graph, create_graph)
-        operands = {
-            x.node: parent for x, parent in zip(inputs, self.parents, strict=True) if parent
-        }
+        operands = {x.node: parent for x, parent in zip(inputs, self.parents) if parent}
         pulled = []
 
         def arrive(node, slots) -> bool:
@@ -52,17 +50,14 @@ class RegionNode(Node):
         return pulled
 
     def release(self) -> None:
-        self.freed = True
-        self.rerun = None
-        self.parents = ()
+        self.freed, self.rerun, self.parents = True, None, ()
 
 
 def checkpoint(fn):
     """A function that computes as `fn`, but saves only its arguments for backward.
     The inside is computed a second time during backward, with the same random numbers, so values
     and gradients are those of `fn`. Source: Chen et al. 2016, arXiv:1604.06174.
-    Example: >>> import glasshouse as gh
-             >>> x = gh.tensor(2.0, requires_grad=True)
+    Example: >>> x = gh.tensor(2.0, requires_grad=True)
              >>> gh.checkpoint(lambda v: (v * v).exp())(x).backward()
              >>> round(x.grad.item(), 3)
              218.393"""
@@ -110,17 +105,13 @@ def attach(fn, leaves, treedef, out, tape, before):
     outputs, out_def = flatten(out)
     node = RegionNode()
     tracked = [isinstance(x, Value) and x.mode is tape and x.node is not None for x in leaves]
-    node.parents = tuple(
-        (x.node, x.slot) if t else None for x, t in zip(leaves, tracked, strict=True)
-    )
+    node.parents = tuple((x.node, x.slot) if t else None for x, t in zip(leaves, tracked))
     node.mode, node.freed, node.grad_hooks = tape, False, None
     node.scope = state.scope
     autocasts = autocast_modes()
 
     def rerun(create_graph: bool):
-        inputs = [
-            restart(x, create_graph) if t else x for x, t in zip(leaves, tracked, strict=True)
-        ]
+        inputs = [restart(x, create_graph) if t else x for x, t in zip(leaves, tracked)]
         generator = random.default_generator()
         after = generator.state()
         generator.set_state(before)

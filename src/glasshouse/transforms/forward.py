@@ -1,5 +1,7 @@
 """Forward mode: jvp carries a tangent along with every value."""
 
+import functools
+
 from glasshouse.autograd.backward import zeros
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.tree import flatten, unflatten
@@ -39,23 +41,15 @@ class JvpMode(Mode):
         if primitive.num_outputs == 1:
             return self.wrap(y, tangent if y.dtype.is_inexact else None)
         tangent = tangent or (None,) * len(y)
-        return tuple(
-            self.wrap(part, t if part.dtype.is_inexact else None)
-            for part, t in zip(y, tangent, strict=True)
-        )
+        return tuple(self.wrap(x, t if x.dtype.is_inexact else None) for x, t in zip(y, tangent))
 
 
 def push(primitive, primals, tangents, y, attrs):
     """The tangent of the result: the contributions of the operands' tangents, summed."""
-    total = None
-    for i, t in enumerate(tangents):
-        if t is None or primitive.jvp is None:
-            continue
-        part = contribution(primitive, i, t, y, primals, attrs)
-        if part is None:
-            continue
-        total = part if total is None else add_tangents(total, part)
-    return total
+    given = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
+    parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in given]
+    parts = [part for part in parts if part is not None]
+    return functools.reduce(add_tangents, parts) if parts else None
 
 
 def add_tangents(a, b):
@@ -80,8 +74,7 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     """(fn(*primals), its derivative along `tangents`).
     Shapes: `tangents` as `primals`; the derivative as the result.
     Raises: ShapeError, DTypeError unless tangents have the structure and shapes of primals.
-    Example: >>> import glasshouse as gh
-             >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
+    Example: >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
              [9.0, 6.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise DTypeError(
@@ -100,15 +93,11 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     with mode:
         duals = [mode.wrap(x, t) for x, t in zip(values, ts, strict=True)]
         out = fn(*unflatten(in_def, duals))
-        aux = None
-        if has_aux:
-            out, aux = out
+        out, aux = out if has_aux else (out, None)
         outputs, out_def = check_outputs("jvp", out)
     lowered = [y.data if y.mode is mode else y for y in outputs]
-    derivative = [
-        y.tangent if y.mode is mode and y.tangent is not None else zeros(low.spec)
-        for y, low in zip(outputs, lowered, strict=True)
-    ]
+    tangents = [y.tangent if y.mode is mode else None for y in outputs]
+    derivative = [zeros(low.spec) if t is None else t for t, low in zip(tangents, lowered)]
     results = unflatten(out_def, lowered), unflatten(out_def, derivative)
     return (*results, aux) if has_aux else results
 

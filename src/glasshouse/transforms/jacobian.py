@@ -26,8 +26,7 @@ def jacobian(fn, argnums=0, mode: str = "reverse"):
     Reverse mode runs one pullback per output element, forward mode one push per input element,
     batched by vmap. Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple.
     Raises: OptionError for an unknown mode, GradError unless the result is one tensor.
-    Example: >>> import glasshouse as gh
-             >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
+    Example: >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
              [[2.0, 0.0], [0.0, 4.0]]"""
     check_option("jacobian", "mode", mode, ("reverse", "forward"))
     numbers = check_argnums("jacobian", argnums)
@@ -76,8 +75,7 @@ def hessian(fn, argnums=0):
     """A function that returns all second derivatives of a scalar function: forward over reverse.
     Shapes: (*input shape, *input shape); with several argnums a tuple (of tuples).
     Raises: GradError if fn returns anything but one real number.
-    Example: >>> import glasshouse as gh
-             >>> gh.hessian(lambda x: (x * x * x).sum())(gh.asarray([1.0, 2.0])).tolist()
+    Example: >>> gh.hessian(lambda x: (x * x * x).sum())(gh.asarray([1.0, 2.0])).tolist()
              [[6.0, 0.0], [0.0, 12.0]]"""
     numbers = check_argnums("hessian", argnums)
     if not isinstance(argnums, (tuple, list)):
@@ -95,8 +93,7 @@ def hvp(fn, primals, vectors):
     """The Hessian of the scalar function `fn` at `primals` times `vectors`, without forming it.
     Shapes: `vectors` and the result as `primals` (tuples). Raises: GradError if fn returns anything
     but one real number, ShapeError. Source: Pearlmutter 1994, forward over reverse.
-    Example: >>> import glasshouse as gh
-             >>> x, v = gh.asarray([1.0, 2.0]), gh.asarray([1.0, 1.0])
+    Example: >>> x, v = gh.asarray([1.0, 2.0]), gh.asarray([1.0, 1.0])
              >>> hvp(lambda x: (x * x * x).sum(), (x,), (v,))[0].tolist()
              [6.0, 12.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(vectors, (tuple, list)):

@@ -51,23 +51,17 @@ class Pullback:
         if treedef != self.out_def:
             raise ShapeError(
                 f"vjp: expected cotangents structured as the output, {self.out_def}; got "
-                f"{treedef}. "
-                "Give one tensor per output."
+                f"{treedef}. Give one tensor per output."
             )
-        tracked = [
-            (y, as_value(g, y.dtype))
-            for y, g in zip(self.outputs, gs, strict=True)
-            if y.node is not None and y.mode is self.mode
-        ]
+        pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
+        tracked = [(y, g) for y, g in pairs if y.node is not None and y.mode is self.mode]
         found: list = [None] * len(self.inputs)
         if tracked:
             outputs, seeds = zip(*tracked, strict=True)
             with self.mode:
                 found = pull_back("vjp", outputs, self.inputs, seeds, True, False)
-        pulled = [
-            zeros(x.spec) if g is None else self.mode.lower(g)
-            for x, g in zip(self.inputs, found, strict=True)
-        ]
+        pairs = zip(self.inputs, found)
+        pulled = [zeros(x.spec) if g is None else self.mode.lower(g) for x, g in pairs]
         return unflatten(self.in_def, pulled)
 
 
@@ -100,8 +94,7 @@ def vjp(fn, *primals, has_aux: bool = False):
     """(fn(*primals), pullback): the pullback maps cotangents of the result to those of the inputs.
     Shapes: the pullback returns a tuple shaped as `primals`.
     Raises: DTypeError for inputs that are not floating or complex.
-    Example: >>> import glasshouse as gh
-             >>> y, pullback = vjp(lambda x: x * x, gh.asarray(3.0))
+    Example: >>> y, pullback = vjp(lambda x: x * x, gh.asarray(3.0))
              >>> pullback(gh.asarray(1.0))[0].item()
              6.0"""
     out, pullback, aux = trace("vjp", fn, primals, has_aux)
@@ -112,8 +105,7 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
     """A function that returns (fn(*args), its gradient with respect to the args `argnums`).
     Shapes: the gradient is shaped as the argument; a tuple of them if argnums is a tuple.
     Raises: GradError if fn returns anything but one real number.
-    Example: >>> import glasshouse as gh
-             >>> [v.item() for v in value_and_grad(lambda x: x * x)(gh.asarray(3.0))]
+    Example: >>> [v.item() for v in value_and_grad(lambda x: x * x)(gh.asarray(3.0))]
              [9.0, 6.0]"""
     numbers = check_argnums("grad", argnums)
 
@@ -122,7 +114,7 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
         chosen = of_arguments("grad", fn, numbers, args, kwargs)
         out, pullback, aux = trace("grad", chosen, tuple(args[n] for n in numbers), has_aux)
         check_scalar(out)
-        grads = pullback(one(out))
+        grads = pullback(zeros(out.spec) + 1)
         grads = grads if isinstance(argnums, (tuple, list)) else grads[0]
         return ((out, aux), grads) if has_aux else (out, grads)
 
@@ -144,10 +136,6 @@ def of_arguments(where: str, fn, numbers, args, kwargs):
         return fn(*full, **kwargs)
 
     return chosen
-
-
-def one(y):
-    return zeros(y.spec) + 1
 
 
 def check_scalar(out) -> None:
@@ -174,8 +162,7 @@ def grad(fn, argnums=0, has_aux: bool = False):
     """A function that returns the gradient of `fn` with respect to the arguments `argnums`.
     Shapes: as the argument; a tuple if argnums is a tuple; (gradient, aux) with has_aux.
     Raises: GradError if fn returns anything but one real number.
-    Example: >>> import glasshouse as gh
-             >>> gh.grad(gh.grad(lambda x: x * x * x))(gh.asarray(2.0)).item()
+    Example: >>> gh.grad(gh.grad(lambda x: x * x * x))(gh.asarray(2.0)).item()
              12.0"""
     both = value_and_grad(fn, argnums, has_aux)
 

@@ -87,8 +87,7 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
     draws inside are an error, 'different' per example, or the 'same'.
     Raises: ShapeError if mapped sizes differ or nothing is mapped, TransformError where fn needs
     the contents of a mapped value. Source: Bradbury et al., JAX, 2018 (vmap).
-    Example: >>> import glasshouse as gh
-             >>> gh.vmap(lambda a, b: (a * b).sum())(gh.ones((3, 2)), gh.ones((3, 2))).shape
+    Example: >>> gh.vmap(lambda a, b: (a * b).sum())(gh.ones((3, 2)), gh.ones((3, 2))).shape
              (3,)"""
     check_option("vmap", "randomness", randomness, ("error", "different", "same"))
 

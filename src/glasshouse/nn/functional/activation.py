@@ -205,13 +205,16 @@ def glu(input, dim=-1):
     return a * sigmoid(b)
 
 
-def softmax_axis(where_: str, x: Value, dim, axis) -> int:
+def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
+    """The input as a floating value, in `dtype` if one is given, and the one axis."""
+    x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
+    x = check_floating(where_, x)
     if (dim is None) == (axis is None):
         raise OptionError(
             f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
             "Pass dim=-1 for the last axis."
         )
-    return check_axis(where_, axis if dim is None else dim, x.ndim)
+    return x, check_axis(where_, axis if dim is None else dim, x.ndim)
 
 
 def shifted(x: Value, axis: int) -> Value:
@@ -226,9 +229,7 @@ def softmax(input, dim=None, dtype=None, *, axis=None):
     Raises: OptionError unless exactly one of dim and axis is given. Source: Bridle 1990.
     Example: >>> softmax([[0.0, 0.0]], dim=-1).tolist()
              [[0.5, 0.5]]"""
-    x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
-    x = check_floating("softmax", x)
-    axis = softmax_axis("softmax", x, dim, axis)
+    x, axis = softmax_operands("softmax", input, dim, dtype, axis)
     e = exp(shifted(widened(x), axis))
     return cast(e / reduce.sum(e, axis=axis, keepdims=True), x.dtype)
 
@@ -241,8 +242,6 @@ def softmin(input, dim=None, dtype=None, *, axis=None):
 def log_softmax(input, dim=None, dtype=None, *, axis=None):
     """x - log(sum(exp(x))) along dim (or axis), computed without overflow. Shapes: any -> the same.
     Raises: OptionError unless exactly one of dim and axis is given. Source: standard."""
-    x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
-    x = check_floating("log_softmax", x)
-    axis = softmax_axis("log_softmax", x, dim, axis)
+    x, axis = softmax_operands("log_softmax", input, dim, dtype, axis)
     z = shifted(widened(x), axis)
     return cast(z - log(reduce.sum(exp(z), axis=axis, keepdims=True)), x.dtype)

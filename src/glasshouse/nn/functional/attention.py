@@ -90,9 +90,8 @@ def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value
     scores = matmul(q * scale, matrix_transpose(k))  # (..., L, S)
     if mask is not None:
         mask = as_value(mask, where=where)
-        if mask.ndim > scores.ndim or any(
-            m not in (1, s) for m, s in zip(mask.shape[::-1], scores.shape[::-1], strict=False)
-        ):
+        sizes = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
+        if mask.ndim > scores.ndim or any(m not in (1, s) for m, s in sizes):
             raise ShapeError(
                 f"{where}: expected a mask that broadcasts to {scores.shape}; got {mask.shape}. "
                 "Its last axes are queries and keys."

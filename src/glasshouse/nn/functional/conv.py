@@ -1,7 +1,6 @@
 """Convolutions and transposed convolutions in 1, 2 and 3 spatial axes.
 
-Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K).
-"""
+Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K)."""
 
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, reshape
@@ -24,10 +23,8 @@ def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1
     widths = conv_padding(where, padding, kernel, stride, dilation)
     check_extent(where, x.shape[-n:], kernel, dilation, widths)
     batched = x.ndim == n + 2
-    y = conv(
-        x if batched else reshape(x, (1, *x.shape)), weight, stride=stride, padding=widths,
-        dilation=dilation, groups=groups,
-    )  # fmt: skip
+    y = conv(x if batched else reshape(x, (1, *x.shape)), weight, stride=stride, padding=widths,
+             dilation=dilation, groups=groups)  # fmt: skip
     y = add_channels(where, y, bias)
     return y if batched else reshape(y, y.shape[1:])
 

@@ -21,10 +21,8 @@ from glasshouse.tensor import where as choose
 NEVER = -1e30
 
 
-def ctc_loss(
-    log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
-    zero_infinity=False,
-):  # fmt: skip
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
+             zero_infinity=False):  # fmt: skip
     """-log Σ Π_t p[t, path_t] over all paths of input_length frames that read as the target once
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
     "mean" divides each loss by its target's length before the mean over the batch. What lies behind
@@ -73,16 +71,13 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
             f"{where}: expected blank from 0 to {x.shape[-1] - 1}; got {blank}. Name a class."
         )
     found = {"targets": y}
-    given = {
-        "input_lengths": (input_lengths, x.shape[0]),
-        "target_lengths": (target_lengths, y.shape[-1]),
-    }
-    for name, (lengths, most) in given.items():
+    given = (("input_lengths", input_lengths, x.shape[0]),
+             ("target_lengths", target_lengths, y.shape[-1]))  # fmt: skip
+    for name, lengths, most in given:
         known = [] if isinstance(lengths, Value) else np.asarray(lengths).reshape(-1).tolist()
         found[name] = lengths = as_value(lengths, where=where)
-        if lengths.shape not in (x.shape[1:-1], x.shape[1:-1] or (1,)) or any(
-            not 0 <= n <= most for n in known
-        ):
+        fits = lengths.shape in (x.shape[1:-1], x.shape[1:-1] or (1,))
+        if not fits or any(not 0 <= n <= most for n in known):
             raise ShapeError(
                 f"{where}: expected {name} of {x.shape[1:-1]} numbers from 0 to {most}; got "
                 f"{known or lengths.shape}. Pass the length of each sequence."

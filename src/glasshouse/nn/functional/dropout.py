@@ -23,21 +23,17 @@ def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=Fals
     return drop(where_, x, p, training, x.shape[:-n] + (1,) * n)
 
 
-dropout1d, dropout2d, dropout3d = by_axes(
-    "dropout", drop_channels, "`dropout` of whole channels. Source: arXiv:1411.4280.",
-    "(N, C, {s}) or (C, {s}) -> the same",
-)  # fmt: skip
+dropout1d, dropout2d, dropout3d = by_axes("dropout", drop_channels,
+                                          "`dropout` of whole channels. Source: arXiv:1411.4280.",
+                                          "(N, C, {s}) or (C, {s}) -> the same")  # fmt: skip
 
 
 def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
     """x where a mask of `mask_shape` is drawn to keep it, scaled to keep the expectation."""
     p = check_probability(where_, p)
-    if not training or p == 0:
-        return x
-    if p == 1:
-        return x * 0
-    keep = random.bernoulli(1 - p, mask_shape)
-    return where(keep, x * (1 / (1 - p)), 0)
+    if not training or p in (0, 1):
+        return x * 0 if training and p else x
+    return where(random.bernoulli(1 - p, mask_shape), x * (1 / (1 - p)), 0)
 
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
@@ -47,10 +43,8 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
     Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3."""
     x = check_floating("alpha_dropout", input)
     p = check_probability("alpha_dropout", p)
-    if not training or p == 0:
-        return x
-    if p == 1:
-        return x * 0
+    if not training or p in (0, 1):
+        return x * 0 if training and p else x
     limit = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
     kept = where(random.bernoulli(1 - p, x.shape), x, limit)

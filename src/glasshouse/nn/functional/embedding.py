@@ -10,10 +10,8 @@ from glasshouse.tensor import abs, arange, reduce, zeros
 from glasshouse.tensor import where as choose
 
 
-def embedding(
-    input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
-    *, _where="embedding",
-):  # fmt: skip
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
+              scale_grad_by_freq=False, *, _where="embedding"):  # fmt: skip
     """The rows of weight that input names.
     Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
     to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
@@ -40,9 +38,8 @@ def embedding(
             "Enlarge num_embeddings or change the indices."
         ) from None
     if scale_grad_by_freq:
-        uses = scatter_add(
-            zeros((rows,), dtype=y.dtype), valid, cast(valid == valid, y.dtype), axis=0
-        )
+        ones = cast(valid == valid, y.dtype)
+        uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, ones, axis=0)
         share = reshape(1 / gather(uses, valid, axis=0), (*index.shape, 1))
         y = y.detach() + (y - y.detach()) * share
     if padding_idx is not None:

@@ -18,10 +18,8 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
     return mean, centred, reduce.mean(centred * centred, axis=axes, keepdims=True)
 
 
-def batch_norm(
-    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1,
-    eps=1e-5, *, _where="batch_norm",
-):  # fmt: skip
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
+               momentum=0.1, eps=1e-5, *, _where="batch_norm"):  # fmt: skip
     """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
     While training, mean and biased variance are those of the batch, and the running ones move
     towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.

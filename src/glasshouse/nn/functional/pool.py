@@ -17,10 +17,8 @@ from glasshouse.tensor import arange, reduce, take_along_axis
 from glasshouse.tensor import where as choose
 
 
-def max_pool(
-    where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
-    return_indices=False,
-):  # fmt: skip
+def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+             return_indices=False):  # fmt: skip
     """The largest element of each window over the last n axes; errors name `where`."""
     x = check_floating(where, input)
     check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
@@ -75,10 +73,8 @@ def grow(x: Value, widths, value) -> Value:
     return movement.pad(x, widths=lead + tuple((*pair, 0) for pair in widths), value=value)
 
 
-def avg_pool(
-    where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
-    divisor_override=None,
-):  # fmt: skip
+def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False,
+             count_include_pad=True, divisor_override=None):  # fmt: skip
     """The mean of each window over the last n axes, with errors in the name of `where`."""
     x = check_floating(where, input)
     check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")

@@ -5,7 +5,5 @@ from glasshouse.vision.models.resnet import BasicBlock, Bottleneck, ResNet, resn
 from glasshouse.vision.models.vgg import VGG, vgg16
 from glasshouse.vision.models.vit import VisionTransformer, vit_b_16
 
-__all__ = [
-    "VGG", "AlexNet", "BasicBlock", "Bottleneck", "ResNet", "VisionTransformer", "alexnet",
-    "resnet18", "resnet50", "vgg16", "vit_b_16",
-]  # fmt: skip
+__all__ = ["VGG", "AlexNet", "BasicBlock", "Bottleneck", "ResNet", "VisionTransformer", "alexnet",
+           "resnet18", "resnet50", "vgg16", "vit_b_16"]  # fmt: skip

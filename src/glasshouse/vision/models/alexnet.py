@@ -20,11 +20,10 @@ class AlexNet(nn.Module):
             nn.Conv2d(4 * width, 4 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2),
         )  # fmt: skip
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
-        self.classifier = nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(4 * width * 6 * 6, 64 * width), nn.ReLU(),
-            nn.Dropout(dropout), nn.Linear(64 * width, 64 * width), nn.ReLU(),
-            nn.Linear(64 * width, num_classes),
-        )  # fmt: skip
+        self.classifier = nn.Sequential(nn.Dropout(dropout),
+                                        nn.Linear(4 * width * 6 * 6, 64 * width), nn.ReLU(),
+                                        nn.Dropout(dropout), nn.Linear(64 * width, 64 * width),
+                                        nn.ReLU(), nn.Linear(64 * width, num_classes))  # fmt: skip
 
     def forward(self, images):
         x = self.avgpool(self.features(images))
