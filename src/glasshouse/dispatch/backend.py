@@ -133,7 +133,7 @@ class TensorBackend:
 class Replacement(AbstractContextManager):
     """Undoes a `replace`, once."""
 
-    def __init__(self, kernels: Kernels, name: str, before):
+    def __init__(self, kernels: dict[str, Any], name: str, before):
         self.kernels, self.name, self.before = kernels, name, before
 
     def undo(self) -> None:

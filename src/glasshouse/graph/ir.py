@@ -201,7 +201,8 @@ class Graph:
 
     def copy(self) -> "Graph":
         """A graph like this one, with nodes of its own."""
-        new, made = Graph(), {}
+        new = Graph()
+        made: dict[Node, Node] = {}
         for node in self.nodes:
             args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
             made[node] = new.create_node(node.op, node.target, args, kwargs, node.name)
