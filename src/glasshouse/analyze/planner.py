@@ -1,9 +1,11 @@
-"""The recomputation planner: which blocks of a model to compute again so that a step fits a budget.
+"""The recomputation planner: what to compute again so that a training step fits a budget.
 
-A block that is checkpointed keeps only its arguments for backward. The planner estimates from one
-analysis what each block saves and costs, chooses by an exact 0/1 program (HiGHS, through SciPy) or,
-without SciPy, by the ratio of both, and checks the choice by analysing the step with it: the budget
-is met in earnest, or an error names the least that is possible.
+There are two means. *Elementwise*: activations, normalised values and the like that backward can
+make again from what it keeps anyway are dropped (`graph/recompute.py`), at almost no cost. *Whole*:
+a block is checkpointed, keeps its arguments only, and runs a second time. The planner estimates
+from two analyses what each block saves and costs either way, chooses by an exact 0/1 program
+(HiGHS, through SciPy) or, without SciPy, by the ratio of both, and checks the choice by analysing
+the step with it: the budget is met in earnest, or an error names the least that is possible.
 """
 
 from collections import Counter
@@ -27,42 +29,45 @@ MAX_CHECKS = 24  # analyses that looking for a cheaper choice may take
 
 
 class Block(NamedTuple):
-    """A module that may be computed again: about the bytes this saves, and the ns it takes."""
+    """A module that computes again: all of it (`whole`), or its elementwise work; about the bytes
+    this saves, and the ns it takes."""
 
     path: str
     saved_bytes: int
     extra_ns: float
+    whole: bool = True
 
 
 class Plan(AbstractContextManager):
-    """Which blocks to compute again. `apply()` makes the model do so, also as a context; `remove()`
-    ends it.
+    """What to compute again. `apply()` makes the model do so in this thread, also as a context;
+    `remove()` ends it.
 
     blocks        those chosen, with their estimated savings and costs
     peak_bytes    the planned peak of a step with them; at most the budget
     plain_bytes   that without
-    extra_ns      predicted time for computing them again
+    extra_ns      predicted time for computing again
     """
 
     def __init__(self, model: Module, blocks: list[Block], plain: StepAnalysis, peak_bytes: int):
         self.model, self.blocks, self.peak_bytes = model, blocks, peak_bytes
         self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.predicted_ns
-        self.wrapped: list[Module] = []
+        self.applied: Applied | None = None
 
     @property
     def extra_ns(self) -> float:
         return sum(block.extra_ns for block in self.blocks)
 
     def apply(self) -> "Plan":
-        """Have the chosen blocks keep their arguments only."""
-        if not self.wrapped:
-            self.wrapped = wrap(self.model, [block.path for block in self.blocks])
+        """Have the chosen blocks compute again in this thread's backward passes."""
+        if self.applied is None:
+            self.applied = Applied(self.model, self.blocks)
         return self
 
     def remove(self) -> None:
         """Have the blocks compute as before."""
-        unwrap(self.wrapped)
-        self.wrapped = []
+        if self.applied is not None:
+            self.applied.undo()
+            self.applied = None
 
     def __enter__(self):
         return self.apply()
@@ -72,41 +77,48 @@ class Plan(AbstractContextManager):
 
     def code(self) -> str:
         """The plan as Python to paste."""
-        lines = ["import glasshouse as gh", "", f"blocks = {[b.path for b in self.blocks]!r}"]
-        lines += ["for path in blocks:", "    block = model.get_submodule(path)",
-                  "    block.forward = gh.checkpoint(block.forward)"]  # fmt: skip
-        return "\n".join(lines) + "\n"
+        again = [(b.path, b.whole) for b in self.blocks]
+        return (
+            "from glasshouse.analyze.planner import Applied, Block\n\n"
+            f"blocks = {again!r}\n"
+            "Applied(model, [Block(path, 0, 0.0, whole) for path, whole in blocks])\n"
+        )
 
     def table(self) -> str:
         """The plan as text."""
         lines = [
-            [b.path, scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)] for b in self.blocks
-        ]
+            [b.path or type(self.model).__name__, "whole" if b.whole else "elementwise",
+             scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)]
+            for b in self.blocks
+        ]  # fmt: skip
         head = (
             f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
             f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
         )
-        return head + table(["compute again", "saves about", "takes"], lines) + "\n"
+        return head + table(["compute again", "", "saves about", "takes"], lines, left=2) + "\n"
 
     def __str__(self):
         return self.table()
 
 
-def wrap(model: Module, paths: Iterable[str]) -> list[Module]:
-    """Checkpoint the forward of each module at a path; returns the modules."""
-    wrapped = []
-    for path in paths:
-        module = model.get_submodule(path)
-        if "forward" not in module.__dict__:
-            module.__dict__["forward"] = checkpoint(once_updated(module, module.forward))
-            wrapped.append(module)
-    return wrapped
+class Applied:
+    """Blocks that compute again, until `undo()`."""
 
+    def __init__(self, model: Module, blocks: Iterable[Block]):
+        self.before, self.wrapped = state.recompute, []
+        root = type(model).__name__
+        cheap = [f"{root}.{b.path}" if b.path else root for b in blocks if not b.whole]
+        state.recompute = (*self.before, *cheap)
+        for block in blocks:
+            module = model.get_submodule(block.path)
+            if block.whole and "forward" not in module.__dict__:
+                module.__dict__["forward"] = checkpoint(once_updated(module, module.forward))
+                self.wrapped.append(module)
 
-def unwrap(modules: list[Module]) -> None:
-    """Undo `wrap`."""
-    for module in modules:
-        module.__dict__.pop("forward", None)
+    def undo(self) -> None:
+        state.recompute = self.before
+        for module in self.wrapped:
+            module.__dict__.pop("forward", None)
 
 
 def once_updated(module: Module, forward):
@@ -144,37 +156,56 @@ def candidates_of(model: Module) -> list[str]:
 
 
 class Planner:
-    """Looks for the cheapest choice of blocks whose step fits the budget."""
+    """Looks for the cheapest choice whose step fits the budget."""
 
     def __init__(self, trainer: Trainer, paths: list[str], machine: MachineProfile):
         self.trainer, self.machine, self.model = trainer, machine, trainer.model
+        self.root = type(self.model).__name__
         self.plain = trainer.analyse(2, machine)
-        self.checked: dict[tuple[str, ...], int] = {(): self.plain.peak_bytes}
-        root = type(self.model).__name__
-        self.blocks = [self.block(path, f"{root}.{path}") for path in paths]
+        self.checked: dict[tuple, int] = {(): self.plain.peak_bytes}
+        everything = [Block("", 0, 0.0, whole=False)]
+        self.thrifty = self.analyse(everything)
+        self.all_elementwise = [self.elementwise("")]
+        self.some_elementwise = [self.elementwise(path) for path in paths]
+        self.whole = [self.whole_block(path) for path in paths]
 
-    def block(self, path: str, module: str) -> Block:
-        """What computing one block again saves and costs, about."""
-        held = sum(
-            row.nbytes for row in self.plain.memory
-            if row.kind == "activations" and is_within(row.module, module)
-        )  # fmt: skip
-        time = sum(
-            kernel.ns for kernel in self.plain.kernels
-            if kernel.phase == "forward" and is_within(kernel.module, module)
-        )  # fmt: skip
-        return Block(path, held, time)
+    def analyse(self, chosen: list[Block]) -> StepAnalysis:
+        """The step with a choice applied."""
+        applied = Applied(self.model, chosen)
+        try:
+            found = self.trainer.analyse(2, self.machine)
+        finally:
+            applied.undo()
+        self.checked[key_of(chosen)] = found.peak_bytes
+        return found
 
     def peak(self, chosen: list[Block]) -> int:
-        """The planned peak of a step in which these blocks are computed again."""
-        key = tuple(block.path for block in chosen)
-        if key not in self.checked:
-            wrapped = wrap(self.model, key)
-            try:
-                self.checked[key] = self.trainer.analyse(2, self.machine).peak_bytes
-            finally:
-                unwrap(wrapped)
-        return self.checked[key]
+        """The planned peak of a step with a choice applied."""
+        key = key_of(chosen)
+        return self.checked[key] if key in self.checked else self.analyse(chosen).peak_bytes
+
+    def held(self, found: StepAnalysis, path: str) -> int:
+        """Activations of a module at the peak."""
+        module = f"{self.root}.{path}" if path else self.root
+        return sum(
+            row.nbytes for row in found.memory
+            if row.kind == "activations" and is_within(row.module, module)
+        )  # fmt: skip
+
+    def time(self, found: StepAnalysis, path: str, phase: str) -> float:
+        """Predicted ns of a module in one pass."""
+        module = f"{self.root}.{path}" if path else self.root
+        return sum(
+            kernel.ns for kernel in found.kernels
+            if kernel.phase == phase and is_within(kernel.module, module)
+        )  # fmt: skip
+
+    def elementwise(self, path: str) -> Block:
+        saved = self.held(self.plain, path) - self.held(self.thrifty, path)
+        return Block(path, max(0, saved), self.time(self.thrifty, path, "recompute"), whole=False)
+
+    def whole_block(self, path: str) -> Block:
+        return Block(path, self.held(self.thrifty, path), self.time(self.plain, path, "forward"))
 
     def search(self, budget: int) -> tuple[list[Block], int]:
         """The choice and its peak.
@@ -183,18 +214,25 @@ class Planner:
         """
         if self.plain.peak_bytes <= budget:
             return [], self.plain.peak_bytes
-        everything = self.peak(self.blocks)
-        if everything > budget:
-            raise OptionError(
-                f"plan: expected a budget of at least {everything:,} bytes, the peak with every "
-                f"block computed again; got {budget:,}. Use a smaller batch or autocast."
-            )
-        best, wanted = list(self.blocks), self.plain.peak_bytes - budget
+        if self.thrifty.peak_bytes <= budget:
+            options, always, start = self.some_elementwise, [], self.plain.peak_bytes
+            best = self.all_elementwise
+        else:
+            options, always, start = self.whole, self.all_elementwise, self.thrifty.peak_bytes
+            best = [*always, *options]
+            if (least := self.peak(best)) > budget:
+                raise OptionError(
+                    f"plan: expected a budget of at least {least:,} bytes, the peak with all of it "
+                    f"computed again; got {budget:,}. Use a smaller batch or autocast."
+                )
+        wanted = start - budget
         for _ in range(MAX_CHECKS // 2):
-            chosen = choose(self.blocks, wanted)
+            chosen = [*always, *choose(options, wanted)]
             missing = self.peak(chosen) - budget
             if missing <= 0:
                 best = chosen
+                break
+            if len(chosen) == len(always) + len(options):
                 break
             wanted += max(missing, wanted // 32)
         return self.without_needless(best, budget)
@@ -208,6 +246,10 @@ class Planner:
             if self.peak(fewer) <= budget:
                 chosen = fewer
         return chosen, self.peak(chosen)
+
+
+def key_of(blocks: list[Block]) -> tuple:
+    return tuple((block.path, block.whole) for block in blocks)
 
 
 def choose(blocks: list[Block], wanted_bytes: int) -> list[Block]:

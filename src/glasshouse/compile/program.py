@@ -25,9 +25,10 @@ from glasshouse.compile.steps import Buffer, Kernel, Opaque
 from glasshouse.compile.toolchain import NATIVE, CompileError
 from glasshouse.compile.view import View
 from glasshouse.dispatch.backend import quiet
-from glasshouse.dispatch.bind import watchers
+from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of, run_node, verify
+from glasshouse.graph.recompute import recompute
 from glasshouse.graph.record import Recording, compute
 from glasshouse.graph.simplify import PASSES
 
@@ -322,9 +323,10 @@ programs: dict[tuple, Entry] = {}
 
 def run_recording(recording: Recording) -> None:
     """Compute the outputs; the nodes keep their values and forget their operands."""
-    entry = programs.get(recording.key)
+    key = (recording.key, state.recompute) if state.recompute else recording.key
+    entry = programs.get(key)
     if entry is None:
-        entry = programs.setdefault(recording.key, Entry())
+        entry = programs.setdefault(key, Entry())
     program = program_for(entry, recording)
     if watchers:
         outputs = run_watched(entry, program, recording)
@@ -465,6 +467,11 @@ def rewritten(graph: Graph) -> Graph:
         if flags.verify:
             verify(graph)
         show(name, graph)
+    if state.recompute:
+        graph = recompute(graph, state.recompute)
+        if flags.verify:
+            verify(graph)
+        show("recompute", graph)
     return graph
 
 

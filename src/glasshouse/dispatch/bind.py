@@ -23,6 +23,7 @@ class State(threading.local):
         self.records = True
         self.scope: Any = None  # the running module's Scope
         self.phase = "forward"
+        self.recompute: tuple[str, ...] = ()  # modules whose cheap values backward makes again
         self.region: Any = None  # of a checkpoint: its number
         self.thread = threading.get_ident()
         self.seq = -1  # number on the tape of the call that is being differentiated

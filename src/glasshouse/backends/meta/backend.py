@@ -25,6 +25,7 @@ from glasshouse.compile.program import (
 )
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import References
+from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import Lazy, Recorder, Recording, computed
 
@@ -67,7 +68,7 @@ class Backend(RecordingBackend):
 
     def execute(self, recording: Recording) -> None:
         """Plan what was recorded; the results have their specs, and memory in the simulation."""
-        entry = self.entries.setdefault(recording.key, Entry())
+        entry = self.entries.setdefault((recording.key, state.recompute), Entry())
         if entry.program is None and is_worth_compiling(entry, recording):
             entry.program = Plan(rewritten(graph_of(recording)))
         specs = [recording.nodes[at].spec for at in recording.outputs]

@@ -1,0 +1,158 @@
+"""Recomputation: cheap values of the forward pass that the backward pass computes again.
+
+What a product or convolution made is kept; what follows from kept values by elementwise work
+(activations, normalised values, dropout masks) is dropped after its last use in the forward pass,
+and made again just before the backward pass reads it.
+"""
+
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
+
+CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
+SMALL_BYTES = 1 << 16  # smaller values are kept
+MAX_CONE = 48  # nodes that one value may take to make again
+
+
+def recompute(graph: Graph, modules: tuple[str, ...]) -> Graph:
+    """The graph whose backward pass makes dropped values of these modules (all below them too)
+    again."""
+    nodes = needed_nodes(graph)
+    dropped, pinned = droppable(nodes, graph, modules)
+    if not dropped:
+        return graph
+    stale = set(dropped)  # and what is computed where it is used, of something dropped
+    for node in nodes:
+        follows = is_cheap(node) and not is_backward(node) and node.number not in pinned
+        if follows and any(x.number in stale for x in node.inputs):
+            stale.add(node.number)
+    new = Graph()
+    made: dict[int, Node] = {}
+    again: dict[int, Node] = {}
+
+    def remade(x: Node) -> Node:
+        """The operand of a backward node: made again if it was dropped, or comes of that."""
+        return inside(x) if x.number in stale else made[x.number]
+
+    def inside(x: Node) -> Node:
+        """A dropped value, or what leads to it from kept ones."""
+        if x.number in pinned or is_kept(x):
+            return made[x.number]
+        if x.number not in again:
+            again[x.number] = copy(x, tuple(map(inside, x.inputs)))
+        return again[x.number]
+
+    def copy(x: Node, inputs) -> Node:
+        before = new.origin
+        new.origin = Origin(x.origin.module, "recompute", x.origin.place)
+        node = new.emit(x.op, inputs, x.attrs, x.spec, x.host)
+        new.origin = before
+        return node
+
+    for node in nodes:
+        backward = is_backward(node)
+        inputs = tuple(remade(x) if backward else made[x.number] for x in node.inputs)
+        new.origin = node.origin
+        made[node.number] = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
+    new.outputs = [made[node.number] for node in graph.outputs]
+    return new
+
+
+def is_backward(node: Node) -> bool:
+    return node.origin.phase in ("backward", "recompute", "optimizer")
+
+
+def is_cheap(node: Node) -> bool:
+    """Whether making a value again is elementwise work."""
+    card = primitives.get(node.op)
+    return card is not None and node.host is None and card.kind in CHEAP
+
+
+def nbytes_of(node: Node) -> int:
+    """Bytes of a value; 0 for those of several results."""
+    return 0 if isinstance(node.spec, tuple) else node.spec.nbytes
+
+
+def is_kept(node: Node) -> bool:
+    """Whether a value is there in the backward pass in any case: an input, or small."""
+    if node.op == "input":
+        return True
+    return nbytes_of(node) < SMALL_BYTES and node.op not in ("full", "iota")
+
+
+def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
+    """Numbers of forward values that lie in memory for the backward pass and can be made from what
+    is kept there anyway, and the numbers of that."""
+    users: dict[int, list[Node]] = {}
+    for node in nodes:
+        for x in node.inputs:
+            users.setdefault(x.number, []).append(node)
+    outputs = {node.number for node in graph.outputs}
+    read = {n.number for n in nodes if any(map(is_backward, users.get(n.number, ())))}
+    for node in reversed(nodes):  # who reads a view reads what it is a view of
+        if node.number in read and not is_backward(node) and is_cheap(node) and is_view(node):
+            read.update(x.number for x in node.inputs)
+    found = [
+        n for n in nodes
+        if n.number in read and n.number not in outputs and not is_backward(n) and is_cheap(n)
+        and not is_view(n) and nbytes_of(n) >= SMALL_BYTES and within(n.origin.module, modules)
+        and feeds_opaque(n, users)
+    ]  # fmt: skip
+    dropped: set[int] = set()
+    pinned: set[int] = set()
+    for node in sorted(found, key=lambda n: -nbytes_of(n)):
+        if node.number not in pinned:
+            leaves = cone_of(node, dropped, pinned | {n.number for n in found}, read)
+            if leaves is not None:
+                dropped.add(node.number)
+                pinned |= leaves
+    return dropped, pinned
+
+
+def feeds_opaque(node: Node, users: dict[int, list[Node]]) -> bool:
+    """Whether a product, convolution or the like reads a value, perhaps through views: then it must
+    lie in memory."""
+    stack = list(users.get(node.number, ()))
+    while stack:
+        user = stack.pop()
+        card = primitives.get(user.op)
+        if card is not None and card.kind == "movement":
+            stack.extend(users.get(user.number, ()))
+        elif not is_cheap(user) and (card is None or card.kind != "reduce"):
+            return True
+    return False
+
+
+def is_view(node: Node) -> bool:
+    return primitives[node.op].kind in ("movement", "create")
+
+
+def within(path: str, modules: tuple[str, ...]) -> bool:
+    return any(path == m or path.startswith(m + ".") for m in modules)
+
+
+def cone_of(node: Node, dropped: set[int], held: set[int], read: set[int]) -> set[int] | None:
+    """The kept values that a value can be made of; None if something else is needed, or too much
+    work. Other dropped values are not passed: chains of them would all be made at once."""
+    leaves: set[int] = set()
+    stack, seen = list(node.inputs), {node.number}
+    while stack:
+        x = stack.pop()
+        if x.number in seen or is_kept(x):
+            continue
+        seen.add(x.number)
+        if len(seen) > MAX_CONE or x.number in dropped:
+            return None
+        kept = x.number in read and not is_view(x)
+        if kept and (x.number in held or not is_cheap(x) or ends_product(x, read)):
+            leaves.add(x.number)
+        elif is_cheap(x):
+            stack.extend(x.inputs)
+        else:
+            return None
+    return leaves
+
+
+def ends_product(node: Node, read: set[int]) -> bool:
+    """Whether a cheap value follows directly on one that is not there in the backward pass: the
+    bias behind a product."""
+    return any(not is_cheap(x) and x.number not in read and not is_kept(x) for x in node.inputs)
