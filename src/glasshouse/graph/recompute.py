@@ -133,23 +133,31 @@ def within(path: str, modules: tuple[str, ...]) -> bool:
 def cone_of(node: Node, dropped: set[int], held: set[int], read: set[int]) -> set[int] | None:
     """The kept values that a value can be made of; None if something else is needed, or too much
     work. Other dropped values are not passed: chains of them would all be made at once."""
-    leaves: set[int] = set()
-    stack, seen = list(node.inputs), {node.number}
-    while stack:
-        x = stack.pop()
-        if x.number in seen or is_kept(x):
-            continue
-        seen.add(x.number)
-        if len(seen) > MAX_CONE or x.number in dropped:
+    known: dict[int, set[int] | None] = {}
+
+    def leaves_of(x: Node) -> set[int] | None:
+        if is_kept(x):
+            return set()
+        if x.number not in known:
+            known[x.number] = None  # while it is being looked at
+            known[x.number] = found_at(x)
+        return known[x.number]
+
+    def found_at(x: Node) -> set[int] | None:
+        if x.number in dropped or len(known) > MAX_CONE:
             return None
-        kept = x.number in read and not is_view(x)
-        if kept and (x.number in held or not is_cheap(x) or ends_product(x, read)):
-            leaves.add(x.number)
-        elif is_cheap(x):
-            stack.extend(x.inputs)
-        else:
-            return None
-    return leaves
+        readable = x.number in read and not is_view(x)
+        if readable and (x.number in held or not is_cheap(x) or ends_product(x, read)):
+            return {x.number}
+        deeper = all_leaves(x) if is_cheap(x) else None
+        # What backward reads in any case will do, if it cannot be made of something else.
+        return {x.number} if deeper is None and readable else deeper
+
+    def all_leaves(x: Node) -> set[int] | None:
+        parts = [leaves_of(y) for y in x.inputs]
+        return None if None in parts else set().union(*parts)
+
+    return all_leaves(node)
 
 
 def ends_product(node: Node, read: set[int]) -> bool:
