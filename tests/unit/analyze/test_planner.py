@@ -45,6 +45,23 @@ def test_budgets_are_met_by_what_runs():
         assert peaks == sorted(peaks, reverse=True)
 
 
+def test_random_budgets_are_never_exceeded():
+    with flags.override(compile="always"):
+        model, opt = made()
+        plain = step(model, LOSS, opt, DATA).peak_bytes
+        rng, least = np.random.default_rng(0), None
+        for budget in rng.integers(plain // 3, plain, 12).tolist():
+            try:
+                found = plan(model, LOSS, opt, DATA, budget)
+            except OptionError as error:
+                least = int(str(error).split("at least ")[1].split(" ")[0].replace(",", ""))
+                assert budget < least
+                continue
+            with found:
+                assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes <= budget
+    assert least is not None
+
+
 @pytest.mark.parametrize("backend", ["numpy", "lazy"])
 def test_values_gradients_and_statistics_stay(backend):
     results = []
