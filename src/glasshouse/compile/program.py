@@ -467,11 +467,10 @@ def rewritten(graph: Graph) -> Graph:
         if flags.verify:
             verify(graph)
         show(name, graph)
-    if state.recompute:
-        graph = recompute(graph, state.recompute)
-        if flags.verify:
-            verify(graph)
-        show("recompute", graph)
+    graph = recompute(graph, state.recompute)
+    if flags.verify:
+        verify(graph)
+    show("recompute", graph)
     return graph
 
 

@@ -3,6 +3,9 @@
 What a product or convolution made is kept; what follows from kept values by elementwise work
 (activations, normalised values, dropout masks) is dropped after its last use in the forward pass,
 and made again just before the backward pass reads it.
+
+Without being asked to, this is done where it is next to free: for large values that only matrix
+products read, with hundreds of operations for each byte that making them again moves.
 """
 
 from glasshouse.dispatch.primitive import primitives
@@ -10,12 +13,14 @@ from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept
+FREE_BYTES = 1 << 20  # from this size on a value is dropped unasked, …
+FREE_FLOPS = 300  # … if its products take this many FLOPs a byte: the pass over it is lost in them
 MAX_CONE = 48  # nodes that one value may take to make again
 
 
-def recompute(graph: Graph, modules: tuple[str, ...]) -> Graph:
-    """The graph whose backward pass makes dropped values of these modules (all below them too)
-    again."""
+def recompute(graph: Graph, modules: tuple[str, ...] = ()) -> Graph:
+    """The graph whose backward pass makes dropped values again: those of these modules (all below
+    them too), and those that are next to free."""
     nodes = needed_nodes(graph)
     dropped, pinned = droppable(nodes, graph, modules)
     if not dropped:
@@ -94,8 +99,8 @@ def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
     found = [
         n for n in nodes
         if n.number in read and n.number not in outputs and not is_backward(n) and is_cheap(n)
-        and not is_view(n) and nbytes_of(n) >= SMALL_BYTES and within(n.origin.module, modules)
-        and feeds_opaque(n, users)
+        and not is_view(n) and nbytes_of(n) >= SMALL_BYTES and feeds_opaque(n, users)
+        and (within(n.origin.module, modules) or is_next_to_free(n, users))
     ]  # fmt: skip
     dropped: set[int] = set()
     pinned: set[int] = set()
@@ -106,6 +111,24 @@ def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
                 dropped.add(node.number)
                 pinned |= leaves
     return dropped, pinned
+
+
+def is_next_to_free(node: Node, users: dict[int, list[Node]]) -> bool:
+    """Whether making a value again is lost in the products of the backward pass that read it."""
+    if nbytes_of(node) < FREE_BYTES:
+        return False
+    stack, products = list(users[node.number]), 0
+    while stack:
+        user = stack.pop()
+        card = primitives.get(user.op)
+        if card is not None and card.kind == "movement":
+            stack.extend(users.get(user.number, ()))
+        elif is_backward(user):
+            flops = card.flops(*(x.spec for x in user.inputs)) if user.op == "matmul" else 0
+            if card is None or flops < FREE_FLOPS * nbytes_of(node):
+                return False
+            products += 1
+    return products > 0
 
 
 def feeds_opaque(node: Node, users: dict[int, list[Node]]) -> bool:
