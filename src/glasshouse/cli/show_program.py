@@ -11,9 +11,8 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from glasshouse.base.flags import flags
-from glasshouse.compile.program import Program, describe_c, describe_steps, programs
+from glasshouse.compile.program import PASSES, Program, describe_c, describe_steps, programs
 from glasshouse.compile.steps import Kernel
-from glasshouse.graph.simplify import PASSES
 
 STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
 

@@ -30,8 +30,9 @@ from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of, run_node, verify
 from glasshouse.graph.recompute import recompute
 from glasshouse.graph.record import Recording, compute
-from glasshouse.graph.simplify import PASSES
+from glasshouse.graph.simplify import PASSES as SIMPLER
 
+PASSES = (*SIMPLER, ("recompute", recompute))
 ARENA, INPUT, OUTPUT, SCALAR, ERROR = range(5)  # what an argument means, as in native/runner.c
 KERNEL, ONEDNN, HOST = range(3)  # what a step is, as in native/runner.c
 LARGE_NODES = 100  # a recording this long is compiled when first seen
@@ -467,10 +468,6 @@ def rewritten(graph: Graph) -> Graph:
         if flags.verify:
             verify(graph)
         show(name, graph)
-    graph = recompute(graph, state.recompute)
-    if flags.verify:
-        verify(graph)
-    show("recompute", graph)
     return graph
 
 

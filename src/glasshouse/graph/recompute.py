@@ -8,6 +8,7 @@ Without being asked to, this is done where it is next to free: for large values 
 products read, with hundreds of operations for each byte that making them again moves.
 """
 
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
 
@@ -18,9 +19,10 @@ FREE_FLOPS = 300  # … if its products take this many FLOPs a byte: the pass ov
 MAX_CONE = 48  # nodes that one value may take to make again
 
 
-def recompute(graph: Graph, modules: tuple[str, ...] = ()) -> Graph:
+def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     """The graph whose backward pass makes dropped values again: those of these modules (all below
-    them too), and those that are next to free."""
+    them too; None: of `state.recompute`), and those that are next to free."""
+    modules = state.recompute if modules is None else modules
     nodes = needed_nodes(graph)
     dropped, pinned = droppable(nodes, graph, modules)
     if not dropped:
