@@ -126,8 +126,9 @@ def is_next_to_free(node: Node, users: dict[int, list[Node]]) -> bool:
         if card is not None and card.kind == "movement":
             stack.extend(users.get(user.number, ()))
         elif is_backward(user):
-            flops = card.flops(*(x.spec for x in user.inputs)) if user.op == "matmul" else 0
-            if card is None or flops < FREE_FLOPS * nbytes_of(node):
+            if card is None or card.name != "matmul":
+                return False
+            if card.flops(*(x.spec for x in user.inputs)) < FREE_FLOPS * nbytes_of(node):
                 return False
             products += 1
     return products > 0
@@ -179,8 +180,13 @@ def cone_of(node: Node, dropped: set[int], held: set[int], read: set[int]) -> se
         return {x.number} if deeper is None and readable else deeper
 
     def all_leaves(x: Node) -> set[int] | None:
-        parts = [leaves_of(y) for y in x.inputs]
-        return None if None in parts else set().union(*parts)
+        found: set[int] = set()
+        for y in x.inputs:
+            leaves = leaves_of(y)
+            if leaves is None:
+                return None
+            found |= leaves
+        return found
 
     return all_leaves(node)
 
