@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.meta import Stand, meta_backend, placed, spec_of, to_meta
+from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base.errors import OptionError, suggest, type_name
@@ -22,7 +22,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.value import Value, full
 from glasshouse.graph.ir import Node, target_name
 from glasshouse.nn.graph_module import GraphModule, Interpreter
-from glasshouse.nn.module import Module, Parameter
+from glasshouse.nn.module import Parameter
 from glasshouse.profile.counter import FlopCounter
 from glasshouse.profile.text import scaled, table
 
@@ -410,21 +410,10 @@ def symbolic_profile(
             f"symbolic_profile: expected a traced module; got {type_name(gm)}. Use symbolic_trace."
         )
     backend = meta_backend()
-    chosen = machine if isinstance(machine, MachineProfile) else MachineProfile.load(machine)
-    stands = [Stand(t) for t in (*gm.parameters(), *gm.buffers())]
-    members = [(m, dict(m._buffers)) for m in gm.modules() if isinstance(m, Module)]
-    with backends.use(backend):
-        try:
-            for stand in stands:
-                to_meta(stand.tensor, backend)
-            inputs = [placed(spec_of("symbolic_profile", x), backend) for x in args]
-            profiler = Profiler(gm, convention, chosen)
-            profiler.run(*inputs)
-        finally:
-            for module, buffers in members:
-                module._buffers.update(buffers)
-            for stand in stands:
-                stand.restore()
+    with backends.use(backend), without_storage(gm, None, backend):
+        inputs = [placed(spec_of("symbolic_profile", x), backend) for x in args]
+        profiler = Profiler(gm, convention, MachineProfile.load(machine))
+        profiler.run(*inputs)
     found = CostTable(profiler.finish(), convention)
     for node, cost in profiler.costs.items():
         node.meta["cost"] = cost

@@ -1,8 +1,6 @@
 """Tensors without storage, and models that are for a while made of them."""
 
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from glasshouse.base.dtype import as_dtype
@@ -12,8 +10,6 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.value import Value
 from glasshouse.tensor import random
-
-PACKAGE = str(Path(__file__).parents[1])
 
 
 def meta_backend():
@@ -68,14 +64,6 @@ def is_owned(tensor: Value) -> bool:
 def to_meta(tensor: Value, backend) -> None:
     """Put a payload without storage in a tensor."""
     tensor.data, tensor.backend = backend.leaf(tensor.spec, is_owned(tensor)), backend
-
-
-def user_line() -> str:
-    """The innermost line that is not ours: "file.py:12"; empty if there is none."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 class Stand:

@@ -310,7 +310,7 @@ def plan(
     """
     if not isinstance(model, Module):
         raise OptionError(f"plan: expected a Module; got {type_name(model)}. Pass the model.")
-    chosen = machine if isinstance(machine, MachineProfile) else MachineProfile.load(machine)
+    chosen = MachineProfile.load(machine)
     known = dict(model.named_modules())
     for path in blocks or ():
         if path not in known:

@@ -7,13 +7,14 @@ earnest, up to the plan of each Program; so what is planned here is what a run a
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.shape import Spec
-from glasshouse.compile.plan_memory import ALIGNMENT
+from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.compile.program import no_collection
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch import backend as backends
@@ -22,7 +23,7 @@ from glasshouse.profile.counter import OUTSIDE, FlopCounter, prefixes
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 
 KINDS = (
-    "parameters", "buffers", "gradients", "optimizer state", "inputs", "activations", "temporaries",
+    "parameters", "buffers", "gradients", "optimizer state", "activations", "temporaries",
     "workspace", "other results", "unused arena", "rounding",
 )  # fmt: skip
 
@@ -77,7 +78,7 @@ class StepAnalysis:
 
     @cached_property
     def arena_bytes(self) -> int:
-        return max((getattr(run.plan, "arena_bytes", 0) for run in self.runs), default=0)
+        return max((run.plan.arena_bytes for run in self.runs), default=0)
 
     @cached_property
     def memory(self) -> list[MemoryRow]:
@@ -110,11 +111,10 @@ class StepAnalysis:
         """Bytes in use at each step of each Program: what lies in the arena, and all else."""
         found = []
         for number, run in enumerate(self.runs):
-            arena = getattr(run.plan, "arena_bytes", 0)
-            outside = run.allocated_bytes - arena
-            inside = occupancy(run.plan)[0] if arena else []
-            for i, info in enumerate(run.plan.step_infos()):
-                used = inside[i] if i < len(inside) else 0
+            outside = run.allocated_bytes - run.plan.arena_bytes
+            infos = run.plan.step_infos()
+            inside = occupancy(run.plan)[0] or [0] * len(infos)  # references have no arena
+            for i, (info, used) in enumerate(zip(infos, inside, strict=True)):
                 found.append(Moment(number, i, info.name, outside + used))
         return found
 
@@ -200,47 +200,33 @@ class StepAnalysis:
 
 
 def occupancy(plan) -> tuple[list[int], dict]:
-    """(bytes of the arena in use at each step, {buffer: (first, last)})."""
+    """(bytes of the arena in use at each step, {buffer: (first, last)}); a result that takes the
+    place of an operand counts from the step after."""
     life: dict[Any, list[int]] = {}
     for i, step in enumerate(plan.schedule):
         for buffer in (*step.writes(), *step.reads()):
             if buffer.place == "arena":
                 life.setdefault(buffer, [i, i])[1] = i
+    ends = {(buffer.at, last) for buffer, (first, last) in life.items() if first < last}
     changes = [0] * (len(plan.schedule) + 1)
-    places: dict[tuple[int, int], int] = {}
+    spans = {}
     for buffer, (first, last) in life.items():
-        size = aligned(buffer)
-        changes[first] += size
-        changes[last + 1] -= size
-        places[buffer.at, first] = size
-    used, found = 0, []
-    for change in changes[:-1]:
-        used += change
-        found.append(used)
-    return found, life
-
-
-def aligned(buffer) -> int:
-    return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
+        begin = first + ((buffer.at, first) in ends)
+        spans[buffer] = begin, last
+        changes[begin] += aligned_bytes(buffer)
+        changes[last + 1] -= aligned_bytes(buffer)
+    return list(accumulate(changes[:-1])), spans
 
 
 def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
     """What an arena holds when it holds most, by kind and module; the rows add up to `nbytes`."""
-    _, life = occupancy(plan)
+    used, spans = occupancy(plan)
+    fullest = max(range(len(used)), key=used.__getitem__, default=-1)
     infos = plan.step_infos()
-    best: list = []
-    most = -1
-    for i in range(len(plan.schedule)):
-        alive = [(b, span) for b, span in life.items() if span[0] <= i <= span[1]]
-        held = held_bytes(alive)
-        if held > most:
-            most, best = held, alive
     sums: dict[tuple[str, str], int] = {}
-    taken: set[int] = set()
-    for buffer, (first, last) in sorted(best, key=lambda pair: -aligned(pair[0])):
-        if buffer.at in taken:  # a result that takes the place of an operand
+    for buffer, (first, last) in spans.items():
+        if not first <= fullest <= last:
             continue
-        taken.add(buffer.at)
         node, kind, module = buffer.node, "temporaries", infos[first].origins[0].module
         if node is None:
             kind = "workspace"
@@ -249,17 +235,9 @@ def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
             if any(origin.phase != "forward" for origin in infos[last].origins):
                 kind = "activations"
         key = kind, module
-        sums[key] = sums.get(key, 0) + aligned(buffer)
+        sums[key] = sums.get(key, 0) + aligned_bytes(buffer)
     rows = [MemoryRow(*key, n) for key, n in sums.items()]
     return [*rows, MemoryRow("unused arena", "", nbytes - sum(row.nbytes for row in rows))]
-
-
-def held_bytes(alive) -> int:
-    """Bytes of buffers, each place counted once."""
-    largest: dict[int, int] = {}
-    for buffer, _ in alive:
-        largest[buffer.at] = max(largest.get(buffer.at, 0), aligned(buffer))
-    return sum(largest.values())
 
 
 class Trainer:
@@ -368,7 +346,7 @@ def step(
              >>> found.counter.total()
              32000000
     """
-    profile = machine if isinstance(machine, MachineProfile) else MachineProfile.load(machine)
+    profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
         raise OptionError(
             f"step: expected 1 step or more; got {steps!r}. Two show the steady state."

@@ -9,16 +9,9 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
-from glasshouse.analyze.meta import (
-    Stand,
-    meta_backend,
-    placed,
-    spec_of,
-    to_meta,
-    user_line,
-)
+from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import DTypeError, OptionError, suggest, type_name
+from glasshouse.base.errors import DTypeError, OptionError, suggest, type_name, user_line
 from glasshouse.base.shape import Spec
 from glasshouse.base.tree import flatten, unflatten
 from glasshouse.dispatch import backend as backends
@@ -252,28 +245,17 @@ def symbolic_trace(
         )
     given = as_arguments(model, meta_args, concrete_args or {})
     graph, backend = Graph(), meta_backend()
-    tensors = [*model.parameters(), *model.buffers()]
-    stands = [Stand(t) for t in tensors]
-    members = [(m, dict(m._buffers)) for m in model.modules()]
-    with backends.use(backend), no_grad():
-        try:
-            for tensor in tensors:
-                to_meta(tensor, backend)
-            tracer = Tracer(model, graph, is_leaf, trace_act_ckpt)
-            values = {}
-            for name in argument_names(model, given):
-                values[name] = argument(tracer, name, given[name], backend)
-            values |= concrete_args or {}
-            with tracer, leaves_watched(model, tracer):
-                out = model(**values)
-            leaves, treedef = flatten(out)
-            result = unflatten(treedef, [tracer.node_of(x) for x in leaves])
-            graph.create_node("output", "output", (result,), name="out")
-        finally:
-            for module, buffers in members:
-                module._buffers.update(buffers)
-            for stand in stands:
-                stand.restore()
+    with backends.use(backend), no_grad(), without_storage(model, None, backend):
+        tracer = Tracer(model, graph, is_leaf, trace_act_ckpt)
+        values = {}
+        for name in argument_names(model, given):
+            values[name] = argument(tracer, name, given[name], backend)
+        values |= concrete_args or {}
+        with tracer, leaves_watched(model, tracer):
+            out = model(**values)
+        leaves, treedef = flatten(out)
+        result = unflatten(treedef, [tracer.node_of(x) for x in leaves])
+        graph.create_node("output", "output", (result,), name="out")
     graph.eliminate_dead_code()
     module = GraphModule(with_constants(model, tracer.constants), graph)
     return split_biases(module) if bias_addition_split else module

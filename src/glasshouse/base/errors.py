@@ -3,7 +3,12 @@
 Every message has one form, ``where: expected …; got …. fix.``, with the received values in it.
 """
 
+import sys
 from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+
+PACKAGE = str(Path(__file__).parents[1])  # what lies below it is ours, not the user's
 
 
 class ShapeError(ValueError):
@@ -80,3 +85,11 @@ def type_name(x) -> str:
     """
     cls = type(x)
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+def user_line() -> str:
+    """The innermost running line that is not ours, "file.py:12"; "" if there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -26,9 +26,9 @@ from rich.text import Text
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError, suggest
 from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.profile import FlopCounter
 
 MODES = ("eager", "channels_last", "compile")
-MATRIX_WORK = ("matmul", "conv", "conv_data_grad", "conv_weight_grad")
 # Passes of a step over the parameters: read forward and backward; the gradient written and read;
 # in the update read and written.
 PARAMETER_PASSES = 6
@@ -152,25 +152,13 @@ class Work:
         return self.flops / limits["flops"] + moved / limits["copy"]
 
 
-class CountFlops(gh.Mode):
-    """Adds up the FLOPs of matrix products and convolutions that pass."""
-
-    def __init__(self):
-        self.flops = 0
-
-    def process(self, primitive, args, attrs, below):
-        if primitive.name in MATRIX_WORK:
-            self.flops += primitive.flops(*(x.spec for x in args), **attrs)
-        return below(primitive, args, attrs)
-
-
 def count_work(model: str, smoke: bool) -> Work:
     """The work of a step, counted without computing it."""
     with gh.backends.use("stub"):
         run = Ours(model, None, "float32", smoke)
-        with CountFlops() as counter:
+        with FlopCounter() as counter:
             run.train()
-        return Work(counter.flops, sum(p.spec.nbytes for p in run.model.parameters()))
+        return Work(counter.total(), sum(p.spec.nbytes for p in run.model.parameters()))
 
 
 def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:

@@ -22,6 +22,11 @@ class Life:
     last: int
 
 
+def aligned_bytes(buffer: Buffer) -> int:
+    """What a buffer takes in the arena."""
+    return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
+
+
 def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering) -> int:
     """Give every buffer its place; returns the bytes of the arena."""
     outputs: list[Buffer] = []
@@ -89,8 +94,7 @@ def lives_of(schedule) -> list[Life]:
             if buffer in lives:
                 lives[buffer].last = i
             else:
-                nbytes = -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
-                lives[buffer] = Life([buffer], nbytes, i, i)
+                lives[buffer] = Life([buffer], aligned_bytes(buffer), i, i)
     return list({id(life): life for life in lives.values()}.values())
 
 

@@ -20,7 +20,7 @@ from glasshouse.compile.emit_c import Source, emit
 from glasshouse.compile.fuse import fuse
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
-from glasshouse.compile.source_map import References, StepInfo, counts_of, step_infos
+from glasshouse.compile.source_map import References, StepInfo, step_infos
 from glasshouse.compile.steps import Buffer, Kernel, Opaque
 from glasshouse.compile.toolchain import NATIVE, CompileError
 from glasshouse.compile.view import View
@@ -118,7 +118,6 @@ class Program(Plan):
     """A plan whose kernels are compiled: it runs. `sources` has the C of each fused kernel."""
 
     recorded: Graph  # as it was before the passes
-    counts: list  # (Call, module, pass) of each call that was recorded
 
     def __init__(self, graph: Graph):
         super().__init__(graph)
@@ -439,7 +438,6 @@ def make_program(recording: Recording) -> Program:
         recorded = graph_of(recording)
         program = Program(rewritten(recorded))
         program.recorded = recorded
-        program.counts = counts_of(recording)
     show("steps", describe_steps(program))
     show("c", describe_c(program))
     if begin_ns:

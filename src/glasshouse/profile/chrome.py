@@ -151,9 +151,8 @@ class Exporter:
         """Program runs, around their kernels."""
         if self.hta:
             return
-        numbers = {id(program): i for i, program in enumerate(self.trace.programs)}
         for run in self.trace.runs:
-            program = numbers[id(run.program)]
+            program = self.trace.number_of[id(run.program)]
             begin, end = run.begin_ns - self.trace.begin_ns, run.end_ns - self.trace.begin_ns
             args = {"steps": len(run.ends_ns)}
             yield Slice(EXECUTION + run.thread, begin, end, f"program {program}", "program", args)
@@ -173,7 +172,7 @@ class Exporter:
             if args is None:
                 args = args_of[program, step] = kernel_args(info, shares, program, step)
             events = trace.runs[steps.run[i]].events
-            own = {int(events[s.event]) for s in shares if s.event >= 0} - {-1}
+            own = {int(events[s.place]) for s in shares if s.place >= 0} - {-1}
             track, name, category = EXECUTION + int(steps.thread[i]), info.name, "kernel"
             if self.hta:
                 args = args | {"stream": STREAM, "correlation": i + 1, "device": 0}
@@ -321,13 +320,13 @@ def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
     return made
 
 
-def head_of(trace: Trace) -> dict:
+def head_of(trace: Trace, shapes: bool) -> dict:
     """The metadata of a trace; readers that stream stop at the events, so it comes first."""
     return {
         "schemaVersion": 1,
         "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
         "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": 1},
-        "record_shapes": 1, "profile_memory": int(trace.with_memory),
+        "record_shapes": int(shapes), "profile_memory": int(trace.with_memory),
         "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
         "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
         "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs,
@@ -366,7 +365,7 @@ def write(path, head: dict, records: Iterable[dict]) -> Path:
 
 def export(trace: Trace, path, shapes: bool = True, hta: bool = False) -> Path:
     """Write the trace of one process."""
-    return write(path, head_of(trace), Exporter(trace, shapes, hta).records())
+    return write(path, head_of(trace, shapes), Exporter(trace, shapes, hta).records())
 
 
 def read(path) -> dict:

@@ -113,10 +113,6 @@ class FlopCounter(Watcher):
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
 
-    def replay(self, counts):
-        for key in counts:
-            self.counts.setdefault(key, [0, *key])[0] += 1
-
     def reset(self) -> None:
         """Forget what was counted."""
         self.log.clear()
@@ -127,11 +123,11 @@ class FlopCounter(Watcher):
 
     def rows(self, view: str = "matrix") -> list[Counted]:
         """What was counted, one row for each primitive in each module and pass."""
-        check_view(view)
+        check_one_of("view", view, VIEWS)
         self.digest()
         sums: dict[tuple, list[int]] = {}
         for calls, call, scope, phase in tuple(self.counts.values()):
-            path = scope if isinstance(scope, str) else "" if scope is None else scope.path
+            path = "" if scope is None else scope.path
             cost = call.cost
             flops = cost.matrix_flops if view == "matrix" else cost.flops
             exact = cost.exact_flops if view == "all" or cost.matrix_flops else 0
@@ -285,10 +281,6 @@ def fits(row: Counted, where: dict) -> bool:
         is_within(row.module, value) if part == "module" else getattr(row, part) == value
         for part, value in where.items()
     )
-
-
-def check_view(view: str) -> None:
-    check_one_of("view", view, VIEWS)
 
 
 def check_one_of(what: str, value: str, known) -> None:

@@ -67,6 +67,11 @@ class Run(NamedTuple):
     events: np.ndarray
     thread: int
 
+    @property
+    def begins_ns(self) -> np.ndarray:
+        """When each step began: where the one before ended."""
+        return np.concatenate(([self.begin_ns], self.ends_ns))[:-1]
+
 
 class Recorder(Watcher):
     """Writes events into a buffer of `room` records; what comes after that is only counted."""

@@ -2,7 +2,6 @@
 
 import json
 import time
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -76,13 +75,13 @@ def program_data(program) -> dict:
     kinds: dict[str, int] = {}
     for info in infos:
         kinds[info.kind] = kinds.get(info.kind, 0) + 1
-    sources = getattr(program, "sources", {})
+    sources = program.sources
     texts = {
         i: Source(sources[i].text, []).named(f"kernel{i}")
         for i in sorted({info.number for info in infos}) if i in sources
     }  # fmt: skip
     return {
-        "kinds": kinds, "arena_bytes": getattr(program, "arena_bytes", 0), "c": texts,
+        "kinds": kinds, "arena_bytes": program.arena_bytes, "c": texts,
         "first": [info.number for info in infos],
         "hosts": sorted({info.name for info in infos if info.kind == "host"}),
         "sources": [
@@ -166,7 +165,7 @@ def timeline_data(trace: Trace) -> dict:
 
 def page_of(data: dict) -> str:
     """The page with its data inside."""
-    template = files("glasshouse.profile").joinpath("report.html").read_text(encoding="utf-8")
+    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
     text = json.dumps(data, separators=(",", ":"), default=str).replace("</", "<\\/")
     return template.replace(PLACE, text, 1)
 

@@ -127,7 +127,6 @@ def key_averages(
     """The events of the Python side in groups."""
     events = trace.events
     names: dict[tuple, int] = {}
-    labels: dict[tuple[int, int, int], int] = {}
     what = events["what"].astype(np.int64)
     what[events["kind"] == STEP] = 0
     what[events["kind"] == MODULE] = events["scope"][events["kind"] == MODULE]
@@ -139,7 +138,6 @@ def key_averages(
         event = events[place]
         label = label_of(trace, event, group_by_input_shape, group_by_stack_n)
         group[i] = names.setdefault(label, len(names))
-    del labels
     of_event = group[inverse] if len(keys) else inverse
     size = len(names)
     calls = np.bincount(of_event, minlength=size)

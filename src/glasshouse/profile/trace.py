@@ -6,11 +6,11 @@ Nothing here is worked out before it is asked for; all is done on whole columns.
 import os
 import socket
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
 from glasshouse.profile.record import (
     COMPUTED,
@@ -23,7 +23,6 @@ from glasshouse.profile.record import (
     Recorder,
 )
 
-PACKAGE = str(Path(__file__).parents[1])
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
 
@@ -62,11 +61,12 @@ class Steps(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The part of a step's time, FLOPs and bytes that belongs to one call of the user."""
+    """The part of a step's time, FLOPs and bytes that belongs to one call of the user, which stands
+    at `place` in the recording."""
 
     program: int
     step: int
-    event: int
+    place: int
     call: Call | None
     module: str
     phase: str
@@ -85,7 +85,6 @@ class Trace:
         self.names = list(recorder.names)
         self.phases = list(recorder.phases)
         self.threads = recorder.threads.names
-        self.thread_ids = list(recorder.threads)
         self.stacks = recorder.stacks.stacks
         self.scopes = ["" if scope is None else scope.path for scope in recorder.scopes]
         self.runs = recorder.runs
@@ -197,14 +196,18 @@ class Trace:
         return list({id(run.program): run.program for run in self.runs}.values())
 
     @cached_property
+    def number_of(self) -> dict[int, int]:
+        """The position in `programs` by the id of a Program."""
+        return {id(program): i for i, program in enumerate(self.programs)}
+
+    @cached_property
     def steps(self) -> Steps:
         """Every step that ran, in order; on backends that compute at once each call is a step."""
-        number = {id(program): i for i, program in enumerate(self.programs)}
         columns: list[list[np.ndarray]] = [[] for _ in Steps._fields]
         for i, run in enumerate(self.runs):
             count = len(run.ends_ns)
-            begins = np.concatenate(([run.begin_ns], run.ends_ns[:-1])) if count else run.ends_ns
-            row = (number[id(run.program)], np.arange(count), i, begins, run.ends_ns, run.thread)
+            number = self.number_of[id(run.program)]
+            row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread)
             for column, value in zip(columns, row, strict=True):
                 column.append(np.broadcast_to(value, count))
         return Steps(*(np.concatenate(c) if c else np.zeros(0, np.int64) for c in columns))
@@ -244,15 +247,13 @@ class Trace:
         times: dict[int, list] = {}
         for share in self.shares:
             times.setdefault(share.program, []).append(share)
-        number = {id(program): i for i, program in enumerate(self.programs)}
         for run in self.runs:
-            begins = np.concatenate(([run.begin_ns], run.ends_ns[:-1]))
-            time = run.ends_ns - begins
-            program = number[id(run.program)]
+            time = run.ends_ns - run.begins_ns
+            program = self.number_of[id(run.program)]
             place_time = np.zeros(len(run.events))
             for share in times.get(program, ()):
-                if share.event >= 0:
-                    place_time[share.event] += share.part * time[share.step]
+                if share.place >= 0:
+                    place_time[share.place] += share.part * time[share.step]
             known = run.events >= 0
             np.add.at(found, run.events[known], place_time[known])
         now = self.events["kind"] == COMPUTED
@@ -272,7 +273,7 @@ class Trace:
 
 
 def shares_of(trace: Trace, program: int, step: int, info, events) -> list[Share]:
-    """The parts of one step; `event` is the position in the recording."""
+    """The parts of one step."""
     if not info.sources:
         origin = info.origin
         return [Share(program, step, origin.place, None, *where(trace, origin, events), 1.0)]

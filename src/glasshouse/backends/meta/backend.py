@@ -4,14 +4,12 @@ Calls are recorded, cut and planned as on the lazy backend, and the memory manag
 what would be allocated, donated and freed, and when, is what a run would do.
 """
 
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from glasshouse import memory
-from glasshouse.base.errors import BackendError
+from glasshouse.base.errors import BackendError, user_line
 from glasshouse.base.shape import Spec
 from glasshouse.compile.program import (
     ARENA_TAG,
@@ -28,8 +26,6 @@ from glasshouse.compile.source_map import References
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import Lazy, Recorder, Recording, computed
-
-PACKAGE = str(Path(__file__).parents[2])
 
 
 class MetaArray:
@@ -119,13 +115,5 @@ class Backend(RecordingBackend):
             return data.value
         raise BackendError(
             f"meta: expected a program that reads no values; got a read of {data.spec} at "
-            f"{user_line()}. Decide by shapes or dtypes there, or leave gh.meta()."
+            f"{user_line() or 'the prompt'}. Decide by shapes or dtypes there, or leave gh.meta()."
         )
-
-
-def user_line() -> str:
-    """The innermost line that is not ours: "file.py:12"."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        frame = frame.f_back
-    return "the prompt" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
