@@ -14,6 +14,7 @@ from glasshouse import (
     autograd,
     backends,
     base,
+    capture,
     data,
     dispatch,
     memory,
@@ -59,6 +60,22 @@ from glasshouse.base.errors import (
     OutOfMemoryError,
     ShapeError,
     TransformError,
+)
+from glasshouse.capture import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    explain,
+    export,
+    graph_break,
+    list_compilers,
+    mark_dynamic,
+    optimize,
+    register_compiler,
+    reset,
+    run,
+    skip,
 )
 from glasshouse.dispatch import (
     Mode,

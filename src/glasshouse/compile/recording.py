@@ -117,7 +117,10 @@ class RecordingBackend(TensorBackend):
         array = np.asarray(array)
         spec = Spec(array.shape, from_numpy_dtype(array.dtype))
         self.recorder.held_bytes += array.nbytes
-        return computed(array, spec, owned=False)
+        node = computed(array, spec, owned=False)
+        if self.recorder.imported is not None:
+            self.recorder.imported.append(node)
+        return node
 
     def spec_of(self, data: Lazy):
         """Shape and dtype of a payload."""

@@ -182,6 +182,11 @@ def calls_of(recording: Recording) -> list[Source | None]:
     return made
 
 
+def counts_of(recording: Recording) -> list[tuple[Call, str, str]]:
+    """(Call, module, pass) of each call, for who counts runs that do not pass the door."""
+    return [(s.call, s.origin.module, s.origin.phase) for s in calls_of(recording) if s]
+
+
 class References:
     """The steps of a recording that the cards' references compute, one by one: no arena, no C."""
 

@@ -104,16 +104,16 @@ def compile_all(sources: list[str]) -> list[ctypes.CDLL]:
         return list(pool.map(compile_one, sources))
 
 
-def compile_one(source: str) -> ctypes.CDLL:
-    """The shared library of one C source."""
-    key = digest((identity() + source).encode())[:40]
-    return library(key, source)
+def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The shared library of one C source; `more` are further options."""
+    key = digest("\n".join((identity(), *more, source)).encode())[:40]
+    return library(key, source, more)
 
 
 loaded: dict[str, ctypes.CDLL] = {}
 
 
-def library(key: str, source: str) -> ctypes.CDLL:
+def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
     """The loaded library of a key; compiled if the cache has no sound entry."""
     if key not in loaded:
         folder = usable_cache(cache_folder())
@@ -121,11 +121,11 @@ def library(key: str, source: str) -> ctypes.CDLL:
         found = load_entry(path)
         if found is None:
             try:
-                build(source, path)
+                build(source, path, more)
             except OSError as error:  # disk full, folder gone
                 path = Path(tempfile.mkdtemp(prefix="glasshouse-")) / path.name
                 try:
-                    build(source, path)
+                    build(source, path, more)
                 except OSError:
                     raise CompileError(f"cannot write compiled code: {error}") from error
             found = load_entry(path)
@@ -145,7 +145,7 @@ def load_entry(path: Path) -> ctypes.CDLL | None:
         return None
 
 
-def build(source: str, path: Path) -> None:
+def build(source: str, path: Path, more: tuple[str, ...]) -> None:
     """Compile into the entry at `path`.
 
     Raises:  CompileError, OSError
@@ -154,7 +154,7 @@ def build(source: str, path: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         text, out = Path(folder) / "source.c", Path(folder) / "made.so"
         text.write_text(source)
-        call = [*command, *OPTIONS, f"-I{NATIVE}", str(text), "-o", str(out), "-lm"]
+        call = [*command, *OPTIONS, f"-I{NATIVE}", *more, str(text), "-o", str(out), "-lm"]
         try:
             done = subprocess.run(
                 call, capture_output=True, text=True, timeout=TIMEOUT_S, check=False

@@ -27,6 +27,7 @@ class State(threading.local):
         self.region: Any = None  # of a checkpoint: its number
         self.thread = threading.get_ident()
         self.seq = -1  # number on the tape of the call that is being differentiated
+        self.values_hidden = False  # while capture traces: a look at a value is an error
 
 
 state = State()

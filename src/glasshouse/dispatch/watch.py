@@ -59,6 +59,9 @@ class Watcher:
     def program(self, run: ProgramRun) -> None:
         """A Program ran."""
 
+    def replay(self, counts) -> None:
+        """A captured Program ran, whose calls did not pass the door: [(Call, module, pass)]."""
+
 
 def tell(what: str, *args) -> None:
     """Call the method of each watcher."""

@@ -116,6 +116,8 @@ class Recorder(threading.local):
     def __init__(self):
         self.pending: list[Lazy] = []
         self.held_bytes = 0
+        self.varying = False  # every scalar is an input of the Program, also one that rules know
+        self.imported: list[Lazy] | None = None  # gets the nodes of arrays from outside, if a list
 
     def record(self, signature: Signature, inputs, spec) -> Lazy:
         """A new node that waits."""
@@ -302,7 +304,8 @@ def record_full(recorder: Recorder, spec: Spec, value) -> Lazy:
     """A node that is `value` everywhere: static if rewriting can use it, else an input."""
     text = repr(value)
     kind = spec.dtype.kind
-    static = text in STATIC_SCALARS or kind == "complex" or isinstance(value, complex)
+    static = kind == "complex" or isinstance(value, complex)
+    static = static or (text in STATIC_SCALARS and not recorder.varying)
     key = ("full", spec, text if static else type(value))
     found = Signature.known.get(key)
     if found is None:

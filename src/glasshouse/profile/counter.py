@@ -113,6 +113,10 @@ class FlopCounter(Watcher):
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
 
+    def replay(self, counts):
+        for key in counts:
+            self.counts.setdefault(key, [0, *key])[0] += 1
+
     def reset(self) -> None:
         """Forget what was counted."""
         self.log.clear()
@@ -127,7 +131,7 @@ class FlopCounter(Watcher):
         self.digest()
         sums: dict[tuple, list[int]] = {}
         for calls, call, scope, phase in tuple(self.counts.values()):
-            path = "" if scope is None else scope.path
+            path = scope if isinstance(scope, str) else "" if scope is None else scope.path
             cost = call.cost
             flops = cost.matrix_flops if view == "matrix" else cost.flops
             exact = cost.exact_flops if view == "all" or cost.matrix_flops else 0

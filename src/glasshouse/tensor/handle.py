@@ -10,12 +10,25 @@ import numpy as np
 from glasshouse.autograd.backward import backward
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base.dtype import as_dtype, by_name
-from glasshouse.base.errors import DeviceError, DTypeError, GradError, ShapeError, TransformError
+from glasshouse.base.errors import (
+    CaptureError,
+    DeviceError,
+    DTypeError,
+    GradError,
+    ShapeError,
+    TransformError,
+)
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
 from glasshouse.tensor import contract, index, printing
+
+
+def check_visible() -> None:
+    """Raise while capture traces: a value read now would be wrong in later calls."""
+    if state.values_hidden:
+        raise CaptureError("value: expected no look at a tensor's value; got one while tracing.")
 
 
 def writing(where: str, compute):
@@ -226,6 +239,7 @@ class Tensor(Value):
     def numpy(self) -> np.ndarray:
         """The contents as a read-only NumPy array, without copying where possible.
         Raises: TransformError inside vmap, where there is no single value."""
+        check_visible()
         value = self
         while value.mode is not None:
             value = value.mode.concrete(value)
@@ -311,6 +325,7 @@ class Tensor(Value):
 
     def exported(self):
         """What another library reads: the payload itself, unless its positions share memory."""
+        check_visible()
         if self.mode is None:
             payload = self.backend.exported(self.data)
             if hasattr(payload, "__dlpack__") and 0 not in strides(payload):

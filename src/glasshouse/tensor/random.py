@@ -29,6 +29,7 @@ __all__ = ["Generator", "bernoulli", "beta", "bits", "categorical", "choice", "d
            "truncated_normal", "uniform"]  # fmt: skip
 
 MASK = 0xFFFFFFFF
+observers: list[list] = []  # lists that get (generator, key) of each draw
 
 
 def mixed(n: int) -> int:
@@ -77,7 +78,10 @@ class Generator:
             draw = self.draws
             self.draws += 1
         counter = (draw & MASK, draw >> 32 & MASK)
-        return as_value(np.array([*self.key_words, *counter], np.uint32))
+        key = as_value(np.array([*self.key_words, *counter], np.uint32))
+        for draws in observers:
+            draws.append((self, key))
+        return key
 
     def split(self, n: int) -> list["Generator"]:
         """`n` generators whose streams are independent of this one's and each other's."""

@@ -1,0 +1,38 @@
+"""Capture: a just-in-time compiler for unmodified Python functions."""
+
+from glasshouse.capture.api import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    explain,
+    export,
+    graph_break,
+    list_compilers,
+    mark_dynamic,
+    optimize,
+    register_compiler,
+    reset,
+    run,
+    skip,
+)
+from glasshouse.capture.config import config, counters
+
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "config",
+    "counters",
+    "disable",
+    "disallow_in_graph",
+    "explain",
+    "export",
+    "graph_break",
+    "list_compilers",
+    "mark_dynamic",
+    "optimize",
+    "register_compiler",
+    "reset",
+    "run",
+    "skip",
+]

@@ -1,0 +1,345 @@
+"""What users call: optimize and what goes with it."""
+
+import functools
+import inspect
+import types
+import weakref
+from contextlib import ContextDecorator
+from typing import Any
+
+from glasshouse.base.errors import CaptureError, OptionError, suggest, type_name
+from glasshouse.capture import tracer as tracing
+from glasshouse.capture.config import config, counters
+from glasshouse.capture.glass import glass
+from glasshouse.capture.glasshouse_front import GlasshouseFront
+from glasshouse.capture.native import native
+from glasshouse.capture.report import Explanation
+from glasshouse.capture.session import Capture
+from glasshouse.compile.program import warn_once
+from glasshouse.compile.toolchain import CompileError
+from glasshouse.nn.module import Module
+
+front = GlasshouseFront()
+tracing.Tracer.default_front, tracing.Tracer.default_config = front, config
+
+
+def eager(graph_module, example_inputs):
+    """The compiler that runs the graph as it is."""
+    return graph_module.forward
+
+
+def printed(graph_module, example_inputs):
+    """The compiler that prints the graph as a table and runs it as it is."""
+    graph_module.graph.print_tabular()
+    return graph_module.forward
+
+
+compilers: dict[str, Any] = {"glass": glass, "eager": eager, "nop": eager, "print": printed}
+dispatchers: Any = weakref.WeakSet()
+
+
+def register_compiler(fn=None, *, name: str | None = None):
+    """Register a compiler: fn(graph_module, example_inputs) -> callable; also a decorator."""
+    if fn is None:
+        return functools.partial(register_compiler, name=name)
+    compilers[name or fn.__name__] = fn
+    return fn
+
+
+def list_compilers() -> list[str]:
+    """The names of the compilers that `optimize` knows.
+
+    Example: >>> list_compilers()
+             ['eager', 'glass', 'nop', 'print']
+    """
+    return sorted(compilers)
+
+
+def compiler_of(compiler):
+    """A compiler by name, or the function itself."""
+    if callable(compiler):
+        return compiler
+    if compiler not in compilers:
+        raise OptionError(
+            f"optimize: expected a compiler; got {compiler!r}. {suggest(str(compiler), compilers)}"
+        )
+    return compilers[compiler]
+
+
+def is_target(x) -> bool:
+    """Whether something is to be captured, rather than a compiler (whose second parameter is
+    example_inputs, or inputs)."""
+    if isinstance(x, Module) or isinstance(x, types.MethodType):
+        return True
+    if not isinstance(x, types.FunctionType):
+        return False
+    names = list(inspect.signature(x).parameters)
+    return not (len(names) == 2 and "input" in names[1])
+
+
+def optimize(compiler="glass", nopython: bool = False, dynamic: bool = False, frontend=None):
+    """Capture functions, methods and Modules, unmodified: calls run as compiled graphs.
+
+    A decorator, with or without arguments, and a context inside which the functions that are called
+    are captured. `compiler` is a name (`list_compilers`) or fn(graph_module, example_inputs) ->
+    callable. With `nopython` a graph break is an error; with `dynamic` numbers and sizes may vary
+    from the start.
+
+    Raises:  OptionError for an unknown compiler; later CaptureError for a break with nopython
+    Example: >>> import glasshouse as gh
+             >>> @gh.optimize("eager")
+             ... def fn(x, y):
+             ...     return gh.cos(x) + gh.sin(y)
+             >>> fn(gh.zeros(2), gh.zeros(2)).tolist()
+             [1.0, 1.0]
+    """
+    if is_target(compiler):
+        return Optimizing(Capture(glass, frontend or front, nopython, dynamic))(compiler)
+    return Optimizing(Capture(compiler_of(compiler), frontend or front, nopython, dynamic))
+
+
+class Optimizing(ContextDecorator):
+    """What `optimize` gives: a decorator and a context."""
+
+    def __init__(self, capture: Capture):
+        self.capture = capture
+        self.before: list = []
+
+    def __call__(self, fn):
+        fn = innermost(fn)
+        if available() is None:
+            return fn
+        if isinstance(fn, Module):
+            return OptimizedModule(fn, self.capture)
+        if isinstance(fn, types.MethodType):
+            return types.MethodType(self.dispatcher(fn.__func__), fn.__self__)
+        if isinstance(fn, type):
+            raise OptionError(
+                "optimize: expected a function, method or Module; got a class. Decorate a method."
+            )
+        if not isinstance(fn, types.FunctionType):
+            if not callable(fn):
+                raise OptionError(
+                    f"optimize: expected a function, method or Module; got {type_name(fn)}. Pass one."
+                )
+            return types.MethodType(self.dispatcher(type(fn).__call__), fn)
+        return self.dispatcher(fn)
+
+    def dispatcher(self, fn):
+        if not isinstance(fn, types.FunctionType):
+            return fn
+        made = self.capture.dispatcher(fn)
+        dispatchers.add(made)
+        return made
+
+    def for_frame(self, fn):
+        """The dispatcher of a function whose frame is entered inside the context; None to let it run."""
+        if not is_users(fn):
+            return None
+        known = fn.__dict__.setdefault("__gh_captures__", {})
+        if self not in known:
+            known[self] = self.dispatcher(fn)
+        return known[self]
+
+    def __enter__(self):
+        if available() is not None:
+            self.before.append(native().set_hook(self.for_frame))
+        return self
+
+    def __exit__(self, *exc_info):
+        if self.before:
+            native().set_hook(self.before.pop())
+
+
+def innermost(fn):
+    """The user's function inside dispatchers and wrapped modules."""
+    while hasattr(type(fn), "entries") or isinstance(fn, OptimizedModule):
+        fn = fn.fn if hasattr(type(fn), "entries") else fn.__dict__["_module"]
+    return fn
+
+
+def is_users(fn: types.FunctionType) -> bool:
+    """Whether a function is the user's: not ours, not of the standard library or an installed one."""
+    name = fn.__module__ or ""
+    file = fn.__code__.co_filename
+    if (
+        name.startswith("glasshouse.")
+        or getattr(fn, "__gh_disabled__", False)
+        or file.startswith("<frozen")
+    ):
+        return False
+    return (
+        not (file.startswith(STANDARD) or "site-packages" in file)
+        and fn.__code__.co_name != "<module>"
+    )
+
+
+STANDARD = inspect.__file__.rpartition("/")[0]
+
+
+@functools.cache
+def available():
+    """The native part, or None, with a warning, where it cannot be made."""
+    try:
+        return native()
+    except (CompileError, OSError, ImportError) as error:
+        warn_once(f"capture needs a C compiler and Python's headers: {error}")
+        return None
+
+
+class OptimizedModule:
+    """A Module whose calls are captured; everything else is the module's own."""
+
+    def __init__(self, module: Module, capture: Capture):
+        made = capture.dispatcher(call_module)
+        dispatchers.add(made)
+        self.__dict__.update(_module=module, _dispatcher=made, capture=capture)
+
+    def __call__(self, *args, **kwargs):
+        return self._dispatcher(self._module, *args, **kwargs)
+
+    def __getattr__(self, name: str):
+        return getattr(self.__dict__["_module"], name)
+
+    def __setattr__(self, name: str, value) -> None:
+        setattr(self._module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._module, name)
+
+    def __repr__(self):
+        return f"optimized {self._module!r}"
+
+    @property
+    def __class__(self):
+        return type(self.__dict__["_module"]) if "_module" in self.__dict__ else OptimizedModule
+
+
+def call_module(module, *args, **kwargs):
+    """What is captured of a Module."""
+    return module(*args, **kwargs)
+
+
+class in_mode(ContextDecorator):
+    """Context and decorator inside which captured functions run in another mode."""
+
+    def __init__(self, mode: int):
+        self.mode, self.before = mode, []
+
+    def __enter__(self):
+        self.before.append(native().set_mode(self.mode) if available() else 0)
+        return self
+
+    def __exit__(self, *exc_info):
+        before = self.before.pop()
+        if available():
+            native().set_mode(before)
+
+
+def run(fn=None):
+    """fn (or, without one, a context) in which captured functions only use the entries they have."""
+    return in_mode(1) if fn is None else in_mode(1)(fn)
+
+
+def disable(fn=None):
+    """fn (or, without one, a context) in which nothing is captured, nor in what it calls."""
+    if fn is None:
+        return in_mode(2)
+    fn = innermost(fn)
+    wrapped = in_mode(2)(fn)
+    wrapped.__gh_disabled__ = True
+    return wrapped
+
+
+def skip(fn):
+    """fn, which is not captured itself; what it calls is, if it was to be."""
+    fn = innermost(fn)
+
+    @functools.wraps(fn)
+    def wrapped(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    wrapped.__gh_disabled__ = True
+    config.disabled.add(fn.__code__)
+    return wrapped
+
+
+def graph_break() -> None:
+    """End the graph here; outside captured functions nothing happens."""
+
+
+graph_break.__gh_disabled__ = True
+
+
+def listed(table: dict, fn):
+    for one in fn if isinstance(fn, (list, tuple)) else [fn]:
+        table[id(one)] = one
+    return fn
+
+
+def allow_in_graph(fn):
+    """Have calls of fn (or of each in a list) be nodes of the graph, not looked into. Returns fn."""
+    for one in fn if isinstance(fn, (list, tuple)) else [fn]:
+        config.disallowed.pop(id(one), None)
+    return listed(config.allowed, fn)
+
+
+def disallow_in_graph(fn):
+    """Have calls of fn (or of each in a list) break the graph. Returns fn."""
+    for one in fn if isinstance(fn, (list, tuple)) else [fn]:
+        config.allowed.pop(id(one), None)
+    return listed(config.disallowed, fn)
+
+
+def assume_constant_result(fn):
+    """Have fn be called once while capturing, its result being the same ever after. Returns fn."""
+    config.constant_results.add(fn)
+    return fn
+
+
+def mark_dynamic(tensor, axis) -> None:
+    """Have the size of `axis` (or of each in a tuple) vary from the first capture on."""
+    marked = set(getattr(tensor, "_gh_dynamic", ()))
+    tensor._gh_dynamic = frozenset(
+        marked | set(axis if isinstance(axis, (tuple, list)) else (axis,))
+    )
+
+
+def reset() -> None:
+    """Forget all that was captured, and the counters."""
+    for made in list(dispatchers):
+        made.entries.clear()
+        for _, resumed in made.capture.resumes.values():
+            getattr(resumed, "entries", []).clear()
+        for name in ("full", "tries", "hopeless"):
+            made.__dict__.pop(name, None)
+        made.capture.__dict__.update(
+            resumes={}, entries=[], breaks=[], recompiles=[], varying=set()
+        )
+    tracing.opaque_sites.clear()
+    counters.clear()
+
+
+def explain(fn, *args, **kwargs) -> Explanation:
+    """What capture makes of fn(*args, **kwargs): graphs, breaks with reasons, guards, times.
+
+    Printing the result prints it as a table.
+    """
+    capture = Capture(eager, front)
+    result = Optimizing(capture)(fn)(*args, **kwargs)
+    return Explanation(fn, capture, result)
+
+
+def export(fn, *args, **kwargs):
+    """(graph module, guards) of fn as one graph for these arguments.
+
+    Raises:  CaptureError if there is a break
+    """
+    capture = Capture(eager, front, nopython=True)
+    Optimizing(capture)(fn)(*args, **kwargs)
+    entry = capture.entries[0] if capture.entries else None
+    if entry is None or entry.graph is None:
+        raise CaptureError(
+            "export: expected a function that computes with tensors; got no graph. Check it."
+        )
+    return entry.graph, [str(guard) for guard in entry.guards]

@@ -1,0 +1,293 @@
+"""CPython's bytecode: decoding, which locals are still needed, and code that goes on in the middle.
+
+Every jump is relative in 3.11 and later, so code that continues at an offset, with a given stack and
+given locals, is a short prefix in front of the unchanged bytecode.
+"""
+
+import dis
+import sys
+import types
+from typing import NamedTuple
+
+VERSION = sys.version_info[:2]
+NAMES = dis.opname
+OP = dis.opmap
+HAS_LOCAL = {"LOAD_FAST", "STORE_FAST", "DELETE_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR",
+             "LOAD_CLOSURE", "LOAD_DEREF", "STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF",
+             "MAKE_CELL", "LOAD_FROM_DICT_OR_DEREF"}  # fmt: skip
+PAIRS = {"LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"}
+BACKWARD = {"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"}
+TARGETS = {"JUMP_FORWARD", "FOR_ITER", "SEND", "JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP"}
+ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP"}
+GENERATORS = 0x20 | 0x80 | 0x200  # CO_GENERATOR, CO_COROUTINE, CO_ASYNC_GENERATOR
+
+
+class Instruction(NamedTuple):
+    """One operation: `target` is the number of the instruction that a jump leads to, or -1."""
+
+    op: str
+    arg: int
+    target: int
+    offset: int
+    line: int
+
+
+class Handler(NamedTuple):
+    """Where an exception at instructions begin <= i < end goes, and what of the stack is kept."""
+
+    begin: int
+    end: int
+    target: int
+    depth: int
+    lasti: bool
+
+
+class Decoded:
+    """The instructions of a code object; names of its slots; handlers; live locals."""
+
+    def __init__(self, code: types.CodeType):
+        self.code = code
+        self.slots = slot_names(code)
+        self.instructions, self.at = decode(code)
+        self.handlers = [
+            Handler(self.index(b), self.index(e), self.index(t), depth, lasti)
+            for b, e, t, depth, lasti in exception_table(code)
+        ]
+        self.live: list[frozenset[int]] | None = None
+
+    def index(self, offset: int) -> int:
+        """The number of the instruction at an offset, or of the next one."""
+        while offset not in self.at and offset < len(self.code.co_code):
+            offset += 2
+        return self.at.get(offset, len(self.instructions))
+
+    def handler_at(self, i: int) -> Handler | None:
+        return next((h for h in self.handlers if h.begin <= i < h.end), None)
+
+    def live_at(self, i: int) -> frozenset[int]:
+        """The slots that may be read from instruction `i` on."""
+        if self.live is None:
+            self.live = liveness(self)
+        return self.live[i] if i < len(self.live) else frozenset()
+
+
+known: dict[int, Decoded] = {}
+
+
+def decoded(code: types.CodeType) -> Decoded:
+    """The decoded form, made once; code objects compare by value, so the table is by identity."""
+    found = known.get(id(code))
+    if found is None or found.code is not code:
+        if len(known) > 4096:
+            known.clear()
+        found = known[id(code)] = Decoded(code)
+    return found
+
+
+def slot_names(code: types.CodeType) -> list[str]:
+    """The names of a frame's slots: locals, cells that are no arguments, free variables."""
+    cells = [name for name in code.co_cellvars if name not in code.co_varnames]
+    return [*code.co_varnames, *cells, *code.co_freevars]
+
+
+def decode(code: types.CodeType) -> tuple[list[Instruction], dict[int, int]]:
+    """The instructions without caches and prefixes, and {offset: number}."""
+    raw = code.co_code
+    lines = line_numbers(code, len(raw))
+    found, at, first, extended = [], {}, -1, 0
+    for offset in range(0, len(raw), 2):
+        name, arg = NAMES[raw[offset]], raw[offset + 1] | extended
+        if name == "CACHE":
+            continue
+        if first < 0:
+            first = offset
+        if name == "EXTENDED_ARG":
+            extended = arg << 8
+            continue
+        at[first] = at[offset] = len(found)
+        found.append([name, arg, -1, first, lines[offset]])
+        if name.startswith("POP_JUMP") or name in TARGETS or name in BACKWARD:
+            after = offset + 2
+            while after < len(raw) and NAMES[raw[after]] == "CACHE":
+                after += 2
+            sign = -1 if "BACKWARD" in name else 1
+            found[-1][2] = after + sign * 2 * arg
+            found[-1][0] = plain_name(name)
+        extended, first = 0, -1
+    return [
+        Instruction(op, arg, at[target] if target >= 0 else -1, offset, line)
+        for op, arg, target, offset, line in found
+    ], at
+
+
+def plain_name(name: str) -> str:
+    """A jump's name without its direction."""
+    if name in BACKWARD or name == "JUMP_FORWARD":
+        return "JUMP"
+    return name.replace("_FORWARD", "").replace("_BACKWARD", "")
+
+
+def line_numbers(code: types.CodeType, size: int) -> list[int]:
+    """The source line of each offset; 0 where there is none."""
+    lines = [0] * (size + 2)
+    for begin, end, line in code.co_lines():
+        lines[begin:end] = [line or 0] * (end - begin)
+    return lines
+
+
+def varint(data: bytes, i: int) -> tuple[int, int]:
+    byte = data[i]
+    value = byte & 63
+    while byte & 64:
+        i += 1
+        byte = data[i]
+        value = value << 6 | byte & 63
+    return value, i + 1
+
+
+def exception_table(code: types.CodeType) -> list[tuple[int, int, int, int, bool]]:
+    """(begin, end, target, depth, lasti) in offsets."""
+    data, i, found = code.co_exceptiontable, 0, []
+    while i < len(data):
+        begin, i = varint(data, i)
+        length, i = varint(data, i)
+        target, i = varint(data, i)
+        depth, i = varint(data, i)
+        found.append((2 * begin, 2 * (begin + length), 2 * target, depth >> 1, bool(depth & 1)))
+    return found
+
+
+def touched(ins: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(slots read, slots written) by an instruction."""
+    op, arg = ins.op, ins.arg
+    if op in PAIRS:
+        a, b = arg >> 4, arg & 15
+        if op == "LOAD_FAST_LOAD_FAST":
+            return (a, b), ()
+        return ((b,), (a,)) if op == "STORE_FAST_LOAD_FAST" else ((), (a, b))
+    if op not in HAS_LOCAL:
+        return (), ()
+    if op == "STORE_FAST":
+        return (), (arg,)
+    if op == "DELETE_FAST":
+        return (), (arg,)
+    return (arg,), ()  # a cell is needed to be written
+
+
+def liveness(decoded: Decoded) -> list[frozenset[int]]:
+    """For each instruction the slots that may be read later, exceptions included."""
+    ins = decoded.instructions
+    live: list[frozenset[int]] = [frozenset()] * (len(ins) + 1)
+    handlers = [decoded.handler_at(i) for i in range(len(ins))]
+    uses = [touched(x) for x in ins]
+    changed = True
+    while changed:
+        changed = False
+        for i in range(len(ins) - 1, -1, -1):
+            after = frozenset() if ins[i].op in ENDS else live[i + 1]
+            if ins[i].target >= 0:
+                after |= live[ins[i].target]
+            reads, writes = uses[i]
+            now = (after - frozenset(writes)) | frozenset(reads)
+            handler = handlers[i]
+            if handler is not None:
+                now |= live[handler.target]
+            if now != live[i]:
+                live[i], changed = now, True
+    return live
+
+
+# -- going on in the middle --------------------------------------------------------------------
+
+
+def encoded(name: str, arg: int = 0) -> bytes:
+    """The bytes of one instruction, with prefixes and caches."""
+    out = bytearray()
+    for shift in (24, 16, 8):
+        if arg >> shift:
+            out += bytes((OP["EXTENDED_ARG"], arg >> shift & 255))
+    caches = 1 if name == "UNPACK_SEQUENCE" else 0
+    return bytes(out) + bytes((OP[name], arg & 255)) + bytes(2 * caches)
+
+
+def packed(value: int, first: bool = False) -> bytes:
+    """A number of the exception table."""
+    parts = [value & 63]
+    while value := value >> 6:
+        parts.append(value & 63)
+    parts.reverse()
+    data = [part | 64 for part in parts[:-1]] + [parts[-1]]
+    if first:
+        data[0] |= 128
+    return bytes(data)
+
+
+def shifted_table(code: types.CodeType, units: int) -> bytes:
+    """The exception table for code that begins `units` later."""
+    out = b""
+    for begin, end, target, depth, lasti in exception_table(code):
+        out += packed(begin // 2 + units, True) + packed((end - begin) // 2)
+        out += packed(target // 2 + units) + packed(depth << 1 | lasti)
+    return out
+
+
+def reversing(count: int) -> bytes:
+    """Instructions that turn the top `count` items of the stack around."""
+    out = b""
+    for i in range(count // 2):
+        low, high = i + 1, count - i
+        swaps = (high,) if low == 1 else (low, high, low)
+        out += b"".join(encoded("SWAP", depth) for depth in swaps)
+    return out
+
+
+def jump_to(offset: int) -> bytes:
+    """A jump over `offset` bytes of what follows it."""
+    return encoded("JUMP_FORWARD", offset // 2)
+
+
+def keeps_closure(code: types.CodeType) -> bool:
+    """Whether a zero-argument super() looks for a real free variable."""
+    return "__class__" in code.co_freevars
+
+
+def resume_slots(code: types.CodeType) -> list[str]:
+    """The parameters of a resume function: slots in order, cells among them."""
+    names = slot_names(code)
+    return names[: len(names) - len(code.co_freevars)] if keeps_closure(code) else names
+
+
+def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], bound: frozenset[int]):
+    """Code that goes on at `offset`.
+
+    It takes one argument for each slot (cells as cells). The first is a tuple: the slot's own value
+    and the items of the stack, without those that `nulls` says are NULL. `bound` are the slots that
+    have a value.
+    """
+    names = resume_slots(code) or ["_stack"]
+    free = code.co_freevars if keeps_closure(code) else ()
+    prefix = (encoded("COPY_FREE_VARS", len(free)) if free else b"") + encoded("RESUME", 0)
+    for i in range(1, len(names)):
+        if i not in bound:
+            prefix += encoded("DELETE_FAST", i)
+    count = nulls.count(False)
+    prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", count + 1)
+    prefix += encoded("STORE_FAST", 0) + (b"" if 0 in bound else encoded("DELETE_FAST", 0))
+    prefix += reversing(count)
+    for i, null in enumerate(nulls):
+        if null:
+            prefix += encoded("PUSH_NULL")
+            above = nulls[i + 1 :].count(False)
+            prefix += b"".join(encoded("SWAP", depth) for depth in range(above + 1, 1, -1))
+    prefix += jump_to(offset)
+    units = len(prefix) // 2
+    lines = b"".join(bytes((0x80 | 15 << 3 | min(8, units - i) - 1,)) for i in range(0, units, 8))
+    name = f"__resume_at_{offset}"
+    return code.replace(
+        co_code=prefix + code.co_code, co_varnames=tuple(names), co_cellvars=(), co_freevars=free,
+        co_argcount=len(names), co_posonlyargcount=0, co_kwonlyargcount=0, co_nlocals=len(names),
+        co_flags=code.co_flags & ~(0x04 | 0x08 | GENERATORS), co_name=name,
+        co_qualname=f"{code.co_qualname}.{name}", co_linetable=lines + code.co_linetable,
+        co_stacksize=max(code.co_stacksize, len(nulls) + 2) + 2,
+        co_exceptiontable=shifted_table(code, units),
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Settings and counters of capture."""
+
+from contextlib import contextmanager
+
+from glasshouse.base.errors import OptionError, suggest, type_name
+
+DEFAULTS = {
+    "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "raise_compiler_errors": False,
+    "raise_internal_errors": False, "print_graphs": False, "print_guards": False, "print_bytecode": False,
+    "print_recompiles": False,
+}  # fmt: skip
+
+
+class Config:
+    """Settings of capture; an unknown name is an error.
+
+    cache_limit: entries of one function for one object (self), after which it only runs those;
+    dynamic: numbers and sizes vary from the start; max_instructions: of one trace;
+    raise_compiler_errors, raise_internal_errors: instead of falling back; print_graphs,
+    print_guards, print_bytecode, print_recompiles: what is printed as it happens.
+    """
+
+    def __init__(self):
+        object.__setattr__(self, "allowed", {})
+        object.__setattr__(self, "disallowed", {})
+        object.__setattr__(self, "disabled", set())
+        object.__setattr__(self, "constant_results", set())
+        self.restore()
+
+    def restore(self) -> None:
+        """Every setting as at first."""
+        self.__dict__.update(DEFAULTS)
+
+    def __setattr__(self, name: str, value) -> None:
+        if name not in DEFAULTS:
+            raise OptionError(
+                f"capture.config: expected a setting; got {name!r}. {suggest(name, DEFAULTS)}"
+            )
+        if type(value) is not type(DEFAULTS[name]):
+            raise OptionError(
+                f"capture.config: expected {name} to be a {type(DEFAULTS[name]).__name__}; got "
+                f"{type_name(value)}. Give one."
+            )
+        self.__dict__[name] = value
+
+    def __getattr__(self, name: str):
+        raise OptionError(
+            f"capture.config: expected a setting; got {name!r}. {suggest(name, DEFAULTS)}"
+        )
+
+    @contextmanager
+    def override(self, **settings):
+        """Inside, the given settings hold."""
+        before = {name: getattr(self, name) for name in settings}
+        try:
+            for name, value in settings.items():
+                setattr(self, name, value)
+            yield self
+        finally:
+            self.__dict__.update(before)
+
+    def __repr__(self):
+        return f"Config({', '.join(f'{k}={self.__dict__[k]!r}' for k in DEFAULTS)})"
+
+
+config = Config()
+COUNTERS = ("captures", "graphs", "operations", "breaks", "recompiles", "fallbacks", "limits")
+
+
+class Counters(dict):
+    """How often things happened since the last reset; missing ones are 0."""
+
+    def __missing__(self, name):
+        return 0
+
+    def add(self, name: str, count: int = 1) -> None:
+        self[name] = self[name] + count
+
+
+counters = Counters()

@@ -1,0 +1,465 @@
+"""The replacement: Python that does for a later call what the trace did for the first.
+
+It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written, and
+then returns, or has Python do what broke the graph and goes on in resume functions. Its code has the
+user's file and line, so that tracebacks show them.
+"""
+
+import ast
+import types
+from collections import OrderedDict
+
+from glasshouse.capture.frame import Enumerate, Frame, Generator, Over, Zip
+from glasshouse.capture.tracer import resume_function, slot_values
+from glasshouse.capture.values import NULL, SCALARS, CannotRebuild, Made, Number, Source, Var
+from glasshouse.graph.ir import Node
+
+LITERALS = (int, bool, str, type(None))
+
+
+class Emitter:
+    """Writes the body of a replacement; `names` is what its names mean."""
+
+    def __init__(self, tracer, resumer):
+        self.tracer, self.resumer = tracer, resumer
+        self.names: dict[str, object] = {}
+        self.pooled: dict[int, str] = {}
+        self.reads: list[str] = []
+        self.makes: list[str] = []
+        self.known: dict[int, str] = {}
+        self.kept: list = []  # keeps ids valid
+        self.outputs: dict[Node, int] = {}
+        self.output_vars: list[Var] = []
+        self.busy: set[int] = set()
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def pool(self, value) -> str:
+        """A name for a constant."""
+        if type(value) in LITERALS and (type(value) is not int or abs(value) < 1 << 60):
+            return repr(value)
+        found = self.pooled.get(id(value))
+        if found is None:
+            found = self.pooled[id(value)] = f"c{len(self.pooled)}"
+            self.names[found] = value
+        return found
+
+    def fresh(self, var: Var | object) -> str:
+        name = f"v{len(self.known)}"
+        self.known[id(var)] = name
+        self.kept.append(var)
+        return name
+
+    def source(self, source: Source) -> str:
+        """The local variable that holds what is at a source, read before anything is written."""
+        found = self.known.get(id(source))
+        if found is not None:
+            return found
+        if source.kind == "slot":
+            return f"s{source.key}"
+        if source.kind == "const":
+            return self.pool(source.key)
+        base = self.source(source.base)
+        key = source.key
+        text = {
+            "dict": lambda: f"{base}.__dict__", "get": lambda: f"{base}[{self.pool(key)}]",
+            "item": lambda: f"{base}[{key}]", "cell": lambda: f"{base}.cell_contents",
+            "attr": lambda: f"{base}.{key}", "type": lambda: f"type({base})",
+            "lookup": lambda: f"{self.pool(class_attribute)}({base}, {key!r})",
+        }[source.kind]()  # fmt: skip
+        name = self.fresh(source)
+        self.reads.append(f"{name} = {text}")
+        return name
+
+    def name(self, var: Var) -> str:
+        """An expression for a Var."""
+        found = self.known.get(id(var))
+        if found is not None:
+            return found
+        origin = var.origin
+        if isinstance(origin, Source):
+            return self.source(origin)
+        if origin is None:
+            if isinstance(var.value, Generator):
+                raise CannotRebuild("a generator", var.value.site)
+            return self.pool(var.value)
+        if isinstance(origin, Node):
+            return self.output(var, origin)
+        if isinstance(origin, Number):
+            return self.number(var, origin)
+        if id(var) in self.busy:
+            raise CannotRebuild("something new that contains itself")
+        self.busy.add(id(var))
+        try:
+            return self.make(var, origin)
+        finally:
+            self.busy.discard(id(var))
+
+    def output(self, var: Var, node: Node) -> str:
+        at = self.outputs.get(node)
+        if at is None:
+            at = self.outputs[node] = len(self.outputs)
+            self.output_vars.append(var)
+        return f"o[{at}]"
+
+    def number(self, var: Var, origin: Number) -> str:
+        found = self.known.get(id(origin))
+        if found is None:
+            text = f"{self.pool(origin.fn)}({', '.join(map(self.name, origin.args))})"
+            found = self.fresh(origin)
+            self.reads.append(f"{found} = {text}")
+        return found
+
+    # -- making --------------------------------------------------------------------------------
+
+    def bind(self, var: Var, text: str) -> str:
+        name = self.fresh(var)
+        self.makes.append(f"{name} = {text}")
+        return name
+
+    def make(self, var: Var, origin: Made) -> str:
+        """Make something new; the name it gets."""
+        return getattr(self, f"make_{origin.kind}")(var, *origin.parts)
+
+    def listed(self, items) -> str:
+        return "".join(f"{self.name(x)}, " for x in items)
+
+    def make_list(self, var):
+        return self.bind(var, f"[{self.listed(var.items)}]")
+
+    def make_tuple(self, var, cls=tuple):
+        text = f"({self.listed(var.items)})"
+        return self.bind(
+            var, text if cls is tuple else f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
+        )
+
+    def make_set(self, var):
+        return self.bind(
+            var, f"{{{self.listed(x for (x,) in var.items.values())}}}" if var.items else "set()"
+        )
+
+    def make_dict(self, var, cls=dict):
+        order = (
+            [k for k in var.value if k in var.items]
+            if isinstance(var.value, OrderedDict)
+            else var.items
+        )
+        pairs = [(self.name(var.items[k][0]), self.name(var.items[k][1])) for k in order]
+        if cls is dict:
+            return self.bind(var, "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}")
+        return self.bind(var, f"{self.pool(cls)}([{''.join(f'({k}, {v}), ' for k, v in pairs)}])")
+
+    def make_sublist(self, var, cls):
+        if any(not isinstance(x, Var) for x in var.items) or getattr(var.value, "__dict__", None):
+            raise CannotRebuild(f"a new {cls.__name__}")
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
+        self.makes.append(f"{self.pool(list.extend)}({name}, [{self.listed(var.items)}])")
+        return name
+
+    def make_subdict(self, var, cls):
+        if getattr(var.value, "__dict__", None):
+            raise CannotRebuild(f"a new {cls.__name__} with attributes")
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
+        for key, value in var.items.values():
+            self.makes.append(
+                f"{self.pool(dict.__setitem__)}({name}, {self.name(key)}, {self.name(value)})"
+            )
+        return name
+
+    def make_object(self, var, cls):
+        name = self.bind(var, f"{self.pool(object.__new__)}({self.pool(cls)})")
+        self.attributes(var, name)
+        return name
+
+    def attributes(self, var, name) -> None:
+        """Set what was set on something new."""
+        for key, value in (var.items or {}).items():
+            if value is not None:
+                self.makes.append(
+                    f"{self.pool(object.__setattr__)}({name}, {key!r}, {self.name(value)})"
+                )
+
+    def make_call(self, var, fn, args, kwargs=None):
+        if isinstance(var.value, super):
+            return self.bind(var, f"super({self.listed(args)})")
+        words = [self.name(x) for x in args] + [
+            f"{k}={self.name(v)}" for k, v in (kwargs or {}).items()
+        ]
+        name = self.bind(var, f"{self.name(fn)}({', '.join(words)})")
+        if isinstance(var.items, dict):
+            self.attributes(var, name)
+        return name
+
+    def make_exception(self, var, cls, args):
+        name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)}, {self.listed(args)})")
+        self.makes.append(f"{self.pool(BaseException.__init__)}({name}, {self.listed(args)})")
+        self.attributes(var, name)
+        return name
+
+    def make_exception_value(self, var):
+        raise CannotRebuild(f"a {type(var.value).__name__} that was raised and caught")
+
+    def make_traceback(self, var, error):
+        return self.bind(var, f"{self.name(error)}.__traceback__")
+
+    def make_cell(self, var):
+        name = self.bind(var, f"{self.pool(types.CellType)}()")
+        if var.items is not None:
+            self.makes.append(f"{name}.cell_contents = {self.name(var.items)}")
+        return name
+
+    def make_function(self, var, code, names, parts):
+        closure = "None"
+        cells = ()
+        if "closure" in parts:
+            cells = parts["closure"].items
+            text = []
+            for cell in cells:
+                known = self.known.get(id(cell))
+                if known is None and cell.is_new:
+                    known = self.bind(cell, f"{self.pool(types.CellType)}()")
+                    self.later(cell)
+                text.append(known or self.name(cell))
+            closure = f"({', '.join(text)},)"
+        name = self.bind(var, f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
+                              f"{code.co_name!r}, None, {closure})")  # fmt: skip
+        for part, attribute in (("defaults", "__defaults__"), ("kwdefaults", "__kwdefaults__")):
+            if part in parts:
+                self.makes.append(f"{name}.{attribute} = {self.name(parts[part])}")
+        if "annotations" in parts:
+            self.makes.append(f"{name}.__annotations__ = {self.pool(var.value.__annotations__)}")
+        self.attributes(var, name)
+        for cell in cells:
+            self.fill(cell)
+        return name
+
+    def later(self, cell: Var) -> None:
+        """A cell whose contents may need the function that has it."""
+        self.kept.append(cell)
+        self.unfilled = getattr(self, "unfilled", set())
+        self.unfilled.add(id(cell))
+
+    def fill(self, cell: Var) -> None:
+        if id(cell) in getattr(self, "unfilled", ()):
+            self.unfilled.discard(id(cell))
+            if cell.items is not None:
+                self.makes.append(f"{self.known[id(cell)]}.cell_contents = {self.name(cell.items)}")
+
+    def make_method(self, var, this, inner):
+        if isinstance(inner, Var):
+            if isinstance(var.value, types.MethodType):
+                return self.bind(
+                    var, f"{self.pool(types.MethodType)}({self.name(inner)}, {self.name(this)})"
+                )
+            return self.bind(var, f"{self.name(inner)}.__get__({self.name(this)})")
+        return self.bind(var, f"{self.name(this)}.{inner}")
+
+    def make_view(self, var, base, which):
+        return self.bind(var, f"{self.name(base)}.{which}()")
+
+    def make_iterator(self, var):
+        return self.bind(var, var.value.emit(self))
+
+    def make_generator(self, var, site):
+        raise CannotRebuild("a generator that is not finished", site)
+
+    # -- effects -------------------------------------------------------------------------------
+
+    def effects(self) -> list[str]:
+        """The statements that write what the trace wrote."""
+        found = []
+        for var in self.tracer.written:
+            target = self.name(var)
+            last = {}
+            for i, entry in enumerate(var.log):
+                if entry[0] in ("attr", "cell"):
+                    last[entry[1] if entry[0] == "attr" else ""] = i
+            for i, entry in enumerate(var.log):
+                if (
+                    entry[0] in ("attr", "cell")
+                    and last[entry[1] if entry[0] == "attr" else ""] != i
+                ):
+                    continue
+                found.append(self.effect(var, target, *entry))
+        return found
+
+    def effect(self, var: Var, target: str, kind: str, *parts) -> str:
+        if kind == "cell":
+            (value,) = parts
+            return (
+                f"del {target}.cell_contents"
+                if value is None
+                else f"{target}.cell_contents = {self.name(value)}"
+            )
+        if kind == "attr":
+            key, value = parts
+            if value is None:
+                return f"{self.pool(object.__delattr__)}({target}, {key!r})"
+            setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
+            return f"{self.pool(setter)}({target}, {key!r}, {self.name(value)})"
+        if kind == "item":
+            key, value = parts
+            if value is None:
+                return f"del {target}[{self.name(key)}]"
+            return f"{target}[{self.name(key)}] = {self.name(value)}"
+        method, args = parts
+        return f"{target}.{method}({', '.join(map(self.name, args))})"
+
+    # -- the whole -----------------------------------------------------------------------------
+
+    def function(
+        self, body: list[str], at: Frame, root: types.CodeType, slots: int, graph
+    ) -> types.FunctionType:
+        """The replacement of these statements."""
+        inputs = ", ".join(self.name(var) for _, var in self.tracer.inputs)
+        run = [f"o = graph({inputs})"] if graph is not None else []
+        lines = [*self.reads, *run, *self.makes, *body]
+        head = f"def replacement({', '.join(f's{i}' for i in range(slots))}):"
+        text = "\n".join([head, *(f"    {line}" for line in lines)])
+        self.names["graph"] = graph
+        self.text = text
+        tree = ast.parse(text)
+        line = at.line or root.co_firstlineno
+        for node in ast.walk(tree):
+            if hasattr(node, "lineno"):
+                node.lineno = node.end_lineno = line
+        exec(compile(tree, root.co_filename, "exec"), self.names)
+        made = self.names.pop("replacement")
+        made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)
+        return made
+
+    def at_return(self, var: Var) -> list[str]:
+        """The statements that end a trace that returned."""
+        result = self.name(var)
+        return [*self.effects(), f"return {result}"]
+
+    def at_break(self, found) -> list[str]:
+        """The statements that go on behind a break."""
+        tracer = self.tracer
+        frames = tracer.frames
+        for caller, frame in zip(frames, frames[1:], strict=False):
+            if frame.then is not None:
+                raise CannotRebuild(
+                    "a call in the middle of an operation", (caller.code.code, caller.at)
+                )
+        for frame in frames:
+            if frame.generator is not None:
+                raise CannotRebuild("a generator that is running", frame.generator.site)
+        captured = found.fn is not None
+        tail = self.tail(0, found, captured)
+        return [*self.effects(), *self.enter_contexts(), *tail]
+
+    def enter_contexts(self) -> list[str]:
+        return [f"{self.name(var)}.__enter__()" for var in self.tracer.contexts]
+
+    def tail(self, k: int, found, captured: bool) -> list[str]:
+        """Statements that return the result of frame `k`."""
+        frames = self.tracer.frames
+        frame = frames[k]
+        if k + 1 < len(frames):
+            inner = self.tail(k + 1, found, captured)
+            init = frames[k + 1].init
+            steps, result = self.nested(inner), "r"
+            if init is not None:
+                result = self.name(init)
+        elif captured:
+            words = [self.name(x) for x in found.args_] + [
+                f"{n}={self.name(v)}" for n, v in found.kwargs.items()
+            ]
+            call = f"{self.name(found.fn)}({', '.join(words)})"
+            if getattr(found, "loop", None) is not None:
+                call = f"{self.name(found.fn)}({', '.join(words)}, {self.pool(END_OF_LOOP)})"
+            steps, result = [f"r = {call}"], "r"
+        else:
+            return [f"return {self.resume(frame, frame.at, frame.stack, None, False)}"]
+        handler = frame.code.handler_at(frame.at)
+        then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
+        if handler is None:
+            return [*steps, *then]
+        stack = frame.saved[: handler.depth]
+        stack = [
+            *stack,
+            *([Var(frame.code.instructions[frame.at].offset)] if handler.lasti else []),
+        ]
+        caught = self.resume(frame, handler.target, stack, "e", captured)
+        return [
+            "try:",
+            *(f"    {x}" for x in steps),
+            "except BaseException as e:",
+            f"    return {caught}",
+            *then,
+        ]
+
+    def nested(self, lines: list[str]) -> list[str]:
+        """Statements that set r to what other statements return."""
+        name = f"f{len(self.names)}_{len(self.makes)}"
+        return [f"def {name}():", *(f"    {x}" for x in lines), f"r = {name}()"]
+
+    def after(self, frame: Frame, found, result: str, captured: bool) -> list[str]:
+        """What follows the opaque step in its frame."""
+        if found is not None and getattr(found, "jump", None) is not None:
+            ways = []
+            for at, drop in found.jump:
+                stack = frame.stack[: len(frame.stack) - drop]
+                ways.append(self.resume(frame, at, stack, None, captured))
+            return ["if r:", f"    return {ways[0]}", f"return {ways[1]}"]
+        if found is not None and getattr(found, "loop", None) is not None:
+            done = self.resume(frame, loop_end(frame, found.loop), frame.stack[:-1], None, captured)
+            more = self.resume(frame, frame.ip, frame.stack, "r", captured)
+            return [f"if r is {self.pool(END_OF_LOOP)}:", f"    return {done}", f"return {more}"]
+        if found is not None and getattr(found, "discard", False):
+            return [f"return {self.resume(frame, frame.ip, frame.stack, None, captured)}"]
+        return [f"return {self.resume(frame, frame.ip, frame.stack, result, captured)}"]
+
+    def resume(
+        self, frame: Frame, at: int, stack: list[Var], extra: str | None, captured: bool
+    ) -> str:
+        """A call of the resume function at an instruction; `extra` is pushed onto the stack."""
+        values, _, live = slot_values(frame, at)
+        shape = [*stack, *([Var(None)] if extra else [])]
+        fn = self.resumer(frame, at, shape, live, captured)
+        items = [self.name(x) for x in stack if x is not NULL] + ([extra] if extra else [])
+        words = [self.name(x) if x is not None else "None" for x in values] or ["None"]
+        words[0] = f"({', '.join([words[0], *items])},)"
+        call = f"{self.pool(fn)}({', '.join(words)})"
+        if frame.handled and extra != "e":
+            error = self.name(frame.handled[-1])
+            return f"{self.pool(handling)}({error}, {call[: call.index('(')]}, {', '.join(words)})"
+        return call
+
+
+class END_OF_LOOP:
+    """What `next` gives where a loop ends."""
+
+
+def loop_end(frame: Frame, target: int) -> int:
+    """Where a loop goes on when its iterator is finished and off the stack."""
+    ins = frame.code.instructions
+    if ins[target].op == "END_FOR":
+        return target + 2 if ins[target + 1].op == "POP_TOP" and VERSION_POPS else target + 1
+    return target
+
+
+def class_attribute(cls: type, name: str):
+    """A class attribute as it is stored."""
+    return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
+
+
+def handling(error: BaseException, fn, *args):
+    """fn(*args) while an exception is being handled."""
+    trace = error.__traceback__
+    try:
+        raise error
+    except BaseException:
+        error.__traceback__ = trace
+        return fn(*args)
+
+
+def resume_of(frame: Frame, at: int, stack: list[Var], live) -> types.FunctionType:
+    return resume_function(frame, at, stack, live)
+
+
+from glasshouse.capture.bytecode import VERSION  # noqa: E402
+
+VERSION_POPS = VERSION >= (3, 13)
+KINDS = (Over, Zip, Enumerate, SCALARS)

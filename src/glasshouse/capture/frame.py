@@ -1,0 +1,187 @@
+"""Frames of the interpreter, and iterators that it steps itself."""
+
+import types
+
+from glasshouse.capture.bytecode import Decoded, decoded
+from glasshouse.capture.values import Made, Var
+
+END = Var("end")  # what a finished iterator gives
+LATER = Var("later")  # the result comes when an inlined frame returns
+
+
+class Frame:
+    """One function being interpreted.
+
+    `then(tracer, result)` says what happens with the result where that is not a push onto the
+    caller's stack; `init` is the object whose __init__ this is. `at` is the running instruction,
+    `saved` the stack before it.
+    """
+
+    __slots__ = ("code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names", "then", "init",
+                 "generator", "scope", "trusted", "handled")  # fmt: skip
+
+    def __init__(self, code: types.CodeType, names: dict, count: int):
+        self.code: Decoded = decoded(code)
+        self.locals: list[Var | None] = [None] * count
+        self.stack: list[Var] = []
+        self.saved: list[Var] = []
+        self.ip = self.at = 0
+        self.globals = names
+        self.kw_names: tuple = ()
+        self.then = self.init = self.generator = self.scope = None
+        self.trusted = str(names.get("__name__", "")).startswith("glasshouse.")
+        self.handled: list = []  # exceptions that are being handled, innermost last
+
+    @property
+    def line(self) -> int:
+        """The user's line."""
+        return self.code.instructions[self.at].line
+
+    @property
+    def where(self) -> str:
+        return f"{self.code.code.co_filename}:{self.line}"
+
+
+class Iterator:
+    """An iterator over Vars that are known. `native` is Python's own at the same place."""
+
+    __slots__ = ("index",)
+
+    def __init__(self):
+        self.index = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        raise NotImplementedError
+
+    def step(self, tracer) -> Var:
+        """The next Var, or END."""
+        raise NotImplementedError
+
+
+class Over(Iterator):
+    """Over a list, tuple, range or string (as it changes), or over what a dict or set had."""
+
+    __slots__ = ("base", "kept")
+
+    def __init__(self, base: Var, kept: list[Var] | None = None):
+        super().__init__()
+        self.base, self.kept = base, kept
+
+    def step(self, tracer):
+        items = tracer.sequence(self.base) if self.kept is None else self.kept
+        if self.index >= len(items):
+            self.index = max(self.index, 1 << 40)  # stays finished if the list grows
+            return END
+        self.index += 1
+        return items[self.index - 1]
+
+    def native(self):
+        values = self.base.value if self.kept is None else [x.value for x in self.kept]
+        it = iter(values)
+        it.__setstate__(min(self.index, len(values)))
+        return it
+
+    def emit(self, emitter) -> str:
+        if self.kept is None:
+            base, size = emitter.name(self.base), len(self.base.value)
+        else:
+            base, size = (
+                emitter.name(Var([x.value for x in self.kept], Made("list"), self.kept)),
+                len(self.kept),
+            )
+        return f"{emitter.pool(iterator_at)}({base}, {min(self.index, size)})"
+
+
+def iterator_at(values, index: int):
+    """An iterator over `values` that has given `index` of them."""
+    it = iter(values)
+    it.__setstate__(index)
+    return it
+
+
+class Enumerate(Iterator):
+    """Like enumerate."""
+
+    __slots__ = ("inner", "number")
+
+    def __init__(self, inner: Var, number: int):
+        super().__init__()
+        self.inner, self.number = inner, number
+
+    def step(self, tracer):
+        x = self.inner.value.step(tracer)
+        if x is END:
+            return END
+        number = Var(self.number)
+        self.number += 1
+        return tracer.new_tuple([number, x])
+
+    def native(self):
+        return enumerate(self.inner.value.native(), self.number)
+
+    def emit(self, emitter) -> str:
+        return f"{emitter.pool(enumerate)}({emitter.name(self.inner)}, {self.number})"
+
+
+class Zip(Iterator):
+    """Like zip."""
+
+    __slots__ = ("inners",)
+
+    def __init__(self, inners: list[Var]):
+        super().__init__()
+        self.inners = inners
+
+    def step(self, tracer):
+        found = []
+        for inner in self.inners:
+            x = inner.value.step(tracer)
+            if x is END:
+                return END
+            found.append(x)
+        return tracer.new_tuple(found) if found else END
+
+    def native(self):
+        return zip(*(inner.value.native() for inner in self.inners))
+
+    def emit(self, emitter) -> str:
+        return f"{emitter.pool(zip)}({', '.join(emitter.name(x) for x in self.inners)})"
+
+
+class Generator:
+    """A generator that the interpreter runs; as a Python object it goes on without being traced."""
+
+    def __init__(self, frame: Frame, site, make_tracer):
+        self.frame, self.site, self.make_tracer = frame, site, make_tracer
+        self.finished = self.running = False
+        self.then = None  # what gets the values while it runs
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.send(None)
+
+    def send(self, value):
+        """The next value."""
+        return self.make_tracer().drive(self, Var(value), None)
+
+    def throw(self, kind, value=None, trace=None):
+        """Raise inside."""
+        error = value if isinstance(value, BaseException) else kind
+        return self.make_tracer().drive(
+            self, Var(None), error if not isinstance(error, type) else error()
+        )
+
+    def close(self):
+        """End it."""
+        if self.finished or not self.frame.at:
+            self.finished = True
+            return
+        try:
+            self.throw(GeneratorExit())
+        except (GeneratorExit, StopIteration):
+            pass

@@ -1,0 +1,327 @@
+"""Front ends: what counts as a tensor, how calls on it become nodes, and what is guarded of it.
+
+The interpreter, the guards and the code that is generated know tensors only through this interface;
+`FrontEnd` does what is common to all, and is enough for values that are never written to in place.
+"""
+
+import operator
+import types
+from typing import Any
+
+from glasshouse.capture.values import (
+    FUNCTIONS,
+    NUMBERS,
+    SCALARS,
+    Break,
+    Made,
+    Number,
+    Source,
+    UserError,
+    Var,
+    constant,
+)
+from glasshouse.graph.ir import Node
+
+VARYING = {operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub,
+           operator.imul, operator.itruediv}  # fmt: skip
+
+
+class FrontEnd:
+    """One kind of tensor."""
+
+    name = "none"
+    in_place: frozenset = frozenset()  # functions that write to their first argument
+
+    # -- what a front end says of its tensors ----------------------------------------------------
+
+    def is_tensor(self, value) -> bool:
+        """Whether a value is a tensor."""
+        raise NotImplementedError
+
+    def is_operation(self, fn) -> bool:
+        """Whether a function is a node of the graph."""
+        raise NotImplementedError
+
+    def guard(self, tracer, var: Var) -> None:
+        """Guard what an operation may rely on: dtype, shape, and so on."""
+        raise NotImplementedError
+
+    def metadata(self, tracer, var: Var, name: str) -> Var | None:
+        """An attribute that the guards fix; None if it is not one of those."""
+        return None
+
+    def run(self, fn, args, kwargs):
+        """Compute while tracing. Raises: Hidden if a tensor's value was asked for."""
+        return fn(*args, **kwargs)
+
+    def state_of(self, value) -> Any:
+        """What `restore` needs to undo later writing."""
+
+    def restore(self, value, state) -> None:
+        """Bring a tensor back to what it was before the trace."""
+
+    def adopt(self, value, result) -> bool:
+        """Make the trace's tensor show what the compiled graph computed; False if that cannot be."""
+        return False
+
+    def is_owned(self, value) -> bool:
+        """Whether the graph's module has a tensor, as it has its parameters; others are inputs."""
+        return False
+
+    def is_constant(self, value) -> bool:
+        """Whether a value of another kind may be a constant of the graph, guarded by identity."""
+        return False
+
+    def varies(self, source: Source) -> bool:
+        """Whether a number at a source is expected to differ from call to call."""
+        return False
+
+    def ambient(self, tracer) -> None:
+        """Guard what the library keeps beside the arguments: modes and so on."""
+
+    def begin(self, tracer) -> None:
+        """A trace begins."""
+
+    def rollback(self, tracer) -> None:
+        """Undo what the trace did to the library's own state."""
+
+    def member(self, tracer, obj: Var, name: str) -> Var | None:
+        """An attribute that an object of the library finds in its own way."""
+        return None
+
+    def sets_plainly(self, obj: Var, name: str, var) -> bool:
+        """Whether an object's own __setattr__ would do what object's does."""
+        return False
+
+    def call(self, tracer, fn: Var, args, kwargs, then) -> bool:
+        """Handle a call; False leaves it to the interpreter."""
+        f = fn.value
+        if (
+            isinstance(fn.origin, Made)
+            and fn.origin.kind == "method"
+            and self.is_tensor(fn.origin.parts[0].value)
+        ):
+            this, name = fn.origin.parts
+            tracer.deliver(then, self.apply(tracer, "call_method", name, f, [this, *args], kwargs))
+            return True
+        if isinstance(f, (types.FunctionType, types.BuiltinFunctionType, type)) or callable(f):
+            allowed = id(f) in tracer.config.allowed
+            if allowed or (id(f) not in tracer.config.disallowed and self.is_operation(f)):
+                tracer.deliver(then, self.apply(tracer, "call_function", f, f, args, kwargs))
+                return True
+        return False
+
+    def leave(self, frame) -> None:
+        """An inlined frame ended."""
+
+    def stop(self, tracer) -> None:
+        """The trace is given up; the values that it has become ordinary ones."""
+
+    def truth(self, tracer, var: Var) -> bool | None:
+        """bool() of a tensor where that needs no value; else None."""
+        return None
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def lift(self, tracer, var: Var) -> Node:
+        """The node of a tensor or of a number that varies."""
+        if isinstance(var.origin, Node):
+            return var.origin
+        found = tracer.lifted.get(id(var))
+        if found is not None:
+            return found[0]
+        node = (
+            self.lift_owned(tracer, var)
+            if self.is_tensor(var.value) and self.is_owned(var.value)
+            else None
+        )
+        if node is None:
+            text = var.origin.text if isinstance(var.origin, Source) else "constant"
+            if var.origin is None:
+                return self.lift_owned(tracer, var)
+            node = tracer.graph.placeholder(text.replace("__dict__", ""))
+            tracer.inputs.append((node, var))
+            if not self.is_tensor(var.value):
+                node.meta["number"] = True
+        tracer.lifted[id(var)] = node, var
+        if self.is_tensor(var.value):
+            self.guard(tracer, var)
+            tracer.snapshots.setdefault(id(var.value), (var.value, self.state_of(var.value)))
+        return node
+
+    def lift_owned(self, tracer, var: Var) -> Node:
+        """A tensor as an attribute of the graph's module."""
+        text = var.origin.text if isinstance(var.origin, Source) else "constant"
+        if isinstance(var.origin, Source):
+            tracer.guards.add("is", var.origin, var.value)
+        node = tracer.graph.get_attr(self.own(tracer, text, var.value))
+        tracer.lifted[id(var)] = node, var
+        return node
+
+    def own(self, tracer, text: str, value) -> str:
+        """Have the graph's module own something; its name there."""
+        for name, known in tracer.members.items():
+            if known is value:
+                return name
+        for part in ("__dict__", "_parameters", "_buffers", "_modules"):
+            text = text.replace(part, "")
+        stem = (
+            "_".join(x for x in "".join(c if c.isalnum() else " " for c in text).split()) or "value"
+        )
+        stem = stem if not stem[0].isdigit() else f"_{stem}"
+        name, count = stem, 0
+        while name in tracer.members or name in ("run", "code", "graph", "training", "forward"):
+            count += 1
+            name = f"{stem}_{count}"
+        tracer.members[name] = value
+        return name
+
+    def operand(self, tracer, var: Var, numbers: bool = False):
+        """A Var as an operand of a node."""
+        value = var.value
+        if self.is_tensor(value):
+            return self.lift(tracer, var)
+        if isinstance(var.origin, Node):
+            return var.origin
+        if tracer.varies(var):
+            if numbers:
+                return self.lift(tracer, var)
+            return tracer.known(var)
+        if type(value) in (list, tuple):
+            return type(value)(self.operand(tracer, x) for x in tracer.sequence(var))
+        if isinstance(value, tuple) and tracer.sequence(var) is not None:
+            return tuple(self.operand(tracer, x) for x in tracer.sequence(var))
+        if type(value) is dict:
+            return {tracer.known(k): self.operand(tracer, v) for k, v in tracer.entries(var)}
+        if isinstance(value, slice) and isinstance(var.origin, Made):
+            return slice(*(self.operand(tracer, x) for x in var.origin.parts[1]))
+        if var.origin is None or tracer.foldable(var) or self.is_constant(value):
+            return tracer.known(var)
+        raise Break(f"a {type(value).__name__} is given to an operation", None)
+
+    def apply(
+        self, tracer, op: str, target, fn, args: list[Var], kwargs: dict, numbers: bool = False
+    ) -> Var:
+        """A node for a call, computed while tracing."""
+        call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
+        for x in (*args, *kwargs.values()):
+            if isinstance(x.value, types.FunctionType) and not self.is_operation(x.value) and (
+                    id(fn) not in tracer.config.allowed):  # fmt: skip
+                raise Break(
+                    f"{getattr(fn, '__name__', fn)} is given a function", call, args, kwargs
+                )
+        self.before(tracer, target, args)
+        depth = len(tracer.graph.nodes)
+        operands = tuple(self.operand(tracer, x, numbers) for x in args)
+        named = {k: self.operand(tracer, v) for k, v in kwargs.items()}
+        node = tracer.graph.create_node(op, target, operands, named)
+        node.meta["line"] = tracer.frames[-1].where
+        node.meta["user"] = tracer.user_line()
+        values = [x.value for x in args]
+        words = {k: v.value for k, v in kwargs.items()}
+        try:
+            result = self.run(fn, values[1:] if op == "call_method" else values, words)
+        except Hidden:
+            self.undo(tracer, depth)
+            shown = call if op != "call_module" else Var(fn)
+            raise Break("a tensor's value is needed", shown, args, kwargs) from None
+        except Exception as error:
+            self.undo(tracer, depth)
+            raise UserError(error) from None
+        return self.wrap(tracer, node, result, args, target)
+
+    def undo(self, tracer, depth: int) -> None:
+        """Take out the node of a call that did not happen."""
+        for node in reversed(tracer.graph.nodes[depth:]):
+            if node.op not in ("placeholder", "get_attr") and not node.users:
+                tracer.graph.erase_node(node)
+
+    def before(self, tracer, target, args) -> None:
+        """An operation is about to run."""
+
+    def writes(self, target, args) -> bool:
+        """Whether an operation is there for what it writes."""
+        name = target if isinstance(target, str) else getattr(target, "__name__", "")
+        return target in self.in_place or name.endswith("_") and not name.endswith("__") or name in (
+            "setitem", "delitem", "setattr", "backward", "__enter__", "__exit__")  # fmt: skip
+
+    def wrap(self, tracer, node: Node, result, args, target) -> Var:
+        """The result of a node as a Var."""
+        for x in args:
+            if x.value is result and self.is_tensor(result):
+                return x
+        if self.is_tensor(result):
+            known = tracer.tracked.get(id(result))
+            if known is not None:
+                return known
+            self.describe(node, result)
+            return tracer.track(Var(result, node))
+        if isinstance(result, (tuple, list)) and any(self.holds_tensor(x) for x in result):
+            parts = []
+            for i, part in enumerate(result):
+                item = tracer.graph.call_function(operator.getitem, (node, i))
+                item.meta.update(node.meta)
+                parts.append(self.wrap(tracer, item, part, [], None))
+            if isinstance(result, tuple):
+                return tracer.new_tuple(parts, type(result)) if type(result) is not tuple else tracer.track(
+                    Var(result, Made("tuple"), parts))  # fmt: skip
+            return tracer.track(Var(result, Made("list"), parts))
+        if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):
+            raise Break("an operation gave a dict of tensors", None)
+        if not self.writes(target, args) and result is not None and not node.users:
+            tracer.graph.erase_node(node)
+        if isinstance(result, (*SCALARS, tuple, list, *FUNCTIONS)) or self.is_constant(result):
+            return constant(result)
+        return tracer.track(Var(result, node))
+
+    def holds_tensor(self, value) -> bool:
+        return (
+            self.is_tensor(value)
+            or isinstance(value, (tuple, list))
+            and any(map(self.holds_tensor, value))
+        )
+
+    def describe(self, node: Node, value) -> None:
+        """Note what is known of a node's value."""
+
+    # -- attributes and operators ----------------------------------------------------------------
+
+    def attribute(self, tracer, var: Var, name: str) -> Var:
+        """tensor.name."""
+        if isinstance(var.origin, Source):
+            self.guard(tracer, var)
+        found = self.metadata(tracer, var, name)
+        if found is not None:
+            return found
+        value = tracer.do(getattr, var.value, name)
+        if callable(value) and not self.is_tensor(value):
+            if getattr(value, "__self__", None) is var.value:
+                return Var(value, Made("method", var, name))
+            return Var(value)
+        return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
+
+    def set_attribute(self, tracer, var: Var, name: str, value: Var | None) -> None:
+        """tensor.name = value."""
+        raise Break(f"attribute {name!r} of a tensor is set", Var(setattr), [var, Var(name), value])
+
+    def operate(self, tracer, fn, args: list[Var]) -> Var:
+        """An operator on tensors."""
+        return self.apply(tracer, "call_function", fn, fn, args, {}, numbers=fn in VARYING)
+
+    def unbind(self, tracer, var: Var) -> list[Var]:
+        """The tensors along the first axis."""
+        count = tracer.known(self.length(tracer, var))
+        return [self.operate(tracer, operator.getitem, [var, Var(i)]) for i in range(count)]
+
+    def length(self, tracer, var: Var) -> Var:
+        """len(tensor)."""
+        if isinstance(var.origin, Source):
+            self.guard(tracer, var)
+        return Var(tracer.do(len, var.value))
+
+
+class Hidden(Exception):
+    """A tensor's value was asked for while tracing."""
+
+
+NUMERIC = (NUMBERS, Number)

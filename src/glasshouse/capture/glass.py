@@ -1,0 +1,512 @@
+"""The default compiler: a captured graph becomes a Program that later calls run directly.
+
+The first call runs the graph on lazy tensors and keeps the Program and where its inputs come from: the
+tensors that the graph is given or owns, their gradients, keys of random numbers, numbers. Later calls
+hand the arrays over and give the results to the same places. A graph whose results are differentiated
+outside gets a second Program for that.
+"""
+
+import sys
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
+from glasshouse.base.errors import GradError
+from glasshouse.compile.program import make_program, settle, warn_once
+from glasshouse.compile.source_map import counts_of
+from glasshouse.compile.toolchain import CompileError
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import box, hooks, state, watchers
+from glasshouse.dispatch.scope import phase
+from glasshouse.dispatch.watch import ProgramRun, tell
+from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
+from glasshouse.nn.graph_module import GraphModule, Interpreter
+from glasshouse.nn.module import Module
+from glasshouse.tensor import Tensor, random
+
+# Where a payload comes from, as (kind, number): a handle's data or gradient, a key, a number of the
+# forward Program's outputs, a cotangent; or the payload itself.
+DATA, GRAD, KEY, OUT, COTANGENT, CONSTANT = range(6)
+MAX_PLANS = 64  # sets of sizes of one graph
+TABLES = ("_parameters", "_buffers")
+
+
+class NotFit(Exception):
+    """A graph that is run as it is, since a Program would not do the same."""
+
+
+def glass(graph_module: GraphModule, example_inputs) -> "Glass":
+    """The callable that runs a captured graph as a compiled Program."""
+    return Glass(graph_module)
+
+
+class Glass:
+    """A captured graph with its Programs, one for each set of sizes."""
+
+    def __init__(self, module: GraphModule):
+        self.module = module
+        self.plans: dict[tuple, Plan | None] = {}
+        self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
+
+    def __call__(self, *inputs):
+        shapes = (x.spec.shape if isinstance(x, Tensor) else x for x in inputs)
+        key = tuple(shapes) if self.sized else ()
+        plan = self.plans.get(key)
+        if plan is not None and plan.fits(inputs):
+            return plan.run(inputs)
+        if (plan is None and key in self.plans) or len(self.plans) > MAX_PLANS:
+            return self.module.run(self.module, *inputs)
+        return self.first(key, inputs)
+
+    def first(self, key: tuple, inputs):
+        """Run the graph on lazy tensors, and keep the Program."""
+        backend = backends.current()
+        if backend.name != "lazy":
+            return self.module.run(self.module, *inputs)
+        backend.evaluate()
+        plan = Plan(self.module, backend)
+        try:
+            outs = plan.record(inputs)
+        except NotFit:
+            self.plans[key] = None
+            return plan.outs
+        self.plans[key] = plan
+        return outs
+
+
+class Kernelled:
+    """A Program with where its inputs come from."""
+
+    def __init__(self, recorded, known: dict[int, tuple], constants, links: dict[int, int]):
+        self.fetches = []
+        for leaf in recorded.leaves:
+            place = known.get(id(leaf))
+            if place is None and id(leaf) not in constants:
+                raise NotFit
+            self.fetches.append(place or (CONSTANT, leaf))
+        self.scalars = [
+            (links.get(id(node)), node.scalar, node.spec.dtype.kind)
+            for node in recorded.nodes
+            if node.scalar is not None
+        ]
+        self.counts = counts_of(recorded)
+        self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
+        self.events = [-1] * len(recorded.nodes)
+        try:
+            self.program = make_program(recorded)
+        except CompileError as error:
+            warn_once(str(error))
+            raise NotFit from None
+
+    def packed(self, inputs) -> list[bytes]:
+        """The numbers of a call as the kernels read them."""
+        return [known if at is None else pack(inputs[at], kind) for at, known, kind in self.scalars]
+
+    def run(self, payloads: list[Lazy], scalars, donated=()) -> list:
+        """The results as arrays."""
+        arrays = []
+        for x in payloads:
+            if not x.value.flags.c_contiguous:
+                x.value = np.ascontiguousarray(x.value)
+            arrays.append(x.value)
+        if not watchers:
+            return self.program.run(arrays, scalars, donated)
+        ends_ns = np.empty(len(self.program.schedule), np.int64)
+        begin_ns = perf_counter_ns()
+        found = self.program.run(arrays, scalars, donated, ends_ns)
+        tell("replay", self.counts)
+        tell("program", ProgramRun(self.program, begin_ns, ends_ns, perf_counter_ns(), self.events))
+        return found
+
+
+class Plan:
+    """The Program of a graph (and one for its gradients), and where everything goes."""
+
+    def __init__(self, module: GraphModule, backend):
+        self.module, self.backend = module, backend
+        self.owned = owned_tensors(module)
+        self.fixed: dict[int, Any] = {}  # inputs that are numbers and became part of the Program
+        self.forward: Kernelled | None = None
+        self.backward: Backward | None = None
+        self.outs: Any = None
+
+    def handles(self, inputs) -> list[Tensor]:
+        """All tensors that the graph may read or write."""
+        return [*self.owned, *(x for x in inputs if isinstance(x, Tensor))]
+
+    def fits(self, inputs) -> bool:
+        """Whether the numbers that are part of the Program are the same now."""
+        return all(inputs[i] == number for i, number in self.fixed.items())
+
+    # -- the first run ---------------------------------------------------------------------------
+
+    def record(self, inputs) -> tuple:
+        """Run on lazy tensors; the outputs."""
+        handles, known = self.handles(inputs), {}
+        for h in handles:
+            for tensor in (h, h.__dict__.get("grad")):
+                if tensor is not None:
+                    ready(tensor, self.backend)
+        before = [(h.data, h.__dict__.get("grad"), h.node, h.slot) for h in handles]
+        for i, (data, grad, _, _) in enumerate(before):
+            known.setdefault(id(data), (DATA, i))
+            if grad is not None:
+                known.setdefault(id(grad.data), (GRAD, i))
+        runner, began = Runner(self.module, self.backend.recorder), next(sequence)
+        outs = self.outs = runner.observed(inputs)
+        self.keys = [generator for generator, _ in runner.draws]
+        known |= {id(key.data): (KEY, i) for i, (_, key) in enumerate(runner.draws)}
+        constants = {id(x): x for x in runner.imported}
+        self.fixed = {i: inputs[i] for i in runner.fixed}
+        changed = [i for i, h in enumerate(handles) if h.data is not before[i][0]]
+        graded = [i for i, h in enumerate(handles) if h.__dict__.get("grad") is not before[i][1]]
+        wanted = [x.data for x in outs if isinstance(x, Tensor)]
+        wanted += [handles[i].data for i in changed]
+        wanted += [handles[i].grad.data for i in graded if handles[i].grad is not None]
+        tracked = [
+            x for x in distinct([*outs, *(handles[i] for i in changed)]) if is_open(x, began)
+        ]
+        recorder = self.backend.recorder
+        mark = len(recorder.pending)
+        if tracked:
+            self.backward = Backward(self, tracked, [b[2:] for b in before], began)
+            self.backward.walk(constants)
+        pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
+        later = pending[mark:]
+        recorded = describe(pending[:mark], [x for x in wanted if x.value is None])
+        del pending
+        numbers = dict(runner.links)
+        if recorded is not None:
+            self.run_first(recorded, known, constants, numbers, inputs)
+        if self.backward is not None:
+            known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
+            self.backward.compile(later, known, constants, numbers)
+        self.place(outs, handles, changed, graded, known)
+        if self.backward is not None:
+            self.backward.attach(outs, handles, before, self.nodes, runner.draws, inputs)
+        self.nodes = []
+        return outs
+
+    nodes: list[Lazy] = []
+
+    def run_first(self, recorded, known, constants, links, inputs) -> None:
+        """Make the Program of a recording, and run it."""
+        self.forward = Kernelled(recorded, known, constants, links)
+        self.nodes = [recorded.nodes[at] for at in recorded.outputs]
+        values = self.forward.run(recorded.leaves, recorded.scalars, recorded.donated)
+        settle(recorded, values, self.forward.program.owns)
+        known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
+
+    def place(self, outs, handles, changed, graded, known) -> None:
+        """Note where each result goes in later runs."""
+        index = {id(h): i for i, h in enumerate(handles)}
+
+        def source(tensor) -> tuple:
+            return known.get(id(tensor.data), (CONSTANT, tensor.data))
+
+        self.results: list[tuple] = []
+        for out in outs:
+            if not isinstance(out, Tensor):
+                self.results.append((None, None, out))
+            elif id(out) in index:
+                self.results.append((None, index[id(out)], None))
+            else:
+                spent = getattr(out.node, "freed", False) and not isinstance(out.node, Leaf)
+                self.results.append((source(out), spent, out.spec))
+        self.updates = [(i, source(handles[i]), handles[i].spec) for i in changed]
+        self.grads = [
+            (i, None if g is None else source(g), None if g is None else g.spec)
+            for i, g in ((i, handles[i].grad) for i in graded)
+        ]
+        moved = set(changed)
+        fetches = self.forward.fetches if self.forward is not None else []
+        self.donors = [
+            (n, i) for n, (kind, i) in enumerate(fetches) if kind == DATA and i in moved
+        ]  # fmt: skip
+
+    # -- later runs ------------------------------------------------------------------------------
+
+    def run(self, inputs) -> tuple:
+        """Run the Program; the outputs."""
+        handles = self.handles(inputs)
+        for h in handles:
+            data = h.data
+            if type(data) is not Lazy or data.value is None:
+                ready(h, self.backend)
+        data = [h.data for h in handles]
+        keys = [generator.key() for generator in self.keys]
+        sources = Sources(data, handles, keys, self.backend)
+        if self.forward is not None:
+            payloads = [sources.get(place) for place in self.forward.fetches]
+            scalars = self.forward.packed(inputs)
+            donated = () if self.backward is not None else self.donated(data)
+            values = self.forward.run(payloads, scalars, donated)
+            owns = self.forward.program.owns
+            specs = self.forward.specs
+            sources.outs = [computed(v, s, o) for v, s, o in zip(values, specs, owns, strict=True)]
+        get, backend = sources.get, self.backend
+        before = [(d, None, h.node, h.slot) for d, h in zip(data, handles, strict=True)]
+        news = [(i, get(place), spec) for i, place, spec in self.updates]
+        graded = [(i, None if p is None else box(get(p), s, backend)) for i, p, s in self.grads]
+        outs = tuple(self.result(r, handles, get) for r in self.results)
+        for i, payload, spec in news:
+            h = handles[i]
+            h.data, h.spec, h.backend = payload, spec, backend
+        for i, grad in graded:
+            handles[i].grad = grad
+        if self.backward is not None:
+            draws = list(zip(self.keys, keys, strict=True))
+            self.backward.attach(outs, handles, before, sources.outs, draws, inputs)
+        return outs
+
+    def result(self, entry: tuple, handles, get):
+        """One output."""
+        place, what, spec = entry
+        if place is None:
+            return spec if what is None else handles[what]
+        tensor = box(get(place), spec, self.backend)
+        if what:
+            tensor.node = Spent(spec)
+        return tensor
+
+    def donated(self, data: list[Lazy]) -> list[int]:
+        """The inputs whose memory this run may overwrite: nobody else will read them."""
+        found = []
+        for number, i in self.donors:
+            payload = data[i]
+            # In the handle, in `data`, in `payload`, in the argument.
+            if payload.owned and sys.getrefcount(payload) <= 4 and is_unshared(payload):
+                found.append(number)
+        return found
+
+
+class Sources:
+    """The payloads of one run by place."""
+
+    __slots__ = ("data", "handles", "keys", "outs", "backend", "cotangents")
+
+    def __init__(self, data, handles, keys, backend):
+        self.data, self.handles, self.keys, self.backend = data, handles, keys, backend
+        self.outs: list[Lazy] = []
+        self.cotangents: list[Lazy] = []
+
+    def get(self, place: tuple) -> Lazy:
+        kind, at = place
+        if kind == DATA:
+            return self.data[at]
+        if kind == OUT:
+            return self.outs[at]
+        if kind == GRAD:
+            ready(self.handles[at].grad, self.backend)
+            return self.handles[at].grad.data
+        if kind == KEY:
+            return self.keys[at].data
+        return self.cotangents[at] if kind == COTANGENT else at
+
+
+class Runner(Interpreter):
+    """Runs a graph and notes which recorded scalars are numbers that it was given."""
+
+    def __init__(self, module: GraphModule, recorder):
+        super().__init__(module)
+        self.recorder = recorder
+        self.links: dict[int, int] = {}  # recorded scalar -> number of the input
+        self.kept: list[Lazy] = []
+        self.fixed: set[int] = set()
+        self.draws: list = []
+        self.imported: list[Lazy] = []
+        self.order = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
+
+    def observed(self, inputs) -> tuple:
+        """The outputs; draws of random keys and arrays from outside are noted."""
+        self.recorder.imported = self.imported
+        random.observers.append(self.draws)
+        outer = state.scope
+        try:
+            return self.run(*inputs)
+        finally:
+            state.scope = outer
+            self.recorder.imported = None
+            random.observers[:] = [x for x in random.observers if x is not self.draws]
+            self.env = {}
+
+    def run_node(self, node):
+        if "scope" in node.meta:
+            state.scope = node.meta["scope"]
+        numbers = [x for x in node.all_input_nodes if x.meta.get("number")]
+        if not numbers or node.op == "output":
+            return super().run_node(node)
+        recorder, mark = self.recorder, len(self.recorder.pending)
+        recorder.varying = True
+        try:
+            result = super().run_node(node)
+        finally:
+            recorder.varying = False
+        scalars = [x for x in recorder.pending[mark:] if x.scalar is not None]
+        if len(numbers) == len(scalars) == 1:
+            self.links[id(scalars[0])] = self.order[numbers[0]]
+            self.kept.append(scalars[0])
+        else:
+            self.fixed |= {self.order[x] for x in numbers}
+        return result
+
+
+class Backward:
+    """The gradients of a graph's results with respect to the tensors it read, as a Program."""
+
+    def __init__(self, plan: Plan, tracked: list[Tensor], nodes, began: int):
+        self.plan, self.tracked, self.nodes, self.began = plan, tracked, nodes, began
+        self.specs = [x.spec for x in tracked]
+        self.part: Kernelled | None = None
+
+    def walk(self, constants: dict) -> None:
+        """Record the gradients for cotangents that are given later."""
+        backend = self.plan.backend
+        self.places = {
+            (n, s): i for i, (n, s) in reversed(list(enumerate(self.nodes))) if n is not None
+        }
+        targets = {node for node, _ in self.places}
+        arrived: dict = {}
+        cotangents = [backend.from_numpy(np.zeros(s.shape, s.dtype.np)) for s in self.specs]
+        constants |= {id(x): x for x in cotangents}
+        self.known = {id(x): (COTANGENT, j) for j, x in enumerate(cotangents)}
+        self.cotangents = cotangents
+        walk = Walk(False, False)
+
+        def arrive(node, slots) -> bool:
+            if node in targets:
+                arrived[node] = slots
+                return False
+            if isinstance(node, Leaf) or node.seq < self.began:
+                raise NotFit
+            return True
+
+        with recording(None, False), phase("backward"):
+            for tensor, payload in zip(self.tracked, cotangents, strict=True):
+                seed = box(payload, tensor.spec, backend)
+                walk.seed((tensor.node, tensor.slot), seed)
+            walk.run(arrive)
+        self.found = {
+            i: arrived[n][s] for (n, s), i in self.places.items() if s in arrived.get(n, ())
+        }  # fmt: skip
+        self.positions = [id(x) for x in self.tracked]
+
+    def compile(self, later: list[Lazy], known, constants, links) -> None:
+        """Make the Program of what was recorded."""
+        wanted = [g.data for g in self.found.values()]
+        recorded = describe(later, [x for x in wanted if x.value is None])
+        known = {**known, **self.known}
+        if recorded is not None:
+            self.part = Kernelled(recorded, known, constants, links)
+            known |= {id(recorded.nodes[at]): (-1, k) for k, at in enumerate(recorded.outputs)}
+        self.grads = [
+            (i, known.get(id(g.data), (CONSTANT, g.data)), g.spec) for i, g in self.found.items()
+        ]
+        del self.found, self.cotangents
+
+    def attach(self, outs, handles, before, nodes, draws, inputs) -> None:
+        """Put one node on the tape behind the results of a run."""
+        if self.tracked:
+            where = {id(x): ("out", k) for k, x in enumerate(outs)}
+            where |= {id(h): ("handle", i) for i, h in enumerate(handles)}
+            self.slots = [where[id(x)] for x in self.tracked]
+            self.tracked = []
+        sources = Sources(
+            [b[0] for b in before], handles, [key for _, key in draws], self.plan.backend
+        )
+        sources.outs = list(nodes)
+        scalars = self.part.packed(inputs) if self.part is not None else []
+        node = ProgramNode(self, sources, scalars, [b[2:] for b in before])
+        for slot, (kind, at) in enumerate(self.slots):
+            tensor = (outs if kind == "out" else handles)[at]
+            tensor.node, tensor.slot = node, slot
+
+
+class Spent:
+    """The tape's node of a result whose backward was part of the graph."""
+
+    def __init__(self, spec):
+        self.out_specs, self.seq, self.freed = [spec], next(sequence), True
+        self.grad_hooks = self.scope = None
+        self.parents: tuple = ()
+
+    def pull(self, cotangents, create_graph: bool):
+        raise freed_error()
+
+    def release(self) -> None:
+        """Nothing is kept."""
+
+
+class ProgramNode:
+    """The tape's node of a captured graph: pulls back by running a Program."""
+
+    freed = False
+    grad_hooks = scope = None
+
+    def __init__(self, backward: Backward, sources: Sources, scalars, places):
+        self.backward, self.sources, self.scalars = backward, sources, scalars
+        self.places = [places[i] for i, _, _ in backward.grads]
+        self.parents = tuple(self.places)
+        self.out_specs, self.seq = backward.specs, next(sequence)
+
+    def pull(self, cotangents, create_graph: bool):
+        """[(parent, cotangent)] for what the graph read."""
+        if create_graph:
+            raise GradError(
+                "backward: expected gradients of a captured function without create_graph; got "
+                "create_graph=True. Call the function under gh.disable() for higher derivatives."
+            )
+        backend, part, sources = self.backward.plan.backend, self.backward.part, self.sources
+        given = [
+            hooks.zeros(spec) if c is None else c
+            for c, spec in zip(cotangents, self.out_specs, strict=True)
+        ]
+        for tensor in given:
+            ready(tensor, backend)
+        sources.cotangents = [tensor.data for tensor in given]
+        values: list = []
+        if part is not None:
+            found = part.run([sources.get(p) for p in part.fetches], self.scalars)
+            owns = part.program.owns
+            values = [computed(v, s, o) for v, s, o in zip(found, part.specs, owns, strict=True)]
+        return [
+            (place, box(values[at] if kind == -1 else sources.get((kind, at)), spec, backend))
+            for place, (_, (kind, at), spec) in zip(self.places, self.backward.grads, strict=True)
+        ]
+
+    def release(self) -> None:
+        self.freed = True
+        self.sources = self.places = self.parents = ()
+
+
+def is_open(x, began: int) -> bool:
+    """Whether a result's tape starts in the graph and waits for a backward pass."""
+    node = x.node if isinstance(x, Tensor) else None
+    return node is not None and not isinstance(node, Leaf) and not node.freed and node.seq > began
+
+
+def owned_tensors(module: GraphModule) -> list[Tensor]:
+    """The tensors that a graph's module has, each once."""
+    found: dict[int, Tensor] = {}
+    for value in module.__dict__.values():
+        if isinstance(value, Tensor):
+            found.setdefault(id(value), value)
+    inner = [m for m in module.__dict__.values() if isinstance(m, Module)]
+    for part in (module, *inner):
+        for x in (*part.parameters(), *part.buffers()):
+            found.setdefault(id(x), x)
+    return list(found.values())
+
+
+def distinct(values) -> list:
+    return list({id(x): x for x in values}.values())
+
+
+def ready(tensor: Tensor, backend) -> None:
+    """Have a tensor on the backend, computed."""
+    if tensor.backend is not backend:
+        tensor.data, tensor.backend = backend.from_numpy(tensor.numpy()), backend
+    if tensor.data.value is None:
+        backend.evaluate((tensor.data,))

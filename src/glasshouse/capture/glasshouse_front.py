@@ -1,0 +1,544 @@
+"""The front end of Glasshouse's own tensors, modules and optimizers."""
+
+import contextlib
+import enum
+import types
+
+from glasshouse.autograd.tape import Leaf, grad_mode, sequence
+from glasshouse.base.dtype import DType
+from glasshouse.base.errors import CaptureError
+from glasshouse.base.shape import Spec
+from glasshouse.capture.front import FrontEnd, Hidden
+from glasshouse.capture.values import SCALARS, Break, Made, Source, Var, constant
+from glasshouse.dispatch.autocast import autocast
+from glasshouse.dispatch.backend import TensorBackend
+from glasshouse.dispatch.bind import state, timers, watchers
+from glasshouse.dispatch.primitive import Primitive
+from glasshouse.dispatch.scope import phase, scope_of
+from glasshouse.dispatch.value import Value
+from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
+from glasshouse.nn.graph_module import GraphModule
+from glasshouse.nn.module import Module, Parameter
+from glasshouse.optim.optimizer import Optimizer
+from glasshouse.optim.schedule import LRScheduler
+from glasshouse.profile.profiler import record_function
+from glasshouse.tensor import Tensor, random
+
+FIXED = {
+    "shape",
+    "dtype",
+    "ndim",
+    "size",
+    "itemsize",
+    "nbytes",
+    "spec",
+    "device",
+    "requires_grad",
+    "is_leaf",
+}
+OPERATIONS = ("glasshouse.tensor", "glasshouse.ops", "glasshouse.nn.functional", "glasshouse.nn.init",
+              "glasshouse.autograd", "glasshouse.dispatch.value", "glasshouse.vision", "glasshouse.metrics",
+              "glasshouse.dispatch.bind")  # fmt: skip
+LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
+INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
+CONTEXTS = (grad_mode, autocast, record_function)
+OWN = "glasshouse."
+
+
+class GlasshouseFront(FrontEnd):
+    """Tensors of this library: calls of its functions and layers are nodes; optimizers and containers
+    are Python that is interpreted like the user's."""
+
+    name = "glasshouse"
+
+    def is_tensor(self, value):
+        return isinstance(value, Value)
+
+    def is_operation(self, fn):
+        if isinstance(fn, Primitive):
+            return True
+        if isinstance(fn, type):
+            return issubclass(fn, Value)
+        name = getattr(fn, "__module__", None) or ""
+        if not isinstance(fn, types.FunctionType):
+            owner = getattr(fn, "__self__", None)
+            return isinstance(owner, type) and issubclass(owner, Value) or is_function_apply(fn)
+        if not name.startswith(OPERATIONS) or fn.__name__ in LEFT_TO_PYTHON:
+            return False
+        return "<locals>" not in fn.__qualname__ and (
+            "." not in fn.__qualname__ or is_tensor_method(fn)
+        )
+
+    def is_constant(self, value):
+        return isinstance(value, (DType, Spec, Primitive, random.Generator, TensorBackend, enum.Enum,
+                                  types.GenericAlias, slice))  # fmt: skip
+
+    def is_owned(self, value):
+        return isinstance(value, Parameter)
+
+    # -- guards ----------------------------------------------------------------------------------
+
+    def guard(self, tracer, var):
+        source, guards, value = var.origin, tracer.guards, var.value
+        if not isinstance(source, Source) or id(source) in tracer.guarded:
+            return
+        tracer.guarded.add(id(source))
+        guards.add("type", source, type(value))
+        inside = guards.source("dict", source, None, f"{source.text}.__dict__")
+        self.guard_spec(tracer, value, source, inside)
+        backend = guards.source("get", inside, "backend", f"{source.text}.backend")
+        guards.add("is", backend, value.backend)
+        node = value.node
+        kind = 0 if node is None else 1 if isinstance(node, Leaf) else 2
+        guards.add("kind", inside, ("node", Leaf, kind))
+        guards.add("kind", inside, ("mode", type(None), 0))
+
+    def guard_spec(self, tracer, value, source, inside):
+        """Guard shape and dtype; a size that was seen to vary may be anything."""
+        spec = tracer.guards.source("get", inside, "spec", f"{source.text}.spec")
+        sizes = [
+            None if tracer.varying_size(f"{source.text}.shape[{i}]") else n
+            for i, n in enumerate(value.shape)
+        ]
+        wanted = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
+        tracer.guards.add("spec", spec, wanted)
+
+    def ambient(self, tracer):
+        base = tracer.guards.source("const", None, state, "state")
+        for name in ("records", "backend"):
+            source = tracer.guards.source("attr", base, name, f"state.{name}")
+            tracer.guards.add("is", source, getattr(state, name))
+        modes = tracer.guards.source("attr", base, "modes", "state.modes")
+        if state.modes:
+            tracer.guards.add("call", modes, SameAutocast(state.modes))
+        else:
+            tracer.guards.add("is", modes, ())
+
+    def can_trace(self) -> bool:
+        """Whether nothing but autocast is between calls and backend."""
+        return all(isinstance(mode, autocast) for mode in state.modes)
+
+    def varies(self, source):
+        """Numbers of optimizers change as training goes on."""
+        step = source
+        while step is not None:
+            if step.kind == "const" and isinstance(step.key, (Optimizer, LRScheduler)):
+                return True
+            if step.text.endswith((".param_groups", ".state")):
+                return True
+            step = step.base
+        return False
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def begin(self, tracer):
+        tracer.sequence_at = next(sequence)
+        tracer.told = watchers[:], timers[:]
+        watchers.clear(), timers.clear()  # the compiled graph is what counts
+        tracer.draws = []
+        tracer.outer_scope = state.scope
+        random.observers.append(tracer.draws)
+
+    def end(self, tracer):
+        """The trace is over."""
+        if tracer.draws in random.observers:
+            random.observers[:] = [x for x in random.observers if x is not tracer.draws]
+        if tracer.told is not None:
+            state.scope = tracer.outer_scope
+            watchers[:], timers[:] = tracer.told
+            tracer.told = None
+
+    stop = end
+
+    def rollback(self, tracer):
+        for value, saved in tracer.snapshots.values():
+            self.restore(value, saved)
+        for generator, _ in reversed(tracer.draws):
+            generator.draws -= 1
+
+    def run(self, fn, args, kwargs):
+        state.values_hidden = True
+        try:
+            return fn(*args, **kwargs)
+        except CaptureError as error:
+            if str(error).startswith("value:"):
+                raise Hidden from None
+            raise
+        finally:
+            state.values_hidden = False
+
+    def state_of(self, value):
+        own = value.__dict__
+        return {
+            name: own[name]
+            for name in ("data", "spec", "backend", "mode", "node", "slot", "grad")
+            if name in own
+        }
+
+    def restore(self, value, saved):
+        for name in ("data", "spec", "backend", "mode", "node", "slot", "grad"):
+            if name in saved:
+                value.__dict__[name] = saved[name]
+            else:
+                value.__dict__.pop(name, None)
+
+    def adopt(self, value, result):
+        if value is not result:
+            for name in ("data", "spec", "backend", "mode", "node", "slot", "grad"):
+                if name in result.__dict__:
+                    value.__dict__[name] = result.__dict__[name]
+                else:
+                    value.__dict__.pop(name, None)
+        return True
+
+    def before(self, tracer, target, args):
+        name = target if isinstance(target, str) else getattr(target, "__name__", "")
+        if name == "backward":
+            self.before_backward(
+                tracer, [x for x in args if self.is_tensor(x.value)][:1] or args[:1]
+            )
+
+    def before_backward(self, tracer, outputs):
+        """Know every leaf that a backward pass will reach."""
+        leaves = []
+        for var in outputs:
+            roots = [var] if self.is_tensor(var.value) else tracer.sequence(var) or []
+            stack, seen = [x.value.node for x in roots if x.value.node is not None], set()
+            while stack:
+                node = stack.pop()
+                if node in seen:
+                    continue
+                seen.add(node)
+                if isinstance(node, Leaf):
+                    leaves.append(node)
+                elif node.seq < tracer.sequence_at:
+                    raise Break(
+                        "backward through what was computed before", Var(Tensor.backward), outputs
+                    )
+                else:
+                    stack.extend(p[0] for p in node.parents if p is not None)
+                if node.grad_hooks:
+                    raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
+        for leaf in leaves:
+            tensor = leaf.tensor()
+            var = None if tensor is None else tracer.tracked.get(id(tensor))
+            if var is None:
+                raise Break(
+                    "backward reaches a tensor that was not read here",
+                    Var(Tensor.backward),
+                    outputs,
+                )
+            self.read_grad(tracer, var)
+        for leaf in leaves:
+            tracer.tracked[id(leaf.tensor())].items["grad"] = None  # known when it is read
+
+    def read_grad(self, tracer, var):
+        """Guard what a tensor's .grad is before the trace."""
+        if var.items is None:
+            var.items = {}
+        if "grad" in var.items or not isinstance(var.origin, Source):
+            return
+        self.lift(tracer, var)
+        inside = tracer.guards.source("dict", var.origin, None, f"{var.origin.text}.__dict__")
+        grad = var.value.grad
+        if grad is None:
+            tracer.guards.add("kind", inside, ("grad", Tensor, 0))
+            var.items["grad"] = Var(None)
+        else:
+            found = tracer.load(
+                grad, tracer.guards.source("get", inside, "grad", f"{var.origin.text}.grad")
+            )
+            self.guard(tracer, found)
+            tracer.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
+            var.items["grad"] = found
+
+    # -- attributes ------------------------------------------------------------------------------
+
+    def metadata(self, tracer, var, name):
+        value = var.value
+        if name == "grad":
+            return self.gradient(tracer, var)
+        if name == "shape" and isinstance(var.origin, Source):
+            return self.shape(tracer, var)
+        if name in FIXED:
+            return constant(getattr(value, name))
+        if name == "__class__":
+            return Var(type(value))
+        if name in value.__dict__ and name not in ("data", "node", "slot", "mode", "backend"):
+            if not isinstance(var.origin, Source):
+                return Var(value.__dict__[name])
+            inside = tracer.guards.source("dict", var.origin, None, f"{var.origin.text}.__dict__")
+            return tracer.load(value.__dict__[name], tracer.entry_source(inside, name))
+        return None
+
+    def shape(self, tracer, var):
+        """The shape; sizes that vary are numbers that do."""
+        text = var.origin.text
+        varying = [tracer.varying_size(f"{text}.shape[{i}]") for i in range(var.value.ndim)]
+        if not any(varying):
+            return Var(var.value.shape, None)
+        base = tracer.guards.source("attr", var.origin, "shape", f"{text}.shape")
+        items = [
+            Var(n, tracer.guards.source("item", base, i, f"{text}.shape[{i}]")) if free else Var(n)
+            for i, (n, free) in enumerate(zip(var.value.shape, varying, strict=True))
+        ]
+        return Var(var.value.shape, Made("tuple"), items)
+
+    def gradient(self, tracer, var):
+        """tensor.grad."""
+        if var.items is None:
+            var.items = {}
+        if isinstance(var.origin, Source):
+            self.read_grad(tracer, var)
+        if var.items.get("grad") is None:
+            value = var.value.grad
+            if value is None:
+                var.items["grad"] = Var(None)
+            else:
+                node = tracer.graph.call_function(getattr, (self.lift(tracer, var), "grad"))
+                node.meta["line"] = tracer.frames[-1].where
+                self.describe(node, value)
+                var.items["grad"] = tracer.track(Var(value, node))
+        return var.items["grad"]
+
+    def set_attribute(self, tracer, var, name, value):
+        if name not in ("grad", "requires_grad") or value is None:
+            return super().set_attribute(tracer, var, name, value)
+        if name == "grad":
+            self.gradient(tracer, var)
+        args = [var, Var(name), value]
+        self.apply(tracer, "call_function", setattr, setattr, args, {})
+        if name == "grad":
+            var.items["grad"] = value
+        return None
+
+    def describe(self, node, value):
+        node.meta["spec"] = value.spec
+
+    def member(self, tracer, obj, name):
+        """Parameters, buffers and submodules of a Module."""
+        if not isinstance(obj.value, Module):
+            return None
+        for kind in ("_parameters", "_buffers", "_modules"):
+            members = obj.value.__dict__.get(kind, ())
+            if name in members:
+                source = None
+                if tracer.live and isinstance(obj.origin, Source):
+                    inside = tracer.guards.source(
+                        "dict", obj.origin, None, f"{obj.origin.text}.__dict__"
+                    )
+                    table = tracer.guards.source("get", inside, kind, f"{obj.origin.text}.{kind}")
+                    source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
+                return tracer.load(members[name], source)
+        return None
+
+    def sets_plainly(self, obj, name, var):
+        if (
+            not isinstance(obj.value, Module)
+            or type(obj.value).__setattr__ is not Module.__setattr__
+        ):
+            return False
+        if var is not None and isinstance(var.value, (Parameter, Module)):
+            return False
+        return not any(
+            name in obj.value.__dict__.get(k, ()) for k in ("_parameters", "_buffers", "_modules")
+        )
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def call(self, tracer, fn, args, kwargs, then):
+        f = fn.value
+        if isinstance(f, types.MethodType):
+            owner = f.__self__
+            if f.__name__ in ("__enter__", "__exit__") and self.is_context(owner):
+                self.context(tracer, fn, f.__name__, then)
+                return True
+            if isinstance(owner, TensorBackend) and f.__name__ in ("evaluate", "sync"):
+                tracer.deliver(then, Var(None))
+                return True
+            if isinstance(owner, LRScheduler) and f.__name__ == "step":
+                self.schedule(tracer, fn, args, kwargs, then)
+                return True
+        if f is phase or isinstance(f, type) and issubclass(f, CONTEXTS):
+            values = [tracer.known(x) for x in args]
+            words = {k: tracer.known(v) for k, v in kwargs.items()}
+            tracer.deliver(
+                then,
+                tracer.track(
+                    Var(tracer.do(f, *values, **words), Made("call", fn, args, kwargs), {})
+                ),
+            )
+            return True
+        if isinstance(f, Module):
+            self.call_module(tracer, fn, args, kwargs, then)
+            return True
+        if isinstance(f, type) and issubclass(f, (Module, Optimizer, LRScheduler)):
+            raise Break(f"making a {f.__name__}", fn, args, kwargs)
+        return super().call(tracer, fn, args, kwargs, then)
+
+    def is_context(self, value) -> bool:
+        generated = isinstance(value, contextlib._GeneratorContextManager)
+        return (
+            isinstance(value, CONTEXTS)
+            or generated
+            and value.func is getattr(phase, "__wrapped__", None)
+        )
+
+    def context(self, tracer, fn, name, then):
+        """Enter or leave no_grad, autocast, a phase …"""
+        var = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
+        if var is None or not var.is_new:
+            raise Break(
+                "a context made elsewhere", fn, [Var(None)] * (0 if name == "__enter__" else 3)
+            )
+        if name == "__enter__":
+            cls, args, kwargs = var.origin.parts
+            tracer.do(var.value.__enter__)
+            made = tracer.graph.call_function(cls.value, tuple(tracer.known(x) for x in args),
+                                              {k: tracer.known(v) for k, v in kwargs.items()})  # fmt: skip
+            tracer.graph.call_method("__enter__", (made,))
+            var.items["node"] = made
+            tracer.contexts.append(var)
+            return tracer.deliver(then, var)
+        tracer.do(var.value.__exit__, None, None, None)
+        if tracer.live:
+            tracer.graph.call_method("__exit__", (var.items["node"], None, None, None))
+        tracer.contexts.remove(var)
+        return tracer.deliver(then, Var(None))
+
+    def schedule(self, tracer, fn, args, kwargs, then):
+        """A scheduler's step has nothing for the graph: Python does it again in each call."""
+        var = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
+        if (
+            var is None
+            or not isinstance(var.origin, Source)
+            or kwargs
+            or not all(map(tracer.foldable, args))
+        ):
+            raise Break("a scheduler's step", fn, args, kwargs)
+        tracer.typed(var)
+        tracer.do(fn.value, *(tracer.known(x) for x in args))
+        tracer.write(var, ("method", "step", list(args)))
+        tracer.scheduled = True
+        tracer.deliver(then, Var(None))
+
+    def call_module(self, tracer, fn, args, kwargs, then):
+        """A module: a node if it is one of the library's layers, else its forward is interpreted."""
+        module = fn.value
+        cls = type(module)
+        own_call = cls.__call__
+        if own_call is not Module.__call__:
+            return tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
+        tracer.typed(fn)
+        leaf = cls.__module__.startswith("glasshouse.nn.") and not isinstance(
+            module, INLINED_MODULES
+        )
+        if leaf and not has_hooks(module) and "forward" not in module.__dict__:
+            if not isinstance(fn.origin, Source):
+                if fn.origin is not None:
+                    raise Break("a layer that was made here is called", fn, args, kwargs)
+            else:
+                tracer.guards.add("is", fn.origin, module)
+                self.guard_module(tracer, fn)
+            text = fn.origin.text if isinstance(fn.origin, Source) else cls.__name__
+            name = self.own(tracer, text, module)
+            return tracer.deliver(
+                then, self.apply(tracer, "call_module", name, module, args, kwargs)
+            )
+        depth = len(tracer.frames)
+        outer = state.scope
+        state.scope = scope_of(module, outer)
+        if has_own_hooks(module):
+            words = tracer.new_dict((Var(k), v) for k, v in kwargs.items())
+            tracer.call(Var(Module._call_with_hooks), [fn, tracer.new_tuple(args), words], {}, then)
+        else:
+            tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
+        if len(tracer.frames) > depth:
+            tracer.frames[depth].scope = (outer,)
+        else:
+            state.scope = outer
+        return None
+
+    def leave(self, frame):
+        if frame.scope is not None:
+            state.scope = frame.scope[0]
+
+    def guard_module(self, tracer, var):
+        """Guard all that a layer's forward may read."""
+        source, module = var.origin, var.value
+        if id(source) in tracer.guarded:
+            return
+        tracer.guarded.add(id(source))
+        guards = tracer.guards
+        guards.add("type", source, type(module))
+        inside = guards.source("dict", source, None, f"{source.text}.__dict__")
+        for name, value in module.__dict__.items():
+            self.guard_part(
+                tracer, value, guards.source("get", inside, name, f"{source.text}.{name}")
+            )
+
+    def guard_part(self, tracer, value, source):
+        """Guard one attribute of a layer."""
+        guards = tracer.guards
+        if self.is_tensor(value):
+            var = tracer.load(value, source)
+            guards.add("is", source, value)
+            self.guard(tracer, var)
+            tracer.snapshots.setdefault(id(value), (value, self.state_of(value)))
+        elif isinstance(value, Module):
+            self.guard_module(tracer, tracer.load(value, source))
+        elif isinstance(value, dict):
+            guards.add("keys", source, tuple(value)) if value else guards.add("len", source, 0)
+            for key, part in value.items():
+                self.guard_part(
+                    tracer, part, guards.source("get", source, key, f"{source.text}[{key!r}]")
+                )
+        elif isinstance(value, (list, tuple)) and type(value) is not tuple:
+            guards.add("len", source, len(value))
+            for i, part in enumerate(value):
+                self.guard_part(
+                    tracer, part, guards.source("item", source, i, f"{source.text}[{i}]")
+                )
+        elif isinstance(value, (set, frozenset)):
+            guards.add("len", source, len(value))
+        elif (
+            type(value) in SCALARS
+            and value is not None
+            and type(value) is not bool
+            or type(value) is tuple
+        ):
+            guards.add("eq", source, value)
+        else:
+            guards.add("is", source, value)
+
+
+class SameAutocast:
+    """A guard: the stack of modes holds the same autocasts."""
+
+    def __init__(self, modes):
+        self.wanted = [(mode.dtype, mode.enabled) for mode in modes]
+
+    def __call__(self, modes) -> bool:
+        return [
+            (getattr(m, "dtype", None), getattr(m, "enabled", None)) for m in modes
+        ] == self.wanted
+
+    def __repr__(self):
+        return f"autocast {self.wanted}"
+
+
+def has_own_hooks(module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def has_hooks(module) -> bool:
+    return any(has_own_hooks(m) for m in module.modules())
+
+
+def is_tensor_method(fn) -> bool:
+    return fn.__qualname__.partition(".")[0] in ("Tensor", "Value", "Parameter")
+
+
+def is_function_apply(fn) -> bool:
+    """Whether this is `apply` of a user's autograd Function."""
+    return False

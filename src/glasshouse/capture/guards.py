@@ -1,0 +1,190 @@
+"""Guards: what a trace relied on, as a program that C checks and that prints as Python."""
+
+import types
+from typing import Any, NamedTuple
+
+from glasshouse.base.errors import type_name
+from glasshouse.capture.values import Source
+
+# As in native/frame_hook.c.
+READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr": 6, "type": 7,
+        "lookup": 8}  # fmt: skip
+TAG, SETTAG = 9, 10
+CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
+         "distinct": 27, "call": 28, "spec": 29, "kind": 30}  # fmt: skip
+WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
+
+
+class Guard(NamedTuple):
+    """One condition on the value at `source`."""
+
+    kind: str
+    source: Source
+    value: Any
+
+    def __str__(self):
+        x, v = self.source.text, self.value
+        return {
+            "is": f"{x} is {brief(v)}", "type": f"type({x}) is {brief(v)}", "eq": f"{x} == {v!r}",
+            "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "keys": f"list({x}) == {brief(v)}",
+            "same": f"{x} is {v}", "distinct": f"{x} is not {v}", "call": f"{brief(v)}({x})",
+            "spec": f"{x} == {v}", "kind": f"kind of {x}[{brief(v)}]",
+        }[self.kind]  # fmt: skip
+
+
+def brief(x) -> str:
+    """A value in one line."""
+    if isinstance(x, (type, types.FunctionType)):
+        return x.__qualname__
+    text = repr(x)
+    return text if len(text) < 60 else f"<{type_name(x)} at {id(x):#x}>"
+
+
+class GuardSet:
+    """The guards of one trace, each once, and the sources that they are about."""
+
+    def __init__(self):
+        self.sources: dict[tuple, Source] = {}
+        self.guards: dict[tuple, Guard] = {}
+
+    def source(self, kind: str, base: Source | None, key, text: str) -> Source:
+        """The one Source of a path."""
+        name = (
+            kind,
+            id(base),
+            id(key) if kind in ("const", "get") and type(key) is not str else key,
+        )
+        found = self.sources.get(name)
+        if found is None:
+            found = self.sources[name] = Source(kind, base, key, text)
+        return found
+
+    def add(self, kind: str, source: Source, value) -> None:
+        """Rely on something; a number that is guarded once may not be found otherwise later."""
+        by_value = kind in ("same", "distinct", "absent", "kind", "call")
+        name = (kind, id(source), id(value) if by_value and not isinstance(value, (str, tuple)) else
+                value if by_value else None)  # fmt: skip
+        self.guards.setdefault(name, Guard(kind, source, value))
+
+    def has(self, kind: str, source: Source) -> bool:
+        return (kind, id(source), None) in self.guards
+
+    def numbers(self) -> list[Guard]:
+        """The guards on the values of numbers."""
+        return [g for g in self.guards.values() if g.kind == "eq" and type(g.value) in (int, float)]
+
+
+class Compiler:
+    """Lays out guards as a program: parents before children, a dict's entries together."""
+
+    def __init__(self, guards: list[Guard]):
+        self.ops: list[list] = []
+        self.about: list[Guard | None] = []
+        self.register: dict[int, int] = {}
+        self.children: dict[int, dict[int, Source]] = {}
+        self.checks: dict[int, list[Guard]] = {}
+        self.late: list[Guard] = []  # between two sources
+        self.roots: dict[int, Source] = {}
+        for guard in guards:
+            self.need(guard.source)
+            if guard.kind in ("same", "distinct"):
+                self.need(guard.value)
+                self.late.append(guard)
+            else:
+                self.checks.setdefault(id(guard.source), []).append(guard)
+        for root in self.roots.values():
+            self.read(root)
+            self.inside(root)
+        for guard in self.late:
+            self.check(guard, self.register[id(guard.value)])
+
+    def need(self, source: Source) -> None:
+        """Have a source read, and all on the way to it."""
+        while source.base is not None:
+            children = self.children.setdefault(id(source.base), {})
+            if id(source) in children:
+                return
+            children[id(source)] = source
+            source = source.base
+        self.roots[id(source)] = source
+
+    def read(self, source: Source) -> None:
+        """The operation that puts a source into a register."""
+        register = self.register[id(source)] = len(self.register)
+        base = -1 if source.base is None else self.register[id(source.base)]
+        number = source.key if source.kind in ("slot", "item") else 0
+        key = None if source.kind in ("slot", "item") else source.key
+        self.ops.append([READ[source.kind], register, base, number, key, 0])
+        self.about.append(Guard("attr", source, None))
+
+    def check(self, guard: Guard, number: int = 0) -> None:
+        """The operation of one guard."""
+        key: Any = guard.value
+        if guard.kind == "len":
+            number = guard.value
+        elif guard.kind == "kind":
+            name, cls, number = guard.value
+            key = (name, cls)
+        elif guard.kind in ("same", "distinct"):
+            key = None
+        self.ops.append([CHECK[guard.kind], 0, self.register[id(guard.source)], number, key, 0])
+        self.about.append(guard)
+
+    def inside(self, source: Source, tagged: bool = False) -> None:
+        """All checks on a source that is in a register, then its children's."""
+        children = list(self.children.get(id(source), {}).values())
+        checks = self.checks.get(id(source), [])
+        is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
+        for guard in checks:
+            if not (tagged and guard.kind in WITHIN_TAG) and not (is_dict and guard.kind in
+                                                                  ("absent", "kind", "keys")):  # fmt: skip
+                self.check(guard)
+        if is_dict:
+            self.group(source, [c for c in children if c.kind == "get"], checks)
+        for child in children:
+            if child.kind != "get" or not is_dict:
+                self.read(child)
+                self.inside(child)
+
+    def group(self, source: Source, entries: list[Source], checks: list[Guard]) -> None:
+        """The entries of a dict with all that its version tag covers, then what is inside them."""
+        register, at = self.register[id(source)], len(self.ops)
+        self.ops.append([TAG, 0, register, 0, None, 0])
+        self.about.append(None)
+        for guard in checks:
+            if guard.kind in ("absent", "kind", "keys"):
+                self.check(guard)
+        for entry in entries:
+            self.read(entry)
+            for guard in self.checks.get(id(entry), []):
+                if guard.kind in WITHIN_TAG:
+                    self.check(guard)
+        self.ops.append([SETTAG, 0, register, 0, None, at])
+        self.about.append(None)
+        self.ops[at][5] = len(self.ops)
+        for entry in entries:
+            self.inside(entry, tagged=True)
+
+    def made(self, guards_type):
+        """The C object."""
+        return guards_type([tuple(op) for op in self.ops], len(self.register))
+
+
+def read_source(source: Source, slots):
+    """The value at a source now; raises where the path ends early."""
+    if source.kind == "slot":
+        return slots[source.key]
+    if source.kind == "const":
+        return source.key
+    base = read_source(source.base, slots)
+    if source.kind == "dict":
+        return base.__dict__
+    if source.kind in ("get", "item"):
+        return base[source.key]
+    if source.kind == "cell":
+        return base.cell_contents
+    if source.kind == "attr":
+        return getattr(base, source.key)
+    if source.kind == "type":
+        return type(base)
+    return next(c.__dict__[source.key] for c in base.__mro__ if source.key in c.__dict__)

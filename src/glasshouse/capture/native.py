@@ -1,0 +1,24 @@
+"""The C of capture, compiled when it is first needed."""
+
+import functools
+import importlib.machinery
+import importlib.util
+import sysconfig
+
+from glasshouse.compile import toolchain
+
+
+@functools.cache
+def native():
+    """The extension module of native/frame_hook.c.
+
+    Raises:  CompileError without a compiler or Python's headers
+    """
+    source = (toolchain.NATIVE / "frame_hook.c").read_text()
+    include = sysconfig.get_path("include")
+    made = toolchain.compile_one(source, (f"-I{include}", "-Wno-deprecated-declarations"))
+    loader = importlib.machinery.ExtensionFileLoader("frame_hook", made._name)
+    spec = importlib.util.spec_from_loader("frame_hook", loader)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    loader.exec_module(module)
+    return module

@@ -1,0 +1,722 @@
+"""What each bytecode instruction does to a frame of Vars: one method for one operation.
+
+CPython 3.11, 3.12 and 3.13 share most of them; where they differ the method says for which.
+"""
+
+import builtins
+import importlib
+import operator
+import sys
+import types
+from collections.abc import Mapping, Sequence
+
+from glasshouse.capture.bytecode import VERSION
+from glasshouse.capture.frame import END
+from glasshouse.capture.values import NULL, Break, Made, UserError, Var
+
+BINARY = (operator.add, operator.and_, operator.floordiv, operator.lshift, operator.matmul,
+          operator.mul, operator.mod, operator.or_, operator.pow, operator.rshift, operator.sub,
+          operator.truediv, operator.xor, operator.iadd, operator.iand, operator.ifloordiv,
+          operator.ilshift, operator.imatmul, operator.imul, operator.imod, operator.ior,
+          operator.ipow, operator.irshift, operator.isub, operator.itruediv, operator.ixor)  # fmt: skip
+COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
+CONVERT = (None, str, repr, ascii)
+MISSING = object()
+
+
+def contains(container, element):
+    return element in container
+
+
+def not_contains(container, element):
+    return element not in container
+
+
+def store(container, key, value):
+    container[key] = value
+
+
+def delete(container, key):
+    del container[key]
+
+
+def exact_bool(value):
+    return bool(value)
+
+
+def formatted(value, conversion, spec):
+    return format(conversion(value) if conversion else value, spec)
+
+
+def import_name(names, name, fromlist, level):
+    return builtins.__import__(name, names, None, fromlist, level)
+
+
+class Opcodes:
+    """Methods op_NAME(frame, instruction)."""
+
+    # -- nothing, stack ------------------------------------------------------------------------
+
+    def op_NOP(self, f, ins):
+        pass
+
+    op_RESUME = op_PRECALL = op_COPY_FREE_VARS = op_NOT_TAKEN = op_NOP
+
+    def op_RETURN_GENERATOR(self, f, ins):
+        f.stack.append(Var(None))
+
+    def op_POP_TOP(self, f, ins):
+        f.stack.pop()
+
+    def op_END_FOR(self, f, ins):
+        f.stack.pop()
+        if VERSION < (3, 13):
+            f.stack.pop()
+
+    def op_PUSH_NULL(self, f, ins):
+        f.stack.append(NULL)
+
+    def op_SWAP(self, f, ins):
+        s = f.stack
+        s[-1], s[-ins.arg] = s[-ins.arg], s[-1]
+
+    def op_COPY(self, f, ins):
+        f.stack.append(f.stack[-ins.arg])
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def op_LOAD_CONST(self, f, ins):
+        value = f.code.code.co_consts[ins.arg]
+        f.stack.append(Var(value))
+
+    def op_LOAD_FAST(self, f, ins):
+        var = f.locals[ins.arg]
+        if var is None:
+            name = f.code.slots[ins.arg]
+            self.fail(UnboundLocalError(
+                f"cannot access local variable '{name}' where it is not associated with a value"))  # fmt: skip
+        f.stack.append(var)
+
+    op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
+
+    def op_LOAD_FAST_AND_CLEAR(self, f, ins):
+        var = f.locals[ins.arg]
+        f.stack.append(NULL if var is None else var)
+        f.locals[ins.arg] = None
+
+    def op_LOAD_FAST_LOAD_FAST(self, f, ins):
+        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg >> 4))
+        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg & 15))
+
+    def op_STORE_FAST_LOAD_FAST(self, f, ins):
+        self.op_STORE_FAST(f, ins._replace(arg=ins.arg >> 4))
+        self.op_LOAD_FAST(f, ins._replace(arg=ins.arg & 15))
+
+    def op_STORE_FAST_STORE_FAST(self, f, ins):
+        self.op_STORE_FAST(f, ins._replace(arg=ins.arg >> 4))
+        self.op_STORE_FAST(f, ins._replace(arg=ins.arg & 15))
+
+    def op_STORE_FAST(self, f, ins):
+        var = f.stack.pop()
+        f.locals[ins.arg] = None if var is NULL else var
+
+    def op_DELETE_FAST(self, f, ins):
+        f.locals[ins.arg] = None
+
+    def op_MAKE_CELL(self, f, ins):
+        f.locals[ins.arg] = self.new_cell(f.locals[ins.arg])
+
+    def op_LOAD_DEREF(self, f, ins):
+        f.stack.append(self.cell_get(f.locals[ins.arg], f.code.slots[ins.arg]))
+
+    op_LOAD_CLASSDEREF = op_LOAD_DEREF
+
+    def op_STORE_DEREF(self, f, ins):
+        self.cell_set(f.locals[ins.arg], f.stack.pop())
+
+    def op_DELETE_DEREF(self, f, ins):
+        self.cell_set(f.locals[ins.arg], None)
+
+    def op_LOAD_GLOBAL(self, f, ins):
+        var = self.load_global(f, f.code.code.co_names[ins.arg >> 1])
+        null = ins.arg & 1
+        if null and VERSION < (3, 13):
+            f.stack.append(NULL)
+        f.stack.append(var)
+        if null and VERSION >= (3, 13):
+            f.stack.append(NULL)
+
+    def op_LOAD_NAME(self, f, ins):
+        f.stack.append(self.load_global(f, f.code.code.co_names[ins.arg]))
+
+    def op_STORE_GLOBAL(self, f, ins):
+        self.store_global(f, f.code.code.co_names[ins.arg], f.stack.pop())
+
+    def op_DELETE_GLOBAL(self, f, ins):
+        self.store_global(f, f.code.code.co_names[ins.arg], None)
+
+    def op_LOAD_ATTR(self, f, ins):
+        name = f.code.code.co_names[ins.arg >> 1 if VERSION >= (3, 12) else ins.arg]
+        if VERSION >= (3, 12) and ins.arg & 1:
+            return self.load_method(f, name)
+        return self.get_attribute(f.stack.pop(), name)
+
+    def op_LOAD_METHOD(self, f, ins):
+        self.load_method(f, f.code.code.co_names[ins.arg])
+
+    def load_method(self, f, name):
+        """The bound method with NULL where an unbound one would have its self."""
+        obj = f.stack.pop()
+        if VERSION < (3, 13):
+            f.stack.append(NULL)
+            return self.get_attribute(obj, name)
+
+        def then(tracer, var):
+            f.stack.extend((var, NULL))
+
+        return self.get_attribute(obj, name, then)
+
+    def op_LOAD_SUPER_ATTR(self, f, ins):
+        cls, obj = f.stack.pop(-2), f.stack.pop()
+        sup = self.make_super(cls, obj)
+        f.stack.pop()  # the global `super`
+        name = f.code.code.co_names[ins.arg >> 2]
+        if ins.arg & 1:
+            f.stack.append(sup)
+            return self.load_method(f, name)
+        return self.get_attribute(sup, name)
+
+    def op_STORE_ATTR(self, f, ins):
+        obj, value = f.stack.pop(), f.stack.pop()
+        self.set_attribute(obj, f.code.code.co_names[ins.arg], value)
+
+    def op_DELETE_ATTR(self, f, ins):
+        self.set_attribute(f.stack.pop(), f.code.code.co_names[ins.arg], None)
+
+    def op_IMPORT_NAME(self, f, ins):
+        fromlist, level = f.stack.pop(), f.stack.pop()
+        name = f.code.code.co_names[ins.arg]
+        if not level.value and name in sys.modules and not fromlist.value:
+            f.stack.append(Var(sys.modules[name.partition(".")[0]]))
+        elif not level.value and name in sys.modules:
+            f.stack.append(Var(sys.modules[name]))
+        else:
+            args = [Var(f.globals), Var(name), fromlist, level]
+            raise Break(f"import of {name!r}", Var(import_name), args)
+
+    def op_IMPORT_FROM(self, f, ins):
+        name = f.code.code.co_names[ins.arg]
+        module = f.stack[-1].value
+        try:
+            f.stack.append(Var(getattr(module, name)))
+        except AttributeError:
+            f.stack.append(Var(self.do(importlib.import_module, f"{module.__name__}.{name}")))
+
+    # -- making --------------------------------------------------------------------------------
+
+    def pop_many(self, f, count):
+        found = f.stack[len(f.stack) - count :]
+        del f.stack[len(f.stack) - count :]
+        return found
+
+    def op_BUILD_TUPLE(self, f, ins):
+        f.stack.append(self.new_tuple(self.pop_many(f, ins.arg)))
+
+    def op_BUILD_LIST(self, f, ins):
+        f.stack.append(self.new_list(self.pop_many(f, ins.arg)))
+
+    def op_BUILD_SET(self, f, ins):
+        f.stack.append(self.new_set(self.pop_many(f, ins.arg)))
+
+    def op_BUILD_MAP(self, f, ins):
+        pairs = self.pop_many(f, 2 * ins.arg)
+        f.stack.append(self.new_dict(zip(pairs[::2], pairs[1::2], strict=True)))
+
+    def op_BUILD_CONST_KEY_MAP(self, f, ins):
+        keys = [Var(k) for k in f.stack.pop().value]
+        f.stack.append(self.new_dict(zip(keys, self.pop_many(f, ins.arg), strict=True)))
+
+    def op_BUILD_STRING(self, f, ins):
+        f.stack.append(Var("".join(self.known(x) for x in self.pop_many(f, ins.arg))))
+
+    def op_BUILD_SLICE(self, f, ins):
+        parts = self.pop_many(f, ins.arg)
+        f.stack.append(Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts)))
+
+    def op_LIST_TO_TUPLE(self, f, ins):
+        f.stack.append(self.new_tuple(self.sequence(f.stack.pop())))
+
+    def op_LIST_APPEND(self, f, ins):
+        x = f.stack.pop()
+        self.container_method(f.stack[-ins.arg], "append", [x])
+
+    def op_LIST_EXTEND(self, f, ins):
+        x = f.stack.pop()
+        return self.extend(f.stack[-ins.arg], "extend", x)
+
+    def op_SET_ADD(self, f, ins):
+        x = f.stack.pop()
+        self.container_method(f.stack[-ins.arg], "add", [x])
+
+    def op_SET_UPDATE(self, f, ins):
+        x = f.stack.pop()
+        return self.extend(f.stack[-ins.arg], "update", x)
+
+    def op_MAP_ADD(self, f, ins):
+        value, key = f.stack.pop(), f.stack.pop()
+        self.store_item(f.stack[-ins.arg], key, value)
+
+    def op_DICT_UPDATE(self, f, ins):
+        x = f.stack.pop()
+        target = f.stack[-ins.arg]
+        for key, value in self.entries(x):
+            if ins.op == "DICT_MERGE" and key.value in target.value:
+                self.fail(TypeError(f"got multiple values for keyword argument '{key.value}'"))
+            self.store_item(target, key, value)
+
+    op_DICT_MERGE = op_DICT_UPDATE
+
+    def op_UNPACK_SEQUENCE(self, f, ins):
+        items = self.sequence(f.stack[-1])
+        if items is None:
+            return self.unpack_unknown(f, f.stack.pop())
+        f.stack.pop()
+        if len(items) != ins.arg:
+            few = len(items) < ins.arg
+            self.fail(ValueError(
+                f"not enough values to unpack (expected {ins.arg}, got {len(items)})" if few
+                else f"too many values to unpack (expected {ins.arg})"))  # fmt: skip
+        f.stack.extend(reversed(items))
+        return None
+
+    def unpack_unknown(self, f, x):
+        """Have the items drawn, then run the same instruction on a tuple of them."""
+        self.call(Var(tuple), [x], {})
+        f.ip = f.at
+
+    def op_UNPACK_EX(self, f, ins):
+        before, after = ins.arg & 255, ins.arg >> 8
+        items = self.sequence(f.stack[-1])
+        if items is None:
+            return self.unpack_unknown(f, f.stack.pop())
+        f.stack.pop()
+        if len(items) < before + after:
+            self.fail(ValueError(f"not enough values to unpack (expected at least {before + after}, "
+                                 f"got {len(items)})"))  # fmt: skip
+        rest = self.new_list(items[before : len(items) - after])
+        f.stack.extend(reversed([*items[:before], rest, *items[len(items) - after :]]))
+        return None
+
+    def op_MAKE_FUNCTION(self, f, ins):
+        code = f.stack.pop()
+        parts = {}
+        if VERSION < (3, 13):
+            for flag, name in (
+                (8, "closure"),
+                (4, "annotations"),
+                (2, "kwdefaults"),
+                (1, "defaults"),
+            ):
+                if ins.arg & flag:
+                    parts[name] = f.stack.pop()
+        f.stack.append(self.new_function(f, code.value, parts))
+
+    def op_SET_FUNCTION_ATTRIBUTE(self, f, ins):
+        fn, value = f.stack.pop(), f.stack.pop()
+        name = {1: "defaults", 2: "kwdefaults", 4: "annotations", 8: "closure"}[ins.arg]
+        parts = {**fn.origin.parts[2], name: value}
+        f.stack.append(self.new_function(f, fn.value.__code__, parts))
+
+    def op_LOAD_BUILD_CLASS(self, f, ins):
+        f.stack.append(Var(builtins.__build_class__))
+
+    def op_LOAD_ASSERTION_ERROR(self, f, ins):
+        f.stack.append(Var(AssertionError))
+
+    def op_FORMAT_VALUE(self, f, ins):
+        spec = f.stack.pop() if ins.arg & 4 else Var("")
+        return self.format_value(f.stack.pop(), CONVERT[ins.arg & 3], spec)
+
+    def op_FORMAT_SIMPLE(self, f, ins):
+        return self.format_value(f.stack.pop(), None, Var(""))
+
+    def op_FORMAT_WITH_SPEC(self, f, ins):
+        spec = f.stack.pop()
+        return self.format_value(f.stack.pop(), None, spec)
+
+    def op_CONVERT_VALUE(self, f, ins):
+        return self.call(Var(CONVERT[ins.arg]), [f.stack.pop()], {})
+
+    def format_value(self, x, conversion, spec):
+        """Push the formatted text."""
+        if self.foldable(x):
+            value, text = self.known(x), self.known(spec)
+            return self.push(Var(self.do(formatted, value, conversion, text)))
+        if (
+            type(x.value).__repr__ is not object.__repr__
+            and not self.is_tensor(x)
+            and (
+                method := type(x.value).__dict__.get("__str__")
+                or type(x.value).__dict__.get("__repr__")
+            )
+            and isinstance(method, types.FunctionType)
+            and conversion is None
+            and not spec.value
+        ):
+            return self.call(Var(str), [x], {})
+        raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
+
+    # -- operators -----------------------------------------------------------------------------
+
+    def op_BINARY_OP(self, f, ins):
+        rhs, lhs = f.stack.pop(), f.stack.pop()
+        return self.binary(BINARY[ins.arg], lhs, rhs)
+
+    def op_COMPARE_OP(self, f, ins):
+        rhs, lhs = f.stack.pop(), f.stack.pop()
+        shift = {11: 0, 12: 4, 13: 5}[VERSION[1]]
+        then = None
+        if VERSION >= (3, 13) and ins.arg & 16:
+
+            def then(tracer, var):
+                return tracer.truth(var, lambda t, flag: f.stack.append(Var(flag)))
+
+        return self.binary(COMPARE[ins.arg >> shift], lhs, rhs, then)
+
+    def op_IS_OP(self, f, ins):
+        rhs, lhs = f.stack.pop(), f.stack.pop()
+        f.stack.append(Var(self.identical(lhs, rhs) != bool(ins.arg)))
+
+    def op_CONTAINS_OP(self, f, ins):
+        container, element = f.stack.pop(), f.stack.pop()
+        return self.contains(container, element, bool(ins.arg))
+
+    def op_UNARY_NEGATIVE(self, f, ins):
+        return self.unary(operator.neg, f.stack.pop())
+
+    def op_UNARY_POSITIVE(self, f, ins):
+        return self.unary(operator.pos, f.stack.pop())
+
+    def op_UNARY_INVERT(self, f, ins):
+        return self.unary(operator.invert, f.stack.pop())
+
+    def op_UNARY_NOT(self, f, ins):
+        try:
+            return self.truth(f.stack.pop(), lambda t, flag: f.stack.append(Var(not flag)))
+        except Break as found:
+            if found.fn is not None:
+                found.fn = Var(operator.not_)
+            raise
+
+    def op_TO_BOOL(self, f, ins):
+        return self.truth(f.stack.pop(), lambda t, flag: f.stack.append(Var(flag)))
+
+    def op_BINARY_SUBSCR(self, f, ins):
+        key, obj = f.stack.pop(), f.stack.pop()
+        return self.get_item(obj, key)
+
+    def op_BINARY_SLICE(self, f, ins):
+        parts = self.pop_many(f, 2)
+        key = Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+        return self.get_item(f.stack.pop(), key)
+
+    def op_STORE_SUBSCR(self, f, ins):
+        key, obj, value = f.stack.pop(), f.stack.pop(), f.stack.pop()
+        return self.set_item(obj, key, value)
+
+    def op_STORE_SLICE(self, f, ins):
+        parts = self.pop_many(f, 2)
+        key = Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+        obj, value = f.stack.pop(), f.stack.pop()
+        return self.set_item(obj, key, value)
+
+    def op_DELETE_SUBSCR(self, f, ins):
+        key, obj = f.stack.pop(), f.stack.pop()
+        return self.set_item(obj, key, None)
+
+    # -- jumps ---------------------------------------------------------------------------------
+
+    def op_JUMP(self, f, ins):
+        f.ip = ins.target
+
+    def jump_if(self, f, ins, wanted):
+        def then(tracer, flag):
+            if flag is wanted:
+                f.ip = ins.target
+
+        x = f.stack.pop()
+        try:
+            return self.truth(x, then)
+        except Break as found:
+            if found.fn is not None:
+                ways = ((ins.target, 0), (f.ip, 0))
+                found.jump = ways if wanted else ways[::-1]
+            raise
+
+    def op_POP_JUMP_IF_TRUE(self, f, ins):
+        return self.jump_if(f, ins, True)
+
+    def op_POP_JUMP_IF_FALSE(self, f, ins):
+        return self.jump_if(f, ins, False)
+
+    def op_POP_JUMP_IF_NONE(self, f, ins):
+        if self.identical(f.stack.pop(), Var(None)):
+            f.ip = ins.target
+
+    def op_POP_JUMP_IF_NOT_NONE(self, f, ins):
+        if not self.identical(f.stack.pop(), Var(None)):
+            f.ip = ins.target
+
+    def or_pop(self, f, ins, wanted):
+        x = f.stack[-1]
+
+        def then(tracer, flag):
+            if flag is wanted:
+                f.ip = ins.target
+            else:
+                f.stack.pop()
+
+        try:
+            return self.truth(x, then)
+        except Break as found:
+            if found.fn is not None:
+                ways = ((ins.target, 0), (f.ip, 1))
+                found.jump = ways if wanted else ways[::-1]
+            raise
+
+    def op_JUMP_IF_TRUE_OR_POP(self, f, ins):
+        return self.or_pop(f, ins, True)
+
+    def op_JUMP_IF_FALSE_OR_POP(self, f, ins):
+        return self.or_pop(f, ins, False)
+
+    def op_GET_ITER(self, f, ins):
+        return self.get_iter(f.stack.pop())
+
+    op_GET_YIELD_FROM_ITER = op_GET_ITER
+
+    def op_FOR_ITER(self, f, ins):
+        def then(tracer, x):
+            if x is not END:
+                f.stack.append(x)
+                return
+            if VERSION < (3, 12):
+                f.stack.pop()
+                f.ip = ins.target
+            else:
+                f.stack.append(x)
+                f.ip = ins.target
+
+        try:
+            return self.step(f.stack[-1], then)
+        except Break as found:
+            if found.fn is not None:
+                found.loop = ins.target
+            raise
+
+    def op_GET_LEN(self, f, ins):
+        f.stack.append(Var(len(self.sequence_or_dict(f.stack[-1]))))
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def op_KW_NAMES(self, f, ins):
+        f.kw_names = f.code.code.co_consts[ins.arg]
+
+    def op_CALL(self, f, ins):
+        names, f.kw_names = f.kw_names, ()
+        return self.call_stack(f, ins.arg, names)
+
+    def op_CALL_KW(self, f, ins):
+        names = f.stack.pop().value
+        return self.call_stack(f, ins.arg, names)
+
+    def call_stack(self, f, count, names):
+        args = self.pop_many(f, count)
+        second, first = f.stack.pop(), f.stack.pop()
+        if VERSION >= (3, 13):
+            fn, this = first, second
+        elif first is NULL:
+            fn, this = second, NULL
+        else:
+            fn, this = first, second
+        if this is not NULL:
+            args.insert(0, this)
+        kwargs = {}
+        if names:
+            kwargs = dict(zip(names, args[len(args) - len(names) :], strict=True))
+            del args[len(args) - len(names) :]
+        return self.call(fn, args, kwargs)
+
+    def op_CALL_FUNCTION_EX(self, f, ins):
+        kwargs = {}
+        if ins.arg & 1:
+            kwargs = {self.known(k): v for k, v in self.entries(f.stack.pop())}
+        args = self.sequence(f.stack[-1])
+        if args is None:
+            args = f.stack.pop()
+            f.stack.extend(
+                [args, *([self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1))]
+            )
+            keep = f.stack.pop() if ins.arg & 1 else None
+
+            def then(tracer, var):
+                f.stack[-1] = var
+                if keep is not None:
+                    f.stack.append(keep)
+                f.ip = f.at
+
+            return self.call(Var(tuple), [args], {}, then)
+        f.stack.pop()
+        fn = f.stack.pop()
+        if VERSION >= (3, 13):
+            fn = f.stack.pop()
+        elif f.stack and f.stack[-1] is NULL:
+            f.stack.pop()
+        return self.call(fn, list(args), kwargs)
+
+    def op_CALL_INTRINSIC_1(self, f, ins):
+        x = f.stack.pop()
+        if ins.arg == 5:
+            return self.unary(operator.pos, x)
+        if ins.arg == 6:
+            return self.push(self.new_tuple(self.sequence(x)))
+        if ins.arg == 3:  # StopIteration inside a generator
+            return self.push(x)
+        raise Break("an operation that is not captured")
+
+    def op_RETURN_VALUE(self, f, ins):
+        self.leave(f.stack.pop())
+
+    def op_RETURN_CONST(self, f, ins):
+        self.leave(Var(f.code.code.co_consts[ins.arg]))
+
+    def op_YIELD_VALUE(self, f, ins):
+        self.yield_value(f, f.stack.pop())
+
+    def op_SEND(self, f, ins):
+        sent, receiver = f.stack.pop(), f.stack[-1]
+
+        def then(tracer, x, result=None):
+            if x is not END:
+                f.stack.append(x)
+                return
+            result = Var(None) if result is None else result
+            if VERSION < (3, 12):
+                f.stack.pop()
+            f.stack.append(result)
+            f.ip = ins.target
+
+        return self.step(receiver, then, sent)
+
+    def op_END_SEND(self, f, ins):
+        del f.stack[-2]
+
+    # -- with and exceptions -------------------------------------------------------------------
+
+    def op_BEFORE_WITH(self, f, ins):
+        manager = f.stack.pop()
+
+        def entered(tracer, enter):
+            return tracer.call(enter, [], {})
+
+        def then(tracer, leave):
+            f.stack.append(leave)
+            return tracer.get_attribute(manager, "__enter__", entered, special=True)
+
+        return self.get_attribute(manager, "__exit__", then, special=True)
+
+    def op_WITH_EXCEPT_START(self, f, ins):
+        error = f.stack[-1]
+        args = [
+            Var(type(error.value)),
+            error,
+            Var(error.value.__traceback__, Made("traceback", error)),
+        ]
+        return self.call(f.stack[-4], args, {})
+
+    def op_PUSH_EXC_INFO(self, f, ins):
+        error = f.stack.pop()
+        f.stack.append(f.handled[-1] if f.handled else Var(None))
+        f.stack.append(error)
+        f.handled.append(error)
+
+    def op_POP_EXCEPT(self, f, ins):
+        f.stack.pop()
+        if f.handled:
+            f.handled.pop()
+
+    def op_CHECK_EXC_MATCH(self, f, ins):
+        kinds = f.stack.pop()
+        f.stack.append(Var(self.do(isinstance, f.stack[-1].value, self.known(kinds))))
+
+    def op_RAISE_VARARGS(self, f, ins):
+        cause = f.stack.pop() if ins.arg == 2 else None
+        if not ins.arg:
+            if not f.handled:
+                raise Break("a bare raise")
+            raise UserError(f.handled[-1].value)
+        error = f.stack.pop()
+        if isinstance(error.value, type):
+
+            def then(tracer, made):
+                return tracer.throw(made, cause)
+
+            return self.call(error, [], {}, then)
+        return self.throw(error, cause)
+
+    def throw(self, error, cause):
+        """Raise a Var."""
+        if not isinstance(error.value, BaseException):
+            self.fail(TypeError("exceptions must derive from BaseException"))
+        if cause is not None:
+            error.value.__cause__ = (
+                cause.value if not isinstance(cause.value, type) else cause.value()
+            )
+        self.raised = error
+        raise UserError(error.value)
+
+    def op_RERAISE(self, f, ins):
+        error = f.stack.pop()
+        self.raised = error
+        raise UserError(error.value)
+
+    # -- match ---------------------------------------------------------------------------------
+
+    def op_MATCH_MAPPING(self, f, ins):
+        f.stack.append(Var(isinstance(self.typed(f.stack[-1]), Mapping)))
+
+    def op_MATCH_SEQUENCE(self, f, ins):
+        value = self.typed(f.stack[-1])
+        f.stack.append(
+            Var(isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)))
+        )
+
+    def op_MATCH_KEYS(self, f, ins):
+        keys, subject = f.stack[-1], f.stack[-2]
+        found = {self.known(k): v for k, v in self.entries(subject)}
+        names = self.known(keys)
+        whole = all(k in found for k in names)
+        f.stack.append(self.new_tuple([found[k] for k in names]) if whole else Var(None))
+
+    def op_MATCH_CLASS(self, f, ins):
+        names, cls, subject = f.stack.pop(), f.stack.pop(), f.stack.pop()
+        kind = self.known(cls)
+        if not isinstance(self.typed(subject), kind):
+            return self.push(Var(None))
+        if kind in (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple):
+            wanted = [None] * ins.arg
+        else:
+            wanted = list(getattr(kind, "__match_args__", ())[: ins.arg])
+            if len(wanted) < ins.arg:
+                self.fail(TypeError(f"{kind.__name__}() accepts {len(wanted)} positional sub-patterns "
+                                    f"({ins.arg} given)"))  # fmt: skip
+        found = []
+        for name in (*wanted, *names.value):
+            var = subject if name is None else self.attribute_now(subject, name)
+            if var is None:
+                return self.push(Var(None))
+            found.append(var)
+        return self.push(self.new_tuple(found))
+
+
+HANDLERS = {name[3:]: getattr(Opcodes, name) for name in dir(Opcodes) if name.startswith("op_")}

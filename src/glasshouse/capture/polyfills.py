@@ -1,0 +1,213 @@
+"""Builtins that call back into Python, written in Python so that the interpreter sees inside."""
+
+import functools
+import itertools
+
+MISSING = object()
+
+
+def sum_of(iterable, /, start=0):
+    for x in iterable:
+        start = start + x
+    return start
+
+
+def any_of(iterable, /):
+    for x in iterable:
+        if x:
+            return True
+    return False
+
+
+def all_of(iterable, /):
+    for x in iterable:
+        if not x:
+            return False
+    return True
+
+
+def map_of(fn, *iterables):
+    for xs in zip(*iterables):
+        yield fn(*xs)
+
+
+def filter_of(fn, iterable, /):
+    for x in iterable:
+        if x if fn is None else fn(x):
+            yield x
+
+
+def enumerate_of(iterable, start=0):
+    number = start
+    for x in iterable:
+        yield number, x
+        number += 1
+
+
+def zip_of(*iterables, strict=False):
+    iterators = [iter(x) for x in iterables]
+    while iterators:
+        found = []
+        for it in iterators:
+            x = next(it, MISSING)
+            if x is MISSING:
+                if strict and (found or any_left(iterators[1:])):
+                    raise ValueError("zip() arguments have different lengths")
+                return
+            found.append(x)
+        yield tuple(found)
+
+
+def any_left(iterators):
+    for it in iterators:
+        if next(it, MISSING) is not MISSING:
+            return True
+    return False
+
+
+def best(keep_new, args, key, default, name):
+    items = args[0] if len(args) == 1 else args
+    found = found_key = MISSING
+    for x in items:
+        x_key = x if key is None else key(x)
+        if found is MISSING or keep_new(x_key, found_key):
+            found, found_key = x, x_key
+    if found is MISSING:
+        if default is MISSING:
+            raise ValueError(f"{name}() arg is an empty sequence")
+        return default
+    return found
+
+
+def min_of(*args, key=None, default=MISSING):
+    return best(lambda new, old: new < old, args, key, default, "min")
+
+
+def max_of(*args, key=None, default=MISSING):
+    return best(lambda new, old: new > old, args, key, default, "max")
+
+
+def sorted_of(iterable, /, *, key=None, reverse=False):
+    items = list(iterable)
+    keys = [(x if key is None else key(x)) for x in items]
+    order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
+    return [items[i] for i in order]
+
+
+def reduce_of(fn, iterable, initial=MISSING, /):
+    it = iter(iterable)
+    value = next(it) if initial is MISSING else initial
+    for x in it:
+        value = fn(value, x)
+    return value
+
+
+def chain_of(*iterables):
+    for iterable in iterables:
+        yield from iterable
+
+
+def islice_of(iterable, *args):
+    begin, end, step = slice(*args).start or 0, slice(*args).stop, slice(*args).step or 1
+    number = 0
+    for x in iterable:
+        if end is not None and number >= end:
+            return
+        if number >= begin and (number - begin) % step == 0:
+            yield x
+        number += 1
+        if end is not None and number >= end:
+            return
+
+
+def repeat_of(value, times=None):
+    while times is None or times > 0:
+        yield value
+        if times is not None:
+            times -= 1
+
+
+def count_from(start=0, step=1):
+    while True:
+        yield start
+        start += step
+
+
+def accumulate_of(iterable, fn=None, *, initial=None):
+    total = initial
+    if initial is not None:
+        yield total
+    first = initial is None
+    for x in iterable:
+        total = x if first else (total + x if fn is None else fn(total, x))
+        first = False
+        yield total
+
+
+def starmap_of(fn, iterable, /):
+    for x in iterable:
+        yield fn(*x)
+
+
+def product_of(*iterables, repeat=1):
+    pools = [tuple(x) for x in iterables] * repeat
+    found = [()]
+    for pool in pools:
+        found = [(*x, y) for x in found for y in pool]
+    yield from found
+
+
+def list_of(iterable=(), /):
+    return [*iterable]
+
+
+def extend_of(target, iterable):
+    for x in iterable:
+        target.append(x)
+
+
+def add_all(target, iterable):
+    for x in iterable:
+        target.add(x)
+
+
+def update_of(target, other=(), /, **more):
+    if hasattr(other, "keys"):
+        for key in other.keys():
+            target[key] = other[key]
+    else:
+        for key, value in other:
+            target[key] = value
+    for key, value in more.items():
+        target[key] = value
+
+
+def join_of(text, iterable):
+    return text.join([*iterable])
+
+
+def iterate(obj):
+    number = 0
+    while True:
+        try:
+            x = obj[number]
+        except IndexError:
+            return
+        yield x
+        number += 1
+
+
+def call_until(fn, sentinel):
+    while True:
+        x = fn()
+        if x == sentinel:
+            return
+        yield x
+
+
+POLYFILLS = {
+    sum: sum_of, any: any_of, all: all_of, map: map_of, filter: filter_of, min: min_of, max: max_of,
+    sorted: sorted_of, functools.reduce: reduce_of, itertools.chain: chain_of,
+    itertools.islice: islice_of, itertools.repeat: repeat_of, itertools.count: count_from,
+    itertools.accumulate: accumulate_of, itertools.starmap: starmap_of, itertools.product: product_of,
+}  # fmt: skip

@@ -1,0 +1,69 @@
+"""What capture did, as a table that one can act on."""
+
+from glasshouse.profile.text import milliseconds, table
+
+
+class Explanation:
+    """Graphs, breaks, guards, recompiles and times of what was captured."""
+
+    def __init__(self, fn, capture, result=None):
+        self.name = getattr(fn, "__qualname__", type(fn).__name__)
+        self.entries, self.breaks, self.recompiles = (
+            capture.entries,
+            capture.breaks,
+            capture.recompiles,
+        )
+        self.result = result
+
+    @property
+    def graphs(self) -> list:
+        """The graph modules, in the order in which they were captured."""
+        return [entry.graph for entry in self.entries if entry.graph is not None]
+
+    @property
+    def guards(self) -> list[str]:
+        """The guards of all entries, as Python."""
+        return [str(guard) for entry in self.entries for guard in entry.guards]
+
+    @property
+    def operations(self) -> int:
+        """How many operations the graphs have."""
+        return sum(count(graph) for graph in self.graphs)
+
+    def __str__(self):
+        head = (
+            f"{self.name}: {len(self.graphs)} graphs, {self.operations} operations, "
+            f"{len(self.breaks)} breaks, {len(self.guards)} guards, {len(self.recompiles)} recompiles"
+        )
+        rows = [
+            [
+                entry.name, str(count(entry.graph)) if entry.graph is not None else "0", str(len(entry.guards)),
+                milliseconds(entry.capture_ns), milliseconds(entry.compile_ns),
+                entry.where and f"{entry.where}: {entry.broke.reason}" or "returns",
+            ]
+            for entry in self.entries
+        ]  # fmt: skip
+        parts = [
+            head,
+            table(["captured", "operations", "guards", "capture", "compile", "ends with"], rows),
+        ]
+        if self.breaks:
+            parts.append("breaks")
+            parts += [
+                f"  {where}: {reason}" + (f"; {hint}" if hint else "")
+                for where, reason, hint in self.breaks
+            ]
+        if self.recompiles:
+            parts.append("recompiles")
+            parts += [
+                f"  {name}: {guard} failed; was {old!r:.60}, is {new!r:.60}"
+                for name, guard, old, new in self.recompiles
+            ]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+
+def count(graph) -> int:
+    """The operations of a graph module."""
+    return sum(node.op.startswith("call_") for node in graph.graph.nodes)

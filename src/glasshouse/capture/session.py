@@ -1,0 +1,448 @@
+"""From a call that no entry answers to a new entry: trace, compile, install, go on."""
+
+import types
+import warnings
+from time import perf_counter_ns
+from typing import Any
+
+from glasshouse.base.errors import CaptureError
+from glasshouse.capture.config import config, counters
+from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
+from glasshouse.capture.frame import END, Frame, Iterator
+from glasshouse.capture.guards import Compiler, Guard, read_source
+from glasshouse.capture.native import native
+from glasshouse.capture.tracer import Tracer, mark_opaque, resume_function, slot_values
+from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Var
+from glasshouse.graph.ir import Node
+from glasshouse.nn.graph_module import GraphModule
+
+
+class Entry:
+    """What is known of one way through a function: guards, graph, replacement, how it ended."""
+
+    def __init__(self, name: str, guards: list[Guard], about, owner):
+        self.name, self.guards, self.about, self.owner = name, guards, about, owner
+        self.graph: GraphModule | None = None
+        self.source = ""
+        self.broke: Break | None = None
+        self.where = ""
+        self.capture_ns = self.compile_ns = 0
+
+
+class Capture:
+    """One use of `optimize`: the compiler, the entries of all functions, breaks and recompiles."""
+
+    def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
+        self.compiler, self.front = compiler, front
+        self.nopython, self.dynamic = nopython, dynamic
+        self.resumes: dict[tuple, tuple] = {}
+        self.entries: list[Entry] = []
+        self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
+        self.recompiles: list[tuple[str, str, Any, Any]] = []
+        self.varying: set[str] = set()
+        self.warned = False
+
+    def dispatcher(self, fn: types.FunctionType):
+        """A callable that answers calls of `fn` from entries, and captures what is new."""
+        made = native().Dispatcher(fn, miss)
+        made.capture = self
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            made.__dict__[name] = getattr(fn, name)
+        made.__wrapped__ = fn
+        return made
+
+    def resumer(self, frame: Frame, at: int, shape: list[Var], live, captured: bool):
+        """The resume function at an instruction: one for all ways that lead there."""
+        code = frame.code.code
+        key = (id(code), at, tuple(x is NULL for x in shape), live, captured, id(frame.globals))
+        found = self.resumes.get(key)
+        if found is None:
+            fn = resume_function(frame, at, shape, live)
+            found = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
+        return found[1]
+
+
+def miss(dispatcher, *slots):
+    """A call that no entry answers."""
+    capture, fn = dispatcher.capture, dispatcher.fn
+    hook = native()
+    if (
+        hook.get_mode() != 0
+        or not capture.front.can_trace()
+        or not may_capture(dispatcher, capture, slots)
+    ):
+        return plainly(fn, slots)
+    callback = hook.set_hook(None)
+    try:
+        return Session(dispatcher, capture, slots, callback).run()
+    finally:
+        hook.set_hook(callback)
+
+
+def plainly(fn: types.FunctionType, slots):
+    """fn called with what is in its slots."""
+    code = fn.__code__
+    count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    has_star = bool(code.co_flags & 4)
+    rest = slots[named] if has_star else ()
+    words = dict(zip(code.co_varnames[count:named], slots[count:named], strict=True))
+    if code.co_flags & 8:
+        words |= slots[named + has_star]
+    return fn(*slots[:count], *rest, **words)
+
+
+def may_capture(dispatcher, capture, slots) -> bool:
+    """Whether another entry may be made; tells why one is needed."""
+    entries = dispatcher.entries
+    if not entries:
+        return not dispatcher.__dict__.get("hopeless")
+    owner = owner_of(slots)
+    mine = [e for e in entries if e[2].owner == owner]
+    for entry in mine:
+        note_failure(capture, entry, slots)
+    if len(mine) >= config.cache_limit:
+        if not dispatcher.__dict__.get("full"):
+            dispatcher.full = True
+            counters.add("limits")
+            name, reason, old, new = (
+                capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
+            )
+            warnings.warn(
+                f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
+                f"calls run uncaptured. The last guard that failed: {reason} (was {old!r:.80}, is "
+                f"{new!r:.80}). Raise gh.capture.config.cache_limit, or pass dynamic=True.",
+                stacklevel=4,
+            )
+        return False
+    return True
+
+
+def owner_of(slots):
+    """The object whose method is called: entries are counted for each."""
+    first = slots[0] if slots else None
+    return id(first) if hasattr(first, "__dict__") and not hasattr(first, "shape") else None
+
+
+def note_failure(capture, entry, slots) -> None:
+    """Log which guard of an entry failed, and let the numbers that changed vary from now on."""
+    guards, _, info = entry
+    failed = guards.check(slots)
+    if failed < 0:
+        return
+    guard = info.about[failed]
+    old = guard.value
+    new = value_at(guard, slots)
+    line = (info.name, str(guard), old, new)
+    if line not in capture.recompiles:
+        capture.recompiles.append(line)
+        counters.add("recompiles")
+        if config.print_recompiles:
+            print(
+                f"[capture] {info.name} is captured again: {guard} failed; was {old!r:.80}, is {new!r:.80}"
+            )
+    for other in info.guards:
+        if other.kind == "eq" and type(other.value) in (int, float):
+            now = value_at(other, slots)
+            if type(now) is type(other.value) and now != other.value:
+                capture.varying.add(other.source.text)
+        elif other.kind == "spec":
+            now = value_at(other, slots)
+            sizes, shape = other.value.shape, getattr(now, "shape", ())
+            if len(sizes) == len(shape):
+                name = other.source.text.removesuffix(".spec")
+                capture.varying |= {
+                    f"{name}.shape[{i}]"
+                    for i, (a, b) in enumerate(zip(sizes, shape, strict=True))
+                    if a != b
+                }
+
+
+def value_at(guard: Guard, slots):
+    """What is now where a guard looks."""
+    try:
+        return read_source(guard.source, slots)
+    except Exception as error:
+        return error
+
+
+class Session:
+    """One capture."""
+
+    def __init__(self, dispatcher, capture: Capture, slots, callback):
+        self.dispatcher, self.capture, self.slots, self.callback = (
+            dispatcher,
+            capture,
+            slots,
+            callback,
+        )
+        self.fn = dispatcher.fn
+        self.tracer = Tracer(capture.front, config)
+        self.tracer.dynamic = capture.varying
+        self.tracer.dispatcher_type = native().Dispatcher
+        self.tracer.all_dynamic = capture.dynamic or config.dynamic
+
+    def run(self):
+        """The result of the call."""
+        tracer, front = self.tracer, self.capture.front
+        counters.add("captures")
+        begin_ns = perf_counter_ns()
+        front.begin(tracer)
+        try:
+            front.ambient(tracer)
+            tracer.enter(self.fn, self.slots)
+            outcome = tracer.run()
+            self.capture_ns = perf_counter_ns() - begin_ns
+            if not tracer.live:
+                return self.given_up(outcome)
+            return self.finish(outcome)
+        finally:
+            front.end(tracer)
+
+    def given_up(self, outcome: Var):
+        """The trace could not be kept; the result is there all the same."""
+        counters.add("fallbacks")
+        self.note_break(getattr(self.tracer, "why_stopped", "given up"), "", "")
+        self.hopeful()
+        return outcome.value
+
+    def hopeful(self) -> None:
+        """Count traces without an entry; after a few, stop trying."""
+        own = self.dispatcher.__dict__
+        own["tries"] = own.get("tries", 0) + 1
+        if own["tries"] > 8 and not self.dispatcher.entries:
+            own["hopeless"] = True
+
+    def finish(self, outcome):
+        """Install an entry; return the result, or go on behind the break."""
+        tracer, capture = self.tracer, self.capture
+        broke = outcome if isinstance(outcome, Break) else None
+        at = tracer.frames[-1] if broke else None
+        if broke is not None:
+            if capture.nopython:
+                raise CaptureError(explained(broke, at))
+            self.note_break(broke.reason, at.where, broke.hint)
+        emitter = Emitter(tracer, capture.resumer)
+        try:
+            for context in reversed(tracer.contexts):
+                tracer.graph.call_method("__exit__", (context.items["node"], None, None, None))
+            body = emitter.at_return(outcome) if broke is None else emitter.at_break(broke)
+            graph = self.compiled(emitter)
+            run = emitter.function(
+                body, at or first_frame(self.fn), self.fn.__code__, len(self.slots), graph
+            )
+        except CannotRebuild as found:
+            return self.without_entry(outcome, found)
+        self.install(run, emitter, broke, at)
+        self.settle(emitter, graph)
+        if broke is None:
+            return outcome.value
+        tracer.front.end(tracer)
+        native().set_hook(self.callback)
+        return self.tail(0, broke)
+
+    def without_entry(self, outcome, found: CannotRebuild):
+        """Go on without keeping anything; what could not be made again is left to Python next time."""
+        tracer = self.tracer
+        if found.site is not None:
+            mark_opaque(*found.site)
+        self.note_break(f"{found.what} lives on behind the capture", "", "")
+        self.hopeful()
+        counters.add("fallbacks")
+        if isinstance(outcome, Var):
+            tracer.front.stop(tracer)
+            return outcome.value
+        tracer.stop_learning(found.what)
+        frame = tracer.frames[-1]
+        if outcome.fn is None:
+            return self.tail(0, outcome)
+        tracer.in_python(frame, outcome)
+        result = tracer.run()
+        return result.value
+
+    def note_break(self, reason: str, where: str, hint: str) -> None:
+        counters.add("breaks")
+        line = (where, reason, hint)
+        if line not in self.capture.breaks:
+            self.capture.breaks.append(line)
+
+    # -- the graph -------------------------------------------------------------------------------
+
+    def compiled(self, emitter: Emitter):
+        """What runs the graph; None if it has nothing to run."""
+        tracer = self.tracer
+        work = [
+            n for n in tracer.graph.nodes if n.op.startswith("call_") and not is_context_node(n)
+        ]
+        if not work:
+            return None
+        tracer.graph.output(tuple(emitter.outputs))
+        if tracer.sized():
+            for node, _ in tracer.inputs:
+                node.meta["sizes"] = True
+        self.module = GraphModule(tracer.members, tracer.graph)
+        counters.add("graphs")
+        counters.add("operations", len(work))
+        if config.print_graphs:
+            print(f"[capture] graph of {self.fn.__qualname__}")
+            tracer.graph.print_tabular()
+        self.values = [var.value for _, var in tracer.inputs]
+        begin_ns = perf_counter_ns()
+        try:
+            return self.capture.compiler(self.module, self.before_trace(self.values))
+        except Exception as error:
+            if config.raise_compiler_errors:
+                raise
+            if not self.capture.warned:
+                self.capture.warned = True
+                warnings.warn(
+                    f"capture: the compiler raised {error!r}; graphs run as they are. Set "
+                    "gh.capture.config.raise_compiler_errors to see where.",
+                    stacklevel=6,
+                )
+            return self.module.forward
+        finally:
+            self.compile_ns = perf_counter_ns() - begin_ns
+
+    def before_trace(self, values):
+        return values
+
+    def install(self, run, emitter: Emitter, broke, at) -> None:
+        """Put the entry first."""
+        tracer = self.tracer
+        guards = list(tracer.guards.guards.values())
+        compiler = Compiler(guards)
+        info = Entry(self.fn.__qualname__, guards, compiler.about, owner_of(self.slots))
+        info.graph = getattr(self, "module", None)
+        info.source, info.broke, info.where = emitter.text, broke, "" if at is None else at.where
+        info.capture_ns, info.compile_ns = self.capture_ns, getattr(self, "compile_ns", 0)
+        self.capture.entries.append(info)
+        if config.print_guards:
+            print(f"[capture] guards of {info.name}", *guards, sep="\n    ")
+        if config.print_bytecode:
+            print_bytecode(self.fn, run)
+        self.dispatcher.entries.insert(0, (compiler.made(native().Guards), run, info))
+
+    def settle(self, emitter: Emitter, graph) -> None:
+        """Have the compiled graph compute what the trace recorded."""
+        tracer, front = self.tracer, self.capture.front
+        if graph is None:
+            return
+        entered = list(tracer.contexts)
+        for context in reversed(entered):
+            context.value.__exit__(None, None, None)
+        front.end(tracer)
+        front.rollback(tracer)
+        results = graph(*self.values)
+        for var, result in zip(emitter.output_vars, results, strict=True):
+            if not front.adopt(var.value, result):
+                break
+        for context in entered:
+            self.enter_again(context)
+
+    def enter_again(self, context: Var) -> None:
+        """Enter a context that was left while the graph ran; what leaves it is on some stack."""
+        cls, args, kwargs = context.origin.parts
+        context.value = cls.value(
+            *(x.value for x in args), **{k: v.value for k, v in kwargs.items()}
+        )
+        context.value.__enter__()
+        for frame in self.tracer.frames:
+            for var in (*frame.stack, *frame.saved):
+                if (
+                    isinstance(var.origin, Made)
+                    and var.origin.kind == "method"
+                    and var.origin.parts[0] is context
+                ):
+                    var.value = context.value.__exit__
+
+    # -- behind a break --------------------------------------------------------------------------
+
+    def tail(self, k: int, broke: Break):
+        """The result of frame `k`, from the break on."""
+        frames = self.tracer.frames
+        frame = frames[k]
+        last = k + 1 == len(frames)
+        captured = broke.fn is not None
+        if last and not captured:
+            return self.resumed(frame, frame.at, frame.stack, (), False)
+        try:
+            if last:
+                result = self.opaque(broke)
+            else:
+                result = self.tail(k + 1, broke)
+                if frames[k + 1].init is not None:
+                    result = frames[k + 1].init.value
+        except BaseException as error:
+            handler = frame.code.handler_at(frame.at)
+            if handler is None:
+                raise
+            lasti = [Var(frame.code.instructions[frame.at].offset)] if handler.lasti else []
+            stack = [*frame.saved[: handler.depth], *lasti]
+            return self.resumed(frame, handler.target, stack, (error,), captured)
+        jump, loop = getattr(broke, "jump", None), getattr(broke, "loop", None)
+        if last and jump is not None:
+            at, drop = jump[0 if result else 1]
+            return self.resumed(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
+        if last and loop is not None and result is END_OF_LOOP:
+            return self.resumed(frame, loop_end(frame, loop), frame.stack[:-1], (), captured)
+        if last and getattr(broke, "discard", False):
+            return self.resumed(frame, frame.ip, frame.stack, (), captured)
+        return self.resumed(frame, frame.ip, frame.stack, (result,), captured)
+
+    def opaque(self, broke: Break):
+        """What broke the graph, done by Python."""
+        args = [real(x) for x in broke.args_]
+        if getattr(broke, "loop", None) is not None:
+            args.append(END_OF_LOOP)
+        return real(broke.fn)(*args, **{k: real(v) for k, v in broke.kwargs.items()})
+
+    def resumed(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
+        """Go on at an instruction."""
+        values, _, live = slot_values(frame, at)
+        shape = [*stack, *(Var(x) for x in more)]
+        fn = self.capture.resumer(frame, at, shape, live, captured)
+        words = [None if x is None else real(x) for x in values] or [None]
+        words[0] = (words[0], *(real(x) for x in stack if x is not NULL), *more)
+        if frame.handled and not (more and isinstance(more[0], BaseException)):
+            return handling(frame.handled[-1].value, fn, *words)
+        return fn(*words)
+
+
+def real(var: Var):
+    """A Var's value as Python's own object."""
+    return var.value.native() if isinstance(var.value, Iterator) else var.value
+
+
+def is_context_node(node: Node) -> bool:
+    return node.target in ("__enter__", "__exit__") or any(
+        u.target == "__enter__" for u in node.users
+    )
+
+
+def first_frame(fn):
+    return Line(fn.__code__.co_firstlineno)
+
+
+class Line:
+    """Where a replacement says it is."""
+
+    def __init__(self, line: int):
+        self.line = line
+
+
+def explained(broke: Break, at: Frame) -> str:
+    """The message for a break where none is allowed."""
+    hint = broke.hint or "Take it out of the function, or leave nopython off."
+    return f"optimize: {at.where}: expected one graph (nopython=True); got a break: {broke.reason}. {hint}"
+
+
+def print_bytecode(fn, run) -> None:
+    """Print the original and the modified bytecode."""
+    import dis
+
+    for title, code in (("original", fn.__code__), ("modified", run.__code__)):
+        print(f"[capture] {title} bytecode of {fn.__qualname__}")
+        dis.dis(code)
+
+
+END_MARK = END

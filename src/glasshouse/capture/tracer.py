@@ -1,0 +1,433 @@
+"""The interpreter: runs a function's bytecode on real values once, and learns how to do it again.
+
+The first call happens for real, effects and all; what is learnt is a graph of tensor operations, the
+guards under which a later call would go the same way, and what it would have to make and write. Where
+something is not understood the graph ends (a Break): Python does that one thing, and what follows is
+captured on its own by resume functions, one for each frame that is open.
+"""
+
+import types
+from time import perf_counter_ns
+
+from glasshouse.base.errors import CaptureError
+from glasshouse.capture.bytecode import VERSION, decoded, keeps_closure, make_resume, resume_slots
+from glasshouse.capture.calls import Calls, NextThen, slot_list
+from glasshouse.capture.frame import END, Frame, Generator
+from glasshouse.capture.guards import GuardSet
+from glasshouse.capture.objects import Objects
+from glasshouse.capture.opcodes import HANDLERS, Opcodes
+from glasshouse.capture.values import (
+    NULL,
+    Break,
+    CannotRebuild,
+    Made,
+    Source,
+    UserError,
+    Var,
+)
+from glasshouse.graph.ir import Graph
+
+opaque_sites: dict[int, tuple[types.CodeType, set[int]]] = {}  # calls that are left to Python
+unknown: dict[int, tuple[types.CodeType, str | None]] = {}
+
+
+class Finished(Exception):
+    """The outermost frame returned."""
+
+
+class Tracer(Opcodes, Objects, Calls):
+    """One run of the interpreter, for one call of one function."""
+
+    dispatcher_type: type
+
+    def __init__(self, front, config):
+        self.front, self.config = front, config
+        self.live = True  # whether anything is still being learnt
+        self.graph = Graph()
+        self.guards = GuardSet()
+        self.frames: list[Frame] = []
+        self.tracked: dict[int, Var] = {}
+        self.scopes: dict[int, Var] = {}
+        self.whole: dict[int, Var] = {}
+        self.deleted: dict[int, set] = {}
+        self.original_keys: dict[int, tuple] = {}
+        self.class_items: dict[type, dict] = {}
+        self.written: list[Var] = []
+        self.contexts: list[Var] = []  # those that are entered, outermost first
+        self.inputs: list[tuple] = []  # (node, Var) of each placeholder
+        self.members: dict[str, object] = {}  # what the graph's module owns
+        self.dynamic: set[str] = set()  # sources of numbers and sizes that were seen to vary
+        self.all_dynamic = self.scheduled = False
+        self.lifted: dict[int, tuple] = {}
+        self.snapshots: dict[int, tuple] = {}
+        self.guarded: set[int] = set()
+        self.raised: Var | None = None
+        self.count = 0
+        self.began_ns = perf_counter_ns()
+
+    @classmethod
+    def untraced(cls) -> "Tracer":
+        """An interpreter that learns nothing; for generators that outlive their trace."""
+        made = cls(cls.default_front, cls.default_config)
+        made.live = False
+        return made
+
+    # -- starting ------------------------------------------------------------------------------
+
+    def enter(self, fn: types.FunctionType, slots) -> None:
+        """The frame of the captured function."""
+        code = fn.__code__
+        names = slot_list(code)
+        frame = Frame(code, fn.__globals__, len(names))
+        free = len(code.co_freevars)
+        count = len(slots) - free
+        for i, value in enumerate(slots):
+            at = i if i < count else len(names) - free + i - count
+            source = self.guards.source("slot", None, i, names[at])
+            frame.locals[at] = self.load(value, source)
+        self.frames.append(frame)
+
+    def run(self):
+        """Interpret until the outermost frame returns (its Var) or breaks (the Break)."""
+        while True:
+            f = self.frames[-1]
+            ins = f.code.instructions[f.ip]
+            f.at, f.saved = f.ip, f.stack[:]
+            f.ip += 1
+            depth = len(self.frames)
+            try:
+                HANDLERS[ins.op](self, f, ins)
+                self.count += 1
+                if self.count > self.config.max_instructions and self.live:
+                    self.count = 0
+                    f.at, f.saved = f.ip, f.stack[:]
+                    raise Break("a very long computation")
+            except Finished as done:
+                return done.args[0]
+            except UserError as found:
+                try:
+                    self.unwind(found.error)
+                except Uncaught as uncaught:
+                    return uncaught
+            except Break as found:
+                self.restore(f, depth, found)
+                if self.live:
+                    return found
+                self.in_python(f, found)
+            except (RecursionError, CannotRebuild):
+                raise
+            except Exception as error:
+                if self.config.raise_internal_errors or not self.live:
+                    raise
+                self.restore(f, depth, None)
+                return Break(f"an error inside the capture: {error!r}")
+
+    def restore(self, f: Frame, depth: int, found: Break | None) -> None:
+        """Bring the frames to where a break leaves them."""
+        if f not in self.frames:
+            raise CannotRebuild("a break behind a return", None)
+        del self.frames[self.frames.index(f) + 1 :]
+        if found is not None and getattr(found, "then", None) is not None:
+            found.fn = None
+        if found is None or found.fn is None:
+            f.stack, f.ip = f.saved, f.at
+
+    def in_python(self, f: Frame, found: Break) -> None:
+        """Nothing is learnt any more: do what broke, and go on."""
+        if getattr(found, "loop", None) is not None:
+            found.args_ = [*found.args_, Var(END)]
+        if found.fn is None:
+            raise CaptureError(f"capture: {f.where}: {found.reason} in code that already runs. "
+                               "Report it, and use gh.disable on the function.")  # fmt: skip
+        try:
+            result = self.real_call(found.fn, found.args_, found.kwargs)
+        except UserError as error:
+            self.unwind(error.error)
+            return
+        jump = getattr(found, "jump", None)
+        if jump is not None:
+            f.ip, drop = jump[0 if result.value else 1]
+            del f.stack[len(f.stack) - drop :]
+        elif getattr(found, "loop", None) is not None and result.value is END:
+            f.stack.append(END)
+            if VERSION < (3, 12):
+                del f.stack[-2:]
+            f.ip = found.loop
+        elif not getattr(found, "discard", False):
+            f.stack.append(result)
+
+    # -- results -------------------------------------------------------------------------------
+
+    def push(self, var: Var) -> None:
+        self.frames[-1].stack.append(var)
+
+    def deliver(self, then, var: Var):
+        """Give a result to what waits for it."""
+        if then is None:
+            self.frames[-1].stack.append(var)
+            return None
+        return then(self, var)
+
+    def leave(self, var: Var) -> None:
+        """The running frame returns."""
+        frame = self.frames.pop()
+        self.front.leave(frame)
+        made = frame.generator
+        if made is not None:
+            made.finished, made.running = True, False
+            if not self.frames:
+                raise Finished((END, var))
+            self.again(
+                frame,
+                lambda: (
+                    made.then(self, END, var) if takes_result(made.then) else made.then(self, END)
+                ),
+            )
+            return
+        if frame.init is not None:
+            if var.value is not None:
+                self.fail(
+                    TypeError(f"__init__() should return None, not '{type(var.value).__name__}'")
+                )
+            var = frame.init
+        if not self.frames:
+            raise Finished(var)
+        self.again(frame, lambda: self.deliver(frame.then, var))
+
+    def again(self, frame: Frame, deliver) -> None:
+        """Deliver; if that breaks behind the return, stop learning and deliver for real."""
+        try:
+            deliver()
+        except Break as found:
+            if not self.live:
+                raise
+            caller = self.frames[-1]
+            mark_opaque(caller.code.code, caller.at)
+            self.stop_learning(found.reason)
+            deliver()
+
+    def stop_learning(self, reason: str) -> None:
+        """Go on as a plain interpreter: nothing of this trace is kept."""
+        self.live = False
+        self.why_stopped = reason
+        self.front.stop(self)
+
+    def yield_value(self, f: Frame, var: Var) -> None:
+        made: Generator = f.generator
+        self.frames.pop()
+        made.running = False
+        if not self.frames:
+            raise Finished((var, None))
+        self.again(f, lambda: made.then(self, var))
+
+    def drive(self, made: Generator, sent: Var, error):
+        """Run a generator until its next value, as Python would."""
+        if made.finished:
+            if error is not None:
+                raise error
+            raise StopIteration
+        made.running = True
+        self.frames.append(made.frame)
+        if error is None:
+            made.frame.stack.append(sent)
+        try:
+            if error is not None:
+                self.unwind(error)
+            value, result = self.run()
+        except BaseException:
+            made.finished = True
+            raise
+        if value is END:
+            raise StopIteration(result.value)
+        return value.value
+
+    # -- Python's own work ---------------------------------------------------------------------
+
+    def do(self, fn, *args, **kwargs):
+        """fn(*args), whose exceptions are the user's."""
+        try:
+            return fn(*args, **kwargs)
+        except (Break, CannotRebuild):
+            raise
+        except BaseException as error:
+            raise UserError(error) from None
+
+    def fail(self, error: BaseException):
+        """Raise an exception of the user's program."""
+        raise UserError(error)
+
+    def unwind(self, error: BaseException) -> None:
+        """Go to the handler of an exception, in this frame or one that called it."""
+        raised, self.raised = self.raised, None
+        var = (
+            raised
+            if raised is not None and raised.value is error
+            else Var(error, Made("exception_value"))
+        )
+        if self.live and not any(g.code.handler_at(g.at) for g in self.frames) and not any(
+                g.then or g.generator for g in self.frames):  # fmt: skip
+            raise_here = self.frames[-1]
+            raise_here.stack, raise_here.ip = raise_here.saved, raise_here.at
+            raise Uncaught(error)
+        self.add_traceback(error)
+        while self.frames:
+            f = self.frames[-1]
+            handler = f.code.handler_at(f.at)
+            if handler is not None:
+                del f.stack[handler.depth :]
+                if handler.lasti:
+                    f.stack.append(Var(f.code.instructions[f.at].offset))
+                f.stack.append(var)
+                if f.handled and error.__context__ is None and f.handled[-1].value is not error:
+                    error.__context__ = f.handled[-1].value
+                f.ip = handler.target
+                return
+            self.frames.pop()
+            self.front.leave(f)
+            if f.generator is not None:
+                f.generator.finished, f.generator.running = True, False
+                if isinstance(error, StopIteration):
+                    error = RuntimeError("generator raised StopIteration")
+            elif isinstance(f.then, NextThen) and isinstance(error, StopIteration) and self.frames:
+                f.then.then(self, END)
+                return
+            elif isinstance(error, AttributeError) and isinstance(f.then, OrElse) and self.frames:
+                f.then.other(self)
+                return
+        raise error
+
+    def add_traceback(self, error: BaseException) -> None:
+        """Give an exception the traceback that it would have in plain Python."""
+        if getattr(error, "__traceback__", None) is not None and not is_ours(error.__traceback__):
+            return
+        trace = None
+        for f in reversed(self.frames):
+            found = traceback_entry(f)
+            if found is not None:
+                trace = types.TracebackType(trace, found.tb_frame, found.tb_lasti, f.line)
+        error.__traceback__ = trace
+
+    def attribute_or(self, obj: Var, name: str, then, other):
+        """obj.name to `then`, or, where there is none, other(tracer)."""
+        frame = self.frames[-1]
+        depth = len(self.frames)
+        try:
+            self.get_attribute(obj, name, then)
+        except UserError as found:
+            if not isinstance(found.error, AttributeError) or len(self.frames) != depth:
+                raise
+            return other(self)
+        if self.frames[-1] is not frame:
+            self.frames[-1].then = OrElse(then, other)
+        return None
+
+    # -- what is asked of the front end --------------------------------------------------------
+
+    def is_tensor(self, var: Var) -> bool:
+        return self.front.is_tensor(var.value)
+
+    def is_dynamic(self, source: Source) -> bool:
+        return self.all_dynamic or source.text in self.dynamic or self.front.varies(source)
+
+    def varying_size(self, text: str) -> bool:
+        """Whether a size of a tensor may be another one in a later call."""
+        return self.all_dynamic or text in self.dynamic
+
+    def sized(self) -> bool:
+        """Whether sizes of the graph's inputs may vary."""
+        return self.all_dynamic or any(".shape[" in text for text in self.dynamic)
+
+    def user_line(self) -> str:
+        """The innermost line that is not the library's."""
+        return next((f.where for f in reversed(self.frames) if not f.trusted), "")
+
+    def site(self) -> tuple[types.CodeType, int]:
+        f = self.frames[-1]
+        return f.code.code, f.at
+
+    def is_opaque_site(self) -> bool:
+        f = self.frames[-1]
+        found = opaque_sites.get(id(f.code.code))
+        return found is not None and found[0] is f.code.code and f.at in found[1]
+
+    def unknown_operation(self, code) -> str | None:
+        """An operation that has no handler, or None."""
+        found = unknown.get(id(code))
+        if found is None or found[0] is not code:
+            missing = next((x.op for x in decoded(code).instructions if x.op not in HANDLERS), None)
+            found = unknown[id(code)] = (code, missing)
+        return found[1]
+
+
+class Uncaught(Break):
+    """An exception that nobody catches: the instruction runs again in Python, to raise it there."""
+
+    def __init__(self, error: BaseException):
+        super().__init__(f"raising {type(error).__name__}")
+        self.error = error
+
+
+class OrElse:
+    """What follows an inlined getter whose AttributeError means a default."""
+
+    def __init__(self, then, other):
+        self.then, self.other = then, other
+
+    def __call__(self, tracer, var):
+        return tracer.deliver(self.then, var)
+
+
+def takes_result(then) -> bool:
+    return getattr(then, "__code__", None) is not None and then.__code__.co_argcount >= 3
+
+
+def mark_opaque(code: types.CodeType, at: int) -> None:
+    """Have a call made by Python from now on."""
+    opaque_sites.setdefault(id(code), (code, set()))[1].add(at)
+
+
+HERE = __file__.rpartition("/")[0]
+
+
+def is_ours(trace) -> bool:
+    """Whether a traceback starts in the interpreter."""
+    return trace.tb_frame.f_code.co_filename.startswith(HERE)
+
+
+def traceback_entry(f: Frame):
+    """A traceback entry that looks like the frame's."""
+    code = f.code.code
+    raiser = RAISER.__code__.replace(
+        co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
+        co_firstlineno=f.line or code.co_firstlineno)  # fmt: skip
+    try:
+        types.FunctionType(raiser, f.globals)()
+    except ZeroDivisionError as error:
+        return error.__traceback__.tb_next
+    return None
+
+
+def RAISER():
+    return 1 / 0
+
+
+def slot_values(frame: Frame, at: int) -> tuple[list[Var | None], frozenset[int], frozenset[int]]:
+    """The Vars for a resume function at an instruction, what is bound, and what of it is needed."""
+    names = resume_slots(frame.code.code)
+    bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
+    live = bound & frame.code.live_at(at)
+    return [frame.locals[i] if i in live else None for i in range(len(names))], bound, live
+
+
+def resume_function(
+    frame: Frame, at: int, stack: list[Var], live: frozenset[int]
+) -> types.FunctionType:
+    """A function that goes on at an instruction of a frame."""
+    code = frame.code.code
+    offset = frame.code.instructions[at].offset
+    code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
+    closure = None
+    if keeps_closure(frame.code.code):
+        count = len(frame.code.code.co_freevars)
+        closure = tuple(x.value for x in frame.locals[len(frame.locals) - count :])
+    return types.FunctionType(code, frame.globals, code.co_name, None, closure)

@@ -1,0 +1,133 @@
+"""What the interpreter works with: real values that know where they come from.
+
+The first call of a function is run by the interpreter for real; a Var pairs each value with its
+origin, from which a later call finds or makes the same: None (a constant), a Source (a path from the
+arguments), a Node (computed by the graph), Made (a new container, object, function …), or Number
+(arithmetic on numbers that vary).
+"""
+
+import types
+from collections import OrderedDict
+from typing import Any
+
+
+class Source:
+    """A path from a call's arguments to a value: `kind` is a step from `base`, named by `key`.
+
+    Kinds: slot (number), const (an object), dict (an instance's dict), get (of a dict), item (of a
+    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute).
+    """
+
+    __slots__ = ("kind", "base", "key", "text")
+
+    def __init__(self, kind: str, base: "Source | None", key: Any, text: str):
+        self.kind, self.base, self.key, self.text = kind, base, key, text
+
+    def __repr__(self):
+        return self.text
+
+
+class Made:
+    """A recipe for something new: `kind` and what it is made of.
+
+    Kinds: list, tuple, dict, set (from `items` of the Var), object (a class), call (a function with
+    Var arguments), function, cell.
+    """
+
+    __slots__ = ("kind", "parts")
+
+    def __init__(self, kind: str, *parts):
+        self.kind, self.parts = kind, parts
+
+
+class Number:
+    """A Python number computed from numbers that vary: fn(*args)."""
+
+    __slots__ = ("fn", "args")
+
+    def __init__(self, fn, args: tuple["Var", ...]):
+        self.fn, self.args = fn, args
+
+
+class Var:
+    """A value and its origin.
+
+    `items` is what is known of its inside: a list of Vars (list, tuple), {key: (key Var, Var)} (dict,
+    set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log` lists what
+    was written to something that is not new, for later calls to write as well.
+    """
+
+    __slots__ = ("value", "origin", "items", "log")
+
+    def __init__(self, value, origin=None, items=None):
+        self.value, self.origin = value, origin
+        self.items: Any = items
+        self.log: list | None = None
+
+    @property
+    def is_new(self) -> bool:
+        return isinstance(self.origin, Made)
+
+    def __repr__(self):
+        return f"Var({self.value!r:.60}, {self.origin!r})"
+
+
+class Null:
+    """What lies on the stack where CPython has NULL."""
+
+
+NULL = Var(Null)
+SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
+NUMBERS = (int, float)
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
+             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType, type)  # fmt: skip
+CONTAINERS = (list, tuple, dict, set, OrderedDict)
+
+
+def constant(value) -> Var:
+    """A Var of what is the same in each call; new lists and dicts in it are made anew."""
+    kind = type(value)
+    if kind in SCALARS:
+        return Var(value)
+    if kind in (list, tuple):
+        items = [constant(x) for x in value]
+        if kind is tuple and all(x.origin is None for x in items):
+            return Var(value, None, items)
+        return Var(value, Made(kind.__name__), items)
+    if kind in (dict, OrderedDict):
+        items = {k: (constant(k), constant(v)) for k, v in value.items()}
+        return Var(value, Made("dict", kind), items)
+    if kind is set:
+        return Var(value, Made("set"), {k: (constant(k),) for k in value})
+    return Var(value)
+
+
+class Break(Exception):
+    """The graph ends here: `fn(*args, **kwargs)` is called by Python, and what follows is captured
+    on its own. With `fn` None the instruction itself runs in Python, and all after it."""
+
+    def __init__(self, reason: str, fn: Var | None = None, args=(), kwargs=None, hint: str = ""):
+        super().__init__(reason)
+        self.reason, self.fn, self.args_, self.kwargs, self.hint = (
+            reason,
+            fn,
+            args,
+            kwargs or {},
+            hint,
+        )
+
+
+class UserError(Exception):
+    """The user's program raised `error`."""
+
+    def __init__(self, error: BaseException):
+        super().__init__(error)
+        self.error = error
+
+
+class CannotRebuild(Exception):
+    """Something new that a later call cannot make again; `site` is where it came from."""
+
+    def __init__(self, what: str, site=None):
+        super().__init__(what)
+        self.what, self.site = what, site

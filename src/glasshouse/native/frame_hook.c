@@ -1,0 +1,544 @@
+/* Capture's C: guards, the dispatcher that checks them and calls a replacement, the frame hook.
+
+A guard program is a list of small operations on registers: some read (an argument, an item of an
+instance's dict, a cell), some check (a type, an identity, a constant, a tensor's spec). Reads and
+checks on one dict form a group, which is passed over while the dict's version tag says that nothing
+was written to it since it was last found right (CPython 3.11 and 3.12; later versions have no such
+tag that also sees attribute writes, so there every check runs).
+
+The dispatcher binds a call's arguments to the slots of the function's code, in order, with its
+cells behind them, and hands all of them to the first entry whose guards hold, or to `miss`.
+
+The hook (PEP 523) is for frames that are entered from code that is not captured. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#define Py_BUILD_CORE 1
+#include "internal/pycore_code.h"
+#include "internal/pycore_frame.h"
+#undef Py_BUILD_CORE
+
+#if PY_VERSION_HEX >= 0x030D0000
+#define FRAME_CODE(f) (*(PyCodeObject **)(void *)&(f)->f_executable)
+#define FRAME_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
+#define FRAME_IP(f) ((f)->instr_ptr)
+#define ENTRY_IP(co) (_PyCode_CODE(co))
+#elif PY_VERSION_HEX >= 0x030C0000
+#define FRAME_CODE(f) ((f)->f_code)
+#define FRAME_FUNC(f) ((PyFunctionObject *)(f)->f_funcobj)
+#define FRAME_IP(f) ((f)->prev_instr)
+#define ENTRY_IP(co) (_PyCode_CODE(co) - 1)
+#else
+#define FRAME_CODE(f) ((f)->f_code)
+#define FRAME_FUNC(f) ((f)->f_func)
+#define FRAME_IP(f) ((f)->prev_instr)
+#define ENTRY_IP(co) (_PyCode_CODE(co) - 1)
+#endif
+#if PY_VERSION_HEX >= 0x030C0000
+#define ExtraIndex PyUnstable_Eval_RequestCodeExtraIndex
+#define GetExtra PyUnstable_Code_GetExtra
+#define SetExtra PyUnstable_Code_SetExtra
+#else
+#define ExtraIndex _PyEval_RequestCodeExtraIndex
+#define GetExtra _PyCode_GetExtra
+#define SetExtra _PyCode_SetExtra
+#endif
+#define HAS_TAGS (PY_VERSION_HEX < 0x030D0000)
+
+/* ---------------------------------------------------------------- guards */
+
+enum {
+    ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG,
+    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND
+};
+typedef struct {
+    int op, dst, src, jump;
+    Py_ssize_t n;
+    PyObject *key;
+    uint64_t tag;
+} Op;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t size, registers;
+    Op *ops;
+    PyObject **regs;
+    int busy;
+} Guards;
+
+static PyObject *str_shape, *str_dtype;
+
+static PyObject *instance_dict(PyObject *o) { /* borrowed: the object keeps it */
+    PyObject **place = _PyObject_GetDictPtr(o);
+    if (place && *place) return *place;
+    PyObject *dict = PyObject_GenericGetDict(o, NULL);
+    if (!dict) { PyErr_Clear(); return NULL; }
+    Py_DECREF(dict);
+    return dict;
+}
+
+static uint64_t tag_of(PyObject *dict) {
+#if HAS_TAGS
+    return ((PyDictObject *)dict)->ma_version_tag;
+#else
+    (void)dict;
+    return 0;
+#endif
+}
+
+static int same_float(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
+
+static int equal(PyObject *got, PyObject *want) {
+    if (got == want) return 1;
+    if (Py_TYPE(got) != Py_TYPE(want)) return 0;
+    if (PyFloat_CheckExact(got)) return same_float(PyFloat_AS_DOUBLE(got), PyFloat_AS_DOUBLE(want));
+    if (PyTuple_CheckExact(got)) {
+        Py_ssize_t n = PyTuple_GET_SIZE(got);
+        if (n != PyTuple_GET_SIZE(want)) return 0;
+        for (Py_ssize_t i = 0; i < n; i++)
+            if (!equal(PyTuple_GET_ITEM(got, i), PyTuple_GET_ITEM(want, i))) return 0;
+        return 1;
+    }
+    if (!PyUnicode_CheckExact(got) && !PyLong_CheckExact(got) && !PyBytes_CheckExact(got)
+        && !PyComplex_CheckExact(got) && !PyRange_Check(got) && !PySlice_Check(got) && !PyFrozenSet_CheckExact(got))
+        return 0; /* identity only: a user's __eq__ does not run here */
+    int same = PyObject_RichCompareBool(got, want, Py_EQ);
+    if (same < 0) PyErr_Clear();
+    return same == 1;
+}
+
+/* A shape may have None for a size that may be anything. */
+static int spec_fits(PyObject *got, PyObject *want) {
+    if (got == want) return 1;
+    PyObject *a = PyObject_GetAttr(got, str_shape), *b = PyObject_GetAttr(want, str_shape);
+    PyObject *c = PyObject_GetAttr(got, str_dtype), *d = PyObject_GetAttr(want, str_dtype);
+    int fits = a && b && c && c == d && PyTuple_Check(a) && PyTuple_Check(b)
+               && PyTuple_GET_SIZE(a) == PyTuple_GET_SIZE(b);
+    for (Py_ssize_t i = 0; fits && i < PyTuple_GET_SIZE(b); i++) {
+        PyObject *size = PyTuple_GET_ITEM(b, i);
+        fits = size == Py_None || equal(PyTuple_GET_ITEM(a, i), size);
+    }
+    Py_XDECREF(a); Py_XDECREF(b); Py_XDECREF(c); Py_XDECREF(d);
+    if (PyErr_Occurred()) PyErr_Clear();
+    return fits;
+}
+
+static int keys_fit(PyObject *dict, PyObject *keys) {
+    if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) return 0;
+    Py_ssize_t at = 0, i = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(dict, &at, &key, &value))
+        if (!equal(key, PyTuple_GET_ITEM(keys, i++))) return 0;
+    return 1;
+}
+
+static int length_is(PyObject *x, Py_ssize_t n) {
+    if (PyList_Check(x)) return PyList_GET_SIZE(x) == n;
+    if (PyTuple_Check(x)) return PyTuple_GET_SIZE(x) == n;
+    if (PyDict_Check(x)) return PyDict_GET_SIZE(x) == n;
+    Py_ssize_t size = PyObject_Size(x);
+    if (size < 0) PyErr_Clear();
+    return size == n;
+}
+
+static int call_holds(PyObject *check, PyObject *x) {
+    PyObject *r = PyObject_CallOneArg(check, x);
+    int holds = r ? PyObject_IsTrue(r) : 0;
+    Py_XDECREF(r);
+    if (PyErr_Occurred()) { PyErr_Clear(); return 0; }
+    return holds == 1;
+}
+
+/* 0: absent or None; 1: an instance of the type; 2: something else */
+static Py_ssize_t kind_of(PyObject *dict, PyObject *key) {
+    PyObject *x = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(key, 0));
+    if (!x || x == Py_None) return 0;
+    return (PyObject *)Py_TYPE(x) == PyTuple_GET_ITEM(key, 1) ? 1 : 2;
+}
+
+#define MAX_OWNED 64
+
+/* -1 if all guards hold, else the number of the first that does not. */
+static Py_ssize_t run_guards(Guards *g, PyObject *const *args, Py_ssize_t nargs) {
+    PyObject *owned[MAX_OWNED], *local[256], **r = g->regs;
+    Py_ssize_t i, failed = -1;
+    int owns = 0, nested = g->busy;
+    if (nested) { /* Python code that a guard called has come back here */
+        if (g->registers > 256) return 0;
+        r = local;
+    }
+    g->busy = 1;
+    for (i = 0; i < g->size && failed < 0; i++) {
+        Op *o = &g->ops[i];
+        PyObject *x = o->src >= 0 ? r[o->src] : NULL, *y = NULL;
+        int ok = 1;
+        switch (o->op) {
+        case ARG: y = o->n < nargs ? args[o->n] : NULL; break;
+        case CONST: y = o->key; break;
+        case DICT: y = instance_dict(x); break;
+        case GET: y = PyDict_Check(x) ? PyDict_GetItemWithError(x, o->key) : NULL; break;
+        case ITEM:
+            if (PyList_Check(x)) y = o->n < PyList_GET_SIZE(x) ? PyList_GET_ITEM(x, o->n) : NULL;
+            else if (PyTuple_Check(x)) y = o->n < PyTuple_GET_SIZE(x) ? PyTuple_GET_ITEM(x, o->n) : NULL;
+            break;
+        case CELL: y = PyCell_Check(x) ? PyCell_GET(x) : NULL; break;
+        case ATTR:
+            if (owns == MAX_OWNED) break;
+            y = PyObject_GetAttr(x, o->key);
+            if (y) owned[owns++] = y;
+            break;
+        case TYPEOF: y = (PyObject *)Py_TYPE(x); break;
+        case LOOKUP: y = PyType_Check(x) ? _PyType_Lookup((PyTypeObject *)x, o->key) : NULL; break;
+        case TAG:
+            if (HAS_TAGS && !nested && o->tag && o->tag == tag_of(x)) i = o->jump - 1;
+            else o->tag = 0;
+            continue;
+        case SETTAG: if (!nested) g->ops[o->jump].tag = tag_of(x); continue;
+        case IS: ok = x == o->key; break;
+        case TYPE: ok = (PyObject *)Py_TYPE(x) == o->key; break;
+        case EQ: ok = equal(x, o->key); break;
+        case LEN: ok = length_is(x, o->n); break;
+        case ABSENT: ok = PyDict_GetItemWithError(x, o->key) == NULL; break;
+        case KEYS: ok = PyDict_Check(x) && keys_fit(x, o->key); break;
+        case SAME: ok = x == r[o->n]; break;
+        case DISTINCT: ok = x != r[o->n]; break;
+        case CALL: ok = call_holds(o->key, x); break;
+        case SPEC: ok = spec_fits(x, o->key); break;
+        case KIND: ok = kind_of(x, o->key) == o->n; break;
+        default: ok = 0;
+        }
+        if (o->op < IS) { ok = y != NULL; if (ok) r[o->dst] = y; }
+        if (!ok) failed = i;
+        if (PyErr_Occurred()) PyErr_Clear();
+    }
+    while (owns) Py_DECREF(owned[--owns]);
+    g->busy = nested;
+    return failed;
+}
+
+static int guards_traverse(Guards *g, visitproc visit, void *arg) {
+    for (Py_ssize_t i = 0; i < g->size; i++) Py_VISIT(g->ops[i].key);
+    return 0;
+}
+static int guards_clear(Guards *g) {
+    for (Py_ssize_t i = 0; i < g->size; i++) Py_CLEAR(g->ops[i].key);
+    return 0;
+}
+static void guards_dealloc(Guards *g) {
+    PyObject_GC_UnTrack(g);
+    guards_clear(g);
+    PyMem_Free(g->ops);
+    PyMem_Free(g->regs);
+    Py_TYPE(g)->tp_free((PyObject *)g);
+}
+/* Guards([(op, dst, src, n, key, jump), ...], registers) */
+static PyObject *guards_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
+    PyObject *list;
+    Py_ssize_t registers;
+    if (!PyArg_ParseTuple(a, "O!n", &PyList_Type, &list, &registers)) return NULL;
+    Guards *g = (Guards *)type->tp_alloc(type, 0);
+    if (!g) return NULL;
+    Py_ssize_t size = PyList_GET_SIZE(list);
+    g->ops = PyMem_Calloc(size ? size : 1, sizeof(Op));
+    g->regs = PyMem_Calloc(registers ? registers : 1, sizeof(PyObject *));
+    g->registers = registers;
+    if (!g->ops || !g->regs) { Py_DECREF(g); return PyErr_NoMemory(); }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        Op *o = &g->ops[i];
+        PyObject *key;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(list, i), "iiinOi", &o->op, &o->dst, &o->src, &o->n,
+                              &key, &o->jump)) { Py_DECREF(g); return NULL; }
+        o->key = Py_NewRef(key);
+        g->size = i + 1;
+    }
+    return (PyObject *)g;
+}
+static PyObject *guards_check(Guards *g, PyObject *slots) {
+    if (!PyTuple_Check(slots)) { PyErr_SetString(PyExc_TypeError, "check: expected a tuple"); return NULL; }
+    return PyLong_FromSsize_t(run_guards(g, ((PyTupleObject *)slots)->ob_item, PyTuple_GET_SIZE(slots)));
+}
+static PyMethodDef guards_methods[] = {
+    {"check", (PyCFunction)guards_check, METH_O, "The number of the first guard that fails, or -1."}, {NULL}};
+static PyTypeObject GuardsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "glasshouse.Guards", .tp_basicsize = sizeof(Guards),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, .tp_new = guards_new,
+    .tp_dealloc = (destructor)guards_dealloc, .tp_traverse = (traverseproc)guards_traverse,
+    .tp_clear = (inquiry)guards_clear, .tp_methods = guards_methods};
+
+/* ---------------------------------------------------------------- dispatcher */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *fn;      /* the user's function */
+    PyObject *entries; /* list of (Guards, function), newest first */
+    PyObject *miss;    /* called as miss(dispatcher, *slots) */
+    PyObject *dict, *weakrefs;
+    long hits;
+} Dispatcher;
+
+enum { ON, RUN_ONLY, OFF };
+static _Thread_local int mode = ON;
+
+static int count_slots(PyCodeObject *co) {
+    return co->co_argcount + co->co_kwonlyargcount + ((co->co_flags & CO_VARARGS) != 0)
+           + ((co->co_flags & CO_VARKEYWORDS) != 0);
+}
+
+/* Put the arguments where the code has them. 0 if they do not fit. `made` gets what is new. */
+static int bind(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t given, PyObject *kwnames,
+                PyObject **slots, PyObject **made) {
+    PyCodeObject *co = (PyCodeObject *)fn->func_code;
+    Py_ssize_t positional = co->co_argcount, named = positional + co->co_kwonlyargcount;
+    Py_ssize_t total = count_slots(co), names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    Py_ssize_t taken = given < positional ? given : positional;
+    int star = (co->co_flags & CO_VARARGS) != 0, stars = (co->co_flags & CO_VARKEYWORDS) != 0;
+    for (Py_ssize_t i = 0; i < total; i++) slots[i] = i < taken ? args[i] : NULL;
+    if (given > positional && !star) return 0;
+    if (star) {
+        PyObject *rest = PyTuple_New(given - taken);
+        if (!rest) return 0;
+        for (Py_ssize_t i = taken; i < given; i++) PyTuple_SET_ITEM(rest, i - taken, Py_NewRef(args[i]));
+        slots[named] = made[0] = rest;
+    }
+    if (stars) {
+        slots[named + star] = made[1] = PyDict_New();
+        if (!made[1]) return 0;
+    }
+    for (Py_ssize_t k = 0; k < names; k++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+        Py_ssize_t i = co->co_posonlyargcount;
+        for (; i < named; i++) {
+            PyObject *own = PyTuple_GET_ITEM(co->co_localsplusnames, i);
+            if (own == name || PyUnicode_Compare(own, name) == 0) break;
+        }
+        if (i < named) {
+            if (slots[i]) return 0;
+            slots[i] = args[given + k];
+        } else if (!stars || PyDict_SetItem(made[1], name, args[given + k]) < 0) return 0;
+    }
+    Py_ssize_t defaults = fn->func_defaults ? PyTuple_GET_SIZE(fn->func_defaults) : 0;
+    for (Py_ssize_t i = 0; i < named; i++) {
+        if (slots[i]) continue;
+        if (i < positional) {
+            if (i < positional - defaults) return 0;
+            slots[i] = PyTuple_GET_ITEM(fn->func_defaults, i - (positional - defaults));
+        } else {
+            PyObject *name = PyTuple_GET_ITEM(co->co_localsplusnames, i);
+            slots[i] = fn->func_kwdefaults ? PyDict_GetItemWithError(fn->func_kwdefaults, name) : NULL;
+            if (!slots[i]) return 0;
+        }
+    }
+    return 1;
+}
+
+static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
+    PyObject *entries = Py_NewRef(d->entries), *result = NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(entries); i++) {
+        PyObject *entry = PyList_GET_ITEM(entries, i);
+        if (run_guards((Guards *)PyTuple_GET_ITEM(entry, 0), slots, n) >= 0) continue;
+        d->hits++;
+        Py_INCREF(entry);
+        result = PyObject_Vectorcall(PyTuple_GET_ITEM(entry, 1), slots, n, NULL);
+        Py_DECREF(entry);
+        Py_DECREF(entries);
+        return result;
+    }
+    Py_DECREF(entries);
+    slots[-1] = (PyObject *)d;
+    return PyObject_Vectorcall(d->miss, slots - 1, n + 1, NULL);
+}
+
+#define SMALL 40
+
+static PyObject *dispatch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+    Dispatcher *d = (Dispatcher *)self;
+    PyFunctionObject *fn = (PyFunctionObject *)d->fn;
+    PyCodeObject *co = (PyCodeObject *)fn->func_code;
+    if (mode == OFF) return PyObject_Vectorcall(d->fn, args, nargsf, kwnames);
+    Py_ssize_t n = count_slots(co), cells = co->co_nfreevars;
+    PyObject *small[SMALL + 1], **room = small, *made[2] = {NULL, NULL}, *result;
+    if (n + cells > SMALL) {
+        room = PyMem_Malloc((n + cells + 1) * sizeof(PyObject *));
+        if (!room) return PyErr_NoMemory();
+    }
+    PyObject **slots = room + 1;
+    Py_INCREF(d);
+    if (!bind(fn, args, PyVectorcall_NARGS(nargsf), kwnames, slots, made)) {
+        PyErr_Clear();
+        result = PyObject_Vectorcall(d->fn, args, nargsf, kwnames); /* says what is wrong */
+    } else {
+        for (Py_ssize_t i = 0; i < cells; i++) slots[n + i] = PyTuple_GET_ITEM(fn->func_closure, i);
+        result = on_slots(d, slots, n + cells);
+    }
+    Py_XDECREF(made[0]);
+    Py_XDECREF(made[1]);
+    if (room != small) PyMem_Free(room);
+    Py_DECREF(d);
+    return result;
+}
+
+static PyObject *dispatcher_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
+    PyObject *fn, *miss;
+    if (!PyArg_ParseTuple(a, "O!O", &PyFunction_Type, &fn, &miss)) return NULL;
+    Dispatcher *d = (Dispatcher *)type->tp_alloc(type, 0);
+    if (!d) return NULL;
+    d->vectorcall = dispatch;
+    d->fn = Py_NewRef(fn);
+    d->miss = Py_NewRef(miss);
+    d->entries = PyList_New(0);
+    if (!d->entries) Py_CLEAR(d);
+    return (PyObject *)d;
+}
+static int dispatcher_traverse(Dispatcher *d, visitproc visit, void *arg) {
+    Py_VISIT(d->fn); Py_VISIT(d->entries); Py_VISIT(d->miss); Py_VISIT(d->dict);
+    return 0;
+}
+static int dispatcher_clear(Dispatcher *d) {
+    Py_CLEAR(d->dict); Py_CLEAR(d->miss);
+    if (d->entries) PyList_SetSlice(d->entries, 0, PyList_GET_SIZE(d->entries), NULL);
+    return 0;
+}
+static void dispatcher_dealloc(Dispatcher *d) {
+    PyObject_GC_UnTrack(d);
+    if (d->weakrefs) PyObject_ClearWeakRefs((PyObject *)d);
+    Py_CLEAR(d->fn); Py_CLEAR(d->entries); Py_CLEAR(d->miss); Py_CLEAR(d->dict);
+    Py_TYPE(d)->tp_free((PyObject *)d);
+}
+static PyObject *dispatcher_get(PyObject *self, PyObject *obj, PyObject *type) {
+    if (!obj || obj == Py_None) return Py_NewRef(self);
+    return PyMethod_New(self, obj);
+}
+static PyMemberDef dispatcher_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Dispatcher, vectorcall), READONLY},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Dispatcher, dict), READONLY},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Dispatcher, weakrefs), READONLY},
+    {"fn", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "the user's function"},
+    {"entries", T_OBJECT, offsetof(Dispatcher, entries), READONLY, "[(guards, replacement)]"},
+    {"hits", T_LONG, offsetof(Dispatcher, hits), READONLY, "calls that an entry answered"},
+    {NULL}};
+static PyGetSetDef dispatcher_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {NULL}};
+static PyTypeObject DispatcherType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "glasshouse.Dispatcher", .tp_basicsize = sizeof(Dispatcher),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
+                | Py_TPFLAGS_METHOD_DESCRIPTOR | Py_TPFLAGS_BASETYPE,
+    .tp_new = dispatcher_new, .tp_dealloc = (destructor)dispatcher_dealloc,
+    .tp_traverse = (traverseproc)dispatcher_traverse, .tp_clear = (inquiry)dispatcher_clear,
+    .tp_call = PyVectorcall_Call, .tp_descr_get = dispatcher_get, .tp_members = dispatcher_members,
+    .tp_getset = dispatcher_getset, .tp_vectorcall_offset = offsetof(Dispatcher, vectorcall),
+    .tp_dictoffset = offsetof(Dispatcher, dict), .tp_weaklistoffset = offsetof(Dispatcher, weakrefs)};
+
+/* ---------------------------------------------------------------- the frame hook */
+
+static Py_ssize_t extra_index = -1;
+static int threads_on;
+static PyCodeObject *stub; /* "return its argument": has the evaluator pop a frame for us */
+static _Thread_local PyObject *callback;
+static _PyFrameEvalFunction before; /* who had the hook: called for every frame that we do not take */
+
+static PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
+    return (before ? before : _PyEval_EvalFrameDefault)(ts, f, throwflag);
+}
+
+/* Give a frame that will not run its result. */
+static PyObject *finish(PyThreadState *ts, _PyInterpreterFrame *f, PyObject *result) {
+#if PY_VERSION_HEX < 0x030C0000
+    return result; /* the caller clears the frame */
+#else
+    PyCodeObject *old = FRAME_CODE(f);
+    Py_XSETREF(f->localsplus[0], result);
+    for (int i = 1; i < count_slots(old); i++) Py_CLEAR(f->localsplus[i]);
+    FRAME_CODE(f) = (PyCodeObject *)Py_NewRef(stub);
+    Py_DECREF(old);
+    FRAME_IP(f) = ENTRY_IP(stub);
+    f->stacktop = stub->co_nlocalsplus;
+    return _PyEval_EvalFrameDefault(ts, f, result == NULL);
+#endif
+}
+
+static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
+    PyObject *cb = callback;
+    PyCodeObject *co = FRAME_CODE(f);
+    void *skipped = NULL;
+    if (!cb || mode != ON || throwflag || f->owner != FRAME_OWNED_BY_THREAD || FRAME_IP(f) != ENTRY_IP(co)
+        || f->frame_obj || f->f_locals || !(co->co_flags & CO_OPTIMIZED) || !co->co_nlocalsplus
+        || (co->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)))
+        return evaluate(ts, f, throwflag);
+    GetExtra((PyObject *)co, extra_index, &skipped);
+    if (skipped) return evaluate(ts, f, throwflag);
+    callback = NULL;
+    PyObject *found = PyObject_CallOneArg(cb, (PyObject *)FRAME_FUNC(f));
+    callback = cb;
+    if (!found) { PyErr_Clear(); return evaluate(ts, f, throwflag); }
+    if (!PyObject_TypeCheck(found, &DispatcherType)) {
+        SetExtra((PyObject *)co, extra_index, (void *)1);
+        Py_DECREF(found);
+        return evaluate(ts, f, throwflag);
+    }
+    Py_ssize_t n = count_slots(co), cells = co->co_nfreevars;
+    PyObject *closure = FRAME_FUNC(f)->func_closure, *result = NULL;
+    PyObject **room = PyMem_Malloc((n + cells + 1) * sizeof(PyObject *));
+    if (room) {
+        for (Py_ssize_t i = 0; i < n; i++) room[i + 1] = f->localsplus[i];
+        for (Py_ssize_t i = 0; i < cells; i++) room[n + i + 1] = PyTuple_GET_ITEM(closure, i);
+        result = on_slots((Dispatcher *)found, room + 1, n + cells);
+        PyMem_Free(room);
+    } else PyErr_NoMemory();
+    Py_DECREF(found);
+    return finish(ts, f, result);
+}
+
+/* set_hook(callback or None) -> the one before, in this thread */
+static PyObject *set_hook(PyObject *m, PyObject *cb) {
+    PyInterpreterState *in = PyInterpreterState_Get();
+    PyObject *old = callback ? callback : Py_NewRef(Py_None), *now = cb == Py_None ? NULL : Py_NewRef(cb);
+    if (!callback && now && threads_on++ == 0) {
+        before = _PyInterpreterState_GetEvalFrameFunc(in);
+        if (before == _PyEval_EvalFrameDefault) before = NULL;
+        _PyInterpreterState_SetEvalFrameFunc(in, hook);
+    }
+    if (callback && !now && --threads_on == 0 && _PyInterpreterState_GetEvalFrameFunc(in) == hook)
+        _PyInterpreterState_SetEvalFrameFunc(in, before ? before : _PyEval_EvalFrameDefault);
+    callback = now;
+    return old;
+}
+static PyObject *set_mode(PyObject *m, PyObject *value) {
+    int old = mode, now = (int)PyLong_AsLong(value);
+    if (PyErr_Occurred()) return NULL;
+    mode = now;
+    return PyLong_FromLong(old);
+}
+static PyObject *get_mode(PyObject *m, PyObject *none) { return PyLong_FromLong(mode); }
+static PyObject *set_skip(PyObject *m, PyObject *a) {
+    PyObject *code;
+    int on;
+    if (!PyArg_ParseTuple(a, "O!p", &PyCode_Type, &code, &on)) return NULL;
+    SetExtra(code, extra_index, on ? (void *)1 : NULL);
+    Py_RETURN_NONE;
+}
+static PyMethodDef functions[] = {
+    {"set_hook", set_hook, METH_O, "Have frames of this thread shown to a callback; the one before."},
+    {"set_mode", set_mode, METH_O, "0 on, 1 run only, 2 off, in this thread; the mode before."},
+    {"get_mode", get_mode, METH_NOARGS, "The mode of this thread."},
+    {"set_skip", set_skip, METH_VARARGS, "Do not show frames of a code object (or do)."},
+    {NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "frame_hook", NULL, -1, functions};
+
+PyMODINIT_FUNC PyInit_frame_hook(void) {
+    extra_index = ExtraIndex(NULL);
+    str_shape = PyUnicode_InternFromString("shape");
+    str_dtype = PyUnicode_InternFromString("dtype");
+    if (extra_index < 0 || PyType_Ready(&GuardsType) < 0 || PyType_Ready(&DispatcherType) < 0) return NULL;
+    PyObject *m = PyModule_Create(&module), *names = PyDict_New();
+    if (!m || !names) return NULL;
+    PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins());
+    PyObject *r = PyRun_String("def stub(x): return x\n", Py_file_input, names, names);
+    if (!r) return NULL;
+    Py_DECREF(r);
+    stub = (PyCodeObject *)Py_NewRef(PyFunction_GetCode(PyDict_GetItemString(names, "stub")));
+    Py_DECREF(names);
+    PyModule_AddObject(m, "Guards", Py_NewRef((PyObject *)&GuardsType));
+    PyModule_AddObject(m, "Dispatcher", Py_NewRef((PyObject *)&DispatcherType));
+    return m;
+}
