@@ -79,6 +79,10 @@ class FrontEnd:
     def ambient(self, tracer) -> None:
         """Guard what the library keeps beside the arguments: modes and so on."""
 
+    def is_ambient(self, value) -> bool:
+        """Whether an object is what `ambient` guards."""
+        return False
+
     def begin(self, tracer) -> None:
         """A trace begins."""
 

@@ -145,10 +145,7 @@ class Plan:
     def record(self, inputs) -> tuple:
         """Run on lazy tensors; the outputs."""
         handles, known = self.handles(inputs), {}
-        for h in handles:
-            for tensor in (h, h.__dict__.get("grad")):
-                if tensor is not None:
-                    ready(tensor, self.backend)
+        told_apart(handles, self.backend)
         before = [(h.data, h.__dict__.get("grad"), h.node, h.slot) for h in handles]
         for i, (data, grad, _, _) in enumerate(before):
             known.setdefault(id(data), (DATA, i))
@@ -175,7 +172,8 @@ class Plan:
             self.backward.walk(constants)
         pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
         later = pending[mark:]
-        recorded = describe(pending[:mark], [x for x in wanted if x.value is None])
+        del pending[mark:]
+        recorded = describe(pending, [x for x in wanted if x.value is None])
         del pending
         numbers = dict(runner.links)
         if recorded is not None:
@@ -502,6 +500,18 @@ def owned_tensors(module: GraphModule) -> list[Tensor]:
 
 def distinct(values) -> list:
     return list({id(x): x for x in values}.values())
+
+
+def told_apart(handles: list[Tensor], backend) -> None:
+    """Have tensors and their gradients computed, each with a payload of its own."""
+    seen: dict[int, Lazy] = {}
+    for tensor in distinct(t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None):
+        ready(tensor, backend)
+        payload = tensor.data
+        if id(payload) in seen:
+            payload.owned = False
+            payload = tensor.data = computed(payload.value, payload.spec, False)
+        seen[id(payload)] = payload
 
 
 def ready(tensor: Tensor, backend) -> None:

@@ -1,6 +1,5 @@
 """The front end of Glasshouse's own tensors, modules and optimizers."""
 
-import contextlib
 import enum
 import types
 
@@ -12,7 +11,7 @@ from glasshouse.capture.front import FrontEnd, Hidden
 from glasshouse.capture.values import SCALARS, Break, Made, Source, Var, constant
 from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend
-from glasshouse.dispatch.bind import state, timers, watchers
+from glasshouse.dispatch.bind import hooks, state, timers, watchers
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.scope import phase, scope_of
 from glasshouse.dispatch.value import Value
@@ -113,6 +112,9 @@ class GlasshouseFront(FrontEnd):
             tracer.guards.add("call", modes, SameAutocast(state.modes))
         else:
             tracer.guards.add("is", modes, ())
+
+    def is_ambient(self, value):
+        return value is state or value is hooks
 
     def can_trace(self) -> bool:
         """Whether nothing but autocast is between calls and backend."""
@@ -350,7 +352,7 @@ class GlasshouseFront(FrontEnd):
         f = fn.value
         if isinstance(f, types.MethodType):
             owner = f.__self__
-            if f.__name__ in ("__enter__", "__exit__") and self.is_context(owner):
+            if f.__name__ in ("__enter__", "__exit__") and self.is_context(fn):
                 self.context(tracer, fn, f.__name__, then)
                 return True
             if isinstance(owner, TensorBackend) and f.__name__ in ("evaluate", "sync"):
@@ -376,13 +378,13 @@ class GlasshouseFront(FrontEnd):
             raise Break(f"making a {f.__name__}", fn, args, kwargs)
         return super().call(tracer, fn, args, kwargs, then)
 
-    def is_context(self, value) -> bool:
-        generated = isinstance(value, contextlib._GeneratorContextManager)
-        return (
-            isinstance(value, CONTEXTS)
-            or generated
-            and value.func is getattr(phase, "__wrapped__", None)
-        )
+    def is_context(self, fn) -> bool:
+        """Whether a bound method is that of no_grad, autocast, a phase …"""
+        if isinstance(fn.value.__self__, CONTEXTS):
+            return True
+        this = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
+        made = this is not None and isinstance(this.origin, Made) and this.origin.kind == "call"
+        return made and this.origin.parts[0].value is phase
 
     def context(self, tracer, fn, name, then):
         """Enter or leave no_grad, autocast, a phase …"""

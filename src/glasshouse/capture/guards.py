@@ -24,12 +24,17 @@ class Guard(NamedTuple):
 
     def __str__(self):
         x, v = self.source.text, self.value
-        return {
+        if self.kind == "kind":
+            name, cls, number = v
+            what = ("is None", f"is a {cls.__name__}", "is something else")[number]
+            return f"{x}[{name!r}] {what}"
+        texts = {
             "is": f"{x} is {brief(v)}", "type": f"type({x}) is {brief(v)}", "eq": f"{x} == {v!r}",
-            "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "keys": f"list({x}) == {brief(v)}",
-            "same": f"{x} is {v}", "distinct": f"{x} is not {v}", "call": f"{brief(v)}({x})",
-            "spec": f"{x} == {v}", "kind": f"kind of {x}[{brief(v)}]",
-        }[self.kind]  # fmt: skip
+            "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "same": f"{x} is {v}",
+            "keys": f"list({x}) == {brief(v)}", "distinct": f"{x} is not {v}",
+            "call": f"{brief(v)} holds for {x}", "spec": f"{x} == {v}", "read": f"{x} exists",
+        }  # fmt: skip
+        return texts[self.kind]
 
 
 def brief(x) -> str:
@@ -115,7 +120,7 @@ class Compiler:
         number = source.key if source.kind in ("slot", "item") else 0
         key = None if source.kind in ("slot", "item") else source.key
         self.ops.append([READ[source.kind], register, base, number, key, 0])
-        self.about.append(Guard("attr", source, None))
+        self.about.append(Guard("read", source, None))
 
     def check(self, guard: Guard, number: int = 0) -> None:
         """The operation of one guard."""

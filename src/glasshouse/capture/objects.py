@@ -208,7 +208,10 @@ class Objects:
     def entry_source(self, base: Source | None, key) -> Source | None:
         if base is None:
             return None
-        return self.guards.source("get", base, key, f"{base.text}[{key!r:.40}]")
+        if base.kind == "dict" and isinstance(key, str) and base.base is not None:
+            return self.guards.source("get", base, key, f"{base.base.text}.{key}")
+        name = repr(key) if type(key) in SCALARS else f"<{type(key).__name__} at {id(key):#x}>"
+        return self.guards.source("get", base, key, f"{base.text}[{name}]")
 
     # -- making --------------------------------------------------------------------------------
 
@@ -504,6 +507,8 @@ class Objects:
         value = obj.value
         if self.is_tensor(obj):
             return self.deliver(then, self.front.attribute(self, obj, name))
+        if self.front.is_ambient(value):
+            return self.deliver(then, Var(self.do(getattr, value, name)))
         if (
             not special
             and isinstance(obj.items, dict)

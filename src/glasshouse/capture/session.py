@@ -9,7 +9,7 @@ from glasshouse.base.errors import CaptureError
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import END, Frame, Iterator
-from glasshouse.capture.guards import Compiler, Guard, read_source
+from glasshouse.capture.guards import Compiler, Guard, brief, read_source
 from glasshouse.capture.native import native
 from glasshouse.capture.tracer import Tracer, mark_opaque, resume_function, slot_values
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Var
@@ -38,7 +38,7 @@ class Capture:
         self.resumes: dict[tuple, tuple] = {}
         self.entries: list[Entry] = []
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
-        self.recompiles: list[tuple[str, str, Any, Any]] = []
+        self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
         self.warned = False
 
@@ -109,8 +109,8 @@ def may_capture(dispatcher, capture, slots) -> bool:
             )
             warnings.warn(
                 f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
-                f"calls run uncaptured. The last guard that failed: {reason} (was {old!r:.80}, is "
-                f"{new!r:.80}). Raise gh.capture.config.cache_limit, or pass dynamic=True.",
+                f"calls run uncaptured. The last guard that failed: {reason} (was {old}, is {new})."
+                f" Raise gh.capture.config.cache_limit, or pass dynamic=True.",
                 stacklevel=4,
             )
         return False
@@ -130,9 +130,11 @@ def note_failure(capture, entry, slots) -> None:
     if failed < 0:
         return
     guard = info.about[failed]
-    old = guard.value
     new = value_at(guard, slots)
-    line = (info.name, str(guard), old, new)
+    old = guard.value
+    if guard.kind == "kind":
+        old, new = ("None", "a tensor", "other")[old[2]], new.get(old[0])
+    line = (info.name, str(guard), brief(old), brief(type(new) if guard.kind == "type" else new))
     if line not in capture.recompiles:
         capture.recompiles.append(line)
         counters.add("recompiles")
