@@ -20,10 +20,11 @@ from glasshouse.capture.polyfills import (
     iterate,
     join_of,
     list_of,
+    reversed_of,
     update_of,
     zip_of,
 )
-from glasshouse.capture.objects import MISSING, static_lookup
+from glasshouse.capture.objects import MISSING, pending, static_lookup
 from glasshouse.capture.values import (
     FUNCTIONS,
     SCALARS,
@@ -83,6 +84,7 @@ def method_name(fn) -> str:
 class Calls:
     """The part of the tracer that calls."""
 
+    @pending
     def call(self, fn: Var, args: list[Var], kwargs: dict[str, Var], then=None):
         """Call; the result goes to `then`, or onto the stack of the frame that runs now."""
         f = fn.value
@@ -202,7 +204,10 @@ class Calls:
                 if ins.op == "MAKE_CELL":
                     self.op_MAKE_CELL(frame, ins)
             site = self.site()
-            made = Generator(frame, site, type(self).untraced)
+            values = [x.value for x in args]
+            words = {k: v.value for k, v in kwargs.items()}
+            make = functools.partial(f, *values, **words)
+            made = Generator(frame, site, type(self).untraced, make)
             frame.generator = made
             return self.deliver(then, self.track(Var(made, Made("generator", site))))
         frame.then, frame.init = then, init
@@ -472,6 +477,8 @@ class Calls:
     def builtin_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
         """this.name(*args) of a builtin type."""
         value = this.value
+        if isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            fn = Var(fn.value.__get__(value), Made("method", this, Var(fn.value)))
         if isinstance(value, Generator):
             return self.generator_method(this, name, args, then)
         if name in ("__init__", "__init_subclass__") and not isinstance(value, (list, dict, set)):
@@ -806,9 +813,11 @@ class Calls:
         """Run a generator's frame until it yields or ends."""
         if made.running:
             self.fail(ValueError("generator already executing"))
-        made.running, made.then = True, after
+        made.running = made.started = True
+        made.then = after
         self.frames.append(made.frame)
 
+    @pending
     def get_iter(self, x: Var, then=None):
         """iter(x)."""
         value = x.value
@@ -846,14 +855,16 @@ class Calls:
             bytes.__iter__,
         )
 
+    @pending
     def step(self, iterator: Var, then, sent: Var | None = None):
         """The next item to `then`, or END."""
         value = iterator.value
         if isinstance(value, Generator):
             if value.finished:
                 return then(self, END)
+            self.enter_generator(value, then)
             value.frame.stack.append(sent or Var(None))
-            return self.enter_generator(value, then)
+            return None
         if isinstance(value, (Over, Zip, Enumerate)):
             return then(self, value.step(self))
         if not self.live:
@@ -869,6 +880,7 @@ class Calls:
             return None
         raise Break(f"iteration over a {type(value).__name__}", Var(next), [iterator])
 
+    @pending
     def next_of(self, iterator: Var, default: Var | None, then, sent=None):
         """next(iterator[, default])."""
 
@@ -883,6 +895,7 @@ class Calls:
 
     # -- operators -----------------------------------------------------------------------------
 
+    @pending
     def unary(self, fn, x: Var, then=None):
         """-x, +x, ~x."""
         if not self.live:
@@ -898,6 +911,7 @@ class Calls:
             return self.call(Var(method), [x], {}, then)
         raise Break(f"{fn.__name__} of a {type(x.value).__name__}", Var(fn), [x])
 
+    @pending
     def binary(self, fn, lhs: Var, rhs: Var, then=None):
         """An operator between two values."""
         if not self.live:
@@ -1071,6 +1085,7 @@ class Calls:
     def keyed(self, var: Var):
         return [(k.value, v) for k, v in self.entries(var)]
 
+    @pending
     def truth(self, x: Var, then):
         """bool(x), given to `then(tracer, flag)`."""
         value = x.value
@@ -1107,6 +1122,7 @@ class Calls:
             return then(self, bool(self.known(x)))
         raise Break(f"the truth of a {cls.__name__}", Var(exact_bool), [x])
 
+    @pending
     def length(self, x: Var, then):
         """len(x)."""
         value = x.value
@@ -1128,6 +1144,7 @@ class Calls:
             raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
         return self.deliver(then, Var(len(items)))
 
+    @pending
     def contains(self, container: Var, element: Var, inverted: bool, then=None):
         """element in container."""
         value = container.value
@@ -1164,6 +1181,7 @@ class Calls:
             raise Break("a search in a container", Var(fn), [container, element])
         return self.deliver(then, Var(found is not inverted))
 
+    @pending
     def get_item(self, obj: Var, key: Var, then=None):
         """obj[key]."""
         value = obj.value
@@ -1417,13 +1435,22 @@ def on_reversed(t, fn, args, kwargs, then):
     if isinstance(method, types.FunctionType):
         return t.call(Var(method), args, {}, then)
     items = t.sequence(args[0])
+    if items is None and isinstance(
+        static_lookup(type(args[0].value), "__getitem__")[0], types.FunctionType
+    ):
+        return t.call_function(Var(reversed_of), args, {}, then)
     if items is None:
         raise Break("reversed", fn, args)
     return t.deliver(then, t.track(Var(Over(Var(None), items[::-1]), Made("iterator"))))
 
 
 def on_id(t, fn, args, kwargs, then):
-    raise Break("the id of an object", fn, args)
+    var = args[0]
+    if isinstance(var.origin, Source) and t.live:
+        t.guards.add("is", var.origin, var.value)
+    elif var.origin is not None and not t.frames[-1].trusted:
+        raise Break("the id of something new", fn, args)
+    return t.deliver(then, Var(id(var.value)))
 
 
 def on_callable(t, fn, args, kwargs, then):

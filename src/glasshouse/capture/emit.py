@@ -347,69 +347,62 @@ class Emitter:
                 raise CannotRebuild("a generator that is running", frame.generator.site)
         captured = found.fn is not None
         tail = self.tail(0, found, captured)
-        return [*self.effects(), *self.enter_contexts(), *tail]
+        return [*self.effects(), *self.enter_contexts(), *tail, "return r"]
 
     def enter_contexts(self) -> list[str]:
         return [f"{self.name(var)}.__enter__()" for var in self.tracer.contexts]
 
     def tail(self, k: int, found, captured: bool) -> list[str]:
-        """Statements that return the result of frame `k`."""
+        """Statements that set r to the result of frame `k`."""
         frames = self.tracer.frames
         frame = frames[k]
         if k + 1 < len(frames):
-            inner = self.tail(k + 1, found, captured)
-            init = frames[k + 1].init
-            steps, result = self.nested(inner), "r"
-            if init is not None:
-                result = self.name(init)
+            steps, init = self.tail(k + 1, found, captured), frames[k + 1].init
+            result = "r" if init is None else self.name(init)
         elif captured:
-            words = [self.name(x) for x in found.args_] + [
-                f"{n}={self.name(v)}" for n, v in found.kwargs.items()
-            ]
-            call = f"{self.name(found.fn)}({', '.join(words)})"
-            if getattr(found, "loop", None) is not None:
-                call = f"{self.name(found.fn)}({', '.join(words)}, {self.pool(END_OF_LOOP)})"
-            steps, result = [f"r = {call}"], "r"
+            words = [self.name(x) for x in found.args_]
+            words += [f"{n}={self.name(v)}" for n, v in found.kwargs.items()]
+            if found.loop is not None:
+                words.append(self.pool(END_OF_LOOP))
+            steps, result = [f"r = {self.callee(found.fn)}({', '.join(words)})"], "r"
         else:
-            return [f"return {self.resume(frame, frame.at, frame.stack, None, False)}"]
+            return [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
         handler = frame.code.handler_at(frame.at)
         then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
         if handler is None:
             return [*steps, *then]
-        stack = frame.saved[: handler.depth]
-        stack = [
-            *stack,
-            *([Var(frame.code.instructions[frame.at].offset)] if handler.lasti else []),
-        ]
+        lasti = [Var(frame.code.instructions[frame.at].offset)] if handler.lasti else []
+        stack = [*frame.saved[: handler.depth], *lasti]
         caught = self.resume(frame, handler.target, stack, "e", captured)
         return [
-            "try:",
-            *(f"    {x}" for x in steps),
-            "except BaseException as e:",
-            f"    return {caught}",
-            *then,
-        ]
+            "e = None", "try:", *(f"    {x}" for x in steps),
+            "except BaseException as raised:", "    e = raised",
+            "if e is not None:", f"    r = {caught}",
+            "else:", *(f"    {x}" for x in then),
+        ]  # fmt: skip
 
-    def nested(self, lines: list[str]) -> list[str]:
-        """Statements that set r to what other statements return."""
-        name = f"f{len(self.names)}_{len(self.makes)}"
-        return [f"def {name}():", *(f"    {x}" for x in lines), f"r = {name}()"]
+    def callee(self, fn: Var) -> str:
+        """An expression for a function; a constant one by a name, even where it is a number."""
+        if fn.origin is not None or type(fn.value) not in LITERALS:
+            return self.name(fn)
+        self.names["called"] = fn.value
+        return "called"
 
     def after(self, frame: Frame, found, result: str, captured: bool) -> list[str]:
         """What follows the opaque step in its frame."""
-        if found is not None and getattr(found, "jump", None) is not None:
+        if found is not None and found.jump is not None:
             ways = []
             for at, drop in found.jump:
                 stack = frame.stack[: len(frame.stack) - drop]
                 ways.append(self.resume(frame, at, stack, None, captured))
-            return ["if r:", f"    return {ways[0]}", f"return {ways[1]}"]
-        if found is not None and getattr(found, "loop", None) is not None:
+            return ["if r:", f"    r = {ways[0]}", "else:", f"    r = {ways[1]}"]
+        if found is not None and found.loop is not None:
             done = self.resume(frame, loop_end(frame, found.loop), frame.stack[:-1], None, captured)
             more = self.resume(frame, frame.ip, frame.stack, "r", captured)
-            return [f"if r is {self.pool(END_OF_LOOP)}:", f"    return {done}", f"return {more}"]
-        if found is not None and getattr(found, "discard", False):
-            return [f"return {self.resume(frame, frame.ip, frame.stack, None, captured)}"]
-        return [f"return {self.resume(frame, frame.ip, frame.stack, result, captured)}"]
+            test = f"if r is {self.pool(END_OF_LOOP)}:"
+            return [test, f"    r = {done}", "else:", f"    r = {more}"]
+        extra = None if found is not None and found.discard else result
+        return [f"r = {self.resume(frame, frame.ip, frame.stack, extra, captured)}"]
 
     def resume(
         self, frame: Frame, at: int, stack: list[Var], extra: str | None, captured: bool

@@ -154,10 +154,15 @@ class Zip(Iterator):
 class Generator:
     """A generator that the interpreter runs; as a Python object it goes on without being traced."""
 
-    def __init__(self, frame: Frame, site, make_tracer):
+    def __init__(self, frame: Frame, site, make_tracer, make_native):
         self.frame, self.site, self.make_tracer = frame, site, make_tracer
+        self.make_native, self.started = make_native, False
         self.finished = self.running = False
         self.then = None  # what gets the values while it runs
+
+    def native(self):
+        """Python's own generator, where nothing of it has run yet."""
+        return self if self.started else self.make_native()
 
     def __iter__(self):
         return self
@@ -178,7 +183,7 @@ class Generator:
 
     def close(self):
         """End it."""
-        if self.finished or not self.frame.at:
+        if self.finished or not self.started:
             self.finished = True
             return
         try:

@@ -332,7 +332,18 @@ class GlasshouseFront(FrontEnd):
                     table = tracer.guards.source("get", inside, kind, f"{obj.origin.text}.{kind}")
                     source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
                 return tracer.load(members[name], source)
+        if tracer.live and type(obj.value).__getattr__ is Module.__getattr__ and not hasattr(type(obj.value), name):
+            self.lacks(tracer, obj, name)
+            tracer.do(getattr, obj.value, name)
         return None
+
+    def lacks(self, tracer, obj, name) -> None:
+        """Guard that a Module has no such member."""
+        if isinstance(obj.origin, Source):
+            inside = tracer.guards.source("dict", obj.origin, None, f"{obj.origin.text}.__dict__")
+            for kind in ("_parameters", "_buffers", "_modules"):
+                table = tracer.guards.source("get", inside, kind, f"{obj.origin.text}.{kind}")
+                tracer.guards.add("absent", table, name)
 
     def sets_plainly(self, obj, name, var):
         if (
@@ -373,6 +384,9 @@ class GlasshouseFront(FrontEnd):
             return True
         if isinstance(f, Module):
             self.call_module(tracer, fn, args, kwargs, then)
+            return True
+        if f is Module.__call__ and args and isinstance(args[0].value, Module):
+            self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
             return True
         if isinstance(f, type) and issubclass(f, (Module, Optimizer, LRScheduler)):
             raise Break(f"making a {f.__name__}", fn, args, kwargs)
@@ -424,12 +438,12 @@ class GlasshouseFront(FrontEnd):
         tracer.scheduled = True
         tracer.deliver(then, Var(None))
 
-    def call_module(self, tracer, fn, args, kwargs, then):
+    def call_module(self, tracer, fn, args, kwargs, then, own=True):
         """A module: a node if it is one of the library's layers, else its forward is interpreted."""
         module = fn.value
         cls = type(module)
         own_call = cls.__call__
-        if own_call is not Module.__call__:
+        if own and own_call is not Module.__call__:
             return tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
         tracer.typed(fn)
         leaf = cls.__module__.startswith("glasshouse.nn.") and not isinstance(

@@ -12,6 +12,7 @@ READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr"
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
          "distinct": 27, "call": 28, "spec": 29, "kind": 30}  # fmt: skip
+BY_VALUE = {"same", "distinct", "absent", "kind", "call"}  # of which a source may have several
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 
 
@@ -66,10 +67,11 @@ class GuardSet:
 
     def add(self, kind: str, source: Source, value) -> None:
         """Rely on something; a number that is guarded once may not be found otherwise later."""
-        by_value = kind in ("same", "distinct", "absent", "kind", "call")
-        name = (kind, id(source), id(value) if by_value and not isinstance(value, (str, tuple)) else
-                value if by_value else None)  # fmt: skip
-        self.guards.setdefault(name, Guard(kind, source, value))
+        name = kind, id(source), None
+        if kind in BY_VALUE:
+            name = kind, id(source), value if isinstance(value, (str, tuple)) else id(value)
+        if name not in self.guards:
+            self.guards[name] = Guard(kind, source, value)
 
     def has(self, kind: str, source: Source) -> bool:
         return (kind, id(source), None) in self.guards

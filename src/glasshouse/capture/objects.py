@@ -2,6 +2,7 @@
 log of what was written."""
 
 import builtins
+import functools
 import inspect
 import types
 from collections import OrderedDict
@@ -32,6 +33,24 @@ def static_lookup(cls: type, name: str):
         if name in base.__dict__:
             return base.__dict__[name], base
     return MISSING, None
+
+
+def pending(method):
+    """A method whose last argument `then` gets the result: a Break within it remembers that."""
+    code = method.__code__
+    place = code.co_varnames[: code.co_argcount].index("then")
+
+    @functools.wraps(method)
+    def wrapped(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except Break as found:
+            then = kwargs["then"] if "then" in kwargs else args[place] if len(args) > place else None
+            if then is not None and found.then is None and not found.settled:
+                found.then = then
+            raise
+
+    return wrapped
 
 
 class Objects:
@@ -502,6 +521,7 @@ class Objects:
             raise Break(f"attribute {name!r} runs code in a pattern", None)
         return found[0]
 
+    @pending
     def get_attribute(self, obj: Var, name: str, then=None, special: bool = False):
         """obj.name, given to `then` or pushed; `special` looks it up on the type alone."""
         value = obj.value

@@ -379,7 +379,7 @@ class Opcodes:
         if VERSION >= (3, 13) and ins.arg & 16:
 
             def then(tracer, var):
-                return tracer.truth(var, lambda t, flag: f.stack.append(Var(flag)))
+                return tracer.pushed_truth(f, var)
 
         return self.binary(COMPARE[ins.arg >> shift], lhs, rhs, then)
 
@@ -401,15 +401,32 @@ class Opcodes:
         return self.unary(operator.invert, f.stack.pop())
 
     def op_UNARY_NOT(self, f, ins):
+        def then(tracer, flag):
+            f.stack.append(Var(not flag))
+
         try:
-            return self.truth(f.stack.pop(), lambda t, flag: f.stack.append(Var(not flag)))
+            return self.truth(f.stack.pop(), then)
         except Break as found:
-            if found.fn is not None:
+            if found.then is then and found.fn.value is exact_bool:
                 found.fn = Var(operator.not_)
+                found.settle()
             raise
 
     def op_TO_BOOL(self, f, ins):
-        return self.truth(f.stack.pop(), lambda t, flag: f.stack.append(Var(flag)))
+        return self.pushed_truth(f, f.stack.pop())
+
+    def pushed_truth(self, f, x):
+        """Push bool(x)."""
+
+        def then(tracer, flag):
+            f.stack.append(Var(flag))
+
+        try:
+            return self.truth(x, then)
+        except Break as found:
+            if found.then is then:
+                found.settle()
+            raise
 
     def op_BINARY_SUBSCR(self, f, ins):
         key, obj = f.stack.pop(), f.stack.pop()
@@ -448,7 +465,8 @@ class Opcodes:
         try:
             return self.truth(x, then)
         except Break as found:
-            if found.fn is not None:
+            if found.fn is not None and found.then is then:
+                found.settle()
                 ways = ((ins.target, 0), (f.ip, 0))
                 found.jump = ways if wanted else ways[::-1]
             raise
@@ -479,7 +497,8 @@ class Opcodes:
         try:
             return self.truth(x, then)
         except Break as found:
-            if found.fn is not None:
+            if found.fn is not None and found.then is then:
+                found.settle()
                 ways = ((ins.target, 0), (f.ip, 1))
                 found.jump = ways if wanted else ways[::-1]
             raise
@@ -510,8 +529,9 @@ class Opcodes:
         try:
             return self.step(f.stack[-1], then)
         except Break as found:
-            if found.fn is not None:
+            if found.fn is not None and found.then is then:
                 found.loop = ins.target
+                found.settle()
             raise
 
     def op_GET_LEN(self, f, ins):

@@ -197,6 +197,13 @@ def iterate(obj):
         number += 1
 
 
+def reversed_of(obj):
+    number = len(obj)
+    while number:
+        number -= 1
+        yield obj[number]
+
+
 def call_until(fn, sentinel):
     while True:
         x = fn()

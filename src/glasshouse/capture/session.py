@@ -8,11 +8,12 @@ from typing import Any
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
-from glasshouse.capture.frame import END, Frame, Iterator
+from glasshouse.capture.frame import END, Frame, Generator, Iterator
 from glasshouse.capture.guards import Compiler, Guard, brief, read_source
 from glasshouse.capture.native import native
 from glasshouse.capture.tracer import Tracer, mark_opaque, resume_function, slot_values
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Var
+from glasshouse.compile.program import no_collection
 from glasshouse.graph.ir import Node
 from glasshouse.nn.graph_module import GraphModule
 
@@ -190,9 +191,10 @@ class Session:
         begin_ns = perf_counter_ns()
         front.begin(tracer)
         try:
-            front.ambient(tracer)
-            tracer.enter(self.fn, self.slots)
-            outcome = tracer.run()
+            with no_collection():
+                front.ambient(tracer)
+                tracer.enter(self.fn, self.slots)
+                outcome = tracer.run()
             self.capture_ns = perf_counter_ns() - begin_ns
             if not tracer.live:
                 return self.given_up(outcome)
@@ -205,7 +207,7 @@ class Session:
         counters.add("fallbacks")
         self.note_break(getattr(self.tracer, "why_stopped", "given up"), "", "")
         self.hopeful()
-        return outcome.value
+        return real(outcome)
 
     def hopeful(self) -> None:
         """Count traces without an entry; after a few, stop trying."""
@@ -224,42 +226,46 @@ class Session:
                 raise CaptureError(explained(broke, at))
             self.note_break(broke.reason, at.where, broke.hint)
         emitter = Emitter(tracer, capture.resumer)
+        lost = None
         try:
-            for context in reversed(tracer.contexts):
-                tracer.graph.call_method("__exit__", (context.items["node"], None, None, None))
-            body = emitter.at_return(outcome) if broke is None else emitter.at_break(broke)
-            graph = self.compiled(emitter)
-            run = emitter.function(
-                body, at or first_frame(self.fn), self.fn.__code__, len(self.slots), graph
-            )
+            graph, run = self.replacement(emitter, outcome, broke, at)
         except CannotRebuild as found:
-            return self.without_entry(outcome, found)
+            lost = found.what, found.site
+        if lost is not None:
+            return self.without_entry(outcome, *lost)
         self.install(run, emitter, broke, at)
         self.settle(emitter, graph)
         if broke is None:
-            return outcome.value
+            return real(outcome)
         tracer.front.end(tracer)
         native().set_hook(self.callback)
         return self.tail(0, broke)
 
-    def without_entry(self, outcome, found: CannotRebuild):
+    def replacement(self, emitter: Emitter, outcome, broke, at):
+        """(compiled graph, replacement) of the trace."""
+        tracer = self.tracer
+        for context in reversed(tracer.contexts):
+            tracer.graph.call_method("__exit__", (context.items["node"], None, None, None))
+        body = emitter.at_return(outcome) if broke is None else emitter.at_break(broke)
+        graph = self.compiled(emitter)
+        at, code = at or first_frame(self.fn), self.fn.__code__
+        return graph, emitter.function(body, at, code, len(self.slots), graph)
+
+    def without_entry(self, outcome, what: str, site):
         """Go on without keeping anything; what could not be made again is left to Python next time."""
         tracer = self.tracer
-        if found.site is not None:
-            mark_opaque(*found.site)
-        self.note_break(f"{found.what} lives on behind the capture", "", "")
+        if site is not None:
+            mark_opaque(*site)
+        self.note_break(f"{what} lives on behind the capture", "", "")
         self.hopeful()
         counters.add("fallbacks")
+        tracer.stop_learning(what)
         if isinstance(outcome, Var):
-            tracer.front.stop(tracer)
-            return outcome.value
-        tracer.stop_learning(found.what)
-        frame = tracer.frames[-1]
+            return real(outcome)
         if outcome.fn is None:
             return self.tail(0, outcome)
-        tracer.in_python(frame, outcome)
-        result = tracer.run()
-        return result.value
+        tracer.in_python(tracer.frames[-1], outcome)
+        return real(tracer.run())
 
     def note_break(self, reason: str, where: str, hint: str) -> None:
         counters.add("breaks")
@@ -367,34 +373,32 @@ class Session:
         captured = broke.fn is not None
         if last and not captured:
             return self.resumed(frame, frame.at, frame.stack, (), False)
+        handler, caught = frame.code.handler_at(frame.at), None
         try:
-            if last:
-                result = self.opaque(broke)
-            else:
-                result = self.tail(k + 1, broke)
-                if frames[k + 1].init is not None:
-                    result = frames[k + 1].init.value
+            result = self.opaque(broke) if last else self.tail(k + 1, broke)
         except BaseException as error:
-            handler = frame.code.handler_at(frame.at)
             if handler is None:
                 raise
+            caught = error
+        if caught is not None:  # outside of `except`: the handler is the user's
             lasti = [Var(frame.code.instructions[frame.at].offset)] if handler.lasti else []
             stack = [*frame.saved[: handler.depth], *lasti]
-            return self.resumed(frame, handler.target, stack, (error,), captured)
-        jump, loop = getattr(broke, "jump", None), getattr(broke, "loop", None)
-        if last and jump is not None:
-            at, drop = jump[0 if result else 1]
+            return self.resumed(frame, handler.target, stack, (caught,), captured)
+        if not last and frames[k + 1].init is not None:
+            result = frames[k + 1].init.value
+        if last and broke.jump is not None:
+            at, drop = broke.jump[0 if result else 1]
             return self.resumed(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
-        if last and loop is not None and result is END_OF_LOOP:
-            return self.resumed(frame, loop_end(frame, loop), frame.stack[:-1], (), captured)
-        if last and getattr(broke, "discard", False):
-            return self.resumed(frame, frame.ip, frame.stack, (), captured)
-        return self.resumed(frame, frame.ip, frame.stack, (result,), captured)
+        if last and broke.loop is not None and result is END_OF_LOOP:
+            end = loop_end(frame, broke.loop)
+            return self.resumed(frame, end, frame.stack[:-1], (), captured)
+        more = () if last and broke.discard else (result,)
+        return self.resumed(frame, frame.ip, frame.stack, more, captured)
 
     def opaque(self, broke: Break):
         """What broke the graph, done by Python."""
         args = [real(x) for x in broke.args_]
-        if getattr(broke, "loop", None) is not None:
+        if broke.loop is not None:
             args.append(END_OF_LOOP)
         return real(broke.fn)(*args, **{k: real(v) for k, v in broke.kwargs.items()})
 
@@ -412,7 +416,7 @@ class Session:
 
 def real(var: Var):
     """A Var's value as Python's own object."""
-    return var.value.native() if isinstance(var.value, Iterator) else var.value
+    return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
 
 
 def is_context_node(node: Node) -> bool:

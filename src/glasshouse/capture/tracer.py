@@ -95,6 +95,7 @@ class Tracer(Opcodes, Objects, Calls):
             f.at, f.saved = f.ip, f.stack[:]
             f.ip += 1
             depth = len(self.frames)
+            problem = None
             try:
                 HANDLERS[ins.op](self, f, ins)
                 self.count += 1
@@ -105,10 +106,7 @@ class Tracer(Opcodes, Objects, Calls):
             except Finished as done:
                 return done.args[0]
             except UserError as found:
-                try:
-                    self.unwind(found.error)
-                except Uncaught as uncaught:
-                    return uncaught
+                problem = found.error
             except Break as found:
                 self.restore(f, depth, found)
                 if self.live:
@@ -121,39 +119,45 @@ class Tracer(Opcodes, Objects, Calls):
                     raise
                 self.restore(f, depth, None)
                 return Break(f"an error inside the capture: {error!r}")
+            if problem is not None:
+                uncaught = self.unwind(problem)
+                if uncaught is not None:
+                    return uncaught
 
     def restore(self, f: Frame, depth: int, found: Break | None) -> None:
         """Bring the frames to where a break leaves them."""
         if f not in self.frames:
             raise CannotRebuild("a break behind a return", None)
         del self.frames[self.frames.index(f) + 1 :]
-        if found is not None and getattr(found, "then", None) is not None:
+        if found is not None and found.then is not None:
             found.fn = None
         if found is None or found.fn is None:
-            f.stack, f.ip = f.saved, f.at
+            self.restart(f)
 
     def in_python(self, f: Frame, found: Break) -> None:
         """Nothing is learnt any more: do what broke, and go on."""
-        if getattr(found, "loop", None) is not None:
+        if found.loop is not None:
             found.args_ = [*found.args_, Var(END)]
         if found.fn is None:
             raise CaptureError(f"capture: {f.where}: {found.reason} in code that already runs. "
                                "Report it, and use gh.disable on the function.")  # fmt: skip
         try:
-            result = self.real_call(found.fn, found.args_, found.kwargs)
+            result, problem = self.real_call(found.fn, found.args_, found.kwargs), None
         except UserError as error:
-            self.unwind(error.error)
+            result, problem = NULL, error.error
+        if problem is not None:
+            self.unwind(problem)
             return
-        jump = getattr(found, "jump", None)
+        jump = found.jump
         if jump is not None:
             f.ip, drop = jump[0 if result.value else 1]
             del f.stack[len(f.stack) - drop :]
-        elif getattr(found, "loop", None) is not None and result.value is END:
+        elif found.loop is not None and result.value is END:
             f.stack.append(END)
             if VERSION < (3, 12):
                 del f.stack[-2:]
             f.ip = found.loop
-        elif not getattr(found, "discard", False):
+        elif not found.discard:
             f.stack.append(result)
 
     # -- results -------------------------------------------------------------------------------
@@ -226,7 +230,7 @@ class Tracer(Opcodes, Objects, Calls):
             if error is not None:
                 raise error
             raise StopIteration
-        made.running = True
+        made.running = made.started = True
         self.frames.append(made.frame)
         if error is None:
             made.frame.stack.append(sent)
@@ -256,8 +260,18 @@ class Tracer(Opcodes, Objects, Calls):
         """Raise an exception of the user's program."""
         raise UserError(error)
 
-    def unwind(self, error: BaseException) -> None:
-        """Go to the handler of an exception, in this frame or one that called it."""
+    def restart(self, f: Frame) -> None:
+        """Have Python run the instruction again, with what names its keywords."""
+        before = f.at - 1
+        if before >= 0 and f.code.instructions[before].op == "PRECALL":
+            before -= 1
+        if f.code.instructions[f.at].op == "CALL" and f.code.instructions[before].op == "KW_NAMES":
+            f.at = before
+        f.stack, f.ip = f.saved, f.at
+
+    def unwind(self, error: BaseException) -> "Break | None":
+        """Go to the handler of an exception, in this frame or one that called it; a Break if there
+        is none, and Python is to raise it."""
         raised, self.raised = self.raised, None
         var = (
             raised
@@ -266,9 +280,8 @@ class Tracer(Opcodes, Objects, Calls):
         )
         if self.live and not any(g.code.handler_at(g.at) for g in self.frames) and not any(
                 g.then or g.generator for g in self.frames):  # fmt: skip
-            raise_here = self.frames[-1]
-            raise_here.stack, raise_here.ip = raise_here.saved, raise_here.at
-            raise Uncaught(error)
+            self.restart(self.frames[-1])
+            return Uncaught(error)
         self.add_traceback(error)
         while self.frames:
             f = self.frames[-1]
@@ -281,7 +294,7 @@ class Tracer(Opcodes, Objects, Calls):
                 if f.handled and error.__context__ is None and f.handled[-1].value is not error:
                     error.__context__ = f.handled[-1].value
                 f.ip = handler.target
-                return
+                return None
             self.frames.pop()
             self.front.leave(f)
             if f.generator is not None:
@@ -290,10 +303,10 @@ class Tracer(Opcodes, Objects, Calls):
                     error = RuntimeError("generator raised StopIteration")
             elif isinstance(f.then, NextThen) and isinstance(error, StopIteration) and self.frames:
                 f.then.then(self, END)
-                return
+                return None
             elif isinstance(error, AttributeError) and isinstance(f.then, OrElse) and self.frames:
                 f.then.other(self)
-                return
+                return None
         raise error
 
     def add_traceback(self, error: BaseException) -> None:

@@ -106,15 +106,22 @@ class Break(Exception):
     """The graph ends here: `fn(*args, **kwargs)` is called by Python, and what follows is captured
     on its own. With `fn` None the instruction itself runs in Python, and all after it."""
 
+    # How the instruction goes on with the result, where that is not a push onto the stack: jump is
+    # ((target, items dropped) if true, the same if false), loop the end of a loop whose next item
+    # is asked for, discard means no result; with `then` an operation waits for it.
+    jump: tuple | None = None
+    loop: int | None = None
+    discard = settled = False
+    then = None
+
     def __init__(self, reason: str, fn: Var | None = None, args=(), kwargs=None, hint: str = ""):
         super().__init__(reason)
-        self.reason, self.fn, self.args_, self.kwargs, self.hint = (
-            reason,
-            fn,
-            args,
-            kwargs or {},
-            hint,
-        )
+        self.reason, self.fn, self.hint = reason, fn, hint
+        self.args_, self.kwargs = args, kwargs or {}
+
+    def settle(self) -> None:
+        """What waits for the result is known to the instruction."""
+        self.then, self.settled = None, True
 
 
 class UserError(Exception):

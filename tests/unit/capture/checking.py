@@ -1,0 +1,396 @@
+"""Runs functions plainly and captured, and compares all that can be seen of the two."""
+
+import contextlib
+import copy
+import io
+import math
+import types
+from collections import deque
+from enum import Enum
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+
+MODES = ("eager", "inlined", "glass")
+PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
+LAZY_ITEMS = 60
+
+
+class Make:
+    """An argument that each run makes anew."""
+
+    def __init__(self, fn, *args):
+        self.fn, self.args = fn, args
+
+    def __deepcopy__(self, memo):
+        return self.fn(*copy.deepcopy(self.args, memo))
+
+
+class Cases(list):
+    """Functions with their arguments, collected by decorating them."""
+
+    def __call__(self, *args, modes=MODES[:2], **options):
+        def add(fn):
+            name = fn.__name__
+            number = sum(p.id.rpartition("-")[0].partition("#")[0] == name for p in self)
+            number //= len(modes)
+            label = name if not number else f"{name}#{number + 1}"
+            for mode in modes:
+                values = (fn, args, {**options, "mode": mode})
+                self.append(pytest.param(*values, id=f"{label}-{mode}"))
+            return fn
+
+        return add
+
+
+class Outcome:
+    """What one call did: its result or exception, what it printed, its arguments afterwards."""
+
+    def __init__(self, fn, args, kwargs):
+        self.args, self.kwargs = args, kwargs
+        self.result = self.error = None
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                self.result = fn(*args, **kwargs)
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, gh.base.errors.CaptureError)):
+                raise
+            self.error = error
+        self.printed = printed.getvalue()
+        self.names: dict = {}
+        self.hit = False
+
+
+def through(fn):
+    """A function whose only frame of interest is inlined."""
+
+    def outer(*args, **kwargs):
+        return fn(*args, **kwargs)
+
+    return outer
+
+
+def check(
+    fn,
+    *args,
+    mode="eager",
+    calls=3,
+    kwargs=None,
+    whole=False,
+    hit=True,
+    again=False,
+    names=(),
+    factory=False,
+    line=False,
+    sets=None,
+    dynamic=False,
+    tolerance=0.0,
+):
+    """Run fn plainly and captured, `calls` times each, and compare everything after each call.
+
+    kwargs: keyword arguments; whole: there is no graph break; hit: calls with equal arguments are
+    answered by an entry from the second on; again: all calls get the same objects, rather than
+    fresh copies; names: globals that fn changes, restored before each run; factory: fn() makes the
+    function; line: the innermost line of the user's in the traceback is compared as well; sets:
+    a list of argument tuples, one for each call, instead of args.
+    """
+    sets = sets if sets is not None else [args] * calls
+    space = fn.__globals__
+    before = {name: copy.deepcopy(space[name]) for name in names if name in space}
+
+    def restore():
+        for name in names:
+            space.pop(name, None)
+        space.update(copy.deepcopy(before))
+
+    def run(called, wrapped):
+        restore()
+        given = copy.deepcopy((sets[0], kwargs or {}))
+        for i in range(len(sets)):
+            if not again:
+                given = copy.deepcopy((sets[i], kwargs or {}))
+            hits = getattr(wrapped, "hits", 0)
+            done = Outcome(called, *given)
+            done.names = {name: space.get(name, "missing") for name in names}
+            done.hit = getattr(wrapped, "hits", 0) > hits
+            yield done
+
+    gh.capture.reset()
+    plain_fn = fn() if factory else fn
+    captured_fn = fn() if factory else fn
+    if mode == "inlined":
+        captured_fn = through(captured_fn)
+    compiler = "eager" if mode == "inlined" else mode
+    captured = gh.optimize(compiler, dynamic=dynamic)(captured_fn)
+    tolerance = max(tolerance, 1e-6 if mode == "glass" else 0.0)
+    plain = [frozen(done) for done in run(plain_fn, None)] if again else list(run(plain_fn, None))
+    try:
+        for i, got in enumerate(run(captured, captured)):
+            compare(plain[i], got, f"call {i + 1}", tolerance, line)
+            if hit and i and sets[i] is sets[i - 1]:
+                assert got.hit, f"call {i + 1}: no entry answered it"
+    finally:
+        restore()
+    if whole:
+        assert gh.capture.counters["breaks"] == 0, "there was a graph break"
+
+
+def frozen(done):
+    """An outcome as it is now, since later calls change its objects."""
+    words = {"args": done.args, "kwargs": done.kwargs, "result": done.result, "names": done.names}
+    done.__dict__.update(copy.deepcopy(words))
+    return done
+
+
+def compare(want: Outcome, got: Outcome, where: str, tolerance: float, line: bool) -> None:
+    """Compare two outcomes of the same call."""
+    if got.error is not None and want.error is None:
+        raise AssertionError(f"{where}: raised {got.error!r}") from got.error
+    if want.error is not None and got.error is None:
+        raise AssertionError(f"{where}: did not raise {want.error!r}; gave {got.result!r}")
+    match = Match(tolerance)
+    if want.error is not None:
+        match.errors(want.error, got.error, f"{where}, exception")
+    match.values(want.args, got.args, f"{where}, arguments")
+    match.values(want.kwargs, got.kwargs, f"{where}, keywords")
+    match.values(want.names, got.names, f"{where}, globals")
+    match.values(want.result, got.result, f"{where}, result")
+    assert want.printed == got.printed, f"{where}: printed {got.printed!r}, not {want.printed!r}"
+    if line and want.error is not None:
+        assert innermost(want.error) == innermost(got.error), f"{where}: line of the exception"
+
+
+def innermost(error: BaseException):
+    """(file, line) of the innermost frame outside the library."""
+    found, at = None, error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        if "glasshouse" not in code.co_filename:
+            found = code.co_filename, at.tb_lineno
+        at = at.tb_next
+    return found
+
+
+class Match:
+    """A comparison of two structures, whose shared parts must be shared in the same places."""
+
+    def __init__(self, tolerance=0.0):
+        self.tolerance = tolerance
+        self.forth: dict[int, int] = {}
+        self.back: dict[int, int] = {}
+        self.kept: list = []
+
+    def fail(self, where, want, got, what="differs"):
+        raise AssertionError(f"{where} {what}: got {got!r:.300}, not {want!r:.300}")
+
+    def errors(self, want, got, where):
+        if want is None or got is None:
+            if want is not got:
+                self.fail(where, want, got)
+            return
+        if id(want) in self.forth:
+            return self.seen(want, got, where)
+        self.seen(want, got, where)
+        self.types(want, got, where)
+        if str(want) != str(got):
+            self.fail(where, want, got)
+        self.values(want.args, got.args, f"{where}.args")
+        self.values(vars(want), vars(got), f"{where}.__dict__")
+        self.errors(want.__cause__, got.__cause__, f"{where}.__cause__")
+        self.errors(want.__context__, got.__context__, f"{where}.__context__")
+        if want.__suppress_context__ != got.__suppress_context__:
+            self.fail(where, want, got, "differs in __suppress_context__")
+        return None
+
+    def types(self, want, got, where):
+        a, b = type(want), type(got)
+        if a is not b and not alike_classes(a, b):
+            self.fail(where, want, got, f"is a {b.__qualname__}, not a {a.__qualname__}")
+
+    def seen(self, want, got, where) -> bool:
+        """Whether the pair was met before; both or none must have been."""
+        known = self.forth.get(id(want)), self.back.get(id(got))
+        if known == (None, None):
+            self.forth[id(want)], self.back[id(got)] = id(got), id(want)
+            self.kept.append((want, got))
+            return False
+        if known != (id(got), id(want)):
+            self.fail(where, want, got, "is another object than elsewhere")
+        return True
+
+    def values(self, want, got, where):
+        if want is got and not isinstance(want, (list, dict, set, gh.Tensor)):
+            return
+        self.types(want, got, where)
+        if isinstance(want, (float, complex)):
+            if not close(want, got, self.tolerance):
+                self.fail(where, want, got)
+            return
+        if isinstance(want, (*PLAIN, Enum, range, slice)) or type(want).__module__ == "builtins" and (
+            isinstance(want, (frozenset, types.CodeType))
+        ):
+            if want != got:
+                self.fail(where, want, got)
+            return
+        if isinstance(want, tuple):
+            if id(want) in self.forth and self.forth[id(want)] != id(got):
+                self.fail(where, want, got, "is not the tuple that came before")
+            if want:
+                self.forth[id(want)] = id(got)
+                self.kept.append((want, got))
+            self.sequence(want, got, where)
+            return
+        if self.seen(want, got, where):
+            return
+        self.contents(want, got, where)
+
+    def sequence(self, want, got, where):
+        if len(want) != len(got):
+            self.fail(where, want, got, "has another length")
+        for i, (x, y) in enumerate(zip(want, got, strict=True)):
+            self.values(x, y, f"{where}[{i}]")
+
+    def mapping(self, want, got, where):
+        if len(want) != len(got):
+            self.fail(where, want, got, "has other keys")
+        for x, y in zip(want, got, strict=True):
+            self.values(x, y, f"{where}, a key")
+            self.values(want[x], got[y], f"{where}[{x!r}]")
+
+    def contents(self, want, got, where):
+        if isinstance(want, gh.Tensor):
+            self.tensors(want, got, where)
+        elif isinstance(want, np.ndarray):
+            if want.dtype != got.dtype or want.shape != got.shape:
+                self.fail(where, want, got)
+            np.testing.assert_allclose(got, want, rtol=self.tolerance, err_msg=where)
+        elif isinstance(want, type):
+            if not alike_classes(want, got):
+                self.fail(where, want, got)
+        elif isinstance(want, types.FunctionType):
+            self.functions(want, got, where)
+        elif isinstance(want, types.MethodType):
+            self.values(want.__self__, got.__self__, f"{where}.__self__")
+            self.values(want.__func__, got.__func__, f"{where}.__func__")
+        elif isinstance(want, types.BuiltinMethodType):
+            if want.__name__ != got.__name__:
+                self.fail(where, want, got)
+            self.values(want.__self__, got.__self__, f"{where}.__self__")
+        elif isinstance(want, types.ModuleType):
+            self.fail(where, want, got)
+        elif isinstance(want, BaseException):
+            if str(want) != str(got):
+                self.fail(where, want, got)
+            self.values(want.args, got.args, f"{where}.args")
+        else:
+            self.objects(want, got, where)
+
+    def functions(self, want, got, where):
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            if getattr(want, name) != getattr(got, name):
+                self.fail(f"{where}.{name}", want, got)
+        if want.__code__.co_code != got.__code__.co_code:
+            self.fail(f"{where}.__code__", want, got)
+        for name in ("__defaults__", "__kwdefaults__", "__dict__", "__annotations__"):
+            self.values(getattr(want, name), getattr(got, name), f"{where}.{name}")
+        self.sequence(want.__closure__ or (), got.__closure__ or (), f"{where}.__closure__")
+
+    def objects(self, want, got, where):
+        """Containers and objects of classes, with their attributes."""
+        if isinstance(want, types.CellType):
+            filled = [cell_contents(x) for x in (want, got)]
+            return self.values(*filled, where)
+        if isinstance(want, dict) or isinstance(want, types.MappingProxyType):
+            self.mapping(want, got, where)
+        elif isinstance(want, (list, deque)):
+            self.sequence(want, got, where)
+        elif isinstance(want, (set, frozenset)):
+            self.sets(want, got, where)
+        elif hasattr(type(want), "__next__") and type(want).__module__ in ("builtins", "itertools"):
+            self.sequence(first(want), first(got), f"{where}, what is left of it")
+        elif type(want).__module__ == "builtins" and hasattr(want, "__len__"):
+            self.sequence([*want], [*got], where)
+        if getattr(want, "default_factory", None) is not getattr(got, "default_factory", None):
+            self.fail(where, want, got, "has another default_factory")
+        own = [attributes(x) for x in (want, got)]
+        if set(own[0]) != set(own[1]):
+            self.fail(where, own[0], own[1], "has other attributes")
+        for name in own[0]:
+            self.values(own[0][name], own[1][name], f"{where}.{name}")
+        if not own[0] and type(want).__module__ != "builtins" and type(want).__eq__ is not (
+            object.__eq__
+        ) and want != got:
+            self.fail(where, want, got)
+        return None
+
+    def sets(self, want, got, where):
+        if len(want) != len(got):
+            self.fail(where, want, got, "has another length")
+        if all(isinstance(x, (*PLAIN, tuple, frozenset, Enum)) for x in want):
+            if want != got:
+                self.fail(where, want, got)
+
+    def tensors(self, want, got, where):
+        for name in ("shape", "dtype", "requires_grad"):
+            if getattr(want, name) != getattr(got, name):
+                self.fail(f"{where}.{name}", getattr(want, name), getattr(got, name))
+        x, y = want.detach().numpy(), got.detach().numpy()
+        if x.dtype.kind in "biu" or not self.tolerance:
+            ok = np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
+        else:
+            ok = np.allclose(x, y, rtol=self.tolerance, atol=self.tolerance, equal_nan=True)
+        if not ok:
+            self.fail(where, want, got)
+        if (want.grad is None) != (got.grad is None):
+            self.fail(f"{where}.grad", want.grad, got.grad)
+        if want.grad is not None:
+            self.values(want.grad, got.grad, f"{where}.grad")
+
+
+def alike_classes(a: type, b: type) -> bool:
+    """Whether two classes were made by the same class statement."""
+    names = [x.__name__ for x in a.__mro__], [x.__name__ for x in b.__mro__]
+    keys = [{k for k in vars(x) if not k.startswith("_abc")} for x in (a, b)]
+    local = "<locals>" in a.__qualname__ or a.__module__ == b.__module__ and "builtins" not in a.__module__
+    return local and a.__qualname__ == b.__qualname__ and names[0] == names[1] and keys[0] == keys[1]
+
+
+def attributes(x) -> dict:
+    """The attributes of an object: of its dict and its slots."""
+    found = dict(getattr(x, "__dict__", None) or {})
+    for cls in type(x).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(x, name):
+                found[name] = getattr(x, name)
+    return found
+
+
+def cell_contents(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "empty cell"
+
+
+def first(iterator) -> list:
+    """What an iterator has left, up to a limit."""
+    found = []
+    for x in iterator:
+        found.append(x)
+        if len(found) == LAZY_ITEMS:
+            break
+    return found
+
+
+def close(a, b, tolerance) -> bool:
+    if isinstance(a, complex):
+        return close(a.real, b.real, tolerance) and close(a.imag, b.imag, tolerance)
+    if a != a or b != b:
+        return a != a and b != b
+    if a == b:
+        return math.copysign(1.0, a) == math.copysign(1.0, b)
+    return math.isclose(a, b, rel_tol=max(tolerance, 1e-7))
