@@ -9,14 +9,18 @@ import types
 from collections import OrderedDict, defaultdict, deque
 
 from glasshouse.capture.bytecode import GENERATORS
-from glasshouse.capture.frame import END, Enumerate, Frame, Generator, Over, Zip
+from glasshouse.capture.frame import END, Enumerate, Frame, Generator, Iterator, Over, Reversed, Zip
 from glasshouse.capture.opcodes import contains, delete, exact_bool, not_contains, store
 from glasshouse.capture.polyfills import (
     POLYFILLS,
     add_all,
+    call_named,
     call_until,
+    contains_in,
     enumerate_of,
     extend_of,
+    get_attributes,
+    get_items,
     iterate,
     join_of,
     list_of,
@@ -94,13 +98,14 @@ class Calls:
             raise Break("a call that could not be captured before", fn, args, kwargs)
         if self.front.call(self, fn, args, kwargs, then):
             return None
-        if isinstance(f, types.MethodType):
+        named = isinstance(fn.origin, Made) and fn.origin.kind == "method"
+        if isinstance(f, types.MethodType) and not (named and isinstance(fn.origin.parts[1], str)):
             return self.call_method_object(fn, args, kwargs, then)
         if isinstance(f, types.FunctionType):
             return self.call_function(fn, args, kwargs, then)
         if isinstance(f, type):
             return self.call_class(fn, args, kwargs, then)
-        if isinstance(fn.origin, Made) and fn.origin.kind == "method":
+        if named:
             return self.call_builtin_method(fn, args, kwargs, then)
         if isinstance(f, functools.partial):
             inner, more = self.partial_parts(fn)
@@ -109,12 +114,32 @@ class Calls:
             return self.call_builtin(fn, args, kwargs, then)
         if isinstance(f, self.dispatcher_type):
             return self.call(Var(f.fn), args, kwargs, then)
+        if isinstance(f, GETTERS) and len(args) == 1 and not kwargs:
+            return self.call_getter(fn, args[0], then)
         method = static_lookup(type(f), "__call__")[0]
         if isinstance(method, types.FunctionType):
             self.typed(fn)
             self.rely_on_class(fn, type(f), "__call__", method)
             return self.call(Var(method), [fn, *args], kwargs, then)
         raise Break(f"call of a {type(f).__name__}", fn, args, kwargs)
+
+    def fold(self, fn: Var, f, args, kwargs, then):
+        """The result of a function of constants, which is one itself."""
+        values = [self.known(x) for x in args]
+        words = {k: self.known(v) for k, v in kwargs.items()}
+        result = self.do(f, *values, **words)
+        if not self.is_plain(result):
+            raise Break(f"{getattr(f, '__name__', f)} gives a {type(result).__name__}", fn, args, kwargs)
+        return self.deliver(then, constant(result))
+
+    def is_plain(self, value) -> bool:
+        """Whether a value may be kept from one call to the next."""
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return all(map(self.is_plain, value))
+        if type(value) in (dict, OrderedDict):
+            return all(self.is_plain(x) for pair in value.items() for x in pair)
+        plain = (*SCALARS, *FUNCTIONS, range, slice, types.MethodType, *GETTERS)
+        return isinstance(value, plain) or self.front.is_constant(value)
 
     def real_call(self, fn: Var, args, kwargs) -> Var:
         """The result of Python's call."""
@@ -132,6 +157,22 @@ class Calls:
         this = self.load(fn.value.__self__, self.sub(fn, "attr", "__self__", ".__self__"))
         inner = self.load(fn.value.__func__, self.sub(fn, "attr", "__func__", ".__func__"))
         return self.call(inner, [this, *args], kwargs, then)
+
+    def call_getter(self, fn: Var, obj: Var, then):
+        """operator.itemgetter, attrgetter, methodcaller."""
+        if fn.origin is not None and not fn.is_new:
+            self.guards.add("is", fn.origin, fn.value)
+        made, parts = fn.value.__reduce__()[:2]
+        names = self.new_tuple([constant(x) for x in parts])
+        if isinstance(fn.value, operator.itemgetter):
+            return self.call_function(Var(get_items), [obj, names], {}, then)
+        if isinstance(fn.value, operator.attrgetter):
+            return self.call_function(Var(get_attributes), [obj, names], {}, then)
+        words = constant(dict(made.keywords) if isinstance(made, functools.partial) else {})
+        if isinstance(made, functools.partial):
+            parts = (*made.args, *parts)
+        rest = self.new_tuple([constant(x) for x in parts[1:]])
+        return self.call_function(Var(call_named), [obj, Var(parts[0]), rest, words], {}, then)
 
     def partial_parts(self, fn: Var):
         """(function and arguments, keywords) of a functools.partial."""
@@ -204,9 +245,7 @@ class Calls:
                 if ins.op == "MAKE_CELL":
                     self.op_MAKE_CELL(frame, ins)
             site = self.site()
-            values = [x.value for x in args]
-            words = {k: v.value for k, v in kwargs.items()}
-            make = functools.partial(f, *values, **words)
+            make = functools.partial(called_natively, NATIVES.get(f, f), args, kwargs)
             made = Generator(frame, site, type(self).untraced, make)
             frame.generator = made
             return self.deliver(then, self.track(Var(made, Made("generator", site))))
@@ -313,6 +352,9 @@ class Calls:
             return special(self, fn, args, kwargs, then)
         if cls in POLYFILLS:
             return self.call_function(Var(POLYFILLS[cls]), args, kwargs, then)
+        if cls in GETTERS and all(self.foldable(x) for x in (*args, *kwargs.values())):
+            values = {k: self.known(v) for k, v in kwargs.items()}
+            return self.deliver(then, Var(self.do(cls, *(self.known(x) for x in args), **values)))
         if cls is functools.partial:
             self.known(args[0]) if not isinstance(args[0].origin, Made) else None
             made = functools.partial(
@@ -426,6 +468,8 @@ class Calls:
         """A builtin function: known, pure, or a break."""
         f = fn.value
         handler = BUILTINS.get(f) if hashable(f) else None
+        if handler is None and hashable(f) and f in POLYFILLS:
+            return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
         if handler is not None:
             return handler(self, fn, args, kwargs, then)
         if isinstance(f, types.BuiltinFunctionType) and f.__self__ is not None and not isinstance(
@@ -520,14 +564,8 @@ class Calls:
             "__contains__",
         ):
             return self.tuple_method(fn, this, name, args, then)
-        if (
-            isinstance(value, str)
-            and name == "join"
-            and len(args) == 1
-            and not self.foldable(args[0])
-        ):
-            return self.call_function(Var(join_of), [this, args[0]], {}, then) if self.sequence(args[0]) is None else (
-                self.deliver(then, Var(self.do(value.join, [self.known(x) for x in self.sequence(args[0])]))))  # fmt: skip
+        if isinstance(value, str) and name == "join" and len(args) == 1:
+            return self.join(fn, this, args[0], then)
         if (
             isinstance(value, str)
             and name == "format"
@@ -539,16 +577,23 @@ class Calls:
             isinstance(value, STATELESS) or isinstance(value, type) or self.front.is_constant(value)
         )
         if stateless and all(self.foldable(x) for x in vary):
-            values = {k: self.known(v) for k, v in kwargs.items()}
             method = getattr(self.known(this), name) if not isinstance(fn.value, type) else fn.value
-            return self.deliver(
-                then, constant(self.do(method, *(self.known(x) for x in args), **values))
-            )
+            return self.fold(fn, method, args, kwargs, then)
         if name == "__iter__":
             return self.get_iter(this, then)
         if name == "__next__":
             return self.next_of(this, None, then)
         raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
+
+    def join(self, fn: Var, this: Var, parts: Var, then):
+        """str.join."""
+        items = self.sequence(parts)
+        if items is None:
+            return self.call_function(Var(join_of), [this, parts], {}, then)
+        if not all(self.foldable(x) for x in items):
+            raise Break("joining of values", fn, [self.new_list(items)])
+        values = [self.known(x) for x in items]
+        return self.deliver(then, Var(self.do(self.known(this).join, values)))
 
     def plain_attribute(self, this: Var, name: str, then):
         """object.__getattribute__(this, name)."""
@@ -731,14 +776,15 @@ class Calls:
             items.clear()
         elif name == "copy":
             return self.new_set([x[0] for x in items.values()])
-        elif name in SET_ALGEBRA and all(self.sequence(x) is not None for x in args):
-            others = [{self.known_key(y) for y in self.sequence(x)} for x in args]
-            result = self.do(getattr(value, name), *others)
-            if isinstance(result, bool):
-                return Var(result)
-            if result is None:
+        elif name in SET_ALGEBRA:
+            others = [self.sequence(x) for x in args]
+            if None in others:
                 return None
-            known = {y.value: y for x in (this, *args) for y in self.sequence(x)}
+            raw = [{self.known_key(y) for y in other} for other in others]
+            result = self.do(getattr(value, name), *raw)
+            if not isinstance(result, (set, frozenset)):
+                return Var(result)
+            known = {y.value: y for other in (*others, self.sequence(this)) for y in other}
             return self.new_set([known[x] for x in result])
         else:
             return None
@@ -805,9 +851,17 @@ class Calls:
             self.raised = error
             raise UserError(error.value)
         if name == "close":
-            this.value.finished = True
-            return self.deliver(then, Var(None))
+            return self.close_generator(this.value, then)
         raise Break(f"method {name} of a generator", None)
+
+    def close_generator(self, made: Generator, then):
+        """Raise GeneratorExit where a generator stands."""
+        if made.finished or not made.started:
+            made.finished = True
+            return self.deliver(then, Var(None))
+        made.closing = True
+        self.enter_generator(made, lambda t, x: t.deliver(then, Var(None)))
+        raise UserError(GeneratorExit())
 
     def enter_generator(self, made: Generator, after) -> None:
         """Run a generator's frame until it yields or ends."""
@@ -839,7 +893,9 @@ class Calls:
             return self.call(Var(method), [x], {}, then)
         items = self.sequence(x)
         if items is not None:
-            return self.deliver(then, self.track(Var(Over(x, list(items)), Made("iterator"))))
+            view = isinstance(x.origin, Made) and x.origin.kind == "view"
+            base = x.origin.parts[0] if view else x
+            return self.deliver(then, self.track(Var(Over(base, list(items)), Made("iterator"))))
         if method is MISSING and isinstance(
             static_lookup(kind, "__getitem__")[0], types.FunctionType
         ):
@@ -1137,10 +1193,11 @@ class Calls:
             return self.call(Var(method), [x], {}, then)
         if isinstance(x.origin, Made) and x.origin.kind == "view":
             return self.length(x.origin.parts[0], then)
+        if self.live and method is MISSING:
+            kind = type(value.native()) if isinstance(value, Iterator) else type(value)
+            self.fail(TypeError(f"object of type {kind.__name__!r} has no len()"))
         items = self.sequence(x)
         if items is None:
-            if self.live and method is MISSING:
-                self.fail(TypeError(f"object of type {type(value).__name__!r} has no len()"))
             raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
         return self.deliver(then, Var(len(items)))
 
@@ -1158,6 +1215,9 @@ class Calls:
                 v, lambda t2, flag: t2.deliver(then, Var(flag is not inverted))
             )  # noqa: E731
             return self.call(Var(method), [container, element], {}, done)
+        if isinstance(value, (Generator, Iterator)):
+            done = lambda t, v: t.deliver(then, Var(v.value is not inverted))  # noqa: E731
+            return self.call_function(Var(contains_in), [container, element], {}, done)
         found = None
         if self.is_dict(container):
             found = self.entry(container, self.known_key(element)) is not None
@@ -1263,6 +1323,15 @@ class Calls:
         )
         found.discard = True
         raise found
+
+
+def called_natively(f, args, kwargs):
+    """f of Vars, with Python's own iterators among them."""
+    return f(*map(plain_value, args), **{k: plain_value(v) for k, v in kwargs.items()})
+
+
+def plain_value(var: Var):
+    return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
 
 
 def slot_list(code) -> list[str]:
@@ -1422,7 +1491,8 @@ def on_enumerate(t, fn, args, kwargs, then):
 
 
 def on_zip(t, fn, args, kwargs, then):
-    if kwargs or any(t.sequence(x) is None for x in args):
+    simple = (Over, Zip, Enumerate)
+    if kwargs or any(not isinstance(x.value, simple) and t.sequence(x) is None for x in args):
         return t.call_function(Var(zip_of), args, kwargs, then)
     inners = []
     for x in args:
@@ -1441,7 +1511,7 @@ def on_reversed(t, fn, args, kwargs, then):
         return t.call_function(Var(reversed_of), args, {}, then)
     if items is None:
         raise Break("reversed", fn, args)
-    return t.deliver(then, t.track(Var(Over(Var(None), items[::-1]), Made("iterator"))))
+    return t.deliver(then, t.track(Var(Reversed(args[0], items[::-1]), Made("iterator"))))
 
 
 def on_id(t, fn, args, kwargs, then):
@@ -1455,6 +1525,17 @@ def on_id(t, fn, args, kwargs, then):
 
 def on_callable(t, fn, args, kwargs, then):
     return t.deliver(then, Var(callable(t.typed(args[0]))))
+
+
+def on_choices(t, fn, args, kwargs, then):
+    """permutations and combinations: of places, which are known."""
+    items = t.sequence(args[0])
+    if items is None or not all(t.foldable(x) for x in (*args[1:], *kwargs.values())):
+        raise Break(f"call of {fn.value.__name__}", fn, args, kwargs)
+    words = {k: t.known(v) for k, v in kwargs.items()}
+    places = t.do(fn.value, range(len(items)), *(t.known(x) for x in args[1:]), **words)
+    found = [t.new_tuple([items[i] for i in choice]) for choice in places]
+    return t.deliver(then, t.track(Var(Over(Var(None), found), Made("iterator"))))
 
 
 def on_map(t, fn, args, kwargs, then):
@@ -1583,6 +1664,11 @@ CLASSES = {
     itertools.accumulate: on_map, itertools.starmap: on_map, itertools.product: on_map,
     types.MethodType: on_method_type, deque: on_property, defaultdict: on_property,
 }  # fmt: skip
+CLASSES |= dict.fromkeys(
+    (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement),
+    on_choices,
+)
+CLASSES |= {f: on_map for f in POLYFILLS if isinstance(f, type)}
 for pure_class in (range, complex, bytes, frozenset, slice):
 
     def on_pure(t, fn, args, kwargs, then):
@@ -1621,6 +1707,9 @@ BUILTINS[vars] = BUILTINS[dir] = lambda t, fn, args, kwargs, then: (_ for _ in (
 for native in (input, open):
     BUILTINS[native] = lambda t, fn, args, kwargs, then: (_ for _ in ()).throw(
         Break(f"call of {fn.value.__name__}", fn, args, kwargs))  # fmt: skip
+NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()}
+NATIVES |= {enumerate_of: enumerate, zip_of: zip}
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 UNARY = {operator.neg, operator.pos, operator.invert}
 OPERATORS = {f for f in (*REVERSED, *IN_PLACE)}
 SET_ALGEBRA = {

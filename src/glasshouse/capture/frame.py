@@ -64,13 +64,17 @@ class Iterator:
 class Over(Iterator):
     """Over a list, tuple, range or string (as it changes), or over what a dict or set had."""
 
-    __slots__ = ("base", "kept")
+    __slots__ = ("base", "kept", "size")
 
     def __init__(self, base: Var, kept: list[Var] | None = None):
         super().__init__()
         self.base, self.kept = base, kept
+        self.size = len(base.value) if isinstance(base.value, (dict, set)) else -1
 
     def step(self, tracer):
+        if self.size >= 0 and len(self.base.value) != self.size:
+            kind = "dictionary" if isinstance(self.base.value, dict) else "Set"
+            tracer.fail(RuntimeError(f"{kind} changed size during iteration"))
         items = tracer.sequence(self.base) if self.kept is None else self.kept
         if self.index >= len(items):
             self.index = max(self.index, 1 << 40)  # stays finished if the list grows
@@ -93,6 +97,20 @@ class Over(Iterator):
                 len(self.kept),
             )
         return f"{emitter.pool(iterator_at)}({base}, {min(self.index, size)})"
+
+
+class Reversed(Over):
+    """Like reversed."""
+
+    __slots__ = ()
+
+    def native(self):
+        return super().native() if self.index else reversed(self.base.value)
+
+    def emit(self, emitter) -> str:
+        if self.index:
+            return super().emit(emitter)
+        return f"{emitter.pool(reversed)}({emitter.name(self.base)})"
 
 
 def iterator_at(values, index: int):
@@ -151,18 +169,23 @@ class Zip(Iterator):
         return f"{emitter.pool(zip)}({', '.join(emitter.name(x) for x in self.inners)})"
 
 
+def going_on(made: "Generator"):
+    """A generator of what is left of one that the interpreter began."""
+    return (yield from made)
+
+
 class Generator:
     """A generator that the interpreter runs; as a Python object it goes on without being traced."""
 
     def __init__(self, frame: Frame, site, make_tracer, make_native):
         self.frame, self.site, self.make_tracer = frame, site, make_tracer
         self.make_native, self.started = make_native, False
-        self.finished = self.running = False
+        self.finished = self.running = self.closing = False
         self.then = None  # what gets the values while it runs
 
     def native(self):
         """Python's own generator, where nothing of it has run yet."""
-        return self if self.started else self.make_native()
+        return going_on(self) if self.started else self.make_native()
 
     def __iter__(self):
         return self

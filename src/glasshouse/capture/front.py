@@ -111,6 +111,8 @@ class FrontEnd:
         if isinstance(f, (types.FunctionType, types.BuiltinFunctionType, type)) or callable(f):
             allowed = id(f) in tracer.config.allowed
             if allowed or (id(f) not in tracer.config.disallowed and self.is_operation(f)):
+                if isinstance(fn.origin, Source):
+                    tracer.guards.add("is", fn.origin, f)
                 tracer.deliver(then, self.apply(tracer, "call_function", f, f, args, kwargs))
                 return True
         return False

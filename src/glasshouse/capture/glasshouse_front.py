@@ -17,7 +17,7 @@ from glasshouse.dispatch.scope import phase, scope_of
 from glasshouse.dispatch.value import Value
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
 from glasshouse.nn.graph_module import GraphModule
-from glasshouse.nn.module import Module, Parameter
+from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
 from glasshouse.profile.profiler import record_function
@@ -323,6 +323,9 @@ class GlasshouseFront(FrontEnd):
             return None
         for kind in ("_parameters", "_buffers", "_modules"):
             members = obj.value.__dict__.get(kind, ())
+            known = tracer.tracked.get(id(members))
+            if known is not None and known.log and name in known.items:
+                return known.items[name] and known.items[name][1]
             if name in members:
                 source = None
                 if tracer.live and isinstance(obj.origin, Source):
@@ -336,6 +339,12 @@ class GlasshouseFront(FrontEnd):
             self.lacks(tracer, obj, name)
             tracer.do(getattr, obj.value, name)
         return None
+
+    def tables(self, tracer, module) -> list[Var]:
+        """The dicts of parameters, buffers and modules below a module that were looked into."""
+        parts = ("_parameters", "_buffers", "_modules")
+        found = (tracer.tracked.get(id(m.__dict__[p])) for m in module.modules() for p in parts)
+        return [x for x in found if x is not None]
 
     def lacks(self, tracer, obj, name) -> None:
         """Guard that a Module has no such member."""
@@ -388,8 +397,8 @@ class GlasshouseFront(FrontEnd):
         if f is Module.__call__ and args and isinstance(args[0].value, Module):
             self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
             return True
-        if isinstance(f, type) and issubclass(f, (Module, Optimizer, LRScheduler)):
-            raise Break(f"making a {f.__name__}", fn, args, kwargs)
+        if f is functional_call or isinstance(f, type) and issubclass(f, (Module, Optimizer, LRScheduler)):
+            raise Break(f"call of {f.__name__}", fn, args, kwargs)
         return super().call(tracer, fn, args, kwargs, then)
 
     def is_context(self, fn) -> bool:
@@ -457,10 +466,18 @@ class GlasshouseFront(FrontEnd):
                 tracer.guards.add("is", fn.origin, module)
                 self.guard_module(tracer, fn)
             text = fn.origin.text if isinstance(fn.origin, Source) else cls.__name__
+            if any(t.log for t in self.tables(tracer, module)):
+                raise Break("a layer whose tensors were replaced here is called", fn, args, kwargs)
             name = self.own(tracer, text, module)
             return tracer.deliver(
                 then, self.apply(tracer, "call_module", name, module, args, kwargs)
             )
+        if isinstance(fn.origin, Source):
+            inside = tracer.guards.source("dict", fn.origin, None, f"{fn.origin.text}.__dict__")
+            for kind in ("_forward_hooks", "_forward_pre_hooks"):
+                if not module.__dict__[kind]:
+                    table = tracer.guards.source("get", inside, kind, f"{fn.origin.text}.{kind}")
+                    tracer.guards.add("len", table, 0)
         depth = len(tracer.frames)
         outer = state.scope
         state.scope = scope_of(module, outer)

@@ -11,8 +11,8 @@ READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr"
         "lookup": 8}  # fmt: skip
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
-         "distinct": 27, "call": 28, "spec": 29, "kind": 30}  # fmt: skip
-BY_VALUE = {"same", "distinct", "absent", "kind", "call"}  # of which a source may have several
+         "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31}  # fmt: skip
+BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which a source may have several
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 
 
@@ -33,7 +33,7 @@ class Guard(NamedTuple):
             "is": f"{x} is {brief(v)}", "type": f"type({x}) is {brief(v)}", "eq": f"{x} == {v!r}",
             "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "same": f"{x} is {v}",
             "keys": f"list({x}) == {brief(v)}", "distinct": f"{x} is not {v}",
-            "call": f"{brief(v)} holds for {x}", "spec": f"{x} == {v}", "read": f"{x} exists",
+            "lacks": f"{x} has no {v!r}", "call": f"{brief(v)} holds for {x}", "spec": f"{x} == {v}", "read": f"{x} exists",
         }  # fmt: skip
         return texts[self.kind]
 

@@ -7,7 +7,7 @@ import inspect
 import types
 from collections import OrderedDict
 
-from glasshouse.capture.frame import END, Enumerate, Generator, Over, Zip
+from glasshouse.capture.frame import END, Enumerate, Generator, Iterator, Over, Zip
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.values import (
     FUNCTIONS,
@@ -297,8 +297,11 @@ class Objects:
         try:
             value = cell.value.cell_contents
         except ValueError:
-            self.fail(NameError(f"cannot access free variable '{name}' where it is not associated with "
-                                "a value in enclosing scope"))  # fmt: skip
+            text = (
+                f"cannot access free variable '{name}' where it is not associated with a value in "
+                "enclosing scope"
+            )
+            raise Break("an unset cell is read", Var(raise_name_error), [Var(text)]) from None
         return self.load(value, self.sub(cell, "cell", None, ".cell_contents"))
 
     def cell_set(self, cell: Var, var: Var | None) -> None:
@@ -529,6 +532,9 @@ class Objects:
             return self.deliver(then, self.front.attribute(self, obj, name))
         if self.front.is_ambient(value):
             return self.deliver(then, Var(self.do(getattr, value, name)))
+        if isinstance(value, (Generator, Iterator)) and hasattr(value.native(), name):
+            own = getattr(value, name, None) or getattr(value.native(), name)
+            return self.deliver(then, Var(own, Made("method", obj, name)))
         if (
             not special
             and isinstance(obj.items, dict)
@@ -566,6 +572,8 @@ class Objects:
                 return self.deliver(then, obj.origin.parts[0])
             return self.deliver(then, Var(getattr(value, name)))
         if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS:
+            if obj.is_new and name in ("__closure__", "__dict__", "__defaults__", "__kwdefaults__"):
+                raise Break(f"{name} of a new function", Var(getattr), [obj, Var(name)])
             return self.deliver(then, self.load(getattr(value, name, None) if name != "__wrapped__" else self.do(
                 getattr, value, name), self.sub(obj, "attr", name, f".{name}")))  # fmt: skip
         return self.instance_attribute(obj, name, then, special)
@@ -591,6 +599,8 @@ class Objects:
             kind = type(found)
             if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
                 return self.descriptor(obj, name, found, then)
+        else:
+            self.rely_on_absence(obj, cls, name)
         if not special:
             own = getattr(value, "__dict__", None)
             if isinstance(own, dict):
@@ -618,12 +628,18 @@ class Objects:
         """Guard a class attribute, unless the class is the library's or built in."""
         if not self.live or not isinstance(obj.origin, Source) or self.is_library(cls):
             return
-        if not cls.__flags__ & 1 << 9:  # not a heap type: cannot be changed
+        if not is_heap(cls):  # cannot be changed
             return
         kind = self.guards.source("type", obj.origin, None, f"type({obj.origin.text})")
         entry = self.guards.source("lookup", kind, name, f"{kind.text}.{name}")
         if type(found) not in SCALARS:
             self.guards.add("is", entry, found)
+
+    def rely_on_absence(self, obj: Var, cls: type, name: str) -> None:
+        """Guard that a user's class has no such attribute."""
+        if self.live and isinstance(obj.origin, Source) and not self.is_library(cls) and is_heap(cls):
+            kind = self.guards.source("type", obj.origin, None, f"type({obj.origin.text})")
+            self.guards.add("lacks", kind, name)
 
     def class_source(self, obj: Var, name: str) -> Source | None:
         if not self.live or not isinstance(obj.origin, Source):
@@ -797,7 +813,8 @@ class Objects:
         custom = static_lookup(type(found), "__set__")[0] if found is not MISSING else MISSING
         if isinstance(custom, types.FunctionType) and var is not None:
             return self.call(Var(custom), [Var(found), obj, var], {}, lambda t, v: None)
-        if isinstance(value, FUNCTIONS) or obj.origin is None and not isinstance(value, object):
+        plain = not isinstance(value, FUNCTIONS) or isinstance(value, types.FunctionType)
+        if not plain or obj.origin is None and not isinstance(value, object):
             raise Break(
                 f"attribute {name!r} of a {cls.__name__} is set",
                 Var(setattr),
@@ -820,6 +837,16 @@ class Objects:
         if found is None:
             found = self.tracked[id(cls)] = Var(cls)
         return found
+
+
+def is_heap(cls: type) -> bool:
+    """Whether a class was made by Python code, and so can be changed."""
+    return bool(cls.__flags__ & 1 << 9)
+
+
+def raise_name_error(text: str):
+    """What Python does at an unset cell."""
+    raise NameError(text)
 
 
 class SetIs:

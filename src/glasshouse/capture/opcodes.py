@@ -121,6 +121,8 @@ class Opcodes:
         f.locals[ins.arg] = None if var is NULL else var
 
     def op_DELETE_FAST(self, f, ins):
+        if f.locals[ins.arg] is None:
+            raise Break("an unset local is deleted")
         f.locals[ins.arg] = None
 
     def op_MAKE_CELL(self, f, ins):
@@ -571,9 +573,13 @@ class Opcodes:
         kwargs = {}
         if ins.arg & 1:
             kwargs = {self.known(k): v for k, v in self.entries(f.stack.pop())}
+        if not all(isinstance(k, str) for k in kwargs):
+            raise Break("keywords that are no strings")
         args = self.sequence(f.stack[-1])
         if args is None:
             args = f.stack.pop()
+            if not hasattr(type(args.value), "__iter__") and not hasattr(type(args.value), "__getitem__"):
+                raise Break("arguments that cannot be iterated")
             f.stack.extend(
                 [args, *([self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1))]
             )

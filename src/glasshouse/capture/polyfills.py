@@ -48,21 +48,23 @@ def zip_of(*iterables, strict=False):
     iterators = [iter(x) for x in iterables]
     while iterators:
         found = []
-        for it in iterators:
+        for number, it in enumerate(iterators):
             x = next(it, MISSING)
             if x is MISSING:
-                if strict and (found or any_left(iterators[1:])):
-                    raise ValueError("zip() arguments have different lengths")
+                if strict and number:
+                    raise ValueError(unequal(number, "shorter"))
+                if strict:
+                    for later in range(1, len(iterators)):
+                        if next(iterators[later], MISSING) is not MISSING:
+                            raise ValueError(unequal(later, "longer"))
                 return
             found.append(x)
         yield tuple(found)
 
 
-def any_left(iterators):
-    for it in iterators:
-        if next(it, MISSING) is not MISSING:
-            return True
-    return False
+def unequal(number, how):
+    others = f"s 1-{number}" if number > 1 else " 1"
+    return f"zip() argument {number + 1} is {how} than argument{others}"
 
 
 def best(keep_new, args, key, default, name):
@@ -96,7 +98,9 @@ def sorted_of(iterable, /, *, key=None, reverse=False):
 
 def reduce_of(fn, iterable, initial=MISSING, /):
     it = iter(iterable)
-    value = next(it) if initial is MISSING else initial
+    value = next(it, MISSING) if initial is MISSING else initial
+    if value is MISSING:
+        raise TypeError("reduce() of empty iterable with no initial value")
     for x in it:
         value = fn(value, x)
     return value
@@ -157,6 +161,89 @@ def product_of(*iterables, repeat=1):
     yield from found
 
 
+def takewhile_of(fn, iterable, /):
+    for x in iterable:
+        if not fn(x):
+            return
+        yield x
+
+
+def dropwhile_of(fn, iterable, /):
+    dropping = True
+    for x in iterable:
+        if dropping and fn(x):
+            continue
+        dropping = False
+        yield x
+
+
+def filterfalse_of(fn, iterable, /):
+    for x in iterable:
+        if not (x if fn is None else fn(x)):
+            yield x
+
+
+def cycle_of(iterable, /):
+    kept = []
+    for x in iterable:
+        yield x
+        kept.append(x)
+    while kept:
+        yield from kept
+
+
+def pairwise_of(iterable, /):
+    before = MISSING
+    for x in iterable:
+        if before is not MISSING:
+            yield before, x
+        before = x
+
+
+def zip_longest_of(*iterables, fillvalue=None):
+    iterators = [iter(x) for x in iterables]
+    while True:
+        found, left = [], 0
+        for it in iterators:
+            x = next(it, MISSING)
+            left += x is not MISSING
+            found.append(fillvalue if x is MISSING else x)
+        if not left:
+            return
+        yield tuple(found)
+
+
+def groupby_of(iterable, key=None):
+    group, last = [], MISSING
+    for x in iterable:
+        now = x if key is None else key(x)
+        if last is not MISSING and now != last:
+            yield last, iter(group)
+            group = []
+        group.append(x)
+        last = now
+    if last is not MISSING:
+        yield last, iter(group)
+
+
+def compress_of(data, selectors):
+    for x, keep in zip(data, selectors):
+        if keep:
+            yield x
+
+
+def chained(iterables):
+    for iterable in iterables:
+        yield from iterable
+
+
+def contains_in(iterator, element):
+    for x in iterator:
+        if x is element or x == element:
+            return True
+    return False
+
+
 def list_of(iterable=(), /):
     return [*iterable]
 
@@ -212,7 +299,38 @@ def call_until(fn, sentinel):
         yield x
 
 
+def update_wrapper_of(
+    wrapper, wrapped, assigned=functools.WRAPPER_ASSIGNMENTS, updated=functools.WRAPPER_UPDATES
+):
+    for name in assigned:
+        if hasattr(wrapped, name):
+            setattr(wrapper, name, getattr(wrapped, name))
+    for key, value in wrapped.__dict__.items():
+        setattr(wrapper, key, value)
+    wrapper.__wrapped__ = wrapped
+    return wrapper
+
+
+def get_items(obj, keys):
+    return obj[keys[0]] if len(keys) == 1 else tuple([obj[key] for key in keys])
+
+
+def get_attributes(obj, names):
+    found = []
+    for name in names:
+        x = obj
+        for part in name.split("."):
+            x = getattr(x, part)
+        found.append(x)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def call_named(obj, name, args, kwargs):
+    return getattr(obj, name)(*args, **kwargs)
+
+
 POLYFILLS = {
+    functools.update_wrapper: update_wrapper_of,
     sum: sum_of, any: any_of, all: all_of, map: map_of, filter: filter_of, min: min_of, max: max_of,
     sorted: sorted_of, functools.reduce: reduce_of, itertools.chain: chain_of,
     itertools.islice: islice_of, itertools.repeat: repeat_of, itertools.count: count_from,

@@ -6,6 +6,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import CaptureError
+from glasshouse.capture.bytecode import GENERATORS
+from glasshouse.capture.calls import plain_value
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import END, Frame, Generator, Iterator
@@ -95,6 +97,8 @@ def plainly(fn: types.FunctionType, slots):
 def may_capture(dispatcher, capture, slots) -> bool:
     """Whether another entry may be made; tells why one is needed."""
     entries = dispatcher.entries
+    if dispatcher.fn.__code__.co_flags & GENERATORS:
+        return False
     if not entries:
         return not dispatcher.__dict__.get("hopeless")
     owner = owner_of(slots)
@@ -207,7 +211,7 @@ class Session:
         counters.add("fallbacks")
         self.note_break(getattr(self.tracer, "why_stopped", "given up"), "", "")
         self.hopeful()
-        return real(outcome)
+        return plain_value(outcome)
 
     def hopeful(self) -> None:
         """Count traces without an entry; after a few, stop trying."""
@@ -259,13 +263,15 @@ class Session:
         self.note_break(f"{what} lives on behind the capture", "", "")
         self.hopeful()
         counters.add("fallbacks")
-        tracer.stop_learning(what)
         if isinstance(outcome, Var):
-            return real(outcome)
+            result = real(outcome)
+            tracer.stop_learning(what)
+            return result
+        tracer.stop_learning(what)
         if outcome.fn is None:
             return self.tail(0, outcome)
         tracer.in_python(tracer.frames[-1], outcome)
-        return real(tracer.run())
+        return plain_value(tracer.run())
 
     def note_break(self, reason: str, where: str, hint: str) -> None:
         counters.add("breaks")
@@ -317,6 +323,7 @@ class Session:
     def install(self, run, emitter: Emitter, broke, at) -> None:
         """Put the entry first."""
         tracer = self.tracer
+        tracer.keep_apart()
         guards = list(tracer.guards.guards.values())
         compiler = Compiler(guards)
         info = Entry(self.fn.__qualname__, guards, compiler.about, owner_of(self.slots))
@@ -397,26 +404,44 @@ class Session:
 
     def opaque(self, broke: Break):
         """What broke the graph, done by Python."""
-        args = [real(x) for x in broke.args_]
+        args = [self.value(x) for x in broke.args_]
         if broke.loop is not None:
             args.append(END_OF_LOOP)
-        return real(broke.fn)(*args, **{k: real(v) for k, v in broke.kwargs.items()})
+        return self.value(broke.fn)(*args, **{k: self.value(v) for k, v in broke.kwargs.items()})
+
+    def value(self, var: Var):
+        """A Var as Python sees it from here on."""
+        return real(var) if self.tracer.live else plain_value(var)
 
     def resumed(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
         """Go on at an instruction."""
         values, _, live = slot_values(frame, at)
         shape = [*stack, *(Var(x) for x in more)]
         fn = self.capture.resumer(frame, at, shape, live, captured)
-        words = [None if x is None else real(x) for x in values] or [None]
-        words[0] = (words[0], *(real(x) for x in stack if x is not NULL), *more)
+        words = [None if x is None else self.value(x) for x in values] or [None]
+        words[0] = (words[0], *(self.value(x) for x in stack if x is not NULL), *more)
         if frame.handled and not (more and isinstance(more[0], BaseException)):
             return handling(frame.handled[-1].value, fn, *words)
         return fn(*words)
 
 
 def real(var: Var):
-    """A Var's value as Python's own object."""
-    return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
+    """A Var's value with Python's own iterators in it."""
+    value = var.value
+    if isinstance(value, (Iterator, Generator)):
+        return value.native()
+    if not isinstance(var.origin, Made) or var.items is None:
+        return value
+    kind = var.origin.kind
+    if kind == "list":
+        value[:] = [real(x) for x in var.items]
+    elif kind == "tuple" and type(value) is tuple:
+        return tuple([real(x) for x in var.items])
+    elif kind == "dict":
+        for key, (_, x) in var.items.items():
+            if x.origin is not None:
+                value[key] = real(x)
+    return value
 
 
 def is_context_node(node: Node) -> bool:

@@ -220,6 +220,8 @@ class Tracer(Opcodes, Objects, Calls):
         made: Generator = f.generator
         self.frames.pop()
         made.running = False
+        if made.closing:
+            self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
             raise Finished((var, None))
         self.again(f, lambda: made.then(self, var))
@@ -298,9 +300,15 @@ class Tracer(Opcodes, Objects, Calls):
             self.frames.pop()
             self.front.leave(f)
             if f.generator is not None:
-                f.generator.finished, f.generator.running = True, False
+                made = f.generator
+                made.finished, made.running = True, False
+                if made.closing and isinstance(error, (GeneratorExit, StopIteration)):
+                    made.then(self, END)
+                    return None
                 if isinstance(error, StopIteration):
-                    error = RuntimeError("generator raised StopIteration")
+                    stop, error = error, RuntimeError("generator raised StopIteration")
+                    error.__cause__ = error.__context__ = stop
+                    var = Var(error, Made("exception_value"))
             elif isinstance(f.then, NextThen) and isinstance(error, StopIteration) and self.frames:
                 f.then.then(self, END)
                 return None
@@ -333,6 +341,18 @@ class Tracer(Opcodes, Objects, Calls):
         if self.frames[-1] is not frame:
             self.frames[-1].then = OrElse(then, other)
         return None
+
+    def keep_apart(self) -> None:
+        """Guard that what was written to is not also reached in another way."""
+        apart = {}
+        for var in self.written:
+            if isinstance(var.origin, Source):
+                apart[id(var)] = var
+        for var in apart.values():
+            for other in list(self.tracked.values()):
+                same_kind = type(other.value) is type(var.value) and other is not var
+                if same_kind and isinstance(other.origin, Source):
+                    self.guards.add("distinct", var.origin, other.origin)
 
     # -- what is asked of the front end --------------------------------------------------------
 

@@ -49,7 +49,7 @@ The hook (PEP 523) is for frames that are entered from code that is not captured
 
 enum {
     ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG,
-    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND
+    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS
 };
 typedef struct {
     int op, dst, src, jump;
@@ -204,6 +204,7 @@ static Py_ssize_t run_guards(Guards *g, PyObject *const *args, Py_ssize_t nargs)
         case DISTINCT: ok = x != r[o->n]; break;
         case CALL: ok = call_holds(o->key, x); break;
         case SPEC: ok = spec_fits(x, o->key); break;
+        case LACKS: ok = PyType_Check(x) && _PyType_Lookup((PyTypeObject *)x, o->key) == NULL; break;
         case KIND: ok = kind_of(x, o->key) == o->n; break;
         default: ok = 0;
         }

@@ -1,11 +1,14 @@
 """Runs functions plainly and captured, and compares all that can be seen of the two."""
 
+import ast
 import contextlib
 import copy
+import inspect
 import io
 import math
+import textwrap
 import types
-from collections import deque
+from collections import defaultdict, deque
 from enum import Enum
 
 import numpy as np
@@ -13,7 +16,7 @@ import pytest
 
 import glasshouse as gh
 
-MODES = ("eager", "inlined", "glass")
+MODES = ("eager", "inlined", "broken", "glass")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 LAZY_ITEMS = 60
 
@@ -31,7 +34,7 @@ class Make:
 class Cases(list):
     """Functions with their arguments, collected by decorating them."""
 
-    def __call__(self, *args, modes=MODES[:2], **options):
+    def __call__(self, *args, modes=MODES[:3], **options):
         def add(fn):
             name = fn.__name__
             number = sum(p.id.rpartition("-")[0].partition("#")[0] == name for p in self)
@@ -73,6 +76,31 @@ def through(fn):
     return outer
 
 
+def broken(fn):
+    """fn with a graph break before each of its statements, and of the functions in it."""
+    source, first = inspect.getsourcelines(fn)
+    tree = ast.parse(textwrap.dedent("".join(source)))
+    ast.increment_lineno(tree, first - 1)
+    tree.body[0].decorator_list = []
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Module, ast.ClassDef)):
+            for name in ("body", "orelse", "finalbody"):
+                if isinstance(body := getattr(node, name, None), list):
+                    setattr(node, name, [x for s in body for x in with_break(s)])
+    ast.fix_missing_locations(tree)
+    made: dict = {}
+    exec(compile(tree, inspect.getsourcefile(fn), "exec"), fn.__globals__, made)
+    return made[fn.__name__]
+
+
+def with_break(statement) -> list:
+    kept = (ast.Global, ast.Nonlocal, ast.ExceptHandler)
+    text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    if isinstance(statement, kept) or text:
+        return [statement]
+    return [ast.copy_location(ast.parse("gh.capture.graph_break()").body[0], statement), statement]
+
+
 def check(
     fn,
     *args,
@@ -97,6 +125,8 @@ def check(
     function; line: the innermost line of the user's in the traceback is compared as well; sets:
     a list of argument tuples, one for each call, instead of args.
     """
+    if mode == "broken":
+        fn, whole, mode = broken(fn), False, "eager"
     sets = sets if sets is not None else [args] * calls
     space = fn.__globals__
     before = {name: copy.deepcopy(space[name]) for name in names if name in space}
@@ -126,7 +156,8 @@ def check(
     compiler = "eager" if mode == "inlined" else mode
     captured = gh.optimize(compiler, dynamic=dynamic)(captured_fn)
     tolerance = max(tolerance, 1e-6 if mode == "glass" else 0.0)
-    plain = [frozen(done) for done in run(plain_fn, None)] if again else list(run(plain_fn, None))
+    keep = frozen if again or names else (lambda done: done)
+    plain = [keep(done) for done in run(plain_fn, None)]
     try:
         for i, got in enumerate(run(captured, captured)):
             compare(plain[i], got, f"call {i + 1}", tolerance, line)
@@ -192,7 +223,8 @@ class Match:
                 self.fail(where, want, got)
             return
         if id(want) in self.forth:
-            return self.seen(want, got, where)
+            self.seen(want, got, where)
+            return
         self.seen(want, got, where)
         self.types(want, got, where)
         if str(want) != str(got):
@@ -203,7 +235,6 @@ class Match:
         self.errors(want.__context__, got.__context__, f"{where}.__context__")
         if want.__suppress_context__ != got.__suppress_context__:
             self.fail(where, want, got, "differs in __suppress_context__")
-        return None
 
     def types(self, want, got, where):
         a, b = type(want), type(got)
@@ -229,8 +260,10 @@ class Match:
             if not close(want, got, self.tolerance):
                 self.fail(where, want, got)
             return
-        if isinstance(want, (*PLAIN, Enum, range, slice)) or type(want).__module__ == "builtins" and (
-            isinstance(want, (frozenset, types.CodeType))
+        if (
+            isinstance(want, (*PLAIN, Enum, range, slice))
+            or type(want).__module__ == "builtins"
+            and (isinstance(want, (frozenset, types.CodeType)))
         ):
             if want != got:
                 self.fail(where, want, got)
@@ -301,9 +334,9 @@ class Match:
     def objects(self, want, got, where):
         """Containers and objects of classes, with their attributes."""
         if isinstance(want, types.CellType):
-            filled = [cell_contents(x) for x in (want, got)]
-            return self.values(*filled, where)
-        if isinstance(want, dict) or isinstance(want, types.MappingProxyType):
+            self.values(cell_contents(want), cell_contents(got), where)
+            return
+        if isinstance(want, (dict, types.MappingProxyType)):
             self.mapping(want, got, where)
         elif isinstance(want, (list, deque)):
             self.sequence(want, got, where)
@@ -313,25 +346,23 @@ class Match:
             self.sequence(first(want), first(got), f"{where}, what is left of it")
         elif type(want).__module__ == "builtins" and hasattr(want, "__len__"):
             self.sequence([*want], [*got], where)
-        if getattr(want, "default_factory", None) is not getattr(got, "default_factory", None):
-            self.fail(where, want, got, "has another default_factory")
+        if isinstance(want, defaultdict):
+            self.values(want.default_factory, got.default_factory, f"{where}.default_factory")
         own = [attributes(x) for x in (want, got)]
         if set(own[0]) != set(own[1]):
             self.fail(where, own[0], own[1], "has other attributes")
         for name in own[0]:
             self.values(own[0][name], own[1][name], f"{where}.{name}")
-        if not own[0] and type(want).__module__ != "builtins" and type(want).__eq__ is not (
-            object.__eq__
-        ) and want != got:
+        opaque = not own[0] and not isinstance(want, (dict, list, set, frozenset, deque))
+        if opaque and type(want).__eq__ is not object.__eq__ and want != got:
             self.fail(where, want, got)
-        return None
 
     def sets(self, want, got, where):
         if len(want) != len(got):
             self.fail(where, want, got, "has another length")
-        if all(isinstance(x, (*PLAIN, tuple, frozenset, Enum)) for x in want):
-            if want != got:
-                self.fail(where, want, got)
+        plain = all(isinstance(x, (*PLAIN, tuple, frozenset, Enum)) for x in want)
+        if plain and want != got:
+            self.fail(where, want, got)
 
     def tensors(self, want, got, where):
         for name in ("shape", "dtype", "requires_grad"):
@@ -354,8 +385,14 @@ def alike_classes(a: type, b: type) -> bool:
     """Whether two classes were made by the same class statement."""
     names = [x.__name__ for x in a.__mro__], [x.__name__ for x in b.__mro__]
     keys = [{k for k in vars(x) if not k.startswith("_abc")} for x in (a, b)]
-    local = "<locals>" in a.__qualname__ or a.__module__ == b.__module__ and "builtins" not in a.__module__
-    return local and a.__qualname__ == b.__qualname__ and names[0] == names[1] and keys[0] == keys[1]
+    local = (
+        "<locals>" in a.__qualname__
+        or a.__module__ == b.__module__
+        and "builtins" not in a.__module__
+    )
+    return (
+        local and a.__qualname__ == b.__qualname__ and names[0] == names[1] and keys[0] == keys[1]
+    )
 
 
 def attributes(x) -> dict:

@@ -25,7 +25,8 @@ def same(a, b):
     if isinstance(a, gh.Tensor):
         assert (a.dtype, a.shape, a.requires_grad) == (b.dtype, b.shape, b.requires_grad)
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(np.signbit(a.numpy()), np.signbit(b.numpy()))
+        if a.numpy().dtype.kind == "f":
+            np.testing.assert_array_equal(np.signbit(a.numpy()), np.signbit(b.numpy()))
     elif isinstance(a, (list, tuple)):
         assert len(a) == len(b)
         for x, y in zip(a, b):
@@ -283,9 +284,7 @@ SCALE, TABLE, BOX = 2.0, {"k": 3.0}, SimpleNamespace(value=4.0)
 
 def test_global(monkeypatch):
     fast = gh.optimize("eager")(lambda x: x * SCALE)
-    for value in (2.0, 3.0, X(3), 2, None and 0, 5.0):
-        if value is None:
-            continue
+    for value in (2.0, 3.0, X(3), 2, 5.0):
         monkeypatch.setitem(globals(), "SCALE", value)
         for _ in range(2):
             same(fast(X(3)), X(3) * value)
@@ -396,9 +395,7 @@ def test_closure_cell_of_a_callee():
         return x * k
 
     fast = gh.optimize("eager")(lambda x: inner(x))
-    for k in (2.0, 3.0, None, 5):
-        if k is None:
-            continue
+    for k in (2.0, 3.0, 5):
         same(fast(X(3)), X(3) * k)
 
 

@@ -534,7 +534,9 @@ def ranges(x):
 
 @case(X, whole=True)
 def itertools_chain(x):
-    return [x * i for i in itertools.chain([1, 2], (3,))], [*itertools.chain.from_iterable([[1], [2]])]
+    return [x * i for i in itertools.chain([1, 2], (3,))], [
+        *itertools.chain.from_iterable([[1], [2]])
+    ]
 
 
 @case(X, whole=True)
