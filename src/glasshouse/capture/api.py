@@ -7,7 +7,7 @@ import weakref
 from contextlib import ContextDecorator
 from typing import Any
 
-from glasshouse.base.errors import CaptureError, OptionError, suggest, type_name
+from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, type_name
 from glasshouse.capture import tracer as tracing
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.glass import glass
@@ -164,6 +164,7 @@ def is_users(fn: types.FunctionType) -> bool:
     file = fn.__code__.co_filename
     if (
         name.startswith("glasshouse.")
+        or file.startswith(PACKAGE)
         or getattr(fn, "__gh_disabled__", False)
         or file.startswith("<frozen")
     ):

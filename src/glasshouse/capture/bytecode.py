@@ -169,8 +169,6 @@ def touched(ins: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return (), ()
     if op == "STORE_FAST":
         return (), (arg,)
-    if op == "DELETE_FAST":
-        return (), (arg,)
     return (arg,), ()  # a cell is needed to be written
 
 

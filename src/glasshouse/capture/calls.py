@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict, deque
 
 from glasshouse.capture.bytecode import GENERATORS
 from glasshouse.capture.frame import END, Enumerate, Frame, Generator, Iterator, Over, Reversed, Zip
-from glasshouse.capture.opcodes import contains, delete, exact_bool, not_contains, store
+from glasshouse.capture.opcodes import unknown_operation, contains, delete, exact_bool, not_contains, store
 from glasshouse.capture.polyfills import (
     POLYFILLS,
     add_all,
@@ -28,8 +28,10 @@ from glasshouse.capture.polyfills import (
     update_of,
     zip_of,
 )
-from glasshouse.capture.objects import MISSING, pending, static_lookup
+from glasshouse.capture.objects import pending
 from glasshouse.capture.values import (
+    MISSING,
+    static_lookup,
     FUNCTIONS,
     SCALARS,
     Break,
@@ -75,7 +77,8 @@ SKIPPED = {
     "logging", "warnings", "importlib", "threading", "inspect", "traceback", "re", "unittest", "pdb", "bdb",
     "numpy", "random", "copy", "pickle", "os", "subprocess", "socket", "tempfile", "time", "asyncio",
     "_pytest", "pytest", "hypothesis", "ast", "dis", "tokenize", "weakref", "selectors", "concurrent",
-    "multiprocessing", "json", "pathlib", "io", "queue", "gc", "sysconfig", "ctypes",
+    "multiprocessing", "collections", "dataclasses", "enum", "typing", "abc", "types", "string",
+    "statistics", "fractions", "decimal", "datetime", "textwrap", "shutil", "struct", "heapq", "bisect", "json", "pathlib", "io", "queue", "gc", "sysconfig", "ctypes",
 }  # fmt: skip
 LIMIT_DEPTH = 120
 MAX_REPEAT = 100_000
@@ -224,7 +227,7 @@ class Calls:
         module = getattr(f, "__module__", None) or ""
         if module.partition(".")[0] in SKIPPED:
             return f"{module}.{f.__qualname__} is not captured"
-        missing = self.unknown_operation(code)
+        missing = unknown_operation(code)
         return None if missing is None else f"{f.__qualname__} has {missing}"
 
     def inline(self, fn: Var, args, kwargs, then, init=None):
@@ -776,6 +779,14 @@ class Calls:
             items.clear()
         elif name == "copy":
             return self.new_set([x[0] for x in items.values()])
+        elif name == "pop" and value:
+            return items.pop(self.popped(this))[0]
+        elif name.endswith("_update") and name[:-7] in SET_ALGEBRA:
+            made = self.set_method(this, name[:-7], args)
+            if made is not None:
+                self.replace_all(this, "add", self.sequence(made))
+                return Var(None)
+            return None
         elif name in SET_ALGEBRA:
             others = [self.sequence(x) for x in args]
             if None in others:
@@ -790,6 +801,13 @@ class Calls:
             return None
         self.note_method(this, name, args)
         return Var(None)
+
+    def popped(self, this: Var):
+        """An element taken out of a set."""
+        element = this.value.pop()
+        if not this.is_new:
+            self.write(this, ("method", "discard", [Var(element)]))
+        return element
 
     def note_method(self, this: Var, name: str, args) -> None:
         if not this.is_new:
@@ -809,6 +827,9 @@ class Calls:
             for key, value in kwargs.items():
                 self.store_item(this, Var(key), value)
             return done(self, Var(None))
+        if len(args) > 1:
+            rest = args[1:]
+            return self.extend(this, how, args[0], then=lambda t, v: t.extend(this, how, *rest, then=then))
         items = self.sequence(args[0])
         if items is None:
             fn = extend_of if isinstance(this.value, list) else add_all
@@ -1020,7 +1041,7 @@ class Calls:
         own, other = type(self.typed(lhs)), type(self.typed(rhs))
         if other is not own and issubclass(other, own):
             tries.insert(0, reverse)
-        elif other is not own or plain not in REVERSED or method_name(plain) == REVERSED[plain]:
+        elif other is not own or plain in COMPARISONS:
             tries.append(reverse)
         tries = [
             t for t in tries if t[1] and static_lookup(type(t[0].value), t[1])[0] is not MISSING
@@ -1083,23 +1104,28 @@ class Calls:
                 and isinstance(times.value, int)
                 and self.foldable(times)
             ):
-                if fn is not plain and type(seq.value) is list:
-                    return None
                 items = self.sequence(seq) * self.known(times)
+                if fn is not plain and seq is lhs and type(seq.value) is list:
+                    return self.replace_all(lhs, "append", items)
                 return self.new_list(items) if type(seq.value) is list else self.new_tuple(items)
         if plain is operator.or_ and self.is_dict(lhs) and self.is_dict(rhs):
             if fn is not plain:
                 self.extend(lhs, "update", rhs)
                 return lhs
             return self.new_dict([*self.entries(lhs), *self.entries(rhs)])
-        if (
-            plain in SET_OPERATORS
-            and isinstance(a, (set, frozenset))
-            and isinstance(b, (set, frozenset))
-        ):
-            if fn is plain and type(a) is set:
-                return self.set_method(lhs, SET_OPERATORS[plain], [rhs])
+        if plain in SET_OPERATORS and isinstance(b, (set, frozenset)) and type(a) is set:
+            made = self.set_method(lhs, SET_OPERATORS[plain], [rhs])
+            return made if fn is plain else self.replace_all(lhs, "add", self.sequence(made))
+        if fn is not plain and isinstance(a, (list, set, dict)) and not self.user_operator(lhs, fn):
+            raise Break(f"{fn.__name__} of a {type(a).__name__}", Var(fn), [lhs, rhs])
         return None
+
+    def replace_all(self, target: Var, how: str, items: list[Var]) -> Var:
+        """A list or set with other contents."""
+        self.container_method(target, "clear", [])
+        for x in items:
+            self.container_method(target, how, [x])
+        return target
 
     def equality(self, lhs: Var, rhs: Var) -> bool | None:
         """== of containers and plain objects; None where it cannot be told."""
@@ -1709,6 +1735,7 @@ for native in (input, open):
         Break(f"call of {fn.value.__name__}", fn, args, kwargs))  # fmt: skip
 NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()}
 NATIVES |= {enumerate_of: enumerate, zip_of: zip}
+COMPARISONS = {operator.lt, operator.gt, operator.le, operator.ge, operator.eq, operator.ne}
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 UNARY = {operator.neg, operator.pos, operator.invert}
 OPERATORS = {f for f in (*REVERSED, *IN_PLACE)}

@@ -6,11 +6,12 @@ user's file and line, so that tracebacks show them.
 """
 
 import ast
+import sys
 import types
 from collections import OrderedDict
 
 from glasshouse.capture.frame import Enumerate, Frame, Generator, Over, Zip
-from glasshouse.capture.tracer import resume_function, slot_values
+from glasshouse.capture.tracer import Lasti, slot_values
 from glasshouse.capture.values import NULL, SCALARS, CannotRebuild, Made, Number, Source, Var
 from glasshouse.graph.ir import Node
 
@@ -173,11 +174,25 @@ class Emitter:
 
     def attributes(self, var, name) -> None:
         """Set what was set on something new."""
+        if isinstance(var.value, BaseException):
+            self.chained(var, name)
         for key, value in (var.items or {}).items():
             if value is not None:
                 self.makes.append(
                     f"{self.pool(object.__setattr__)}({name}, {key!r}, {self.name(value)})"
                 )
+
+    def chained(self, var, name) -> None:
+        """Set the cause and context of a new exception."""
+        for attribute in ("__cause__", "__context__"):
+            other = getattr(var.value, attribute)
+            if other is not None:
+                known = self.tracer.tracked.get(id(other))
+                if known is None or not known.is_new or id(known) in self.busy:
+                    raise CannotRebuild("an exception that was raised and caught")
+                self.makes.append(f"{name}.{attribute} = {self.name(known)}")
+        if var.value.__suppress_context__:
+            self.makes.append(f"{name}.__suppress_context__ = True")
 
     def make_call(self, var, fn, args, kwargs=None):
         if isinstance(var.value, super):
@@ -198,6 +213,9 @@ class Emitter:
 
     def make_exception_value(self, var):
         raise CannotRebuild(f"a {type(var.value).__name__} that was raised and caught")
+
+    def make_handled(self, var):
+        return self.bind(var, f"{self.pool(sys.exc_info)}()[1]")
 
     def make_traceback(self, var, error):
         return self.bind(var, f"{self.name(error)}.__traceback__")
@@ -294,7 +312,7 @@ class Emitter:
         if kind == "attr":
             key, value = parts
             if value is None:
-                return f"{self.pool(object.__delattr__)}({target}, {key!r})"
+                return f"{self.pool(delete_attribute)}({target}, {key!r})"
             setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
             return f"{self.pool(setter)}({target}, {key!r}, {self.name(value)})"
         if kind == "item":
@@ -371,7 +389,7 @@ class Emitter:
         then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
         if handler is None:
             return [*steps, *then]
-        lasti = [Var(frame.code.instructions[frame.at].offset)] if handler.lasti else []
+        lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
         stack = [*frame.saved[: handler.depth], *lasti]
         caught = self.resume(frame, handler.target, stack, "e", captured)
         return [
@@ -411,7 +429,10 @@ class Emitter:
         values, _, live = slot_values(frame, at)
         shape = [*stack, *([Var(None)] if extra else [])]
         fn = self.resumer(frame, at, shape, live, captured)
-        items = [self.name(x) for x in stack if x is not NULL] + ([extra] if extra else [])
+        moved = len(getattr(fn, "fn", fn).__code__.co_code) - len(frame.code.code.co_code)
+        items = [str(x.value + moved // 2) if isinstance(x, Lasti) else self.name(x)
+                 for x in stack if x is not NULL]  # fmt: skip
+        items += [extra] if extra else []
         words = [self.name(x) if x is not None else "None" for x in values] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
         call = f"{self.pool(fn)}({', '.join(words)})"
@@ -438,6 +459,12 @@ def class_attribute(cls: type, name: str):
     return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
 
 
+def delete_attribute(obj, name: str) -> None:
+    """Delete an attribute, if it is there: it may have been set and deleted in one call."""
+    if name in getattr(obj, "__dict__", (name,)):
+        object.__delattr__(obj, name)
+
+
 def handling(error: BaseException, fn, *args):
     """fn(*args) while an exception is being handled."""
     trace = error.__traceback__
@@ -446,10 +473,6 @@ def handling(error: BaseException, fn, *args):
     except BaseException:
         error.__traceback__ = trace
         return fn(*args)
-
-
-def resume_of(frame: Frame, at: int, stack: list[Var], live) -> types.FunctionType:
-    return resume_function(frame, at, stack, live)
 
 
 from glasshouse.capture.bytecode import VERSION  # noqa: E402

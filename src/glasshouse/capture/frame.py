@@ -74,7 +74,7 @@ class Over(Iterator):
     def step(self, tracer):
         if self.size >= 0 and len(self.base.value) != self.size:
             kind = "dictionary" if isinstance(self.base.value, dict) else "Set"
-            tracer.fail(RuntimeError(f"{kind} changed size during iteration"))
+            tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
         items = tracer.sequence(self.base) if self.kept is None else self.kept
         if self.index >= len(items):
             self.index = max(self.index, 1 << 40)  # stays finished if the list grows
@@ -83,12 +83,17 @@ class Over(Iterator):
         return items[self.index - 1]
 
     def native(self):
+        if self.size >= 0:
+            return iterator_of(self.base.value, self.index, self.size)
         values = self.base.value if self.kept is None else [x.value for x in self.kept]
         it = iter(values)
         it.__setstate__(min(self.index, len(values)))
         return it
 
     def emit(self, emitter) -> str:
+        if self.size >= 0:
+            words = f"{emitter.name(self.base)}, {self.index}, {self.size}"
+            return f"{emitter.pool(iterator_of)}({words})"
         if self.kept is None:
             base, size = emitter.name(self.base), len(self.base.value)
         else:
@@ -111,6 +116,23 @@ class Reversed(Over):
         if self.index:
             return super().emit(emitter)
         return f"{emitter.pool(reversed)}({emitter.name(self.base)})"
+
+
+def iterator_of(values, index: int, size: int):
+    """An iterator over a dict or set that has given `index` of its `size` elements."""
+    if len(values) != size:
+        return changed_size(values)
+    it = iter(values)
+    for _ in range(index):
+        next(it)
+    return it
+
+
+def changed_size(values):
+    """What is left of an iterator over something that grew or shrank."""
+    kind = "dictionary" if isinstance(values, dict) else "Set"
+    raise RuntimeError(f"{kind} changed size during iteration")
+    yield
 
 
 def iterator_at(values, index: int):
@@ -203,6 +225,10 @@ class Generator:
         return self.make_tracer().drive(
             self, Var(None), error if not isinstance(error, type) else error()
         )
+
+    def __del__(self):
+        if self.started and not self.finished and not self.running:
+            self.close()
 
     def close(self):
         """End it."""

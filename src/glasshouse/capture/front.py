@@ -64,6 +64,9 @@ class FrontEnd:
         """Make the trace's tensor show what the compiled graph computed; False if that cannot be."""
         return False
 
+    def own_gradient(self, tracer, owner: Node, value, result) -> None:
+        """Have the tensor of a node keep the trace's object for what the graph put there."""
+
     def is_owned(self, value) -> bool:
         """Whether the graph's module has a tensor, as it has its parameters; others are inputs."""
         return False

@@ -200,6 +200,7 @@ class Plan:
     def place(self, outs, handles, changed, graded, known) -> None:
         """Note where each result goes in later runs."""
         index = {id(h): i for i, h in enumerate(handles)}
+        gradients = {id(handles[i].grad): i for i in graded if handles[i].grad is not None}
 
         def source(tensor) -> tuple:
             return known.get(id(tensor.data), (CONSTANT, tensor.data))
@@ -210,6 +211,8 @@ class Plan:
                 self.results.append((None, None, out))
             elif id(out) in index:
                 self.results.append((None, index[id(out)], None))
+            elif id(out) in gradients:
+                self.results.append((None, None, Gradient(gradients[id(out)])))
             else:
                 spent = getattr(out.node, "freed", False) and not isinstance(out.node, Leaf)
                 self.results.append((source(out), spent, out.spec))
@@ -250,12 +253,13 @@ class Plan:
         before = [(d, None, h.node, h.slot) for d, h in zip(data, handles, strict=True)]
         news = [(i, get(place), spec) for i, place, spec in self.updates]
         graded = [(i, None if p is None else box(get(p), s, backend)) for i, p, s in self.grads]
-        outs = tuple(self.result(r, handles, get) for r in self.results)
+        made = [self.result(r, handles, get) for r in self.results]
         for i, payload, spec in news:
             h = handles[i]
             h.data, h.spec, h.backend = payload, spec, backend
         for i, grad in graded:
             handles[i].grad = grad
+        outs = tuple(handles[x].grad if type(x) is Gradient else x for x in made)
         if self.backward is not None:
             draws = list(zip(self.keys, keys, strict=True))
             self.backward.attach(outs, handles, before, sources.outs, draws, inputs)
@@ -280,6 +284,10 @@ class Plan:
             if payload.owned and sys.getrefcount(payload) <= 4 and is_unshared(payload):
                 found.append(number)
         return found
+
+
+class Gradient(int):
+    """The number of the tensor whose gradient an output is."""
 
 
 class Sources:

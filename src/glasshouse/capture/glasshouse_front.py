@@ -193,6 +193,11 @@ class GlasshouseFront(FrontEnd):
                     value.__dict__.pop(name, None)
         return True
 
+    def own_gradient(self, tracer, owner, value, result):
+        for node, var in tracer.lifted.values():
+            if node is owner and var.value.__dict__.get("grad") is result:
+                var.value.grad = value
+
     def before(self, tracer, target, args):
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name == "backward":
@@ -422,12 +427,12 @@ class GlasshouseFront(FrontEnd):
             made = tracer.graph.call_function(cls.value, tuple(tracer.known(x) for x in args),
                                               {k: tracer.known(v) for k, v in kwargs.items()})  # fmt: skip
             tracer.graph.call_method("__enter__", (made,))
-            var.items["node"] = made
+            tracer.context_nodes[id(var)] = made
             tracer.contexts.append(var)
             return tracer.deliver(then, var)
         tracer.do(var.value.__exit__, None, None, None)
         if tracer.live:
-            tracer.graph.call_method("__exit__", (var.items["node"], None, None, None))
+            tracer.graph.call_method("__exit__", (tracer.context_nodes[id(var)], None, None, None))
         tracer.contexts.remove(var)
         return tracer.deliver(then, Var(None))
 

@@ -12,6 +12,7 @@ from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.values import (
     FUNCTIONS,
     SCALARS,
+    MISSING,
     Break,
     Made,
     Number,
@@ -19,20 +20,12 @@ from glasshouse.capture.values import (
     UserError,
     Var,
     constant,
+    static_lookup,
 )
 
-MISSING = object()
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 SEQUENCES = (list, tuple, range, str, bytes)
 TRUSTED = ("glasshouse.",)
-
-
-def static_lookup(cls: type, name: str):
-    """(class attribute, the class that has it) along the method resolution order."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name], base
-    return MISSING, None
 
 
 def pending(method):
@@ -604,6 +597,9 @@ class Objects:
         if not special:
             own = getattr(value, "__dict__", None)
             if isinstance(own, dict):
+                table = self.tracked.get(id(own))
+                if table is not None and table.items and name in table.items:
+                    return self.deliver(then, table.items[name][1])
                 if name in own:
                     source = self.entry_source(self.dict_of(obj), name) if self.live else None
                     return self.deliver(then, self.load(own[name], source))
@@ -820,6 +816,9 @@ class Objects:
                 Var(setattr),
                 [obj, Var(name), var],
             )
+        table = self.tracked.get(id(getattr(value, "__dict__", None)))
+        if table is not None and table.items is not None and found is MISSING:
+            return self.store_item(table, Var(name), var)
         if var is not None:
             self.do(object.__setattr__, value, name, var.value)
         else:

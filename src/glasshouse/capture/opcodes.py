@@ -10,9 +10,9 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 
-from glasshouse.capture.bytecode import VERSION
+from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END
-from glasshouse.capture.values import NULL, Break, Made, UserError, Var
+from glasshouse.capture.values import NULL, Break, Made, UserError, Var, static_lookup
 
 BINARY = (operator.add, operator.and_, operator.floordiv, operator.lshift, operator.matmul,
           operator.mul, operator.mod, operator.or_, operator.pow, operator.rshift, operator.sub,
@@ -50,6 +50,12 @@ def formatted(value, conversion, spec):
 
 def import_name(names, name, fromlist, level):
     return builtins.__import__(name, names, None, fromlist, level)
+
+
+def is_error(value) -> bool:
+    return isinstance(value, BaseException) or (
+        isinstance(value, type) and issubclass(value, BaseException)
+    )
 
 
 class Opcodes:
@@ -354,17 +360,10 @@ class Opcodes:
         if self.foldable(x):
             value, text = self.known(x), self.known(spec)
             return self.push(Var(self.do(formatted, value, conversion, text)))
-        if (
-            type(x.value).__repr__ is not object.__repr__
-            and not self.is_tensor(x)
-            and (
-                method := type(x.value).__dict__.get("__str__")
-                or type(x.value).__dict__.get("__repr__")
-            )
-            and isinstance(method, types.FunctionType)
-            and conversion is None
-            and not spec.value
-        ):
+        own = static_lookup(type(x.value), "__format__")[0]
+        if conversion is None and isinstance(own, types.FunctionType) and not self.is_tensor(x):
+            return self.call(Var(own), [x, spec], {})
+        if conversion is None and not spec.value and own is object.__format__ and not self.is_tensor(x):
             return self.call(Var(str), [x], {})
         raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
 
@@ -694,6 +693,8 @@ class Opcodes:
         """Raise a Var."""
         if not isinstance(error.value, BaseException):
             self.fail(TypeError("exceptions must derive from BaseException"))
+        if cause is not None and not is_error(cause.value) and cause.value is not None:
+            self.fail(TypeError("exception causes must derive from BaseException"))
         if cause is not None:
             error.value.__cause__ = (
                 cause.value if not isinstance(cause.value, type) else cause.value()
@@ -746,3 +747,13 @@ class Opcodes:
 
 
 HANDLERS = {name[3:]: getattr(Opcodes, name) for name in dir(Opcodes) if name.startswith("op_")}
+unknown: dict[int, tuple[types.CodeType, str | None]] = {}
+
+
+def unknown_operation(code: types.CodeType) -> str | None:
+    """An operation that has no handler, or None."""
+    found = unknown.get(id(code))
+    if found is None or found[0] is not code:
+        missing = next((x.op for x in decoded(code).instructions if x.op not in HANDLERS), None)
+        found = unknown[id(code)] = (code, missing)
+    return found[1]

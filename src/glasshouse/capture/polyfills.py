@@ -335,4 +335,8 @@ POLYFILLS = {
     sorted: sorted_of, functools.reduce: reduce_of, itertools.chain: chain_of,
     itertools.islice: islice_of, itertools.repeat: repeat_of, itertools.count: count_from,
     itertools.accumulate: accumulate_of, itertools.starmap: starmap_of, itertools.product: product_of,
+    itertools.takewhile: takewhile_of, itertools.dropwhile: dropwhile_of, itertools.cycle: cycle_of,
+    itertools.filterfalse: filterfalse_of, itertools.pairwise: pairwise_of,
+    itertools.zip_longest: zip_longest_of, itertools.groupby: groupby_of,
+    itertools.compress: compress_of, itertools.chain.from_iterable: chained,
 }  # fmt: skip

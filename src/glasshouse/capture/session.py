@@ -13,7 +13,14 @@ from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import END, Frame, Generator, Iterator
 from glasshouse.capture.guards import Compiler, Guard, brief, read_source
 from glasshouse.capture.native import native
-from glasshouse.capture.tracer import Tracer, mark_opaque, resume_function, slot_values
+from glasshouse.capture.opcodes import unknown_operation
+from glasshouse.capture.tracer import (
+    Lasti,
+    Tracer,
+    mark_opaque,
+    resume_function,
+    slot_values,
+)
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Var
 from glasshouse.compile.program import no_collection
 from glasshouse.graph.ir import Node
@@ -61,25 +68,29 @@ class Capture:
         found = self.resumes.get(key)
         if found is None:
             fn = resume_function(frame, at, shape, live)
+            native().set_skip(fn.__code__, True)  # a hook leaves it alone
             found = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
         return found[1]
 
 
 def miss(dispatcher, *slots):
     """A call that no entry answers."""
-    capture, fn = dispatcher.capture, dispatcher.fn
     hook = native()
-    if (
-        hook.get_mode() != 0
-        or not capture.front.can_trace()
-        or not may_capture(dispatcher, capture, slots)
-    ):
-        return plainly(fn, slots)
     callback = hook.set_hook(None)
     try:
-        return Session(dispatcher, capture, slots, callback).run()
+        capture = dispatcher.capture
+        allowed = hook.get_mode() == 0 and capture.front.can_trace()
+        if allowed and may_capture(dispatcher, capture, slots):
+            return Session(dispatcher, capture, slots, callback).run()
+        hook.set_hook(callback)
+        return plainly(dispatcher.fn, slots)
     finally:
         hook.set_hook(callback)
+
+
+def code_of(fn) -> types.CodeType:
+    """The code of a function, or of what a dispatcher captures."""
+    return getattr(fn, "fn", fn).__code__
 
 
 def plainly(fn: types.FunctionType, slots):
@@ -97,7 +108,8 @@ def plainly(fn: types.FunctionType, slots):
 def may_capture(dispatcher, capture, slots) -> bool:
     """Whether another entry may be made; tells why one is needed."""
     entries = dispatcher.entries
-    if dispatcher.fn.__code__.co_flags & GENERATORS:
+    code = dispatcher.fn.__code__
+    if code.co_flags & GENERATORS or unknown_operation(code):
         return False
     if not entries:
         return not dispatcher.__dict__.get("hopeless")
@@ -230,9 +242,10 @@ class Session:
                 raise CaptureError(explained(broke, at))
             self.note_break(broke.reason, at.where, broke.hint)
         emitter = Emitter(tracer, capture.resumer)
-        lost = None
+        lost = self.unfinished()
         try:
-            graph, run = self.replacement(emitter, outcome, broke, at)
+            if lost is None:
+                graph, run = self.replacement(emitter, outcome, broke, at)
         except CannotRebuild as found:
             lost = found.what, found.site
         if lost is not None:
@@ -245,11 +258,20 @@ class Session:
         native().set_hook(self.callback)
         return self.tail(0, broke)
 
+    def unfinished(self):
+        """A generator that stands inside a with or try: when it goes, more of it runs."""
+        for var in self.tracer.tracked.values():
+            made = var.value
+            if isinstance(made, Generator) and made.started and not made.finished and (
+                    made.frame.code.handler_at(made.frame.at) and not made.running):  # fmt: skip
+                return "an unfinished generator", made.site
+        return None
+
     def replacement(self, emitter: Emitter, outcome, broke, at):
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
         for context in reversed(tracer.contexts):
-            tracer.graph.call_method("__exit__", (context.items["node"], None, None, None))
+            tracer.graph.call_method("__exit__", (tracer.context_nodes[id(context)], None, None, None))
         body = emitter.at_return(outcome) if broke is None else emitter.at_break(broke)
         graph = self.compiled(emitter)
         at, code = at or first_frame(self.fn), self.fn.__code__
@@ -335,6 +357,7 @@ class Session:
             print(f"[capture] guards of {info.name}", *guards, sep="\n    ")
         if config.print_bytecode:
             print_bytecode(self.fn, run)
+        native().set_skip(run.__code__, True)
         self.dispatcher.entries.insert(0, (compiler.made(native().Guards), run, info))
 
     def settle(self, emitter: Emitter, graph) -> None:
@@ -351,6 +374,9 @@ class Session:
         for var, result in zip(emitter.output_vars, results, strict=True):
             if not front.adopt(var.value, result):
                 break
+            if isinstance(var.origin, Node) and var.origin.target is getattr:
+                owner = var.origin.args[0]
+                front.own_gradient(tracer, owner, var.value, result)
         for context in entered:
             self.enter_again(context)
 
@@ -388,7 +414,7 @@ class Session:
                 raise
             caught = error
         if caught is not None:  # outside of `except`: the handler is the user's
-            lasti = [Var(frame.code.instructions[frame.at].offset)] if handler.lasti else []
+            lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
             stack = [*frame.saved[: handler.depth], *lasti]
             return self.resumed(frame, handler.target, stack, (caught,), captured)
         if not last and frames[k + 1].init is not None:
@@ -419,7 +445,10 @@ class Session:
         shape = [*stack, *(Var(x) for x in more)]
         fn = self.capture.resumer(frame, at, shape, live, captured)
         words = [None if x is None else self.value(x) for x in values] or [None]
-        words[0] = (words[0], *(self.value(x) for x in stack if x is not NULL), *more)
+        moved = len(code_of(fn).co_code) - len(frame.code.code.co_code)
+        items = [self.value(x) + moved // 2 if isinstance(x, Lasti) else self.value(x)
+                 for x in stack if x is not NULL]  # fmt: skip
+        words[0] = (words[0], *items, *more)
         if frame.handled and not (more and isinstance(more[0], BaseException)):
             return handling(frame.handled[-1].value, fn, *words)
         return fn(*words)

@@ -6,6 +6,7 @@ something is not understood the graph ends (a Break): Python does that one thing
 captured on its own by resume functions, one for each frame that is open.
 """
 
+import sys
 import types
 from time import perf_counter_ns
 
@@ -28,7 +29,11 @@ from glasshouse.capture.values import (
 from glasshouse.graph.ir import Graph
 
 opaque_sites: dict[int, tuple[types.CodeType, set[int]]] = {}  # calls that are left to Python
-unknown: dict[int, tuple[types.CodeType, str | None]] = {}
+
+
+def raise_error(error: BaseException, *more):
+    """Raise a new exception like `error`."""
+    raise type(error)(*error.args)
 
 
 class Finished(Exception):
@@ -61,6 +66,7 @@ class Tracer(Opcodes, Objects, Calls):
         self.lifted: dict[int, tuple] = {}
         self.snapshots: dict[int, tuple] = {}
         self.guarded: set[int] = set()
+        self.context_nodes: dict[int, object] = {}
         self.raised: Var | None = None
         self.count = 0
         self.began_ns = perf_counter_ns()
@@ -85,6 +91,8 @@ class Tracer(Opcodes, Objects, Calls):
             at = i if i < count else len(names) - free + i - count
             source = self.guards.source("slot", None, i, names[at])
             frame.locals[at] = self.load(value, source)
+        if code.co_name.startswith("__resume_at_") and sys.exc_info()[1] is not None:
+            frame.handled = [Var(sys.exc_info()[1], Made("handled"))]
         self.frames.append(frame)
 
     def run(self):
@@ -119,8 +127,11 @@ class Tracer(Opcodes, Objects, Calls):
                     raise
                 self.restore(f, depth, None)
                 return Break(f"an error inside the capture: {error!r}")
-            if problem is not None:
-                uncaught = self.unwind(problem)
+            while problem is not None:
+                try:
+                    uncaught, problem = self.unwind(problem), None
+                except UserError as found:
+                    uncaught, problem = None, found.error
                 if uncaught is not None:
                     return uncaught
 
@@ -214,6 +225,9 @@ class Tracer(Opcodes, Objects, Calls):
         """Go on as a plain interpreter: nothing of this trace is kept."""
         self.live = False
         self.why_stopped = reason
+        for var in self.tracked.values():
+            if isinstance(var.value, (list, dict, set)):
+                var.items = var.origin = None  # what is in it is seen again when it is needed
         self.front.stop(self)
 
     def yield_value(self, f: Frame, var: Var) -> None:
@@ -244,7 +258,7 @@ class Tracer(Opcodes, Objects, Calls):
             made.finished = True
             raise
         if value is END:
-            raise StopIteration(result.value)
+            raise StopIteration if result.value is None else StopIteration(result.value)
         return value.value
 
     # -- Python's own work ---------------------------------------------------------------------
@@ -257,6 +271,10 @@ class Tracer(Opcodes, Objects, Calls):
             raise
         except BaseException as error:
             raise UserError(error) from None
+
+    def fail_here(self, error: BaseException):
+        """Raise what Python would not raise if it did the instruction again from here."""
+        raise Break(f"raising {type(error).__name__}", Var(raise_error), [Var(error)])
 
     def fail(self, error: BaseException):
         """Raise an exception of the user's program."""
@@ -280,8 +298,10 @@ class Tracer(Opcodes, Objects, Calls):
             if raised is not None and raised.value is error
             else Var(error, Made("exception_value"))
         )
-        if self.live and not any(g.code.handler_at(g.at) for g in self.frames) and not any(
-                g.then or g.generator for g in self.frames):  # fmt: skip
+        last = self.frames[-1]
+        again = last.code.instructions[last.at].op == "RERAISE"
+        caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
+        if self.live and not caught and not again:
             self.restart(self.frames[-1])
             return Uncaught(error)
         self.add_traceback(error)
@@ -291,7 +311,7 @@ class Tracer(Opcodes, Objects, Calls):
             if handler is not None:
                 del f.stack[handler.depth :]
                 if handler.lasti:
-                    f.stack.append(Var(f.code.instructions[f.at].offset))
+                    f.stack.append(Lasti(f.code.instructions[f.at].offset // 2))
                 f.stack.append(var)
                 if f.handled and error.__context__ is None and f.handled[-1].value is not error:
                     error.__context__ = f.handled[-1].value
@@ -315,7 +335,11 @@ class Tracer(Opcodes, Objects, Calls):
             elif isinstance(error, AttributeError) and isinstance(f.then, OrElse) and self.frames:
                 f.then.other(self)
                 return None
-        raise error
+        context = error.__context__
+        try:
+            raise error
+        finally:
+            error.__context__ = context  # not what we are handling
 
     def add_traceback(self, error: BaseException) -> None:
         """Give an exception the traceback that it would have in plain Python."""
@@ -383,13 +407,11 @@ class Tracer(Opcodes, Objects, Calls):
         found = opaque_sites.get(id(f.code.code))
         return found is not None and found[0] is f.code.code and f.at in found[1]
 
-    def unknown_operation(self, code) -> str | None:
-        """An operation that has no handler, or None."""
-        found = unknown.get(id(code))
-        if found is None or found[0] is not code:
-            missing = next((x.op for x in decoded(code).instructions if x.op not in HANDLERS), None)
-            found = unknown[id(code)] = (code, missing)
-        return found[1]
+
+class Lasti(Var):
+    """The number of the instruction that raised, for a handler that raises again."""
+
+    __slots__ = ()
 
 
 class Uncaught(Break):

@@ -102,6 +102,17 @@ def constant(value) -> Var:
     return Var(value)
 
 
+MISSING = object()
+
+
+def static_lookup(cls: type, name: str):
+    """(class attribute, the class that has it) along the method resolution order."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name], base
+    return MISSING, None
+
+
 class Break(Exception):
     """The graph ends here: `fn(*args, **kwargs)` is called by Python, and what follows is captured
     on its own. With `fn` None the instruction itself runs in Python, and all after it."""

@@ -379,7 +379,7 @@ class Code:
             return f"slice({', '.join(map(self.text_of, (x.start, x.stop, x.step)))})"
         if isinstance(x, float) and repr(x) in ("inf", "-inf", "nan"):
             return f"float({repr(x)!r})"
-        if x is None or isinstance(x, (bool, int, float, complex, str, bytes)):
+        if x is None or type(x) in (bool, int, float, complex, str, bytes):
             return repr(x)
         name = f"constant_{len(self.names)}" if not hasattr(x, "name") else f"value_{x.name}"
         self.names[name] = x
