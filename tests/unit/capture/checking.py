@@ -16,7 +16,7 @@ import pytest
 
 import glasshouse as gh
 
-MODES = ("eager", "inlined", "broken", "glass")
+MODES = ("eager", "inlined", "broken", "context", "glass")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 LAZY_ITEMS = 60
 
@@ -34,7 +34,13 @@ class Make:
 class Cases(list):
     """Functions with their arguments, collected by decorating them."""
 
-    def __call__(self, *args, modes=MODES[:3], **options):
+    def __init__(self, *modes: str):
+        super().__init__()
+        self.modes = modes or MODES[:3]
+
+    def __call__(self, *args, modes=(), **options):
+        modes = modes or self.modes
+
         def add(fn):
             name = fn.__name__
             number = sum(p.id.rpartition("-")[0].partition("#")[0] == name for p in self)
@@ -74,6 +80,16 @@ def through(fn):
         return fn(*args, **kwargs)
 
     return outer
+
+
+def inside(context, fn):
+    """A function that calls fn in a context."""
+
+    def call(*args, **kwargs):
+        with context:
+            return fn(*args, **kwargs)
+
+    return call
 
 
 def broken(fn):
@@ -153,8 +169,12 @@ def check(
     captured_fn = fn() if factory else fn
     if mode == "inlined":
         captured_fn = through(captured_fn)
-    compiler = "eager" if mode == "inlined" else mode
-    captured = gh.optimize(compiler, dynamic=dynamic)(captured_fn)
+    compiler = "glass" if mode == "glass" else "eager"
+    captured = gh.optimize(compiler, dynamic=dynamic)
+    if mode == "context":
+        captured, hit = inside(captured, captured_fn), False
+    else:
+        captured = captured(captured_fn)
     tolerance = max(tolerance, 1e-6 if mode == "glass" else 0.0)
     keep = frozen if again or names else (lambda done: done)
     plain = [keep(done) for done in run(plain_fn, None)]

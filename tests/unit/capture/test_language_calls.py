@@ -1,4 +1,5 @@
 """Captured functions as Python: calls, arguments, closures, nested functions, recursion."""
+# ruff: noqa: B006, B023, F821, PIE804
 
 import functools
 import operator
@@ -136,7 +137,7 @@ def call_of_a_number(x):
 
 
 @case(X, [], again=True, hit=False)
-def mutable_default(x, out, seen=[]):  # noqa: B006
+def mutable_default(x, out, seen=[]):
     seen.append(len(seen))
     out.append(len(seen) > 0)
     return x + 1
@@ -571,7 +572,7 @@ def lambdas_in_loop(x):
 def late_binding_in_for(x):
     fs = []
     for i in range(3):
-        fs.append(lambda v: v + i)  # noqa: B023
+        fs.append(lambda v: v + i)
     return [f(x) for f in fs]
 
 

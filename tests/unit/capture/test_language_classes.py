@@ -1,4 +1,5 @@
 """Captured functions as Python: classes, attributes, special methods, dataclasses, enums."""
+# ruff: noqa: B009, B010, UP003, UP030
 
 import abc
 import dataclasses
@@ -459,12 +460,12 @@ def shadows_class_attribute(x, p):
 @case(X, Plain(2), whole=True)
 def getattr_setattr(x, p):
     setattr(p, "w", x)
-    return getattr(p, "w"), getattr(p, "zz", 5), hasattr(p, "times"), hasattr(p, "q"), p  # noqa: B009
+    return getattr(p, "w"), getattr(p, "zz", 5), hasattr(p, "times"), hasattr(p, "q"), p
 
 
 @case(X, Plain(2))
 def getattr_missing(x, p):
-    return getattr(p, "zz")  # noqa: B009
+    return getattr(p, "zz")
 
 
 @case(X, Plain(2), whole=True)

@@ -1,4 +1,5 @@
 """Captured functions as Python: containers, their methods and what happens to arguments."""
+# ruff: noqa: C408
 
 import collections
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque, namedtuple

@@ -1,4 +1,5 @@
 """Captured functions as Python: branches, loops, match, exceptions, with statements."""
+# ruff: noqa: B007, B016, F821, RET504
 
 import contextlib
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -8,7 +9,7 @@ from checking import MODES, Cases, check
 
 import glasshouse as gh
 
-case = Cases()
+case = Cases(*MODES[:4])
 X = gh.arange(6.0).reshape(2, 3)
 Y = gh.ones((2, 3))
 
@@ -534,7 +535,7 @@ def errors_of_python(x):
         lambda: int("q"),
         lambda: None.a,
         lambda: 1 + "a",
-        lambda: undefined_name,  # noqa: F821
+        lambda: undefined_name,
         lambda: (1, 2).nothing,
         lambda: "abc".index("z"),
         lambda: len(5),

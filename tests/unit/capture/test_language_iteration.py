@@ -1,4 +1,5 @@
 """Captured functions as Python: comprehensions, generators, iterators, builtins over them."""
+# ruff: noqa: B007, C406, C409, C416, C417, PIE804, UP028
 
 import functools
 import itertools

@@ -1,4 +1,5 @@
-"""Captured functions as Python: strings, numbers, globals, imports, numbers that change, identity."""
+"""Captured functions as Python: strings, numbers, globals, imports, changing values, identity."""
+# ruff: noqa: F821, F841, I001, SIM300, UP030, UP032
 
 import math
 import sys
@@ -421,7 +422,7 @@ def deletes_global(x):
 
 @case(X)
 def unknown_global(x):
-    return x + nowhere  # noqa: F821
+    return x + nowhere
 
 
 def sets_scale(v):
@@ -453,7 +454,7 @@ def global_set_through_module(x):
 
 @case(X, whole=True)
 def shadowed_builtin(x):
-    len = lambda v: 42  # noqa: A001, E731
+    len = lambda v: 42  # noqa: E731
     return len(x), max(1, 2)
 
 
