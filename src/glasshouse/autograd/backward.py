@@ -22,9 +22,7 @@ def as_tuple(x) -> tuple:
 
 def seeds_of(where: str, outputs, cotangents):
     """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1.
-
-    Raises:  GradError for untracked outputs or missing cotangents, ShapeError, DTypeError
-    """
+    Raises: GradError for untracked outputs or missing cotangents, ShapeError, DTypeError."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
         raise ShapeError(
@@ -70,9 +68,7 @@ def check_seed(where: str, y, g):
 
 def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = False) -> None:
     """Add the gradient of `outputs` to `.grad` of every leaf they depend on.
-
-    Raises:  GradError if an output is untracked, lacks a gradient, or its graph was freed
-    """
+    Raises: GradError if an output is untracked, lacks a gradient, or its graph was freed."""
     outputs = as_tuple(outputs)
     retain = create_graph if retain_graph is None else retain_graph
     walk = Walk(retain, create_graph)
@@ -115,23 +111,15 @@ def leading_to(outputs, targets) -> set | None:
     return useful
 
 
-def grad(
-    outputs,
-    inputs,
-    grad_outputs=None,
-    retain_graph=None,
-    create_graph: bool = False,
-    allow_unused: bool = False,
-):
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bool = False,
+         allow_unused: bool = False):  # fmt: skip
     """The gradients of the sum of `outputs` with respect to each of `inputs`, as a tuple.
-
-    Shapes:  each gradient has its input's shape
-    Raises:  GradError for an input that is untracked, or unused without allow_unused
+    Shapes: each gradient has its input's shape.
+    Raises: GradError for an input that is untracked, or unused without allow_unused.
     Example: >>> import glasshouse as gh
              >>> x = gh.tensor(3.0, requires_grad=True)
              >>> grad(x * x, x)[0].item()
-             6.0
-    """
+             6.0"""
     outputs, inputs = as_tuple(outputs), as_tuple(inputs)
     for x in inputs:
         if not isinstance(x, Value) or x.node is None:
@@ -153,11 +141,8 @@ def grad(
 def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
     """One cotangent per input, or None where the outputs do not depend on it."""
     targets = {x.node for x in inputs}
-    walk = Walk(
-        create_graph if retain_graph is None else retain_graph,
-        create_graph,
-        leading_to(outputs, targets),
-    )
+    walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph,
+                leading_to(outputs, targets))  # fmt: skip
     arrived: dict = {}
 
     def arrive(node, slots) -> bool:
@@ -170,7 +155,5 @@ def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) ->
             walk.seed(place, g)
         walk.run(arrive)
     found = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
-    return [
-        x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
-        for x, g in zip(inputs, found, strict=True)
-    ]
+    return [x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
+            for x, g in zip(inputs, found, strict=True)]  # fmt: skip

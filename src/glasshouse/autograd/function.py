@@ -77,11 +77,9 @@ class FunctionNode(Node):
 
 class Function:
     """Base of operations with a hand-written backward.
-
-    Subclasses give static methods `forward(ctx, *args)` and `backward(ctx, *gradients)`, the
-    latter returning one gradient (or None) per argument of forward; call with `apply`. Backward is
-    made of tensor operations, so gradients of gradients work.
-
+    Subclasses give static methods `forward(ctx, *args)` and `backward(ctx, *gradients)`, the latter
+    returning one gradient (or None) per argument of forward; call with `apply`. Backward is made of
+    tensor operations, so gradients of gradients work.
     Example: >>> import glasshouse as gh
              >>> class Square(Function):
              ...     @staticmethod
@@ -95,8 +93,7 @@ class Function:
              >>> x = gh.tensor(3.0, requires_grad=True)
              >>> Square.apply(x).backward()
              >>> x.grad.item()
-             6.0
-    """
+             6.0"""
 
     @staticmethod
     def forward(ctx, *args):

@@ -51,10 +51,8 @@ class Node:
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for the tracked operands, given one cotangent per result."""
         primitive, attrs = self.primitive, self.attrs
-        g = [
-            hooks.zeros(spec) if c is None else c
-            for c, spec in zip(cotangents, self.out_specs, strict=True)
-        ]
+        g = [hooks.zeros(spec) if c is None else c
+             for c, spec in zip(cotangents, self.out_specs, strict=True)]  # fmt: skip
         results = enumerate(zip(self.saved_out, self.out_specs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
         if primitive.num_outputs == 1:
@@ -228,13 +226,11 @@ class grad_mode:
 
 class no_grad(grad_mode):
     """Context and decorator inside which nothing is recorded for backward.
-
     Example: >>> import glasshouse as gh
              >>> x = gh.tensor([1.0], requires_grad=True)
              >>> with gh.no_grad():
              ...     (x * 2).requires_grad
-             False
-    """
+             False"""
 
     def __init__(self):
         super().__init__(False)
@@ -253,8 +249,6 @@ class set_grad_enabled(grad_mode):
 
 def is_grad_enabled() -> bool:
     """Whether operations on tracked tensors are recorded now.
-
     Example: >>> is_grad_enabled()
-             True
-    """
+             True"""
     return state.records

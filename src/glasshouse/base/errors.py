@@ -65,7 +65,6 @@ class OutOfMemoryError(MemoryError):
 
 def suggest(name: str, options) -> str:
     """A sentence naming the option nearest to a misspelled `name`, or listing a few of them.
-
     Example: >>> suggest("relo", ["relu", "tanh"])
              "Did you mean 'relu'?"
     """
@@ -79,10 +78,8 @@ def suggest(name: str, options) -> str:
 
 def type_name(x) -> str:
     """How an error message names the type of `x`: with its package when it is not a builtin.
-
     Example: >>> type_name(1.5)
-             'float'
-    """
+             'float'"""
     cls = type(x)
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 

@@ -24,10 +24,7 @@ class Flag:
         return "GH_" + self.name.upper()
 
     def parse(self, text: str):
-        """The value that `text` stands for.
-
-        Raises:  OptionError if it does not fit the flag's type
-        """
+        """The value that `text` stands for. Raises: OptionError if it does not fit the type."""
         if self.kind is bool:
             if text.lower() in ("0", "1", "true", "false", "on", "off", ""):
                 return text.lower() in ("1", "true", "on")
@@ -79,9 +76,7 @@ class Flags:
     @contextmanager
     def override(self, **settings):
         """Inside, the given flags have the given values.
-
-        Raises:  OptionError for an unknown flag; nothing is changed then
-        """
+        Raises: OptionError for an unknown flag; nothing is changed then."""
         for name in settings:
             if name not in self.by_name:
                 raise OptionError(

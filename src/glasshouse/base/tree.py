@@ -37,10 +37,8 @@ def children_of(tree):
 
 def flatten(tree):
     """(leaves, treedef): the leaves in order, and the structure that `unflatten` needs.
-
     Example: >>> flatten({"a": (1, 2), "b": 3})[0]
-             [1, 2, 3]
-    """
+             [1, 2, 3]"""
     leaves: list = []
     return leaves, flatten_into(tree, leaves)
 
@@ -78,9 +76,7 @@ def build(treedef: TreeDef, leaves):
 
 def tree_map(fn, tree, *rest):
     """The tree whose leaves are `fn` of the leaves of `tree` (and of `rest`, of equal structure).
-
-    Raises:  ShapeError if the structures differ
-    """
+    Raises: ShapeError if the structures differ."""
     leaves, treedef = flatten(tree)
     columns = [leaves]
     for other in rest:

@@ -38,9 +38,7 @@ class Model:
 
 def load(name: str):
     """(model, inputs, loss) of a user's function: it returns model and inputs, perhaps a loss.
-
-    Raises:  OptionError for a name that leads nowhere, or a function that returns something else
-    """
+    Raises: OptionError for a name that leads nowhere, or a function that returns something else."""
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:
@@ -89,10 +87,8 @@ def analyze(
     name, batch, train, optimizer, dtype, machine, budget, convention, sort, depth, as_json, smoke
 ):
     """Say what a MODEL costs without running it: a built-in one, or module:function.
-
     The function returns (model, inputs) or (model, inputs, loss); inputs are tensors, or pairs of
-    shape and dtype, the model's input first. Without --train: every node of the forward.
-    """
+    shape and dtype, the model's input first. Without --train: every node of the forward."""
     model = Model(name, smoke)
     inputs = with_batch(model.inputs, batch) if batch else model.inputs
     if not train and budget is None:

@@ -40,10 +40,8 @@ def show_table(console: Console) -> None:
         for card in cards:
             table.add_row(card.name, card.doc, mark(card.vjp), mark(card.jvp), dtype_group(card))
     console.print(table)
-    console.print(
-        f"\n{len(primitives)} cards. [dim]One whole:[/] glasshouse ops conv   "
-        "[dim]One field of all:[/] glasshouse ops --field vjp"
-    )
+    console.print(f"\n{len(primitives)} cards. [dim]One whole:[/] glasshouse ops conv   "
+                  "[dim]One field of all:[/] glasshouse ops --field vjp")  # fmt: skip
 
 
 def mark(rule) -> str:
@@ -63,10 +61,7 @@ def dtype_group(card: Primitive) -> str:
 
 
 def show_field(console: Console, field: str) -> None:
-    """Print one field of every card.
-
-    Raises:  OptionError for a name that is no field
-    """
+    """Print one field of every card. Raises: OptionError for a name that is no field."""
     if field not in FIELDS:
         raise OptionError(
             f"ops: expected the name of a field; got {field!r}. {suggest(field, FIELDS)}"

@@ -45,9 +45,7 @@ class Diverged(ArithmeticError):
 
 def make_network() -> nn.Module:
     """Three convolutions and a linear layer, 15,498 parameters.
-
-    Shapes:  images (N, 1, 8, 8) -> scores (N, 10)
-    """
+    Shapes: images (N, 1, 8, 8) -> scores (N, 10)."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.BatchNorm2d(16),
@@ -91,15 +89,9 @@ class Run:
         loss, accuracy = self.train(after_batch)
         self.schedule.step()
         test_loss, test_accuracy = self.evaluate()
-        entry = {
-            "epoch": number,
-            "lr": rate,
-            "train_loss": loss,
-            "train_accuracy": accuracy,
-            "test_loss": test_loss,
-            "test_accuracy": test_accuracy,
-            "seconds": time.perf_counter() - start,
-        }
+        entry = {"epoch": number, "lr": rate, "train_loss": loss, "train_accuracy": accuracy,
+                 "test_loss": test_loss, "test_accuracy": test_accuracy,
+                 "seconds": time.perf_counter() - start}  # fmt: skip
         self.history.append(entry)
         return entry
 
@@ -134,11 +126,9 @@ class Run:
         """(true digit, digit read) for each held-out image that is read wrongly."""
         self.model.eval()
         with gh.no_grad():
-            pairs = [
-                (int(true), int(read))
-                for images, labels in self.held_out
-                for true, read in zip(labels.numpy(), self.model(images).argmax(axis=1).numpy())
-            ]
+            pairs = [(int(true), int(read)) for images, labels in self.held_out
+                     for true, read in zip(labels.numpy(),
+                                           self.model(images).argmax(axis=1).numpy())]  # fmt: skip
         return sorted((true, read) for true, read in pairs if true != read)
 
     def save(self, out: Path) -> None:
@@ -158,9 +148,7 @@ class Run:
     @classmethod
     def restore(cls, out: Path) -> "Run":
         """The run whose checkpoint lies in `out`.
-
-        Raises:  CheckpointError if there is none, or it is not one of these runs
-        """
+        Raises: CheckpointError if there is none, or it is not one of these runs."""
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
@@ -169,13 +157,8 @@ class Run:
                 "Choose another --out."
             )
         run = cls(Recipe(**metrics["recipe"]))
-        load_checkpoint(
-            path,
-            model=run.model,
-            optimizer=run.optimizer,
-            scheduler=run.schedule,
-            random_state=gh.random.default_generator(),
-        )
+        load_checkpoint(path, model=run.model, optimizer=run.optimizer, scheduler=run.schedule,
+                        random_state=gh.random.default_generator())  # fmt: skip
         run.history = metrics["history"]
         run.saved_epochs = len(run.history)
         return run
@@ -199,9 +182,7 @@ def start_run(given: dict, out: Path) -> Run:
 
 def resume_run(given: dict, out: Path) -> Run:
     """The run whose checkpoint lies in `out`, with the number of epochs given now.
-
-    Raises:  OptionError if an option differs from the run's, CheckpointError if there is none
-    """
+    Raises: OptionError if an option differs from the run's, CheckpointError if there is none."""
     run = Run.restore(out)
     planned = asdict(run.recipe)
     for name, value in given.items():
@@ -217,10 +198,8 @@ def resume_run(given: dict, out: Path) -> Run:
 
 def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> Run:
     """Train as the command line asks, and show how it goes; the finished run.
-
-    Raises:  OptionError, CheckpointError, BackendError as the parts do, Diverged, and
-             KeyboardInterrupt once the way to go on has been printed
-    """
+    Raises: OptionError, CheckpointError, BackendError as the parts do, Diverged, and
+    KeyboardInterrupt once the way to go on has been printed."""
     with gh.backends.use(backend):
         run = resume_run(given, out) if resume else start_run(given, out)
         show_start(console, run, resume)
@@ -240,13 +219,8 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
 def train_to_end(console: Console, run: Run, out: Path) -> None:
     """Run the epochs that are left, with a progress bar below the rows of the table."""
     epochs, steps = run.recipe.epochs, len(run.batches)
-    columns = (
-        TextColumn("  {task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}"),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("  {task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
+               TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())  # fmt: skip
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -299,10 +273,8 @@ def show_end(console: Console, run: Run, out: Path) -> None:
     console.print()
     console.print(draw_in_terminal(history, console.width))
     seconds = sum(entry["seconds"] for entry in history)
-    console.print(
-        f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
-        f"({total - len(wrong)} of {total}) after {seconds:.1f} s"
-    )
+    console.print(f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
+                  f"({total - len(wrong)} of {total}) after {seconds:.1f} s")  # fmt: skip
     if wrong:
         kinds = Counter(f"{true} as {read}" for true, read in wrong).most_common(8)
         shown = ", ".join(f"{kind} ({n}x)" if n > 1 else kind for kind, n in kinds)

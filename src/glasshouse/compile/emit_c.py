@@ -25,10 +25,8 @@ SUFFIX = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64
     f"{u}int{n}": f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)
 }
 SHORT = {"float16": "f16", "bfloat16": "bf16"}
-INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "equal": "==", "less": "<", "bitwise_and": "&",
-    "bitwise_or": "|", "bitwise_xor": "^",
-}  # fmt: skip
+INFIX = {"add": "+", "sub": "-", "mul": "*", "equal": "==", "less": "<", "bitwise_and": "&",
+         "bitwise_or": "|", "bitwise_xor": "^"}  # fmt: skip
 PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
 CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
 BLOCK = 128  # rows that are added up in float32 before going on in float64
@@ -40,10 +38,8 @@ SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 @dataclass
 class Source:
     """A kernel in C: `text` is the function without its name, `args` what its pointers mean.
-
     An arg is (buffer, offset in elements), ("scalar", number) or ("error", 0). Offsets are no part
-    of the text, so that one function serves all slices of a value.
-    """
+    of the text, so that one function serves all slices of a value."""
 
     text: str
     args: list
@@ -147,10 +143,8 @@ class Emitter:
 
     def depends(self, view: View, names) -> bool:
         """Whether a view moves along one of the loops."""
-        return any(
-            loop.stride(view) for loop in (*self.kept, *self.summed, *self.inner)
-            if loop.name in names
-        )  # fmt: skip
+        return any(loop.stride(view) for loop in (*self.kept, *self.summed, *self.inner)
+                   if loop.name in names)  # fmt: skip
 
     # -- text ----------------------------------------------------------------------------------
 
@@ -445,10 +439,8 @@ class Emitter:
         self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
         for root in reductions:
             self.put(f"{total_type(root, True)} t{root.store.base.number} = {start(root)};")
-        self.open(
-            f"for (int64_t u = block * {units} / {blocks}; "
-            f"u < (block + 1) * {units} / {blocks}; u++)"
-        )
+        self.open(f"for (int64_t u = block * {units} / {blocks}; "
+                  f"u < (block + 1) * {units} / {blocks}; u++)")  # fmt: skip
         lo, hi = "0", str(inner)
         if self.summed:
             self.decode("u", self.summed)

@@ -89,11 +89,8 @@ def reads_in_place(other: Kernel, kernel: Kernel, used: set[Buffer]) -> bool:
 
 def same_place(view: View, store: View) -> bool:
     """Whether two views of one buffer show the same element at each position."""
-    return (
-        view.offset == store.offset
-        and view.shape == store.shape
-        and same_strides(view, store.strides)
-    )
+    return (view.offset == store.offset and view.shape == store.shape
+            and same_strides(view, store.strides))  # fmt: skip
 
 
 def reduces_rows(kernel: Kernel) -> bool:

@@ -309,14 +309,9 @@ class Lowering:
     def output_view(self, node: Node) -> View:
         """An output: a whole row-major buffer of its own."""
         view = self.expr[node.number].view if self.expr[node.number].op == "load" else None
-        fits = (
-            view is not None
-            and view.is_contiguous
-            and view.base.spec.size == node.spec.size
-            and view.base.place != "input"
-            and view.base.is_row_major
-            and view.base.dtype is node.dtype
-        )
+        fits = (view is not None and view.is_contiguous and view.base.spec.size == node.spec.size
+                and view.base.place != "input" and view.base.is_row_major
+                and view.base.dtype is node.dtype)  # fmt: skip
         if not fits:
             self.materialise(node, row_major=True)
         return self.expr[node.number].view
@@ -325,9 +320,7 @@ class Lowering:
 @dataclass
 class Epilogue:
     """What follows a product or convolution `node` and can be done with it: + bias, then relu.
-
-    `inside` are the nodes, `node` among them, whose values nobody else needs.
-    """
+    `inside` are the nodes, `node` among them, whose values nobody else needs."""
 
     node: Node
     bias: Node | None
@@ -438,12 +431,9 @@ def is_fusable(node: Node) -> bool:
 def is_per_row(expr: Expr) -> bool:
     """Whether a value depends on results of reductions of rows only: kernels that go row by row
     compute it once a row."""
-    return bool(expr.loads) and all(
-        (node := v.base.node) is not None
-        and node.op in REDUCTIONS
-        and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
-        for v in expr.loads
-    )
+    return bool(expr.loads) and all((node := v.base.node) is not None and node.op in REDUCTIONS
+                                    and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
+                                    for v in expr.loads)  # fmt: skip
 
 
 def reduced_order(order, axes):

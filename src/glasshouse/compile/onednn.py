@@ -111,9 +111,7 @@ class Library:
 
 def find_library() -> str:
     """The path of oneDNN's shared library: GH_ONEDNN, or the one installed beside Python.
-
-    Raises:  Unavailable
-    """
+    Raises: Unavailable."""
     if flags.onednn:
         if not os.path.exists(flags.onednn):
             raise Unavailable(f"GH_ONEDNN names {flags.onednn}, which does not exist")
@@ -168,10 +166,8 @@ class Plan:
 
 def use_in_runner(runner, dnnl: Library) -> None:
     """Tell the runner which functions of oneDNN to call."""
-    runner.gh_use_onednn(
-        ctypes.cast(dnnl.dll.dnnl_memory_set_data_handle, c_void_p),
-        ctypes.cast(dnnl.dll.dnnl_primitive_execute, c_void_p),
-    )
+    runner.gh_use_onednn(ctypes.cast(dnnl.dll.dnnl_memory_set_data_handle, c_void_p),
+                         ctypes.cast(dnnl.dll.dnnl_primitive_execute, c_void_p))  # fmt: skip
 
 
 # -- plans ------------------------------------------------------------------------------------
@@ -190,10 +186,8 @@ def is_supported(node) -> bool:
 def plan(lowering, node, bias=None, relu=False) -> bool:
     """Add the steps that compute a node with oneDNN; False where it has no fast way."""
     count = len(lowering.steps)
-    maker = {
-        "matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
-        "conv_weight_grad": plan_weight_grad,
-    }[node.op]  # fmt: skip
+    maker = {"matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
+             "conv_weight_grad": plan_weight_grad}[node.op]  # fmt: skip
     try:
         maker(lowering, node, library(), bias, relu)
     except Unavailable:
@@ -215,22 +209,17 @@ def add_step(lowering, node, dnnl, desc, reads, writes, label: str) -> None:
     name = dnnl.implementation(desc)
     if name.startswith("ref") and prod(node.spec.shape) > 64:
         raise Unavailable(f"{label}: only {name}")
-    lowering.add_opaque(
-        "onednn", node, [place for *_, place in reads], [place.base for *_, place in writes],
-        Plan(desc, args, f"{label} {name}"), scratch,
-    )  # fmt: skip
+    lowering.add_opaque("onednn", node, [place for *_, place in reads],
+                        [place.base for *_, place in writes], Plan(desc, args, f"{label} {name}"),
+                        scratch)  # fmt: skip
 
 
 def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) -> None:
     """A step that copies from one layout into another."""
-    desc = dnnl.make(
-        "dnnl_reorder_primitive_desc_create", source_desc, dnnl.engine, target_desc, dnnl.engine,
-        dnnl.attr,
-    )  # fmt: skip
-    add_step(
-        lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
-        "reorder",
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_reorder_primitive_desc_create", source_desc, dnnl.engine, target_desc,
+                     dnnl.engine, dnnl.attr)  # fmt: skip
+    add_step(lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
+             "reorder")  # fmt: skip
 
 
 def packed_scratch(lowering, dnnl, desc) -> View:
@@ -294,10 +283,8 @@ def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
         shape = (1,) * (len(out.shape) - 1) + (size,)
         bias_desc = dnnl.desc(shape, bias.base.dtype, (size,) * (len(shape) - 1) + (1,))
         reads.append((BIAS, bias_desc, bias))
-    desc = dnnl.make(
-        "dnnl_matmul_primitive_desc_create", dnnl.engine, a[0], b[0], bias_desc, dc,
-        dnnl.attributes(relu),
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_matmul_primitive_desc_create", dnnl.engine, a[0], b[0], bias_desc, dc,
+                     dnnl.attributes(relu))  # fmt: skip
     add_step(lowering, node, dnnl, desc, reads, [(DST, dc, out)], "matmul")
     lowering.hand_out(node, [target])
 
@@ -320,10 +307,8 @@ def data_desc(lowering, dnnl, node):
 
 def conv_options(attrs):
     padding = attrs["padding"]
-    return (
-        Dims(*attrs["stride"]), Dims(*(d - 1 for d in attrs["dilation"])),
-        Dims(*(low for low, _ in padding)), Dims(*(high for _, high in padding)),
-    )  # fmt: skip
+    return (Dims(*attrs["stride"]), Dims(*(d - 1 for d in attrs["dilation"])),
+            Dims(*(low for low, _ in padding)), Dims(*(high for _, high in padding)))  # fmt: skip
 
 
 def weight_shape(shape, groups: int):
@@ -405,11 +390,9 @@ def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
     hint = forward_desc(dnnl, dx, node.shape, groups, dg, attrs, node.dtype)
     shape = weight_shape(node.shape, groups)
     plain = dnnl.desc(shape, node.dtype, strides_of(shape))
-    desc = dnnl.make(
-        "dnnl_convolution_backward_weights_primitive_desc_create", dnnl.engine,
-        c_int(CONVOLUTION_DIRECT), dx, dnnl.desc(shape, node.dtype), c_void_p(None), dg,
-        *conv_options(attrs), hint, dnnl.attr,
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_convolution_backward_weights_primitive_desc_create", dnnl.engine,
+                     c_int(CONVOLUTION_DIRECT), dx, dnnl.desc(shape, node.dtype), c_void_p(None),
+                     dg, *conv_options(attrs), hint, dnnl.attr)  # fmt: skip
     made = dnnl.query(desc, QUERY_DIFF_WEIGHTS)
     reads = [(SRC, dx, x_view), (DIFF_DST, dg, g_view)]
     direct = dnnl.dll.dnnl_memory_desc_equal(plain, made)

@@ -26,9 +26,7 @@ KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check a
 
 def check_indices(name: str, data, attrs: dict) -> None:
     """Raise now, where the user's call is, if indices that are known or cheap to know are wrong.
-
-    Raises:  IndexOutOfRangeError
-    """
+    Raises: IndexOutOfRangeError."""
     indices, size = data[1], data[0].spec.shape[attrs["axis"]]
     value = indices.value
     if value is None and indices.spec.size <= KNOWN_ELEMENTS:
@@ -68,10 +66,8 @@ class RecordingBackend(TensorBackend):
             self.evaluate()
         if primitive.num_outputs == 1:
             return node
-        return tuple(
-            self.recorder.record(signature_of("pick", 1, {"number": i}), (node,), part)
-            for i, part in enumerate(spec)
-        )
+        return tuple(self.recorder.record(signature_of("pick", 1, {"number": i}), (node,), part)
+                     for i, part in enumerate(spec))  # fmt: skip
 
     def replace(self, name: str, kernel) -> Replacement:
         """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""

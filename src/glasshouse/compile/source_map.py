@@ -21,9 +21,7 @@ class Source(NamedTuple):
 
 class StepInfo(NamedTuple):
     """A step: `kind` is kernel, template, onednn, host or reference; bytes are what it moves.
-
-    A step without sources only copies; `origin` says for whom.
-    """
+    A step without sources only copies; `origin` says for whom."""
 
     name: str
     kind: str
@@ -60,17 +58,13 @@ def step_infos(program) -> list[StepInfo]:
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
         text = program.sources[i].text if i in program.sources else ""
-        infos.append(
-            StepInfo(
-                name_of([node.op for node in nodes], step),
-                "kernel" if isinstance(step, Kernel) else step.kind,
-                [source_of(node) for node in nodes],
-                origin_of(program.schedule, i, own),
-                sum(bytes_of(views) for views in views_of(step).values()),
-                sum(buffer.spec.nbytes for buffer in step.writes()),
-                first.setdefault(text, i) if text else i,
-            )
-        )
+        infos.append(StepInfo(name_of([node.op for node in nodes], step),
+                              "kernel" if isinstance(step, Kernel) else step.kind,
+                              [source_of(node) for node in nodes],
+                              origin_of(program.schedule, i, own),
+                              sum(bytes_of(views) for views in views_of(step).values()),
+                              sum(buffer.spec.nbytes for buffer in step.writes()),
+                              first.setdefault(text, i) if text else i))  # fmt: skip
     return infos
 
 

@@ -13,9 +13,7 @@ from glasshouse.graph.graph import Node
 
 class Buffer:
     """Memory for one value: its spec, the order of its axes in memory, and where it lies.
-
-    `place` is "input" (number), "output" (number) or "arena" (offset in bytes).
-    """
+    `place` is "input" (number), "output" (number) or "arena" (offset in bytes)."""
 
     __slots__ = ("number", "spec", "order", "place", "at", "node", "source")
 
@@ -75,9 +73,7 @@ class Kernel:
 @dataclass(eq=False)
 class Opaque:
     """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
-
-    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers.
-    """
+    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers."""
 
     kind: str
     node: Node

@@ -100,10 +100,8 @@ def choose(windows: Windows, keys: View, dtype, inner, value=None) -> list[str]:
             lines += [f"{c} best = {key};", "int32_t at = 0;"]
             continue
         better = f"!(key <= best){'' if integer else ' & (best == best)'}"
-        lines.append(
-            f"{{ const __typeof__(best) key = {key}; const int better = {better}; "
-            f"at = better ? {number} : at; best = better ? key : best; }}"
-        )
+        lines.append(f"{{ const __typeof__(best) key = {key}; const int better = {better}; "
+                     f"at = better ? {number} : at; best = better ? key : best; }}")  # fmt: skip
     return lines
 
 

@@ -71,17 +71,13 @@ def windowed(view: View, size, stride, dilation) -> View:
         (n - (k - 1) * e - 1) // s + 1
         for n, k, s, e in zip(spatial, size, stride, dilation, strict=True)
     )
-    strides = (
-        *view.strides[: len(lead)],
-        *(a * s for a, s in zip(steps, stride, strict=True)),
-        *(a * e for a, e in zip(steps, dilation, strict=True)),
-    )
+    strides = (*view.strides[: len(lead)], *(a * s for a, s in zip(steps, stride, strict=True)),
+               *(a * e for a, e in zip(steps, dilation, strict=True)))  # fmt: skip
     return View(view.base, view.offset, (*lead, *positions, *size), strides)
 
 
 def reshaped(view: View, shape) -> View | None:
     """The view in another shape, or None where that takes a copy.
-
     Old and new axes are matched in groups of equal size; the old axes of a group must lie evenly.
     """
     shape = tuple(shape)

@@ -19,26 +19,6 @@ from glasshouse.dispatch.primitive import (
 from glasshouse.dispatch.value import Value
 from glasshouse.dispatch.watch import OpCall, Watcher, add_op_callback
 
-__all__ = [
-    "LINEAR",
-    "Arr",
-    "Cost",
-    "ErrorSample",
-    "Mode",
-    "OpCall",
-    "Primitive",
-    "Rule",
-    "Sample",
-    "TensorBackend",
-    "Value",
-    "Watcher",
-    "active_modes",
-    "add_op_callback",
-    "autocast",
-    "bind",
-    "cost_of",
-    "define",
-    "find",
-    "is_autocast_enabled",
-    "primitives",
-]
+__all__ = ["LINEAR", "Arr", "Cost", "ErrorSample", "Mode", "OpCall", "Primitive", "Rule", "Sample",
+           "TensorBackend", "Value", "Watcher", "active_modes", "add_op_callback", "autocast",
+           "bind", "cost_of", "define", "find", "is_autocast_enabled", "primitives"]  # fmt: skip

@@ -16,17 +16,14 @@ from glasshouse.dispatch.primitive import primitives
 
 class autocast(Mode):
     """Context and decorator inside which products and convolutions run in `dtype`.
-
     `enabled=False` switches an outer one off. The backward pass belongs outside: it runs in the
     types in which the forward pass ran.
-
-    Raises:  OptionError for another dtype than bfloat16 and float16
-    Source:  Micikevicius et al. 2018, arXiv:1710.03740
+    Raises: OptionError for another dtype than bfloat16 and float16.
+    Source: Micikevicius et al. 2018, arXiv:1710.03740.
     Example: >>> import glasshouse as gh
              >>> with autocast("bfloat16"):
              ...     (gh.ones((2, 3)) @ gh.ones((3, 2))).dtype
-             glasshouse.bfloat16
-    """
+             glasshouse.bfloat16"""
 
     def __init__(self, dtype="bfloat16", enabled: bool = True):
         self.dtype, self.enabled = as_dtype(dtype), enabled
@@ -86,9 +83,7 @@ def autocast_again(modes: tuple):
 
 def is_autocast_enabled() -> bool:
     """Whether an autocast is in force here.
-
     Example: >>> is_autocast_enabled()
-             False
-    """
+             False"""
     modes = autocast_modes()
     return bool(modes) and modes[-1].enabled

@@ -9,13 +9,11 @@ from glasshouse.dispatch.bind import state
 
 class Mode:
     """One layer of the door. Subclasses override `process`.
-
     Example: >>> class Count(Mode):
              ...     calls = 0
              ...     def process(self, primitive, args, attrs, below):
              ...         self.calls += 1
-             ...         return below(primitive, args, attrs)
-    """
+             ...         return below(primitive, args, attrs)"""
 
     def process(self, primitive, args, attrs, below):
         """The result of this call; the default passes it on unchanged."""

@@ -33,9 +33,7 @@ DTYPE_GROUPS: dict[str, tuple[DType, ...]] = {
 @dataclass(frozen=True)
 class Arr:
     """A sample operand: values of `shape` drawn in [low, high), in `dtype` or the tested dtype.
-
-    `make(rng, shape) -> float64 array` replaces the uniform draw where values need a structure.
-    """
+    `make(rng, shape) -> float64 array` replaces the uniform draw where values need a structure."""
 
     shape: tuple[int, ...]
     low: float = -1.0
@@ -117,7 +115,6 @@ class Rule:
 @dataclass(eq=False)
 class Primitive:
     """One card. Calling it binds it: `add(x, y)`, `sum(x, axes=(0,))`.
-
     infer   (*specs, **attrs) -> Spec, or a tuple of them; raises on bad operands
     ref     (*arrays, **attrs) -> array(s): the meaning, in NumPy
     vjp     per operand (or a function i -> rule): f(g, y, *operands, **attrs) -> cotangent
@@ -125,8 +122,7 @@ class Primitive:
     batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
     flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
     exact_flops    the same without work on padding, where that differs
-    complex_flops  real operations in place of each one on complex operands
-    """
+    complex_flops  real operations in place of each one on complex operands"""
 
     name: str
     kind: str
@@ -195,33 +191,12 @@ def moved_bytes(specs: tuple[Spec, ...], out) -> int:
     return sum(spec.nbytes for spec in (*specs, *outs))
 
 
-def define(
-    name: str,
-    kind: str,
-    doc: str,
-    *,
-    why: str,
-    infer: Callable,
-    ref: Callable,
-    vjp=None,
-    jvp=None,
-    batch: Callable,
-    flops: Callable,
-    bytes: Callable | None = None,
-    samples,
-    error_samples=(),
-    dtypes: str | tuple[DType, ...] = "all",
-    traits=(),
-    source: str = "standard",
-    num_outputs: int = 1,
-    autocast: str | None = None,
-    exact_flops: Callable | None = None,
-    complex_flops: int = 4,
-) -> Primitive:
-    """The new card, entered in the registry.
-
-    Raises:  OptionError if the name is taken
-    """
+def define(name: str, kind: str, doc: str, *, why: str, infer: Callable, ref: Callable, vjp=None,
+           jvp=None, batch: Callable, flops: Callable, bytes: Callable | None = None, samples,
+           error_samples=(), dtypes: str | tuple[DType, ...] = "all", traits=(),
+           source: str = "standard", num_outputs: int = 1, autocast: str | None = None,
+           exact_flops: Callable | None = None, complex_flops: int = 4) -> Primitive:  # fmt: skip
+    """The new card, entered in the registry. Raises: OptionError if the name is taken."""
     if name in primitives:
         raise OptionError(f"define: expected a new name; got {name!r} twice. Choose another name.")
     card = Primitive(
@@ -251,10 +226,7 @@ def define(
 
 
 def find(name: str) -> Primitive:
-    """The card called `name`.
-
-    Raises:  OptionError, naming the nearest card, if there is none
-    """
+    """The card called `name`. Raises: OptionError, naming the nearest card, if there is none."""
     if name not in primitives:
         raise OptionError(
             f"primitive: expected the name of a card; got {name!r}. {suggest(name, primitives)}"

@@ -108,15 +108,13 @@ class OpCallback(Watcher):
 
 def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
     """Have `fn(call)` called after every primitive call, or after one in `every`, in all threads.
-
-    Raises:  OptionError if fn cannot be called or every is below 1
+    Raises: OptionError if fn cannot be called or every is below 1.
     Example: >>> import glasshouse as gh
              >>> x, names = gh.ones(3), []
              >>> with add_op_callback(lambda call: names.append(call.primitive.name)):
              ...     y = x + x
              >>> names
-             ['add']
-    """
+             ['add']"""
     if not callable(fn):
         raise OptionError(
             f"add_op_callback: expected a function; got {type_name(fn)}. Pass fn(call)."

@@ -15,8 +15,8 @@ from glasshouse.graph.record import Recording, unpack
 
 
 class Origin(NamedTuple):
-    """Where a node comes from: the path of the module that called it, the pass, and the position
-    of the call in the recording."""
+    """Where a node comes from: the path of the module that called it, the pass, and the position of
+    the call in the recording."""
 
     module: str = ""
     phase: str = ""
@@ -25,9 +25,7 @@ class Origin(NamedTuple):
 
 class Node:
     """One operation: `op` is a card's name, `number` counts in order of creation.
-
-    `host` is a user's function that computes it instead of the card.
-    """
+    `host` is a user's function that computes it instead of the card."""
 
     __slots__ = ("op", "inputs", "attrs", "spec", "number", "host", "origin")
 
@@ -50,10 +48,8 @@ class Node:
 
 class Graph:
     """Nodes in topological order, and which of them are outputs.
-
     `emit` returns the node that is there already for an equal call (common subexpressions). What a
-    checkpoint computes again stays apart from what it computed first: it shall not be kept.
-    """
+    checkpoint computes again stays apart from what it computed first: it shall not be kept."""
 
     def __init__(self):
         self.nodes: list[Node] = []

@@ -44,11 +44,8 @@ def fits(pattern, x, match: Match) -> bool:
     if not isinstance(x, Node) or (x.op, x.target) != (pattern.op, pattern.target):
         return False
     match.nodes[pattern] = x
-    return (
-        fits(pattern.args, x.args, match)
-        and pattern.kwargs.keys() == x.kwargs.keys()
-        and all(fits(v, x.kwargs[k], match) for k, v in pattern.kwargs.items())
-    )
+    return (fits(pattern.args, x.args, match) and pattern.kwargs.keys() == x.kwargs.keys()
+            and all(fits(v, x.kwargs[k], match) for k, v in pattern.kwargs.items()))  # fmt: skip
 
 
 def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Match]:

@@ -98,12 +98,10 @@ def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
     for node in reversed(nodes):  # who reads a view reads what it is a view of
         if node.number in read and not is_backward(node) and is_cheap(node) and is_view(node):
             read.update(x.number for x in node.inputs)
-    found = [
-        n for n in nodes
-        if n.number in read and n.number not in outputs and not is_backward(n) and is_cheap(n)
-        and not is_view(n) and nbytes_of(n) >= SMALL_BYTES and feeds_opaque(n, users)
-        and (within(n.origin.module, modules) or is_next_to_free(n, users))
-    ]  # fmt: skip
+    found = [n for n in nodes if n.number in read and n.number not in outputs and not is_backward(n)
+             and is_cheap(n) and not is_view(n) and nbytes_of(n) >= SMALL_BYTES
+             and feeds_opaque(n, users)
+             and (within(n.origin.module, modules) or is_next_to_free(n, users))]  # fmt: skip
     dropped: set[int] = set()
     pinned: set[int] = set()
     for node in sorted(found, key=lambda n: -nbytes_of(n)):

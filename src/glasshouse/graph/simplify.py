@@ -49,10 +49,8 @@ def relu_operand(node: Node) -> Node | None:
 
 def reuse_results(graph: Graph) -> Graph:
     """Where a result is in memory anyway, later users read it and not what it was made of.
-
     Where a relu was not positive shows its result; the exponentials of a softmax e / t are its
-    result times t. So a backward pass needs neither the relu's operand nor the softmax's scores.
-    """
+    result times t. So a backward pass needs neither the relu's operand nor the softmax's scores."""
     renewed: dict[int, Node] = {}  # nodes of the old graph, made from results in the new one
 
     def rule(new: Graph, node: Node, inputs):
@@ -182,7 +180,6 @@ def concatenate_rule(graph, node, inputs):
 
 def sum_of_neighbours(graph, x, y):
     """pad(a) + pad(b) with zeros, where a and b lie side by side, as pad(concatenate(a, b)).
-
     So the gradients of the parts of a tensor become one tensor, instead of one each of full size.
     """
     if not (x.op == y.op == "pad" and x.attrs["value"] == y.attrs["value"] == 0):
@@ -382,10 +379,8 @@ def is_easy_to_sum(x: Node, axes) -> bool:
         return is_easy_to_sum(x.inputs[0], axes)
     if x.op in ("mul", "div"):
         candidates = x.inputs if x.op == "mul" else x.inputs[1:]
-        return any(
-            (r := repeated_axes(y)) is None or all(i in r or y.shape[i] == 1 for i in axes)
-            for y in candidates
-        )
+        return any((r := repeated_axes(y)) is None or all(i in r or y.shape[i] == 1 for i in axes)
+                   for y in candidates)  # fmt: skip
     return False
 
 
@@ -407,8 +402,4 @@ RULES = {
 }
 
 # What the compiler does to a graph, in order: name and function.
-PASSES = (
-    ("simplify", simplify),
-    ("reuse_results", reuse_results),
-    ("simplify_again", simplify),
-)
+PASSES = (("simplify", simplify), ("reuse_results", reuse_results), ("simplify_again", simplify))

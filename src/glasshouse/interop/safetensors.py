@@ -181,7 +181,5 @@ def from_entry(path, name: str, entry: dict) -> np.ndarray:
 
 def damaged(path, found) -> CheckpointError:
     """The error for a file that is not what was written."""
-    return CheckpointError(
-        f"load: expected {path} to be a whole safetensors file; got {found}. "
-        "Load an earlier checkpoint."
-    )
+    return CheckpointError(f"load: expected {path} to be a whole safetensors file; got {found}. "
+                           "Load an earlier checkpoint.")  # fmt: skip

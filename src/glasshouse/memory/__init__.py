@@ -15,19 +15,5 @@ from glasshouse.memory.manager import (
 )
 from glasshouse.memory.telemetry import log, plot, read_log
 
-__all__ = [
-    "Buffer",
-    "CachingManager",
-    "DirectManager",
-    "Event",
-    "MemoryManager",
-    "MemoryStats",
-    "Tag",
-    "current",
-    "limit",
-    "log",
-    "plot",
-    "read_log",
-    "stats",
-    "use",
-]
+__all__ = ["Buffer", "CachingManager", "DirectManager", "Event", "MemoryManager", "MemoryStats",
+           "Tag", "current", "limit", "log", "plot", "read_log", "stats", "use"]  # fmt: skip

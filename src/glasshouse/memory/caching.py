@@ -48,12 +48,10 @@ class Pool:
 @register
 class CachingManager(MemoryManager):
     """Freed blocks are kept for reuse.
-
     Requests up to `small_bytes` are rounded to one of `classes` sizes in each doubling and cut from
     slabs of `slab_bytes`; larger ones, where rounding would waste megabytes, get mappings of their
     own. Of those, a block larger than `split_limit` is never split, and serves a request only up to
-    `reuse_limit` times smaller than itself.
-    """
+    `reuse_limit` times smaller than itself."""
 
     name = "caching"
 

@@ -22,9 +22,7 @@ def row_of(event: Event) -> dict:
 @contextmanager
 def log(path):
     """Inside, write each event of the current manager to `path`: JSON lines, or CSV by suffix.
-
-    Raises:  OptionError for another suffix than .jsonl, .json, .csv
-    """
+    Raises: OptionError for another suffix than .jsonl, .json, .csv."""
     path = Path(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise OptionError(
@@ -65,8 +63,7 @@ def event_of(row: dict) -> Event:
 
 def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
     """Bytes in use after each event, by a part of the tags; "other" is the rest of what is
-    allocated: small groups, rounding, and what was there before the first event.
-    """
+    allocated: small groups, rounding, and what was there before the first event."""
     groups: dict[str, np.ndarray] = {}
     held: dict[int, tuple[str, int]] = {}
     for i, event in enumerate(events):
@@ -88,9 +85,7 @@ def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
 def plot(events, path, by: str = "phase") -> Path:
     """Save a picture of reserved and allocated bytes over time, coloured by a part of the tags:
     "phase", "module" or "primitive"; `events` may be a log's path.
-
-    Raises:  OptionError for another `by`, BackendError without matplotlib
-    """
+    Raises: OptionError for another `by`, BackendError without matplotlib."""
     if by not in Tag._fields:
         raise OptionError(
             f"plot: expected a part of the tags for by; got {by!r}. {suggest(by, Tag._fields)}"

@@ -63,10 +63,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
 def by_axes(base: type, doc: str) -> list[type]:
     """The classes `base`1d, 2d and 3d; `n` is their number of spatial axes.
     In `doc` stand {n} for it, {s} for the names of the axes and {t} for those of the result."""
-    return [
-        type(f"{base.__name__}{n}d", (base,), {
-            "__doc__": doc.format(n=n, s=AXES[n], t=RESULTS[n]),
-            "__module__": "glasshouse.nn", "n": n,
-        })
-        for n in AXES
-    ]  # fmt: skip
+    return [type(f"{base.__name__}{n}d", (base,),
+                 {"__doc__": doc.format(n=n, s=AXES[n], t=RESULTS[n]),
+                  "__module__": "glasshouse.nn", "n": n})
+            for n in AXES]  # fmt: skip

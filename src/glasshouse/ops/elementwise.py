@@ -51,10 +51,8 @@ def mismatch(name: str, specs):
 def batch_together(batched, operands):
     """All operands with a batch axis in front; those without one are repeated along it."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
-    return [
-        x if b else broadcast_to(x, (size, *x.shape))
-        for x, b in zip(operands, batched, strict=True)
-    ]
+    return [x if b else broadcast_to(x, (size, *x.shape))
+            for x, b in zip(operands, batched, strict=True)]  # fmt: skip
 
 
 def batch_elementwise(name: str):
@@ -270,13 +268,12 @@ maximum = elementwise(
     derivatives=(lambda _y, a, b: tie_weight(a, b), lambda _y, a, b: tie_weight(b, a)),
     why="where(x > y, x, y) drops NaN in x", traits=("commutative", "associative", "idempotent"),
 )  # fmt: skip
-minimum = elementwise(
-    "minimum", "The smaller of x and y; NaN if either is.", ref=np.minimum,
-    ranges=((-2, 2), (-2, 2)), dtypes="real",
-    derivatives=(lambda _y, a, b: tie_weight(b, a), lambda _y, a, b: tie_weight(a, b)),
-    why="-maximum(-x, -y) is wrong for unsigned integers",
-    traits=("commutative", "associative", "idempotent"),
-)  # fmt: skip
+minimum = elementwise("minimum", "The smaller of x and y; NaN if either is.", ref=np.minimum,
+                      ranges=((-2, 2), (-2, 2)), dtypes="real",
+                      derivatives=(lambda _y, a, b: tie_weight(b, a),
+                                   lambda _y, a, b: tie_weight(a, b)),
+                      why="-maximum(-x, -y) is wrong for unsigned integers",
+                      traits=("commutative", "associative", "idempotent"))  # fmt: skip
 
 
 def squared_length(a, b):

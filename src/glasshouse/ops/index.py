@@ -197,16 +197,12 @@ def scatter_samples():
 
 
 def scatter_errors():
-    cases = [
-        (index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
-        (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
-        (index(2), Arr((2,), dtype="int8"), DTypeError, "updates of dtype"),
-        (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices"),
-    ]
-    return [
-        refusal(error, text, (3,), indices, updates, axis=0)
-        for indices, updates, error, text in cases
-    ]
+    cases = [(index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
+             (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
+             (index(2), Arr((2,), dtype="int8"), DTypeError, "updates of dtype"),
+             (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices")]  # fmt: skip
+    return [refusal(error, text, (3,), indices, updates, axis=0)
+            for indices, updates, error, text in cases]  # fmt: skip
 
 
 scatter_add = define(

@@ -59,12 +59,9 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         return Spec(drop_axes(x.shape, axes), x.dtype)
 
     wrong = {"numeric": "bool", "bool": "int32"}.get(dtypes, "complex64")
-    samples = [
-        sample(Arr((2, 3, 4), -2, 2), axes=(1,)),
-        sample(Arr((2, 3), -2, 2), axes=(0, 1)),
-        sample(Arr((3,), -2, 2), axes=()),
-        sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,)),
-    ]
+    samples = [sample(Arr((2, 3, 4), -2, 2), axes=(1,)), sample(Arr((2, 3), -2, 2), axes=(0, 1)),
+               sample(Arr((3,), -2, 2), axes=()),
+               sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,))]  # fmt: skip
     return define(
         name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
         batch=lambda batched, x, *, axes: bind(

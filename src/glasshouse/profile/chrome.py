@@ -31,10 +31,8 @@ from glasshouse.profile.record import (
 )
 from glasshouse.profile.trace import Trace
 
-CATEGORIES = {
-    RECORDED: "cpu_op", COMPUTED: "cpu_op", MODULE: "module", REGION: "pass", PULL: "cpu_op",
-    ANNOTATION: "user_annotation", STEP: "user_annotation",
-}  # fmt: skip
+CATEGORIES = {RECORDED: "cpu_op", COMPUTED: "cpu_op", MODULE: "module", REGION: "pass",
+              PULL: "cpu_op", ANNOTATION: "user_annotation", STEP: "user_annotation"}  # fmt: skip
 DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
 EXECUTION, STACKS, OVERLAPS, STREAM = 1_000, 2_000, 3_000, 7  # track = this + the thread's number
 
@@ -199,11 +197,9 @@ class Exporter:
         """A slice as a trace event."""
         begin = self.time(s.begin)
         stream = self.hta and s.category in DEVICE
-        return {
-            "ph": "X", "cat": s.category, "name": s.name, "pid": 0 if stream else self.pid,
-            "tid": STREAM if stream else s.track, "ts": begin, "dur": self.time(s.end) - begin,
-            "args": s.args,
-        }  # fmt: skip
+        return {"ph": "X", "cat": s.category, "name": s.name, "pid": 0 if stream else self.pid,
+                "tid": STREAM if stream else s.track, "ts": begin, "dur": self.time(s.end) - begin,
+                "args": s.args}  # fmt: skip
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
         """The names of process and tracks."""
@@ -235,10 +231,8 @@ class Exporter:
         for ph, s in (("s", start), ("f", end)):
             record = self.slice_record(self.moved.get(id(s), s))
             more = {"bp": "e"} if ph == "f" else {}
-            yield {
-                "ph": ph, "id": self.flows, "pid": record["pid"], "tid": record["tid"],
-                "ts": record["ts"], "cat": category, "name": category, **more,
-            }  # fmt: skip
+            yield {"ph": ph, "id": self.flows, "pid": record["pid"], "tid": record["tid"],
+                   "ts": record["ts"], "cat": category, "name": category, **more}  # fmt: skip
 
     def backward_arrows(self) -> Iterator[dict]:
         """From each forward call to the slice in which it is differentiated."""
@@ -262,11 +256,9 @@ class Exporter:
                 args = {"correlation": number + 1, "cbid": 211}
                 args["External id"] = caller.args["External id"] if caller else 0
                 track = kernel.track - EXECUTION + 1
-                yield {
-                    "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
-                    "pid": self.pid, "tid": track, "ts": self.time(kernel.begin), "dur": 0,
-                    "args": args,
-                }  # fmt: skip
+                yield {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
+                       "pid": self.pid, "tid": track, "ts": self.time(kernel.begin), "dur": 0,
+                       "args": args}  # fmt: skip
 
     def memory_records(self) -> Iterator[dict]:
         """Counters of the memory manager, and each allocation with its owner."""
@@ -279,16 +271,12 @@ class Exporter:
             yield {"ph": "C", "name": "memory", "tid": 0, "args": counts, **common}
             kind, tag = MEMORY_KINDS[row["kind"]], trace.tags[row["tag"]]
             if kind in ("alloc", "free"):
-                args = {
-                    "Total Allocated": allocated, "Total Reserved": reserved,
-                    "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
-                    "Addr": int(row["address"]), "Device Type": 0, "Device Id": -1,
-                    "owner": str(tag),
-                }  # fmt: skip
-                yield {
-                    "ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "tid": 1,
-                    "args": args, **common,
-                }  # fmt: skip
+                args = {"Total Allocated": allocated, "Total Reserved": reserved,
+                        "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
+                        "Addr": int(row["address"]), "Device Type": 0, "Device Id": -1,
+                        "owner": str(tag)}  # fmt: skip
+                yield {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]",
+                       "tid": 1, "args": args, **common}  # fmt: skip
 
 
 def kernel_args(info, shares, program: int, step: int) -> dict:
@@ -303,8 +291,8 @@ def kernel_args(info, shares, program: int, step: int) -> dict:
 
 
 def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
-    """The slices in the order of a reader; one that overlaps another in part changes its track,
-    and is noted in `moved`."""
+    """The slices in the order of a reader; one that overlaps another in part changes its track, and
+    is noted in `moved`."""
     made: list[Slice] = []
     open_ends: dict[int, list[int]] = {}
     for s in sorted(slices, key=lambda s: (s.track, s.begin, -s.end)):
@@ -322,15 +310,13 @@ def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
 
 def head_of(trace: Trace, shapes: bool) -> dict:
     """The metadata of a trace; readers that stream stop at the events, so it comes first."""
-    return {
-        "schemaVersion": 1,
-        "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
-        "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": 1},
-        "record_shapes": int(shapes), "profile_memory": int(trace.with_memory),
-        "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
-        "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
-        "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs,
-    }  # fmt: skip
+    return {"schemaVersion": 1,
+            "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
+            "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": 1},
+            "record_shapes": int(shapes), "profile_memory": int(trace.with_memory),
+            "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
+            "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
+            "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs}  # fmt: skip
 
 
 def open_text(path: Path, mode: str):
@@ -376,9 +362,7 @@ def read(path) -> dict:
 
 def merge(paths, path) -> Path:
     """One trace file of several, of other processes or ranks; their clocks are laid together.
-
-    Raises:  OptionError if there is no file, OSError, ValueError for what is no trace
-    """
+    Raises: OptionError if there is no file, OSError, ValueError for what is no trace."""
     files = [read(p) for p in paths]
     if not files:
         raise OptionError("merge: expected one trace file or more; got none. Name the files.")
@@ -406,9 +390,7 @@ def merged(files: list[dict], base: int) -> Iterator[dict]:
 
 def check(data: dict) -> list[str]:
     """What is wrong with a trace: slices that overlap, arrows without an end or a slice.
-
-    An empty list means that every reader shows it as it is.
-    """
+    An empty list means that every reader shows it as it is."""
     wrong, tracks, starts, flows = [], {}, set(), {}
     for record in data["traceEvents"]:
         key = record["pid"], record.get("tid")

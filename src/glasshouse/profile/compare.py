@@ -26,13 +26,11 @@ class Change(NamedTuple):
 class Comparison:
     """The ratio of step times, after to before, with its interval, and changes by module and
     operator.
-
-    `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence (bootstrap over
-    the steps). One step a run says nothing about noise: the interval is then the ratio itself.
-
-    Raises:  OptionError for runs without steps
-    Source:  Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13
-    """
+    `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence
+    (bootstrap over the steps). One step a run says nothing about noise: the interval is then the
+    ratio itself.
+    Raises: OptionError for runs without steps.
+    Source: Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13."""
 
     def __init__(self, before: dict, after: dict):
         steps = [np.array(run["step_ns"], float) for run in (before, after)]
@@ -62,11 +60,9 @@ class Comparison:
             f"{self.ratio:.3f} times ({CONFIDENCE:.0%}: {self.low:.3f} to {self.high:.3f})"
         ]
         for name, found in (("module", self.modules), ("kernel", self.operators)):
-            lines = [
-                [c.name, milliseconds(c.before_ns), milliseconds(c.after_ns),
-                 ("+" if c.gained_ns > 0 else "") + milliseconds(c.gained_ns)]
-                for c in found[:row_limit]
-            ]  # fmt: skip
+            lines = [[c.name, milliseconds(c.before_ns), milliseconds(c.after_ns),
+                      ("+" if c.gained_ns > 0 else "") + milliseconds(c.gained_ns)]
+                     for c in found[:row_limit]]  # fmt: skip
             parts.append(table([f"{name}, a step", "before", "after", "change"], lines))
         return "\n\n".join(parts) + "\n"
 

@@ -36,14 +36,11 @@ def schedule(
     *, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
     """A schedule: skip steps, then cycles of waiting, warming up and recording `active` steps.
-
     `repeat` 0 goes on for ever.
-
-    Raises:  OptionError for negative numbers, or active below 1
+    Raises: OptionError for negative numbers, or active below 1.
     Example: >>> plan = schedule(wait=1, active=2, repeat=1)
              >>> [plan(i).name for i in range(4)]
-             ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
-    """
+             ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']"""
     counts = {"wait": wait, "warmup": warmup, "repeat": repeat, "skip_first": skip_first}
     for name, count in counts.items():
         if not isinstance(count, int) or count < 0:
@@ -75,7 +72,6 @@ class Running:
 
 class profile:
     """Records what runs inside: operator calls, modules, passes, kernels, memory; in all threads.
-
     schedule         which steps to record (`schedule(...)`); call `step()` at the end of each
     on_trace_ready   called with this profile when a recording has ended
     record_shapes    show operand shapes in events, traces and grouped tables
@@ -85,19 +81,16 @@ class profile:
     with_flops       show FLOPs in tables and traces (they are always known)
     max_events       how many events to keep; more are dropped, counted and reported
     rank             the number of this process in a merged trace
-
-    Raises:  OptionError for bad options; BackendError if another profile is recording
+    Raises: OptionError for bad options; BackendError if another profile is recording.
     Example: >>> import glasshouse as gh
              >>> with profile() as prof:
              ...     y = (gh.ones(3) + 1).numpy()
              >>> prof.key_averages().find("add").calls
-             1
-    """
+             1"""
 
-    def __init__(
-        self, *, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False,
-        with_stack=False, with_modules=True, with_flops=True, max_events=MAX_EVENTS, rank=0,
-    ):  # fmt: skip
+    def __init__(self, *, schedule=None, on_trace_ready=None, record_shapes=False,
+                 profile_memory=False, with_stack=False, with_modules=True, with_flops=True,
+                 max_events=MAX_EVENTS, rank=0):  # fmt: skip
         for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if fn is not None and not callable(fn):
                 raise OptionError(
@@ -150,9 +143,7 @@ class profile:
 
     def step(self) -> None:
         """A step of the training loop has ended; the schedule says what to do in the next one.
-
-        Raises:  BackendError if the profile was not started
-        """
+        Raises: BackendError if the profile was not started."""
         if Running.profile is not self:
             raise BackendError(
                 "profile: expected step() between start and stop; got it outside. "
@@ -207,10 +198,7 @@ class profile:
 
     @property
     def trace(self) -> Trace:
-        """What was recorded last.
-
-        Raises:  BackendError if nothing was
-        """
+        """What was recorded last. Raises: BackendError if nothing was."""
         if self.recorded is None:
             raise BackendError(
                 "profile: expected a recording that has ended; got none. Leave the with block, or "
@@ -236,9 +224,7 @@ class profile:
 
     def memory(self) -> MemoryTimeline:
         """Memory over time and what was alive at the peak; prints as a table.
-
-        Raises:  OptionError without profile_memory
-        """
+        Raises: OptionError without profile_memory."""
         if not self.trace.with_memory:
             raise OptionError(
                 "memory: expected a profile with profile_memory=True; got one without. "
@@ -248,16 +234,13 @@ class profile:
 
     def export_chrome_trace(self, path, hta: bool = False):
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
-
         `hta` makes one that HolisticTraceAnalysis reads: whole µs, and kernels as those of a device
-        stream.
-        """
+        stream."""
         return chrome.export(self.trace, path, self.record_shapes, hta)
 
     def export_stacks(self, path, metric: str = "kernel_ns") -> None:
         """Write folded stacks for flame graphs: Python frames if recorded, pass, modules, call;
-        with its `metric`, "kernel_ns" or "self_ns", in µs.
-        """
+        with its `metric`, "kernel_ns" or "self_ns", in µs."""
         lines = [f"{';'.join(stack)} {ns // 1000}" for stack, ns in folded(self.trace, metric)]
         Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -286,10 +269,8 @@ class profile:
 class record_function(str):
     """Context and decorator: a named region of the user's in the trace; next to free when nothing
     records. It is its name: a string, for those are made fast.
-
     Example: >>> with record_function("load batch"):
-             ...     pass
-    """
+             ...     pass"""
 
     def __enter__(self):
         if watchers:

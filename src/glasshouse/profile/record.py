@@ -23,16 +23,12 @@ from glasshouse.graph.record import Lazy
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
-EVENT = np.dtype([
-    ("begin", "i8"), ("end", "i8"), ("what", "i4"), ("scope", "i4"), ("seq", "i8"),
-    ("stack", "i4"), ("thread", "u2"), ("kind", "u1"), ("phase", "u1"),
-])  # fmt: skip
+EVENT = np.dtype([("begin", "i8"), ("end", "i8"), ("what", "i4"), ("scope", "i4"), ("seq", "i8"),
+                  ("stack", "i4"), ("thread", "u2"), ("kind", "u1"), ("phase", "u1")])  # fmt: skip
 PACK = struct.Struct("<qqiiqiHBB").pack_into
 SIZE = EVENT.itemsize
-MEMORY = np.dtype([
-    ("time", "i8"), ("address", "i8"), ("nbytes", "i8"), ("allocated", "i8"), ("reserved", "i8"),
-    ("tag", "i4"), ("kind", "u1"),
-])  # fmt: skip
+MEMORY = np.dtype([("time", "i8"), ("address", "i8"), ("nbytes", "i8"), ("allocated", "i8"),
+                   ("reserved", "i8"), ("tag", "i4"), ("kind", "u1")])  # fmt: skip
 PACK_MEMORY = struct.Struct("<qqqqqiB").pack
 MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
@@ -121,10 +117,8 @@ class Recorder(Watcher):
         """One event that is no call."""
         i = next(self.numbers)
         if i < self.room:
-            PACK(
-                self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
-                0, self.threads[get_ident()], kind, self.phases[state.phase],
-            )  # fmt: skip
+            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
+                 0, self.threads[get_ident()], kind, self.phases[state.phase])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -207,20 +201,16 @@ def writer_of_calls(recorder: Recorder):
                 number = pairs[key] = call_of(primitive, specs, attrs, out).number
         else:
             number = call_of(primitive, specs, attrs, out).number
-        PACK(
-            buffer, i * SIZE, begin_ns, perf_counter_ns(), number, scopes[now["scope"]], seq,
-            stack, threads[now["thread"]], kind, phases[now["phase"]],
-        )  # fmt: skip
+        PACK(buffer, i * SIZE, begin_ns, perf_counter_ns(), number, scopes[now["scope"]], seq,
+             stack, threads[now["thread"]], kind, phases[now["phase"]])  # fmt: skip
 
     return op
 
 
 class Stacks:
     """A number for each Python stack; `stacks` has them: code, instruction, code, instruction …
-
     They are told apart by the ids of their code objects, which live as long as they are kept here:
-    a code object's own hash reads all of it.
-    """
+    a code object's own hash reads all of it."""
 
     def __init__(self):
         self.numbers: dict[tuple, int] = {}

@@ -61,10 +61,7 @@ class Averages:
         return self.rows[i]
 
     def find(self, name: str) -> Average:
-        """The group called `name`.
-
-        Raises:  OptionError, naming the nearest, if there is none
-        """
+        """The group called `name`. Raises: OptionError, naming the nearest, if there is none."""
         for row in self.rows:
             if row.name == name:
                 return row
@@ -75,9 +72,7 @@ class Averages:
 
     def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
         """The groups as text, the largest in the column `sort_by` first.
-
-        Raises:  OptionError for an unknown column
-        """
+        Raises: OptionError for an unknown column."""
         if sort_by not in SORT_KEYS:
             raise OptionError(
                 f"table: expected a column to sort by; got {sort_by!r}. "
@@ -87,15 +82,12 @@ class Averages:
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
-        lines = [
-            [
-                r.name, milliseconds(r.self_host_ns), percent(r.self_host_ns, host),
-                milliseconds(r.host_ns), milliseconds(r.kernel_ns), percent(r.kernel_ns, kernel),
-                f"{r.calls:,}", milliseconds(r.kernel_ns_average),
-                *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops), *[r.shapes] * self.shapes,
-            ]
-            for r in rows[:row_limit]
-        ]  # fmt: skip
+        lines = [[r.name, milliseconds(r.self_host_ns), percent(r.self_host_ns, host),
+                  milliseconds(r.host_ns), milliseconds(r.kernel_ns), percent(r.kernel_ns, kernel),
+                  f"{r.calls:,}", milliseconds(r.kernel_ns_average),
+                  *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops),
+                  *[r.shapes] * self.shapes]
+                 for r in rows[:row_limit]]  # fmt: skip
         text = table(headings, lines)
         if len(rows) > row_limit:
             text += f"\n… {len(rows) - row_limit} more rows"
@@ -108,11 +100,9 @@ class Averages:
 
 def summary(trace: Trace) -> str:
     """What the tables are of, and what is missing in them."""
-    lines = [
-        f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
-        f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
-        f"{len(trace.steps.step):,} kernel runs"
-    ]
+    lines = [f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
+             f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
+             f"{len(trace.steps.step):,} kernel runs"]  # fmt: skip
     if trace.dropped or trace.dropped_memory or trace.dropped_runs:
         lines.append(
             f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
@@ -147,13 +137,9 @@ def key_averages(
     flops_of, bytes_of = costs_of(trace)
     total_flops = np.bincount(of_event, flops_of, size)
     total_bytes = np.bincount(of_event, bytes_of, size)
-    rows = [
-        Average(
-            name, kind, int(calls[i]), int(host[i]), int(own[i]), float(kernel[i]),
-            int(total_flops[i]), int(total_bytes[i]), shapes, frames,
-        )
-        for (name, kind, shapes, frames), i in names.items()
-    ]  # fmt: skip
+    rows = [Average(name, kind, int(calls[i]), int(host[i]), int(own[i]), float(kernel[i]),
+                    int(total_flops[i]), int(total_bytes[i]), shapes, frames)
+            for (name, kind, shapes, frames), i in names.items()]  # fmt: skip
     return Averages(trace, rows, group_by_input_shape, flops)
 
 
@@ -227,14 +213,10 @@ def kernels(trace: Trace) -> list[KernelRow]:
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
     """The kernels as text."""
     rows, total = kernels(trace), trace.kernel_ns
-    lines = [
-        [
-            f"{r.kind} {r.name}", f"{r.module} {r.phase}".strip(), milliseconds(r.time_ns),
-            percent(r.time_ns, total), f"{r.runs:,}", scaled(r.flops), scaled(r.bytes, "B"),
-            scaled(r.flops_per_s, "FLOP/s"), scaled(r.bytes_per_s, "B/s"),
-        ]
-        for r in rows[:row_limit]
-    ]  # fmt: skip
+    lines = [[f"{r.kind} {r.name}", f"{r.module} {r.phase}".strip(), milliseconds(r.time_ns),
+              percent(r.time_ns, total), f"{r.runs:,}", scaled(r.flops), scaled(r.bytes, "B"),
+              scaled(r.flops_per_s, "FLOP/s"), scaled(r.bytes_per_s, "B/s")]
+             for r in rows[:row_limit]]  # fmt: skip
     headings = ["kernel", "for", "time", "%", "runs", "FLOPs", "bytes", "rate", "bandwidth"]
     return table(headings, lines, left=2) + "\n"
 
@@ -303,10 +285,8 @@ class ModuleTree:
                     if path == module:
                         calls = own_calls.get((path, part), 0)
                         own_calls[path, part] = calls + values[4]
-        return [
-            ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
-            for (path, phase), values in sums.items()
-        ]
+        return [ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
+                for (path, phase), values in sums.items()]  # fmt: skip
 
     def table(self, depth: int | None = 3) -> str:
         """The tree as text."""

@@ -12,16 +12,7 @@ import numpy as np
 
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
-from glasshouse.profile.record import (
-    COMPUTED,
-    KINDS,
-    MEMORY,
-    MODULE,
-    PULL,
-    REGION,
-    STEP,
-    Recorder,
-)
+from glasshouse.profile.record import COMPUTED, KINDS, MEMORY, MODULE, PULL, REGION, STEP, Recorder
 
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
@@ -145,11 +136,9 @@ class Trace:
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
         flat = self.stacks[stack]
-        return [
-            f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
-            for code, lasti in zip(flat[::2], flat[1::2], strict=True)
-            if not code.co_filename.startswith(PACKAGE)
-        ]
+        return [f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
+                for code, lasti in zip(flat[::2], flat[1::2], strict=True)
+                if not code.co_filename.startswith(PACKAGE)]  # fmt: skip
 
     def codes(self, stack: int) -> list[tuple]:
         """The user's functions of a stack, the outermost first: (code, "file.py(1): function")."""
@@ -279,13 +268,9 @@ def shares_of(trace: Trace, program: int, step: int, info, events) -> list[Share
         return [Share(program, step, origin.place, None, *where(trace, origin, events), 1.0)]
     weights = [weight(source.call) for source in info.sources]
     whole = sum(weights)
-    return [
-        Share(
-            program, step, source.origin.place, source.call, *where(trace, source.origin, events),
-            w / whole if whole else 1 / len(weights),
-        )
-        for source, w in zip(info.sources, weights, strict=True)
-    ]  # fmt: skip
+    return [Share(program, step, source.origin.place, source.call,
+                  *where(trace, source.origin, events), w / whole if whole else 1 / len(weights))
+            for source, w in zip(info.sources, weights, strict=True)]  # fmt: skip
 
 
 def weight(call: Call) -> float:

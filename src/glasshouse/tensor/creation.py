@@ -210,11 +210,8 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     if step == 0:
         raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
-    dtype = (
-        (dtypes.default_int if whole else dtypes.default_float)
-        if dtype is None
-        else as_dtype(dtype)
-    )
+    dtype = ((dtypes.default_int if whole else dtypes.default_float) if dtype is None
+             else as_dtype(dtype))  # fmt: skip
     if whole and dtype.is_integer:
         return whole_range(range(start, stop, step), dtype)
     size = max(0, math.ceil((stop - start) / step))
@@ -310,10 +307,8 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     order = list(range(len(arrays)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = 1, 0
-    shaped = [
-        values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))
-        for x, axis in zip(arrays, order, strict=True)
-    ]
+    shaped = [values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))
+              for x, axis in zip(arrays, order, strict=True)]  # fmt: skip
     return broadcast_arrays(*shaped)
 
 

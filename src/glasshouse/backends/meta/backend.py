@@ -108,9 +108,7 @@ class Backend(RecordingBackend):
 
     def to_numpy(self, data: Lazy) -> np.ndarray:
         """The array of a constant; all else has no value.
-
-        Raises:  BackendError, with the line that asked
-        """
+        Raises: BackendError, with the line that asked."""
         if isinstance(data.value, np.ndarray):
             return data.value
         raise BackendError(

@@ -173,11 +173,8 @@ def follow(emitted, labels, starts, begin, times, blank) -> Value:
     apart = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
     jumps = pad(apart, widths=((0, 0, 0), (2, 0, 0)), value=False)
     begun = times > begin  # (T, B, 1)
-    ways = (
-        choose(times >= begin, emitted, 0),
-        choose(begun & (at > 0), emitted, NEVER),
-        choose(begun & jumps, emitted, NEVER),
-    )
+    ways = (choose(times >= begin, emitted, 0), choose(begun & (at > 0), emitted, NEVER),
+            choose(begun & jumps, emitted, NEVER))  # fmt: skip
     weights = concatenate(*[reshape(w, (t, b, 1, length)) for w in ways], axis=2)
     back = reshape(arange(3), (3, 1))
     source = choose(at > back, at - back, 0)  # (3, L)
