@@ -70,8 +70,7 @@ class FunctionNode(Node):
         return gs
 
     def release(self) -> None:
-        self.freed = True
-        self.ctx = None
+        self.freed, self.ctx = True, None
         self.parents = self.out_data = ()
 
 

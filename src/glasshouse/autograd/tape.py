@@ -1,8 +1,7 @@
 """The tape: one node per recorded primitive call, and the walk that pulls cotangents back.
 
 A node keeps payload snapshots, not tensors, and only those that its rules read. Values being
-functional, writing to a tensor rebinds its handle and never harms a node.
-"""
+functional, writing to a tensor rebinds its handle and never harms a node."""
 
 import functools
 import heapq
@@ -133,8 +132,7 @@ class Walk:
     """One backward pass: visits nodes from the newest to the oldest, summing cotangents."""
 
     def __init__(self, retain_graph: bool, create_graph: bool, useful=None):
-        self.retain_graph = retain_graph
-        self.create_graph = create_graph
+        self.retain_graph, self.create_graph = retain_graph, create_graph
         self.useful = useful  # nodes that lead to a target, or None for all
         self.heap: list = []
         self.pending: dict = {}

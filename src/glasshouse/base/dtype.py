@@ -2,8 +2,7 @@
 
 Promotion follows the Array API standard 2024.12; where the standard is silent, an integer with a
 floating type gives the floating type (as PyTorch and JAX do), and uint64 with a signed integer
-gives float64 (as NumPy does).
-"""
+gives float64 (as NumPy does)."""
 
 import functools
 
@@ -22,8 +21,7 @@ class DType:
                  "is_integer", "is_bool")  # fmt: skip
 
     def __init__(self, name: str, kind: str, np_dtype):
-        self.name = name
-        self.kind = kind
+        self.name, self.kind = name, kind
         self.np = np.dtype(np_dtype)
         self.itemsize = self.np.itemsize
         self.is_bool = kind == "bool"
@@ -131,9 +129,7 @@ def promote(a: DType, b: DType) -> DType:
     if KIND_ORDER[a.kind] > KIND_ORDER[b.kind]:
         a, b = b, a
     if KIND_ORDER[a.kind] < KIND_ORDER[b.kind]:
-        if a is float64 and b is complex64:
-            return complex128
-        return b
+        return complex128 if a is float64 and b is complex64 else b
     if a.kind == b.kind:
         if a.itemsize == b.itemsize:  # float16 with bfloat16: neither holds the other
             return float32

@@ -17,8 +17,7 @@ class Spec:
     __slots__ = ("shape", "dtype")
 
     def __init__(self, shape: Shape, dtype: DType):
-        self.shape = shape
-        self.dtype = dtype
+        self.shape, self.dtype = shape, dtype
 
     @property
     def ndim(self) -> int:

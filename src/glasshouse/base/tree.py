@@ -69,9 +69,7 @@ def build(treedef: TreeDef, leaves):
     if issubclass(treedef.kind, dict):
         items = dict(zip(treedef.keys, children, strict=True))
         return items if treedef.kind is dict else treedef.kind(items)
-    if hasattr(treedef.kind, "_fields"):
-        return treedef.kind(*children)
-    return treedef.kind(children)
+    return treedef.kind(*children) if hasattr(treedef.kind, "_fields") else treedef.kind(children)
 
 
 def tree_map(fn, tree, *rest):

@@ -2,8 +2,7 @@
 
 Each framework and mode has a process of its own, since two OpenMP runtimes in one would disturb
 each other. Processes take steps in turn, so that a slow moment of the machine hits all alike; no
-more than two models are in memory at once.
-"""
+more than two models are in memory at once."""
 
 import contextlib
 import functools

@@ -1,8 +1,7 @@
 """One process of `glasshouse bench`: it builds a model in one framework and steps when asked.
 
 Requests come as lines of JSON on standard input, one reply each goes to standard output. A process
-ends with its input, so none outlives the command that started it.
-"""
+ends with its input, so none outlives the command that started it."""
 
 import contextlib
 import json

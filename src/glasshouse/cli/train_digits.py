@@ -3,8 +3,7 @@
 Reads from top to bottom: the recipe, the network, one run with its state, the loop around it. Every
 random number depends on the seed and the epoch, and the learning rate on the epoch only, so a run
 that was stopped and resumed, or extended, gives the numbers of one that was not (on one machine and
-number of threads: sums taken in another order are rounded differently).
-"""
+number of threads: sums taken in another order are rounded differently)."""
 
 import json
 import math

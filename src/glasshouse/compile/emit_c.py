@@ -4,8 +4,7 @@ A kernel runs over rows of its domain: the innermost axis in memory is the vecto
 are shared out to the cores. A kernel that reduces the innermost axis sweeps each row once per
 dependent reduction, while the row is in cache; one that reduces outer axes adds rows up block by
 block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elements, and from there
-in float64, in an order that does not depend on the number of threads.
-"""
+in float64, in an order that does not depend on the number of threads."""
 
 import math
 import re

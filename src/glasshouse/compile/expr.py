@@ -1,8 +1,7 @@
 """Expressions: what a fused kernel computes at each position of its domain.
 
 A leaf loads from a buffer through a view, is a number, or is a position. Equal expressions are one
-object, so a kernel computes each once.
-"""
+object, so a kernel computes each once."""
 
 from collections.abc import Callable
 from itertools import chain

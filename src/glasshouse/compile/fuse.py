@@ -2,8 +2,7 @@
 
 Two kernels merge if they may run at one place of the schedule and one of them reads what the other
 reads or makes. A reduction along the innermost axis in memory may be followed, row by row in the
-same kernel, by what uses its result; results that nobody else reads then get no memory.
-"""
+same kernel, by what uses its result; results that nobody else reads then get no memory."""
 
 from math import prod
 
@@ -68,9 +67,7 @@ def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
     size = prod(kernel.domain)
     shared = any(2 * b.spec.size >= size for b in others & reads)
     used = made & reads
-    if not (shared or used):
-        return False
-    return not used or reads_in_place(other, kernel, used)
+    return bool(used and reads_in_place(other, kernel, used)) if used else shared
 
 
 def reads_in_place(other: Kernel, kernel: Kernel, used: set[Buffer]) -> bool:

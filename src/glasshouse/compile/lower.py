@@ -1,9 +1,8 @@
 """From graph to steps: which values get memory, in which layout, and which are computed where used.
 
 A value gets memory (a `Buffer`) if it is an output, an operand or result of an opaque step
-(oneDNN, a host call), the result of a reduction, or costs more to compute again than to load.
-All others are expressions that their users compute for themselves.
-"""
+(oneDNN, a host call), the result of a reduction, or costs more to compute again than to load. All
+others are expressions that their users compute for themselves."""
 
 from dataclasses import dataclass
 

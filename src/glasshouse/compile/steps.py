@@ -98,9 +98,7 @@ def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
             zero = any(s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True))
             if not zero:
                 best, best_size = view, size
-    if best is None:
-        return None
-    return order_of_view(best)
+    return None if best is None else order_of_view(best)
 
 
 def order_of_view(view: View) -> tuple[int, ...]:

@@ -1,8 +1,7 @@
 """Mixed precision: products and convolutions in a 16-bit type, everything else as it comes.
 
 Each card says its policy in `autocast`: "lower" means that float32 operands are cast down. Weights
-stay float32, and since a cast is differentiable their gradients are float32 too.
-"""
+stay float32, and since a cast is differentiable their gradients are float32 too."""
 
 import functools
 from contextlib import contextmanager
@@ -15,10 +14,9 @@ from glasshouse.dispatch.primitive import primitives
 
 
 class autocast(Mode):
-    """Context and decorator inside which products and convolutions run in `dtype`.
-    `enabled=False` switches an outer one off. The backward pass belongs outside: it runs in the
-    types in which the forward pass ran.
-    Raises: OptionError for another dtype than bfloat16 and float16.
+    """Context and decorator inside which products and convolutions run in `dtype`. `enabled=False`
+    switches an outer one off. The backward pass belongs outside: it runs in the types in which the
+    forward pass ran. Raises: OptionError for another dtype than bfloat16 and float16.
     Source: Micikevicius et al. 2018, arXiv:1710.03740.
     Example: >>> import glasshouse as gh
              >>> with autocast("bfloat16"):

@@ -4,8 +4,7 @@ A `Call` is a primitive with the specs of its operands and its attrs; equal call
 Three counts are kept apart: `flops` as the kernel is defined (zeros of a padding included),
 `matrix_flops` the part of it in products and convolutions (what papers and other counters report),
 and `exact_flops` without the work on padding. Operations on complex numbers count as the real ones
-that they take.
-"""
+that they take."""
 
 from functools import cached_property
 from typing import NamedTuple

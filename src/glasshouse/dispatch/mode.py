@@ -1,8 +1,7 @@
 """Modes: objects on a stack that see every primitive call and may count, replace or transform it.
 
 A mode is used as a context manager. Inside `process` the mode itself is off the stack, so the
-primitives that it calls, and `below`, go to the modes beneath it.
-"""
+primitives that it calls, and `below`, go to the modes beneath it."""
 
 from glasshouse.dispatch.bind import state
 

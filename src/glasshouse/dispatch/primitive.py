@@ -89,8 +89,7 @@ class Rule:
     __slots__ = ("fn", "reads_y", "reads")
 
     def __init__(self, fn, reads_y: bool, reads):
-        self.fn = fn
-        self.reads_y = reads_y
+        self.fn, self.reads_y = fn, reads_y
         self.reads = reads  # tuple of bool per operand, or one bool for all
 
     @classmethod

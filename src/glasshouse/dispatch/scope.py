@@ -2,8 +2,7 @@
 
 `state.scope` is the innermost running module's Scope (or None), `state.phase` is "forward",
 "backward", "recompute" (a checkpoint within a backward pass) or "optimizer". In a backward pass the
-scope is that of the forward call that is being differentiated.
-"""
+scope is that of the forward call that is being differentiated."""
 
 import weakref
 from contextlib import contextmanager

@@ -1,8 +1,7 @@
 """Watching: who is told of each call at the door, each module, pass and Program run.
 
 A watcher changes nothing. While `watchers` is empty nothing is told and no clock is read. They are
-told by all threads, each in its own.
-"""
+told by all threads, each in its own."""
 
 from collections.abc import Callable
 from time import perf_counter_ns

@@ -5,8 +5,7 @@ What a product or convolution made is kept; what follows from kept values by ele
 and made again just before the backward pass reads it.
 
 Without being asked to, this is done where it is next to free: for large values that only matrix
-products read, with hundreds of operations for each byte that making them again moves.
-"""
+products read, with hundreds of operations for each byte that making them again moves."""
 
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives

@@ -1,8 +1,7 @@
 """Algebraic rewriting: one pass over the graph that makes each node in its simplest form.
 
 Every rule is exact, or changes only the order of a sum's additions. A rule is a function
-`rule(graph, node, inputs) -> Node | None` listed under the card it looks at.
-"""
+`rule(graph, node, inputs) -> Node | None` listed under the card it looks at."""
 
 from math import prod
 
@@ -179,9 +178,8 @@ def concatenate_rule(graph, node, inputs):
 
 
 def sum_of_neighbours(graph, x, y):
-    """pad(a) + pad(b) with zeros, where a and b lie side by side, as pad(concatenate(a, b)).
-    So the gradients of the parts of a tensor become one tensor, instead of one each of full size.
-    """
+    """pad(a) + pad(b) with zeros, where a and b lie side by side, as pad(concatenate(a, b)). So the
+    gradients of the parts of a tensor become one tensor, instead of one each of full size."""
     if not (x.op == y.op == "pad" and x.attrs["value"] == y.attrs["value"] == 0):
         return None
     first, second = x.attrs["widths"], y.attrs["widths"]
@@ -290,9 +288,7 @@ def repeated_axes(x: Node) -> frozenset[int] | None:
 def shrunk(graph: Graph, x: Node, axes) -> Node:
     """A value repeated along `axes`, with these axes of size 1."""
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    if x.op == "full":
-        return full_like(graph, x, shape)
-    return expanded(graph, x.inputs[0], shape)
+    return full_like(graph, x, shape) if x.op == "full" else expanded(graph, x.inputs[0], shape)
 
 
 def at_smaller_shape(graph: Graph, node: Node, inputs):

@@ -1,8 +1,7 @@
 """The interface of memory managers, the accounting they share, and which one is in use.
 
 A manager subclass gives `take` (memory for a size) and `give_back`; counting, events, the limit and
-the safety of several threads are here.
-"""
+the safety of several threads are here."""
 
 import threading
 import time
@@ -176,9 +175,8 @@ class MemoryManager:
     # -- what users call -----------------------------------------------------------------------
 
     def alloc(self, nbytes: int, tag: Tag | None = None) -> Buffer:
-        """Memory for `nbytes`.
-        Raises: OptionError for a negative number; OutOfMemoryError, with what occupies the most:
-        everything stays usable then."""
+        """Memory for `nbytes`. Raises: OptionError for a negative number; OutOfMemoryError, with
+        what occupies the most: everything stays usable then."""
         if nbytes < 0:
             raise OptionError(f"alloc: expected 0 bytes or more; got {nbytes}. Check the shape.")
         tag = tag or Tag()
@@ -252,9 +250,8 @@ class MemoryManager:
         self.tell()
 
     def subscribe(self, fn: Callable[[Event], None]) -> Subscription:
-        """Call `fn(event)` at every event until the returned handle's `remove()`.
-        Events come one at a time and in order, when the manager is done: `fn` may ask it anything.
-        """
+        """Call `fn(event)` at every event until the returned handle's `remove()`. Events come one
+        at a time and in order, when the manager is done: `fn` may ask it anything."""
         self.listeners.append(fn)
         return Subscription(self.listeners, fn)
 

@@ -11,11 +11,10 @@ from glasshouse.nn.module import Module, Parameter
 
 
 class Embedding(Module):
-    """The rows of a table, initially normal, that the indices name; see `functional.embedding`.
-    Row padding_idx starts as 0 and gets no gradient.
-    Shapes: (...) of integers in [0, num_embeddings) -> (..., embedding_dim).
-    Raises: IndexOutOfRangeError for an index outside the table, DTypeError for floats.
-    Source: Bengio et al. 2003."""
+    """The rows of a table, initially normal, that the indices name; see `functional.embedding`. Row
+    padding_idx starts as 0 and gets no gradient. Shapes: (...) of integers in [0, num_embeddings)
+    -> (..., embedding_dim). Raises: IndexOutOfRangeError for an index outside the table, DTypeError
+    for floats. Source: Bengio et al. 2003."""
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None,
                  norm_type=2.0, scale_grad_by_freq=False, *, _weight=None, _freeze=False,

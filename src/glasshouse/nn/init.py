@@ -18,9 +18,8 @@ GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_trans
 
 def calculate_gain(nonlinearity, param=None) -> float:
     """The factor by which weights before this nonlinearity are larger than before a linear one.
-    leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given.
-    Raises: OptionError for an unknown nonlinearity.
-    Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
+    leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given. Raises: OptionError for
+    an unknown nonlinearity. Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
     if nonlinearity not in GAINS:
         raise OptionError(
             f"calculate_gain: expected a known nonlinearity; got {nonlinearity!r}. "

@@ -65,11 +65,10 @@ class TransformerLayer(Module):
 
 
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention, then two linear maps with an activation between.
-    Shapes: src (L, N, E), or (N, L, E) if batch_first -> the same; masks as MultiheadAttention's.
-    Raises: OptionError for an unknown activation, or heads that do not divide d_model.
-    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745
-    (norm_first)."""
+    """Self-attention, then two linear maps with an activation between. Shapes: src (L, N, E), or
+    (N, L, E) if batch_first -> the same; masks as MultiheadAttention's. Raises: OptionError for an
+    unknown activation, or heads that do not divide d_model. Source: Vaswani et al. 2017,
+    arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745 (norm_first)."""
 
     attentions = ("self_attn",)
 

@@ -28,9 +28,8 @@ class Comparison:
     operator.
     `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence
     (bootstrap over the steps). One step a run says nothing about noise: the interval is then the
-    ratio itself.
-    Raises: OptionError for runs without steps.
-    Source: Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13."""
+    ratio itself. Raises: OptionError for runs without steps. Source: Efron & Tibshirani 1993, An
+    introduction to the bootstrap, ch. 13."""
 
     def __init__(self, before: dict, after: dict):
         steps = [np.array(run["step_ns"], float) for run in (before, after)]

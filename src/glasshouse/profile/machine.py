@@ -26,9 +26,7 @@ class Limits(NamedTuple):
 
 def count_cores() -> int:
     """Cores that this process may use, which a container can make fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def seconds_of(fn: Callable, repeats: int = 5) -> float:

@@ -36,8 +36,7 @@ def schedule(
     *, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
     """A schedule: skip steps, then cycles of waiting, warming up and recording `active` steps.
-    `repeat` 0 goes on for ever.
-    Raises: OptionError for negative numbers, or active below 1.
+    `repeat` 0 goes on for ever. Raises: OptionError for negative numbers, or active below 1.
     Example: >>> plan = schedule(wait=1, active=2, repeat=1)
              >>> [plan(i).name for i in range(4)]
              ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']"""

@@ -2,8 +2,7 @@
 
 What an event says more than its times is interned: the kind of call (shapes, dtypes, FLOPs), the
 module, the Python stack, the thread. Kernels are not written one by one: a Program run leaves one
-array with the times at which its steps ended.
-"""
+array with the times at which its steps ended."""
 
 import itertools
 import struct

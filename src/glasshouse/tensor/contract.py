@@ -74,9 +74,8 @@ def stacked_product(x1: Value, x2: Value):
 
 
 def vecdot(x1, x2, /, *, axis: int = -1):
-    """The sum of conj(x1) · x2 over one axis.
-    Shapes: (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b).
-    Raises: ShapeError if the sizes along `axis` differ."""
+    """The sum of conj(x1) · x2 over one axis. Shapes: (*a, n, *b), (*a, n, *b), broadcast but for
+    the axis -> (*a, *b). Raises: ShapeError if the sizes along `axis` differ."""
     x1, x2 = promoted("vecdot", x1, x2)
     axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != x2.shape[axis]:

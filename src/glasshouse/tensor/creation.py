@@ -159,9 +159,8 @@ def full(shape, fill_value, dtype=None, *, device=None):
 
 
 def full_like(x, /, fill_value, dtype=None, *, device=None):
-    """A tensor of `fill_value` with the shape of x.
-    Shapes: x (...) -> (...). Dtypes: that of x unless given.
-    Raises: DTypeError for a value that does not fit the dtype. Source: standard."""
+    """A tensor of `fill_value` with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x
+    unless given. Raises: DTypeError for a value that does not fit the dtype. Source: standard."""
     x = as_value(x, where="full_like")
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
@@ -295,9 +294,8 @@ def triu(x, /, *, k: int = 0):
 def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     """Coordinate tensors of the grid that the vectors span.
     With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
-    exchanged.
-    Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any, each kept.
-    Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
+    exchanged. Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any,
+    each kept. Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
     Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
              [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]"""
     check_option("meshgrid", "indexing", indexing, ("xy", "ij"))

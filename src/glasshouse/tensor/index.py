@@ -463,9 +463,8 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
 
 
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
-    """x with `values` written where `indices` name along `axis`, line by line.
-    Shapes: x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b).
-    Raises: as take_along_axis.
+    """x with `values` written where `indices` name along `axis`, line by line. Shapes: x
+    (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b). Raises: as take_along_axis.
     Example: >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
              [[1.0, 5.0]]"""
     x, indices, axis = along("put_along_axis", x, indices, axis)
@@ -481,9 +480,8 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
 
 
 def nonzero(x, /) -> tuple:
-    """The positions of the elements that are not 0, one int64 tensor per axis.
-    Shapes: each (count,); count depends on the contents, so vmap refuses it.
-    Raises: ShapeError for a 0-d x."""
+    """The positions of the elements that are not 0, one int64 tensor per axis. Shapes: each
+    (count,); count depends on the contents, so vmap refuses it. Raises: ShapeError for a 0-d x."""
     x = as_value(x, where="nonzero")
     if not x.ndim:
         raise ShapeError("nonzero: expected an axis or more; got a 0-d value. Reshape it.")
@@ -491,9 +489,8 @@ def nonzero(x, /) -> tuple:
 
 
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
-    """Where each element of x2 belongs in the sorted x1, by bisection.
-    Shapes: x1 (n,), x2 (*k) -> (*k) int64.
-    Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
+    """Where each element of x2 belongs in the sorted x1, by bisection. Shapes: x1 (n,), x2 (*k) ->
+    (*k) int64. Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
     Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
              [1, 3]"""
     check_option("searchsorted", "side", side, ("left", "right"))

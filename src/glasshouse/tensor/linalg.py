@@ -288,9 +288,8 @@ def inverse_row(s: Value, x: Value, rtol) -> Value:
 
 
 def matrix_rank(x, /, *, rtol=None):
-    """How many singular values exceed rtol · the largest.
-    Shapes: (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default.
-    Raises: ShapeError for fewer than two axes."""
+    """How many singular values exceed rtol · the largest. Shapes: (..., m, n) -> (...) int64; rtol
+    (...), max(m, n) · eps by default. Raises: ShapeError for fewer than two axes."""
     x = matrices("matrix_rank", x)
     s = svdvals(x)
     return reduce.count_nonzero(s > cutoff(s, x.shape, rtol), axis=-1)

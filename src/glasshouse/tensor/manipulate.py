@@ -159,9 +159,8 @@ def squeeze(x, /, axis=None):
 
 
 def broadcast_to(x, /, shape):
-    """x repeated along new leading axes and axes of size 1 to fill `shape`.
-    Shapes: x (...) -> shape. Dtypes: any, kept.
-    Raises: ShapeError if x does not broadcast to shape. Source: standard.
+    """x repeated along new leading axes and axes of size 1 to fill `shape`. Shapes: x (...) ->
+    shape. Dtypes: any, kept. Raises: ShapeError if x does not broadcast to shape. Source: standard.
     Example: >>> broadcast_to([1, 2], (2, 2)).tolist()
              [[1, 2], [1, 2]]"""
     x = as_value(x, where="broadcast_to")
@@ -233,9 +232,8 @@ def check_equal(where: str, shapes, arrays) -> None:
 
 
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
-    """The slices of x along an axis, which disappears.
-    Shapes: x (..., n, ...) -> n times (..., ...). Dtypes: any, kept.
-    Raises: ShapeError for an axis out of range. Source: standard.
+    """The slices of x along an axis, which disappears. Shapes: x (..., n, ...) -> n times
+    (..., ...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> [a.tolist() for a in unstack([[1, 2], [3, 4]])]
              [[1, 2], [3, 4]]"""
     x = as_value(x, where="unstack")
@@ -283,9 +281,8 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
 
 
 def flip(x, /, axis=None):
-    """x with the order of elements reversed along the given axes, or along all.
-    Shapes: x (...) -> (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range.
-    Source: standard.
+    """x with the order of elements reversed along the given axes, or along all. Shapes: x (...) ->
+    (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> flip([[1, 2], [3, 4]], axis=1).tolist()
              [[2, 1], [4, 3]]"""
     x = as_value(x, where="flip")
@@ -344,11 +341,10 @@ def tile(x, repetitions, /):
 
 
 def repeat(x, repeats, /, axis=None):
-    """x with each element repeated, all as often or each its own number of times.
-    A tensor of `repeats` is read at once, since the result's shape depends on it.
-    Shapes: x (..., n, ...) -> (..., sum of repeats, ...); without an axis, of x flattened.
-    Dtypes: any, kept. Raises: ShapeError for negative repeats, or if there is not one per element.
-    Source: standard.
+    """x with each element repeated, all as often or each its own number of times. A tensor of
+    `repeats` is read at once, since the result's shape depends on it. Shapes: x (..., n, ...) ->
+    (..., sum of repeats, ...); without an axis, of x flattened. Dtypes: any, kept.
+    Raises: ShapeError for negative repeats, or if there is not one per element. Source: standard.
     Example: >>> repeat([1, 2], [1, 3]).tolist()
              [1, 2, 2, 2]"""
     x = as_value(x, where="repeat")

@@ -32,9 +32,8 @@ MASK = 0xFFFFFFFF
 
 
 def mixed(n: int) -> int:
-    """A 64-bit integer that depends on every bit of the 64-bit integer `n`.
-    Source: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64).
-    """
+    """A 64-bit integer that depends on every bit of the 64-bit integer `n`. Source: Steele, Lea &
+    Flood 2014, Fast splittable pseudorandom number generators (SplitMix64)."""
     n = (n + 0x9E3779B97F4A7C15) & 2**64 - 1
     n = ((n ^ n >> 30) * 0xBF58476D1CE4E5B9) & 2**64 - 1
     n = ((n ^ n >> 27) * 0x94D049BB133111EB) & 2**64 - 1
@@ -169,9 +168,8 @@ def unit(shape, dtype: DType, generator) -> Value:
 
 def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
     """Numbers uniform in [low, high).
-    Where low and high are tensors, rounding may give `high` itself.
-    Shapes: low and high broadcast to `shape`.
-    Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
+    Where low and high are tensors, rounding may give `high` itself. Shapes: low and high broadcast
+    to `shape`. Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
     Example: >>> seed(0); 0 <= uniform(()).item() < 1
              True"""
     dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)

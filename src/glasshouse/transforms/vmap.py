@@ -16,8 +16,7 @@ class VmapMode(Mode):
     """Holds one batch axis: its values show one example, their payload has the axis in front."""
 
     def __init__(self, size: int, randomness: str = "error"):
-        self.size = size
-        self.randomness = randomness
+        self.size, self.randomness = size, randomness
 
     def wrap(self, value):
         """A value of this level around `value`, whose first axis is the batch."""

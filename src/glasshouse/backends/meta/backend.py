@@ -1,8 +1,7 @@
 """The backend without storage: the default one up to the plan of each Program.
 
 Calls are recorded, cut and planned as on the lazy backend, and the memory manager is simulated, so
-what would be allocated, donated and freed, and when, is what a run would do.
-"""
+what would be allocated, donated and freed, and when, is what a run would do."""
 
 from typing import NamedTuple
 

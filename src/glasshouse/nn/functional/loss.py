@@ -50,9 +50,8 @@ def l1_loss(input, target, reduction="mean"):
 
 
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
-    """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
-    Shapes: two equal ones -> (). Raises: OptionError if beta < 0.
-    Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
+    """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2. Shapes: two equal ones ->
+    (). Raises: OptionError if beta < 0. Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
     if beta < 0:
         raise OptionError(f"smooth_l1_loss: expected beta of 0 or more; got {beta}. Change beta.")
     if beta == 0:
@@ -95,9 +94,8 @@ def bounded_log(x: Value) -> Value:
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
-    Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
-    Shapes: input and target equal, weight and pos_weight broadcasting to them -> ().
-    Source: standard."""
+    Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x). Shapes: input and target equal,
+    weight and pos_weight broadcasting to them -> (). Source: standard."""
     where = "binary_cross_entropy_with_logits"
     x, target = operands(where, input, target, reduction)
     loss = exact_softplus(-x)

@@ -90,9 +90,8 @@ def instance_norm(
     momentum=0.1, eps=1e-5, *, _where="instance_norm",
 ):  # fmt: skip
     """`batch_norm` with a mean and variance for each sample and channel.
-    The running statistics move towards the mean over the samples of theirs.
-    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
-    Source: Ulyanov et al. 2016, arXiv:1607.08022."""
+    The running statistics move towards the mean over the samples of theirs. Shapes: input
+    (N, C, ...), the others (C,) -> (N, C, ...). Source: Ulyanov et al. 2016, arXiv:1607.08022."""
     x = check_floating(_where, input)
     if not use_input_stats:
         statistics = (running_mean, running_var)
@@ -160,10 +159,9 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="group_norm"):
     """(x - mean) / √(var + eps) · weight + bias, with statistics for each sample and group of
-    channels, and weight and bias for each channel.
-    Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...).
-    Raises: OptionError unless num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494, eq. 7.
-    """
+    channels, and weight and bias for each channel. Shapes: input (N, C, ...), weight and bias (C,)
+    -> (N, C, ...). Raises: OptionError unless num_groups divides C. Source: Wu & He 2018,
+    arXiv:1803.08494, eq. 7."""
     x = check_floating(_where, input)
     if x.ndim < 2:
         raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")

@@ -89,10 +89,9 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    """The patches of the images, each as a column.
-    Shapes: input (N, C, H, W) or (C, H, W) -> (N, C · kh · kw, L), L patches in row-major order.
-    Raises: ShapeError for another number of axes or a kernel larger than the padded input.
-    Source: Chellapilla et al. 2006 (im2col)."""
+    """The patches of the images, each as a column. Shapes: input (N, C, H, W) or (C, H, W) ->
+    (N, C · kh · kw, L), L patches in row-major order. Raises: ShapeError for another number of axes
+    or a kernel larger than the padded input. Source: Chellapilla et al. 2006 (im2col)."""
     x = check_floating("unfold", input)
     check_ndim("unfold", x, (3, 4), "(C, H, W) or (N, C, H, W)")
     options = (kernel_size, dilation, padding, stride)
