@@ -1,8 +1,7 @@
 """Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
 
 from glasshouse.autograd.tape import Leaf, Walk, recording
-from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
-from glasshouse.base.shape import Spec
+from glasshouse.base import DTypeError, GradError, ShapeError, Spec, type_name
 from glasshouse.dispatch.bind import hooks
 from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.value import Value, as_value, full

@@ -10,9 +10,8 @@ import weakref
 from contextlib import contextmanager
 from time import perf_counter_ns
 
-from glasshouse.base.errors import GradError
+from glasshouse.base import GradError, Spec
 from glasshouse.base.flags import flags
-from glasshouse.base.shape import Spec
 from glasshouse.dispatch.bind import box, hooks, state, watchers
 from glasshouse.dispatch.watch import tell
 

@@ -7,9 +7,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from glasshouse.base.dtype import as_dtype, from_numpy_dtype
-from glasshouse.base.errors import OptionError, suggest
-from glasshouse.base.shape import Spec
+from glasshouse.base import OptionError, Spec, as_dtype, from_numpy_dtype, suggest
 from glasshouse.cli.source import source_text
 from glasshouse.dispatch import LINEAR, Arr, Primitive, primitives
 from glasshouse.dispatch.primitive import DTYPE_GROUPS

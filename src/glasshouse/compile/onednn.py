@@ -15,9 +15,8 @@ import warnings
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from math import prod
 
-from glasshouse.base.dtype import uint8
+from glasshouse.base import Spec, uint8
 from glasshouse.base.flags import flags
-from glasshouse.base.shape import Spec
 from glasshouse.compile.view import View, same_strides, strides_of
 
 DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}

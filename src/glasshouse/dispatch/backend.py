@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base import BackendError, OptionError, Spec, suggest
 from glasshouse.base.flags import flags
-from glasshouse.base.shape import Spec
 from glasshouse.dispatch.bind import hooks, state
 from glasshouse.dispatch.primitive import find, primitives
 

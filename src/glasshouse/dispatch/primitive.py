@@ -7,9 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from glasshouse.base.dtype import DType, all_dtypes, as_dtype
-from glasshouse.base.errors import OptionError, suggest
-from glasshouse.base.shape import Spec
+from glasshouse.base import DType, OptionError, Spec, all_dtypes, as_dtype, suggest
 from glasshouse.dispatch.bind import bind
 
 LINEAR = "linear"  # a jvp: the primitive itself, applied with one operand replaced by its tangent

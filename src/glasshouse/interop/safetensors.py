@@ -9,8 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import CheckpointError, DTypeError, type_name
+from glasshouse.base import CheckpointError, DTypeError, from_numpy_dtype, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.tensor.creation import asarray
 

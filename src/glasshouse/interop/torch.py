@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import bfloat16
-from glasshouse.base.errors import BackendError, DTypeError, type_name
+from glasshouse.base import BackendError, DTypeError, bfloat16, type_name
 from glasshouse.base.tree import tree_map
 from glasshouse.dispatch.value import Value
 from glasshouse.tensor.creation import asarray, from_dlpack

@@ -1,7 +1,6 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
-from glasshouse.base.dtype import accumulation_dtype
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
+from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
 from glasshouse.dispatch.autocast import is_autocast_enabled
 from glasshouse.dispatch.value import Value, as_value, cast
 

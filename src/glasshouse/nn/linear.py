@@ -2,8 +2,7 @@
 
 import math
 
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import ShapeError, check_axis
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive

@@ -1,7 +1,6 @@
 """Normalisation layers."""
 
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.shape import check_shape
+from glasshouse.base import ShapeError, check_shape
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive

@@ -2,10 +2,9 @@
 
 import numpy as np
 
+from glasshouse.base import DTypeError, ShapeError, Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import LINEAR, Arr, define, find
 from glasshouse.dispatch.value import full, reshape
 from glasshouse.ops.samples import refusal, sample

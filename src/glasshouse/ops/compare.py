@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import bool_
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec
+from glasshouse.base import DTypeError, ShapeError, Spec, bool_
 from glasshouse.dispatch.primitive import Arr, define
 from glasshouse.dispatch.value import full
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch

@@ -12,9 +12,8 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
+from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import Shape, Spec
 from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.ops.cast import conj
 from glasshouse.ops.elementwise import batch_together, infer_same

@@ -8,8 +8,7 @@ from inspect import signature
 
 import numpy as np
 
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec
+from glasshouse.base import DTypeError, ShapeError, Spec
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, Rule, define, primitives
 from glasshouse.dispatch.value import broadcast_to, full

@@ -13,9 +13,8 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import int64, real_dtype
+from glasshouse.base import Spec, int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
-from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
 from glasshouse.ops.cast import conj, imag, make_complex, real

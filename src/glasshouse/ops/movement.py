@@ -4,9 +4,7 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec, check_axis, check_shape
+from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, check_shape, from_numpy_dtype
 from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_

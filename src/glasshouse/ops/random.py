@@ -9,9 +9,7 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import uint32
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec, check_shape
+from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, uint32
 from glasshouse.dispatch.primitive import Arr, define
 from glasshouse.ops.samples import refusal, sample
 

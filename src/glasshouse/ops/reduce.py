@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype, int64
-from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base import DTypeError, ShapeError, accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_axis, drop_axes
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, define, primitives

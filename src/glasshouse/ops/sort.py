@@ -4,9 +4,7 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import float32, int64
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec, check_axis
+from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, float32, int64
 from glasshouse.dispatch.primitive import Arr, define
 from glasshouse.ops.index import gather_along, scatter_along
 from glasshouse.ops.samples import refusal, sample

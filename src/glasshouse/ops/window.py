@@ -10,9 +10,8 @@ from itertools import product
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
+from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import Shape, Spec
 from glasshouse.dispatch.primitive import LINEAR, Arr, define
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.samples import refusal, sample

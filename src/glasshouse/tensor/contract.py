@@ -2,8 +2,7 @@
 
 import math
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import broadcast_shapes, check_axis
+from glasshouse.base import DTypeError, OptionError, ShapeError, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import contract as cards

@@ -5,10 +5,10 @@ import operator
 
 import numpy as np
 
+from glasshouse.base import check_shape
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32, int64
 from glasshouse.base.errors import DeviceError, DTypeError, OptionError, ShapeError, type_name
-from glasshouse.base.shape import check_shape
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.bind import box

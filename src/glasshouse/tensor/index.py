@@ -11,8 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from glasshouse.base.dtype import int64
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
+from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64, type_name
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_to, cast, full, reshape

@@ -3,8 +3,7 @@
 import math
 from functools import partial
 
-from glasshouse.base.dtype import inexact_dtype
-from glasshouse.base.errors import DTypeError, LinAlgError, ShapeError
+from glasshouse.base import DTypeError, LinAlgError, ShapeError, inexact_dtype
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape

@@ -5,11 +5,9 @@ the spellings that differ. Importing this module completes the class."""
 
 import sys
 
+from glasshouse.base import OptionError, as_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import as_dtype
-from glasshouse.base.errors import OptionError
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import bind, primitives
 from glasshouse.dispatch.value import cast
 from glasshouse.tensor import contract, elementwise, index, manipulate, namespace, reduce, search
 from glasshouse.tensor.handle import Tensor

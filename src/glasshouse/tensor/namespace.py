@@ -7,8 +7,8 @@ from functools import reduce
 import ml_dtypes
 import numpy as np
 
+from glasshouse.base import DType, as_dtype, promote, promote_scalar, real_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import DType, as_dtype, promote, promote_scalar, real_dtype
 from glasshouse.base.errors import DTypeError, OptionError, suggest
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast

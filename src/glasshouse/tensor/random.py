@@ -9,9 +9,8 @@ import threading
 
 import numpy as np
 
+from glasshouse.base import DTypeError, OptionError, ShapeError, check_axis, check_shape
 from glasshouse.base.dtype import DType, as_dtype, default_int, float32, float64, int32, uint64
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import check_axis, check_shape
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.cast import bitcast

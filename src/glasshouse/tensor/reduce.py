@@ -5,8 +5,8 @@ place with size 1."""
 
 import math
 
+from glasshouse.base import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import check_axes, check_axis
 from glasshouse.dispatch import value as values

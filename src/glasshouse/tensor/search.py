@@ -2,9 +2,7 @@
 
 from collections import namedtuple
 
-from glasshouse.base.dtype import int64
-from glasshouse.base.errors import OptionError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import OptionError, check_axis, int64
 from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
 from glasshouse.ops import create
 from glasshouse.ops import index as indexing

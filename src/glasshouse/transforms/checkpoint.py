@@ -8,11 +8,10 @@ from glasshouse.autograd.backward import seeds_of, zeros
 from glasshouse.autograd.function import fresh
 from glasshouse.autograd.tape import Leaf, Node, Walk, recording, sequence
 from glasshouse.base.tree import flatten, unflatten
+from glasshouse.dispatch import Value, primitives
 from glasshouse.dispatch.autocast import autocast_again, autocast_modes
 from glasshouse.dispatch.bind import bind, state
-from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.value import Value
 from glasshouse.tensor import random
 
 

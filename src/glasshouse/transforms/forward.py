@@ -5,9 +5,8 @@ import functools
 from glasshouse.autograd.backward import zeros
 from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.base.tree import flatten, unflatten
+from glasshouse.dispatch import LINEAR, Mode
 from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.mode import Mode
-from glasshouse.dispatch.primitive import LINEAR
 from glasshouse.dispatch.value import Value, as_value
 from glasshouse.ops.checks import check_like
 from glasshouse.transforms.reverse import as_leaves, check_outputs

@@ -6,8 +6,7 @@ import numpy as np
 
 from glasshouse.base.errors import GradError, ShapeError
 from glasshouse.base.tree import flatten, tree_map, unflatten
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import bind, primitives
 from glasshouse.dispatch.value import Value, as_value, reshape
 from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp

@@ -2,12 +2,10 @@
 
 import functools
 
-from glasshouse.base.errors import DTypeError, ShapeError, TransformError, type_name
-from glasshouse.base.shape import Spec, check_axis
+from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
+from glasshouse.dispatch import Mode, primitives
 from glasshouse.dispatch.bind import bind, box, state
-from glasshouse.dispatch.mode import Mode
-from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, full
 from glasshouse.ops.checks import check_option
 

@@ -9,11 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from glasshouse.base.dtype import by_name
-from glasshouse.base.errors import DeviceError, IndexOutOfRangeError, LinAlgError
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.backend import TensorBackend
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.base import DeviceError, IndexOutOfRangeError, LinAlgError, Spec, by_name
+from glasshouse.dispatch import TensorBackend, primitives
 from glasshouse.ops.movement import infer_pad, placed
 from glasshouse.ops.random import INCREMENTS, MULTIPLIERS, ROUNDS
 from glasshouse.ops.window import window_counts, window_positions

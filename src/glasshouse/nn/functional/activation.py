@@ -3,9 +3,7 @@ nothing."""
 
 import math
 
-from glasshouse.base.dtype import as_dtype
-from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import OptionError, ShapeError, as_dtype, check_axis
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating, widened
 from glasshouse.ops.checks import check_option

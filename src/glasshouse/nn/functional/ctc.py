@@ -3,8 +3,7 @@
 import numpy as np
 
 from glasshouse.autograd import Function, is_grad_enabled
-from glasshouse.base.dtype import int64
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, int64
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
 from glasshouse.nn.functional.loss import reduced

@@ -3,8 +3,7 @@
 from math import prod
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.base.shape import check_shape
+from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.value import Value, cast, reshape
 from glasshouse.nn.checks import check_divides, check_floating, widened
 from glasshouse.ops.checks import check_like
