@@ -53,6 +53,11 @@ class Root:
     node: Any = None
     local: bool = False  # nobody outside the kernel reads it
 
+    @property
+    def number(self) -> int:
+        """That of the buffer that it makes."""
+        return self.store.base.number
+
 
 @dataclass(eq=False)
 class Kernel:
