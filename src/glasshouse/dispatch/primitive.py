@@ -127,14 +127,14 @@ class Primitive:
     why: str
     infer: Callable
     ref: Callable
-    vjp: tuple | Callable | None
-    jvp: tuple | Callable | str | None
     batch: Callable
     flops: Callable
     bytes: Callable
     samples: tuple[Sample, ...]
     error_samples: tuple[ErrorSample, ...]
     dtypes: tuple[DType, ...]
+    vjp: tuple | Callable | None = None
+    jvp: tuple | Callable | str | None = None
     traits: frozenset[str] = frozenset()
     source: str = "standard"
     num_outputs: int = 1
@@ -188,37 +188,19 @@ def moved_bytes(specs: tuple[Spec, ...], out) -> int:
     return sum(spec.nbytes for spec in (*specs, *outs))
 
 
-def define(name: str, kind: str, doc: str, *, why: str, infer: Callable, ref: Callable, vjp=None,
-           jvp=None, batch: Callable, flops: Callable, bytes: Callable | None = None, samples,
-           error_samples=(), dtypes: str | tuple[DType, ...] = "all", traits=(),
-           source: str = "standard", num_outputs: int = 1, autocast: str | None = None,
-           exact_flops: Callable | None = None, complex_flops: int = 4) -> Primitive:  # fmt: skip
-    """The new card, entered in the registry. Raises: OptionError if the name is taken."""
+def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_samples=(),
+           bytes: Callable | None = None, dtypes: str | tuple[DType, ...] = "all", traits=(),
+           **rest) -> Primitive:  # fmt: skip
+    """The new card, entered in the registry; `rest` are its other fields. Raises: OptionError if
+    the name is taken."""
     if name in primitives:
         raise OptionError(f"define: expected a new name; got {name!r} twice. Choose another name.")
-    card = Primitive(
-        name=name,
-        kind=kind,
-        doc=doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
-        batch=batch,
-        flops=flops,
+    card = primitives[name] = Primitive(
+        name, kind, doc, infer=infer, samples=tuple(samples), error_samples=tuple(error_samples),
         bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),
-        samples=tuple(samples),
-        error_samples=tuple(error_samples),
         dtypes=DTYPE_GROUPS[dtypes] if isinstance(dtypes, str) else tuple(dtypes),
-        traits=frozenset(traits),
-        source=source,
-        num_outputs=num_outputs,
-        autocast=autocast,
-        exact_flops=exact_flops,
-        complex_flops=complex_flops,
-    )
-    primitives[name] = card
+        traits=frozenset(traits), **rest,
+    )  # fmt: skip
     return card
 
 

@@ -125,34 +125,6 @@ class Backend(TensorBackend):
 
     # -- elementwise -----------------------------------------------------------------------
 
-    neg = staticmethod(torch.neg)
-    abs = staticmethod(torch.abs)
-    floor = staticmethod(torch.floor)
-    round = staticmethod(torch.round)
-    exp = staticmethod(torch.exp)
-    expm1 = staticmethod(torch.expm1)
-    log = staticmethod(torch.log)
-    log1p = staticmethod(torch.log1p)
-    sqrt = staticmethod(torch.sqrt)
-    sin = staticmethod(torch.sin)
-    cos = staticmethod(torch.cos)
-    tanh = staticmethod(torch.tanh)
-    erf = staticmethod(torch.erf)
-    add = staticmethod(torch.add)
-    sub = staticmethod(torch.sub)
-    mul = staticmethod(torch.mul)
-    pow = staticmethod(torch.pow)
-    maximum = staticmethod(torch.maximum)
-    minimum = staticmethod(torch.minimum)
-    atan2 = staticmethod(torch.atan2)
-    equal = staticmethod(torch.eq)
-    less = staticmethod(torch.lt)
-    bitwise_and = staticmethod(torch.bitwise_and)
-    bitwise_or = staticmethod(torch.bitwise_or)
-    bitwise_xor = staticmethod(torch.bitwise_xor)
-    shift_right = staticmethod(torch.bitwise_right_shift)
-    where = staticmethod(torch.where)
-
     def div(self, x, y):
         if x.dtype.is_floating_point or x.dtype.is_complex:
             return torch.div(x, y)
@@ -260,8 +232,6 @@ class Backend(TensorBackend):
 
     # -- contract --------------------------------------------------------------------------
 
-    matmul = staticmethod(torch.matmul)
-
     def conv(self, x, w, *, stride, padding, dilation, groups):
         x, even = even_padding(x, padding)
         return kernel_for(x)(x, w, None, stride, even, dilation, groups)
@@ -344,6 +314,16 @@ class Backend(TensorBackend):
 
     def svd(self, a, *, full_matrices):
         return factors("svd", torch.linalg.svd, a, full_matrices)
+
+
+# Cards that are one function of torch: by its name, or by their own and its name.
+SAME = (
+    "neg abs floor round exp expm1 log log1p sqrt sin cos tanh erf add sub mul pow maximum "
+    "minimum atan2 bitwise_and bitwise_or bitwise_xor where matmul"
+)
+RENAMED = {"equal": "eq", "less": "lt", "shift_right": "bitwise_right_shift"}
+for ours, theirs in ({name: name for name in SAME.split()} | RENAMED).items():
+    setattr(Backend, ours, staticmethod(getattr(torch, theirs)))
 
 
 def wide_product(x, multiplier: int):
