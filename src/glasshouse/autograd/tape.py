@@ -25,8 +25,7 @@ class Leaf:
     freed = False
 
     def __init__(self, tensor):
-        self.tensor = weakref.ref(tensor)
-        self.seq = next(sequence)
+        self.tensor, self.seq = weakref.ref(tensor), next(sequence)
         self.grad_hooks = None
 
     def accumulate(self, cotangent) -> None:
@@ -103,11 +102,9 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     outputs = result if primitive.num_outputs > 1 else (result,)
     if not any(out.spec.dtype.is_inexact for out in outputs):
         return
-    needs = tuple([arg.node is not None for arg in args])
-    keep_out, keep = primitive.kept(needs)
+    keep_out, keep = primitive.kept(tuple([arg.node is not None for arg in args]))
     node = Node()
-    node.primitive = primitive
-    node.attrs = attrs
+    node.primitive, node.attrs = primitive, attrs
     node.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
     node.specs = specs
     node.saved = tuple([arg.data if k else None for arg, k in zip(args, keep, strict=True)])
@@ -117,8 +114,7 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     node.mode = mode
     node.scope = state.scope
     node.seq = next(sequence)
-    node.freed = False
-    node.grad_hooks = None
+    node.freed, node.grad_hooks = False, None
     for slot, out in enumerate(outputs):
         if out.spec.dtype.is_inexact:
             out.node, out.slot = node, slot

@@ -200,8 +200,7 @@ class Emitter:
         head = []
         for k, what in enumerate(self.args):
             if isinstance(what[0], Buffer):
-                c = C_TYPES[what[0].dtype.name]
-                head.append(f"  {c} *b{k} = a[{k}];")
+                head.append(f"  {C_TYPES[what[0].dtype.name]} *b{k} = a[{k}];")
             elif what[0] == "scalar":
                 head.append(f"  {self.scalar_text(k, what[2])}")
             else:
@@ -514,8 +513,7 @@ def canonical(text: str) -> str:
     names: dict[str, str] = {}
 
     def rename(match):
-        kind = match[1]
-        return names.setdefault(match[0], f"{kind}{len(names)}")
+        return names.setdefault(match[0], f"{match[1]}{len(names)}")
 
     return re.sub(r"\b(v|t|s|r|part|kept)\d+\b", rename, text)
 
@@ -587,8 +585,7 @@ def cast_text(value: str, source: DType, target: DType) -> str:
     """A conversion; narrow floats are rounded at once, although computed in float32."""
     if target.is_bool:
         return value if source.is_bool else f"(uint8_t)({value} != 0)"
-    c = compute_type(target)
-    text = f"({c}){value}"
+    text = f"({compute_type(target)}){value}"
     short = SHORT.get(target.name)
     if short and source is not target:
         return f"gh_{short}_to_f32(gh_f32_to_{short}({text}))"

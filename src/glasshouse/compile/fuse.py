@@ -60,8 +60,7 @@ def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
         return False
     if len(other.roots) + len(kernel.roots) > MAX_ROOTS:
         return False
-    made = other.writes()
-    others = other.reads()
+    made, others = other.writes(), other.reads()
     if len(others | made | reads | kernel.writes()) > MAX_BUFFERS:
         return False
     size = prod(kernel.domain)

@@ -58,8 +58,7 @@ class Lowering:
     def run(self) -> "Lowering":
         for node in self.graph.nodes:
             self.visit(node)
-        for node in self.graph.outputs:
-            self.outputs.append(self.output_view(node))
+        self.outputs = [self.output_view(node) for node in self.graph.outputs]
         return self
 
     def buffer(self, spec: Spec, order=None, node=None) -> Buffer:
@@ -107,8 +106,7 @@ class Lowering:
             self.visit_elementwise(node)
 
     def visit_elementwise(self, node: Node) -> None:
-        expr = self.elementwise(node)
-        self.expr[node.number] = expr
+        expr = self.expr[node.number] = self.elementwise(node)
         if self.needs_memory(node, expr):
             self.materialise(node)
 
@@ -127,8 +125,7 @@ class Lowering:
             return self.random_bits(node)
         if op == "gather":
             return self.gather(node)
-        args = [self.expr[x.number] for x in node.inputs]
-        return make(op, args, node.dtype)
+        return make(op, [self.expr[x.number] for x in node.inputs], node.dtype)
 
     def random_bits(self, node: Node) -> Expr:
         """The counter is the position in row-major order; the key's words are loaded."""
@@ -162,15 +159,16 @@ class Lowering:
 
     def visit_movement(self, node: Node) -> None:
         """Move every view in the operand's expression; where that fails, store the operand."""
-        (x,), attrs = node.inputs, node.attrs
-        moved = self.exprs.moved(self.expr[x.number], lambda v: move(node.op, v, node.shape, attrs))
+        (x,) = node.inputs
+
+        def move_view(view: View) -> View | None:
+            return move(node.op, view, node.shape, node.attrs)
+
+        moved = self.exprs.moved(self.expr[x.number], move_view)
         if moved is None:
             self.materialise(x, row_major=True)
-            again = self.exprs.moved(
-                self.expr[x.number], lambda v: move(node.op, v, node.shape, attrs)
-            )
-            assert again is not None, f"lower: {node!r} of a row-major buffer needs no copy"
-            moved = again
+            moved = self.exprs.moved(self.expr[x.number], move_view)
+        assert moved is not None, f"lower: {node!r} of a row-major buffer needs no copy"
         self.expr[node.number] = moved
 
     def visit_reduction(self, node: Node) -> None:
@@ -181,8 +179,7 @@ class Lowering:
             return
         order = reduced_order(order_of(expr, x.shape), axes)
         buffer = self.buffer(node.spec, order, node)
-        store = kept_view(buffer.view(), x.shape, axes)
-        root = Root(store, expr, node.op, node)
+        root = Root(kept_view(buffer.view(), x.shape, axes), expr, node.op, node)
         self.steps.append(Kernel(x.shape, [root], axes))
         self.expr[node.number] = self.exprs.load(buffer.view())
 
@@ -336,9 +333,8 @@ def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
     outputs = {node.number for node in graph.outputs}
     found = {}
     for node in graph.nodes:
-        if node.op not in ("matmul", "conv") or node.host or not onednn.is_supported(node):
-            continue
-        if node.number in outputs:
+        product = node.op in ("matmul", "conv") and not node.host and onednn.is_supported(node)
+        if not product or node.number in outputs:
             continue
         last, bias, inside = node, None, []
         for user in users.get(node.number, ()):
@@ -414,17 +410,11 @@ def is_fusable(node: Node) -> bool:
     specs = [node.spec, *(x.spec for x in node.inputs)]
     if any(isinstance(s, tuple) or s.dtype.kind not in FUSED_KINDS for s in specs):
         return False
-    if op in MOVEMENT or op in ("pad", "concatenate", "full", "iota"):
+    if op in MOVEMENT or op in ("pad", "concatenate", "full", "iota", "gather", "bitcast"):
         return True
     if op in REDUCTIONS:
         return node.inputs[0].spec.size > 0
-    if op == "random_bits":
-        return node.inputs[0].shape == (4,)
-    if op == "gather":
-        return True
-    if op == "bitcast":
-        return True
-    return is_elementwise(op)
+    return node.inputs[0].shape == (4,) if op == "random_bits" else is_elementwise(op)
 
 
 def is_per_row(expr: Expr) -> bool:

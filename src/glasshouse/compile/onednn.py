@@ -82,15 +82,9 @@ class Library:
 
     def desc(self, shape, dtype, strides=None) -> c_void_p:
         """A memory descriptor; without strides the primitive chooses the layout."""
-        dims, kind = Dims(*shape), c_int(DTYPES[dtype.name])
-        if strides is None:
-            any_layout = c_int(FORMAT_ANY)
-            return self.make(
-                "dnnl_memory_desc_create_with_tag", c_int(len(shape)), dims, kind, any_layout
-            )
-        return self.make(
-            "dnnl_memory_desc_create_with_strides", c_int(len(shape)), dims, kind, Dims(*strides)
-        )
+        layout = ("tag", c_int(FORMAT_ANY)) if strides is None else ("strides", Dims(*strides))
+        name, dims = f"dnnl_memory_desc_create_with_{layout[0]}", Dims(*shape)
+        return self.make(name, c_int(len(shape)), dims, c_int(DTYPES[dtype.name]), layout[1])
 
     def query(self, primitive_desc, what: int) -> c_void_p:
         """A memory descriptor that a primitive descriptor chose."""
@@ -343,13 +337,18 @@ def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None, relu=Fal
     )  # fmt: skip
 
 
+def data_result(lowering, dnnl, node):
+    """(descriptor, buffer) of a result (N, C, *S), in channels-last layout."""
+    order = channels_last(len(node.shape))
+    desc = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+    return desc, lowering.result_of(node, order)
+
+
 def plan_conv(lowering, node, dnnl, bias, relu) -> None:
     x, w = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     dx, view = data_desc(lowering, dnnl, x)
-    order = channels_last(len(node.shape))
-    target = lowering.result_of(node, order)
-    dy = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+    dy, target = data_result(lowering, dnnl, node)
     bias_desc = None
     if bias is not None:
         bias_desc = dnnl.desc((node.shape[1],), bias.base.dtype, (1,))
@@ -366,9 +365,7 @@ def plan_data_grad(lowering, node, dnnl, _bias, _relu) -> None:
     g, w = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     dg, view = data_desc(lowering, dnnl, g)
-    order = channels_last(len(node.shape))
-    target = lowering.result_of(node, order)
-    dx = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+    dx, target = data_result(lowering, dnnl, node)
     hint = forward_desc(dnnl, dx, w.shape, groups, dg, attrs, w.dtype)
     dw = dnnl.desc(weight_shape(w.shape, groups), w.dtype)
     desc = dnnl.make(

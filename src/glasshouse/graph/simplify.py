@@ -20,14 +20,11 @@ def simplify(graph: Graph) -> Graph:
 def simplest(graph: Graph, node: Node, inputs) -> Node:
     """The node in its simplest form, made in `graph`."""
     if node.host is None:
-        for rule in RULES.get(node.op, ()):
-            found = rule(graph, node, inputs)
-            if found is not None:
-                return found
-        if is_elementwise(node.op) and inputs:
+        found = RULES[node.op](graph, node, inputs) if node.op in RULES else None
+        if found is None and inputs and is_elementwise(node.op):
             found = at_smaller_shape(graph, node, inputs)
-            if found is not None:
-                return found
+        if found is not None:
+            return found
     return graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
 
 
@@ -109,14 +106,15 @@ def full_like(graph: Graph, x: Node, shape) -> Node:
 # -- movement ---------------------------------------------------------------------------------
 
 
-def reshape_rule(graph, node, inputs):
+def shape_rule(graph, node, inputs):
+    """Of reshape, expand and slice: of no effect, of one number, and one after the other."""
     (x,) = inputs
     if x.shape == node.shape:
         return x
     if x.op == "full":
         return full_like(graph, x, node.shape)
-    if x.op == "reshape":
-        return reshaped(graph, x.inputs[0], node.shape)
+    if x.op == node.op != "slice":
+        return make(graph, x.op, x.inputs[0], shape=node.shape)
     return None
 
 
@@ -142,24 +140,6 @@ def swaps_last(axes) -> bool:
     """Whether a permutation exchanges the last two axes and nothing else."""
     n = len(axes)
     return n >= 2 and axes == (*range(n - 2), n - 1, n - 2)
-
-
-def expand_rule(graph, node, inputs):
-    (x,) = inputs
-    if x.shape == node.shape:
-        return x
-    if x.op == "full":
-        return full_like(graph, x, node.shape)
-    if x.op == "expand":
-        return expanded(graph, x.inputs[0], node.shape)
-    return None
-
-
-def slice_rule(graph, node, inputs):
-    (x,) = inputs
-    if x.shape == node.shape:
-        return x
-    return full_like(graph, x, node.shape) if x.op == "full" else None
 
 
 def pad_rule(graph, node, inputs):
@@ -380,22 +360,10 @@ def is_easy_to_sum(x: Node, axes) -> bool:
     return False
 
 
-RULES = {
-    "reshape": (reshape_rule,),
-    "permute": (permute_rule,),
-    "expand": (expand_rule,),
-    "slice": (slice_rule,),
-    "pad": (pad_rule,),
-    "concatenate": (concatenate_rule,),
-    "cast": (cast_rule,),
-    "add": (add_rule,),
-    "sub": (sub_rule,),
-    "mul": (mul_rule,),
-    "div": (div_rule,),
-    "neg": (neg_rule,),
-    "where": (where_rule,),
-    "sum": (sum_rule,),
-}
+RULES = {"reshape": shape_rule, "expand": shape_rule, "slice": shape_rule, "permute": permute_rule,
+         "pad": pad_rule, "concatenate": concatenate_rule, "cast": cast_rule, "add": add_rule,
+         "sub": sub_rule, "mul": mul_rule, "div": div_rule, "neg": neg_rule, "where": where_rule,
+         "sum": sum_rule}  # fmt: skip
 
 # What the compiler does to a graph, in order: name and function.
 PASSES = (("simplify", simplify), ("reuse_results", reuse_results), ("simplify_again", simplify))

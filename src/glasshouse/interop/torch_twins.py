@@ -102,8 +102,7 @@ def resnet(kernels, expansion, layers, num_classes, width):
         def __init__(self):
             super().__init__()
             self.conv1 = conv(3, width, 7, 2)
-            self.bn1 = nn.BatchNorm2d(width)
-            self.relu = nn.ReLU(inplace=True)
+            self.bn1, self.relu = nn.BatchNorm2d(width), nn.ReLU(inplace=True)
             self.maxpool = nn.MaxPool2d(3, 2, 1)
             channels = width
             for i, count in enumerate(layers):
@@ -200,8 +199,7 @@ def bert(vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512):
         def __init__(self):
             super().__init__()
             self.tokens = nn.Embedding(vocab, dim)
-            self.positions = nn.Embedding(max_len, dim)
-            self.norm = nn.LayerNorm(dim)
+            self.positions, self.norm = nn.Embedding(max_len, dim), nn.LayerNorm(dim)
             self.layers = encoder_layers(layers, dim, heads, ff, "gelu")
             self.output = nn.Linear(dim, vocab)
             for table in (self.tokens, self.positions):

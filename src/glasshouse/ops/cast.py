@@ -121,8 +121,7 @@ def conj(x):
     """The complex conjugate of x; x itself if it is real."""
     if not x.dtype.is_complex:
         return x
-    signs = np.array([1, -1], real_dtype(x.dtype).np)
-    return bitcast(parts(x) * signs, dtype=x.dtype)
+    return bitcast(parts(x) * np.array([1, -1], real_dtype(x.dtype).np), dtype=x.dtype)
 
 
 def make_complex(re, im):

@@ -143,8 +143,7 @@ def batch_gather(batched, x, indices, *, axis):
     n = shape.pop(axis)
     rows = reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape))
     out = gather(rows, merged_indices(indices, n), axis=0)  # (B, *I, *pre, *post)
-    pre = range(indices.ndim, indices.ndim + axis)
-    return move_axes(out, pre, range(1, axis + 1))
+    return move_axes(out, range(indices.ndim, indices.ndim + axis), range(1, axis + 1))
 
 
 def batch_scatter(card):

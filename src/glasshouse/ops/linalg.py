@@ -86,8 +86,7 @@ def as_row(v):
 
 def diagonal_matrix(v, dtype):
     """Square matrices of `dtype` with v (..., n) on their diagonals."""
-    n = v.shape[-1]
-    return diagonal_part(broadcast_to(as_row(cast(v, dtype)), (*v.shape, n)))
+    return diagonal_part(broadcast_to(as_row(cast(v, dtype)), (*v.shape, v.shape[-1])))
 
 
 def diagonal_of(x):
@@ -301,8 +300,7 @@ def qr_jvp(t, y, a, *, mode):
 def qr_flops(a: Spec, *, mode) -> int:
     """Householder reflections, for r and again for q. Source: Golub, Van Loan 2013, 5.2."""
     m, n = a.shape[-2:]
-    k = min(m, n)
-    count = math.prod(a.shape[:-2])
+    k, count = min(m, n), math.prod(a.shape[:-2])
     return 2 * count * int(2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3)
 
 
@@ -438,8 +436,7 @@ def solve_vjp_b(g, _y, a, _b, *, lower, transpose, unit_diagonal):
 
 
 def solve_vjp_a(g, y, a, _b, **attrs):
-    back = solve_vjp_b(g, y, a, None, **attrs)
-    outer = matmul(back, adjoint(y))
+    outer = matmul(solve_vjp_b(g, y, a, None, **attrs), adjoint(y))
     outer = transpose(outer) if attrs["transpose"] else outer
     return -of_triangle(outer, attrs["lower"], attrs["unit_diagonal"])
 
@@ -543,8 +540,7 @@ def check_svd_gradient(a, full_matrices: bool) -> None:
 
 def imaginary_diagonal(x):
     """i Im diag(x), as matrices."""
-    zero = full(x.shape, 0, real_dtype(x.dtype))
-    return make_complex(zero, imag(diagonal_part(x)))
+    return make_complex(full(x.shape, 0, real_dtype(x.dtype)), imag(diagonal_part(x)))
 
 
 def outside(u, x):

@@ -264,8 +264,7 @@ class Exporter:
         """Counters of the memory manager, and each allocation with its owner."""
         trace = self.trace
         for row in trace.memory:
-            ts = self.time(int(row["time"]) - trace.begin_ns)
-            common = {"pid": self.pid, "ts": ts}
+            common = {"pid": self.pid, "ts": self.time(int(row["time"]) - trace.begin_ns)}
             allocated, reserved = int(row["allocated"]), int(row["reserved"])
             counts = {"allocated": allocated, "reserved": reserved}
             yield {"ph": "C", "name": "memory", "tid": 0, "args": counts, **common}

@@ -42,8 +42,7 @@ class MemoryTimeline:
             [str(a.tag), scaled(a.nbytes, "B"), percent(a.nbytes, self.peak_bytes), f"{a.count:,}"]
             for a in self.alive[:row_limit]
         ]
-        listed = sum(a.nbytes for a in self.alive)
-        rest = self.peak_bytes - listed
+        rest = self.peak_bytes - sum(a.nbytes for a in self.alive)
         lines.append(["rounding", scaled(rest, "B"), percent(rest, self.peak_bytes), ""])
         return (f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
                 + table(["alive at the peak", "bytes", "%", "blocks"], lines) + "\n")  # fmt: skip

@@ -75,8 +75,7 @@ class Recorder(Watcher):
         self.room, self.with_stack = room, stacks
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
-        self.buffer = memoryview(self.table)
-        self.numbers = itertools.count()
+        self.buffer, self.numbers = memoryview(self.table), itertools.count()
         self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Stacks()
         self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
         self.names, self.tags = Numbers(), Numbers()
@@ -92,8 +91,7 @@ class Recorder(Watcher):
         if self.allocations:
             self.manager = memory.current()
             self.manager.tell()
-            self.live = dict(self.manager.live)
-            self.before = self.manager.stats()
+            self.live, self.before = dict(self.manager.live), self.manager.stats()
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         self.watch()
@@ -107,8 +105,7 @@ class Recorder(Watcher):
             self.manager.tell()
             self.subscription.remove()
             self.subscription = None
-        self.end_ns = perf_counter_ns()
-        self.count = next(self.numbers)
+        self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
 
     # -- what a watcher is told ----------------------------------------------------------------
 
@@ -143,8 +140,7 @@ class Recorder(Watcher):
         if self.kernels > 4 * self.room:
             self.dropped_runs += 1
             return
-        ends = np.asarray(run.ends_ns, np.int64)
-        events = np.asarray(run.events, np.int32)
+        ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int32)
         thread = self.threads[get_ident()]
         self.runs.append(Run(run.program, run.begin_ns, ends, run.end_ns, events, thread))
 

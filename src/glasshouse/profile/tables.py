@@ -125,8 +125,7 @@ def key_averages(
     keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     group = np.zeros(len(keys), np.int64)
     for i, place in enumerate(first):
-        event = events[place]
-        label = label_of(trace, event, group_by_input_shape, group_by_stack_n)
+        label = label_of(trace, events[place], group_by_input_shape, group_by_stack_n)
         group[i] = names.setdefault(label, len(names))
     of_event = group[inverse] if len(keys) else inverse
     size = len(names)
@@ -283,8 +282,7 @@ class ModuleTree:
                     total = sums.setdefault((path, part), [0.0] * 5)
                     total[:] = [a + b for a, b in zip(total, values, strict=True)]
                     if path == module:
-                        calls = own_calls.get((path, part), 0)
-                        own_calls[path, part] = calls + values[4]
+                        own_calls[path, part] = own_calls.get((path, part), 0) + values[4]
         return [ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
                 for (path, phase), values in sums.items()]  # fmt: skip
 

@@ -73,10 +73,8 @@ class Trace:
         self.began_at_ns = recorder.began_at_ns
         self.dropped = max(0, recorder.count - recorder.room)
         self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
-        self.names = list(recorder.names)
-        self.phases = list(recorder.phases)
-        self.threads = recorder.threads.names
-        self.stacks = recorder.stacks.stacks
+        self.names, self.phases = list(recorder.names), list(recorder.phases)
+        self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
         self.scopes = ["" if scope is None else scope.path for scope in recorder.scopes]
         self.runs = recorder.runs
         self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
@@ -93,8 +91,7 @@ class Trace:
         """The event that each event lies in on its thread, or -1."""
         events = self.events
         order = np.lexsort((-events["end"], events["begin"], events["thread"]))
-        ends = events["end"][order].tolist()
-        threads = events["thread"][order].tolist()
+        ends, threads = events["end"][order].tolist(), events["thread"][order].tolist()
         found, stack, thread = [-1] * len(order), [], -1
         for i, (place, end) in enumerate(zip(order.tolist(), ends, strict=True)):
             if threads[i] != thread:

@@ -187,8 +187,7 @@ def einsum(subscripts: str, /, *operands):
 
 def parse_subscripts(subscripts: str, values):
     """The letters of each operand and of the result; broadcast axes get the letters 0, 1 …"""
-    text = subscripts.replace(" ", "")
-    left, arrow, right = text.partition("->")
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(values):
         raise OptionError(

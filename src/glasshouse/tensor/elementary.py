@@ -26,8 +26,7 @@ def choose(condition, x, y):
 
 def sign_is_set(x):
     """True where the sign bit of real x is set, also for -0 and NaN."""
-    integer = {2: int16, 4: int32, 8: int64}[x.dtype.itemsize]
-    return parts_of.bitcast(x, dtype=integer) < 0
+    return parts_of.bitcast(x, dtype={2: int16, 4: int32, 8: int64}[x.dtype.itemsize]) < 0
 
 
 def flip_if(condition, x):

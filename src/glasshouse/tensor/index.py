@@ -249,8 +249,7 @@ class Merged:
     """The axes with index arrays brought side by side and merged into one, with flat indices."""
 
     def __init__(self, plan: Plan):
-        self.shape = tuple(plan.shape)
-        self.axes = sorted(plan.arrays)
+        self.shape, self.axes = tuple(plan.shape), sorted(plan.arrays)
         rest = [i for i in range(len(self.shape)) if i not in self.axes]
         before = [i for i in rest if i < self.axes[0]] if plan.adjacent else []
         after = [i for i in rest if i not in before]
@@ -258,8 +257,7 @@ class Merged:
         self.before = tuple(self.shape[i] for i in before)
         self.after = tuple(self.shape[i] for i in after)
         self.count = math.prod(self.shape[i] for i in self.axes)
-        self.indices = self.flat_indices(plan)
-        self.axis = len(before)
+        self.indices, self.axis = self.flat_indices(plan), len(before)
 
     def flat_indices(self, plan: Plan):
         """One index into the merged axis for every result, broadcast over the index arrays."""
@@ -352,8 +350,7 @@ def update(x: Value, key, value, name: str, scatter):
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
     run = partial(scatter, part, merged.indices, value, axis=merged.axis)
-    written = explained(name, run, merged.indexed(plan))
-    return set_basic(x, plan, merged.split(written))
+    return set_basic(x, plan, merged.split(explained(name, run, merged.indexed(plan))))
 
 
 def contents(name: str, value, x: Value, shape: Shape):

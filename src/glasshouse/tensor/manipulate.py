@@ -335,8 +335,7 @@ def tile(x, repetitions, /):
     Raises: ShapeError for negative repetitions. Source: standard.
     Example: >>> tile([1, 2], (2, 2)).tolist()
              [[1, 2, 1, 2], [1, 2, 1, 2]]"""
-    x = as_value(x, where="tile")
-    counts = check_shape("tile", repetitions)
+    x, counts = as_value(x, where="tile"), check_shape("tile", repetitions)
     ndim = max(len(counts), x.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - x.ndim) + x.shape

@@ -126,8 +126,7 @@ def astype(x, dtype, /, *, copy: bool = True, device=None):
     Example: >>> astype([1.7, -1.7], "int32").tolist()
              [1, -1]"""
     check_device("astype", device)
-    x = as_value(x, where="astype")
-    dtype = as_dtype(dtype)
+    x, dtype = as_value(x, where="astype"), as_dtype(dtype)
     return copied(x) if copy and x.dtype is dtype else cast(x, dtype)
 
 

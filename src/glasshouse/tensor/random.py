@@ -390,8 +390,7 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
         found = where(good & ~accepted, d * v, found)
         accepted = accepted | good
     boost = cards.log(1 - unit(shape, float64, generator)) / alpha
-    drawn = where(alpha < 1, found * cards.exp(boost), found)
-    return cast(drawn * scale, dtype)
+    return cast(where(alpha < 1, found * cards.exp(boost), found) * scale, dtype)
 
 
 def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:

@@ -17,8 +17,7 @@ class JvpMode(Mode):
 
     def wrap(self, primal, tangent):
         dual = box(primal, primal.spec, None)
-        dual.mode = self
-        dual.tangent = tangent
+        dual.mode, dual.tangent = self, tangent
         return dual
 
     def constant(self, value):

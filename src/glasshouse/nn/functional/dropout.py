@@ -45,5 +45,4 @@ def alpha_dropout(input, p=0.5, training=False, inplace=False):
         return x * 0 if training and p else x
     limit = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
-    kept = where(random.bernoulli(1 - p, x.shape), x, limit)
-    return kept * scale - scale * p * limit
+    return where(random.bernoulli(1 - p, x.shape), x, limit) * scale - scale * p * limit

@@ -100,8 +100,7 @@ def instance_norm(
             f"{_where}: expected more than 1 spatial element in (N, C, ...); got {x.shape}. "
             "Use a larger input."
         )
-    wide = widened(x)
-    mean, centred, var = moments(wide, tuple(range(2, x.ndim)))
+    mean, centred, var = moments(widened(x), tuple(range(2, x.ndim)))
     new = (reduce.mean(mean, axis=0), reduce.mean(var, axis=0))
     update_running(running_mean, running_var, *new, prod(x.shape[2:]), momentum)
     return cast(affine_channels(centred / sqrt(var + eps), weight, bias), x.dtype)
@@ -131,8 +130,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _wh
 
 def trailing_axes(where: str, input, normalized_shape, *parameters):
     """Input, checked, and the axes that `normalized_shape` names."""
-    x = check_floating(where, input)
-    shape = check_shape(where, normalized_shape)
+    x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(
             f"{where}: expected an input that ends in {shape}; got {x.shape}. "
@@ -191,8 +189,7 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
         return sqrt(maximum(reduce.sum(x * x, axis=axis, keepdims=True), eps * eps))
     if p == 1:
         return maximum(reduce.sum(abs(x), axis=axis, keepdims=True), eps)
-    total = reduce.sum(abs(x) ** p, axis=axis, keepdims=True)
-    return maximum(total, eps**p) ** (1 / p)
+    return maximum(reduce.sum(abs(x) ** p, axis=axis, keepdims=True), eps**p) ** (1 / p)
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):

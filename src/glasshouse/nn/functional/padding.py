@@ -96,8 +96,7 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     check_ndim("unfold", x, (3, 4), "(C, H, W) or (N, C, H, W)")
     options = (kernel_size, dilation, padding, stride)
     kernel, dilation, padding, stride = patch_options("unfold", *options)
-    widths = tuple((p, p) for p in padding)
-    check_extent("unfold", x.shape[-2:], kernel, dilation, widths)
+    check_extent("unfold", x.shape[-2:], kernel, dilation, tuple((p, p) for p in padding))
     x = pad(x, (padding[1], padding[1], padding[0], padding[0]))
     options = {"stride": stride, "dilation": dilation}
     patches = window.windows(x, size=kernel, **options)  # (…, C, h, w, kh, kw)

@@ -175,8 +175,7 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
     x, sizes = adaptive_operands(where, n, input, output_size)
     lead, spatial = x.ndim - n, x.shape[-n:]
     places = flat_bins(spatial, sizes)  # (prod(sizes), elements of a bin)
-    flat = reshape(x, (*x.shape[:lead], prod(spatial)))
-    taken = gather(flat, places, axis=lead)
+    taken = gather(reshape(x, (*x.shape[:lead], prod(spatial))), places, axis=lead)
     best = reduce.argmax(taken.detach(), axis=-1, keepdims=True)
     y = reshape(take_along_axis(taken, best, axis=-1), (*x.shape[:lead], *sizes))
     if not return_indices:

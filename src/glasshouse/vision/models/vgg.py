@@ -34,8 +34,7 @@ class VGG(nn.Module):
         self.apply(reset)
 
     def forward(self, images):
-        x = self.avgpool(self.features(images))
-        return self.classifier(x.flatten(1))
+        return self.classifier(self.avgpool(self.features(images)).flatten(1))
 
 
 def reset(module) -> None:
