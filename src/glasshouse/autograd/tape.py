@@ -7,12 +7,12 @@ import functools
 import heapq
 import itertools
 import weakref
-from contextlib import contextmanager
 from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.bind import box, hooks, state, watchers
+from glasshouse.dispatch.mode import having
 from glasshouse.dispatch.watch import tell
 
 sequence = itertools.count()
@@ -180,15 +180,9 @@ def freed_error():
     )
 
 
-@contextmanager
 def recording(tape, enabled: bool):
     """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
-    tape = state if tape is None else tape
-    before, tape.records = tape.records, enabled
-    try:
-        yield
-    finally:
-        tape.records = before
+    return having(state if tape is None else tape, records=enabled)
 
 
 class grad_mode:

@@ -4,11 +4,10 @@ Each card says its policy in `autocast`: "lower" means that float32 operands are
 stay float32, and since a cast is differentiable their gradients are float32 too."""
 
 import functools
-from contextlib import contextmanager
 
 from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32
 from glasshouse.dispatch.bind import bind, state
-from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch.mode import Mode, having
 from glasshouse.dispatch.primitive import primitives
 
 
@@ -33,7 +32,7 @@ class autocast(Mode):
     def process(self, primitive, args, attrs, below):
         """Cast the operands of a card whose policy is "lower"; pass on all others."""
         if not self.enabled:
-            with no_outer():
+            with autocast_again(()):
                 return below(primitive, args, attrs)
         if primitive.autocast == "lower" and all(x.dtype in (float32, self.dtype) for x in args):
             args = tuple(
@@ -51,31 +50,15 @@ class autocast(Mode):
         return wrapped
 
 
-@contextmanager
-def no_outer():
-    """Inside, no autocast is on the stack."""
-    before = state.modes
-    state.modes = tuple(mode for mode in before if not isinstance(mode, autocast))
-    try:
-        yield
-    finally:
-        state.modes = before
-
-
 def autocast_modes() -> tuple:
     """The autocasts on the stack, outermost first."""
     return tuple(mode for mode in state.modes if isinstance(mode, autocast))
 
 
-@contextmanager
 def autocast_again(modes: tuple):
     """Inside, the autocasts on the stack are `modes`; for recomputation."""
-    before = state.modes
-    state.modes = (*(mode for mode in before if not isinstance(mode, autocast)), *modes)
-    try:
-        yield
-    finally:
-        state.modes = before
+    others = (mode for mode in state.modes if not isinstance(mode, autocast))
+    return having(state, modes=(*others, *modes))
 
 
 def is_autocast_enabled() -> bool:

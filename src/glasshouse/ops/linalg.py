@@ -371,8 +371,7 @@ lu = define(
     "(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed` "
     "and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.",
     why="a loop over columns, whose length the program does not know",
-    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))),
-    ref=lu_ref,
+    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))), ref=lu_ref,
     vjp=(lu_vjp,), jvp=(lu_jvp,), batch=batch_first(lambda: lu),
     flops=lambda a: 2 * a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],

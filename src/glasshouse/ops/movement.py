@@ -30,8 +30,7 @@ def infer_reshape(x: Spec, *, shape) -> Spec:
 
 reshape = movement(
     "reshape", "The elements of x, in row-major order, in `shape`.",
-    why="the only way to split and merge axes",
-    infer=infer_reshape,
+    why="the only way to split and merge axes", infer=infer_reshape,
     ref=lambda x, *, shape: np.reshape(x, shape),
     vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
     batch=lambda batched, x, *, shape: reshape(x, shape=(x.shape[0], *shape)),
@@ -58,8 +57,7 @@ def inverse_permutation(axes) -> tuple[int, ...]:
 
 permute = movement(
     "permute", "x with its axes in the order `axes`.",
-    why="no other primitive changes the order of elements across axes",
-    infer=infer_permute,
+    why="no other primitive changes the order of elements across axes", infer=infer_permute,
     ref=lambda x, *, axes: np.transpose(x, axes),
     vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
     batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
@@ -86,9 +84,7 @@ def expand_vjp(g, _y, _x, *, shape):
 expand = movement(
     "expand", "x repeated along its axes of size 1 to fill `shape`.",
     why="a product with ones would compute, and read memory that a stride of 0 saves",
-    infer=infer_expand,
-    ref=lambda x, *, shape: np.broadcast_to(x, shape),
-    vjp=(expand_vjp,),
+    infer=infer_expand, ref=lambda x, *, shape: np.broadcast_to(x, shape), vjp=(expand_vjp,),
     batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
     samples=[sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)),
              sample((1, 2), shape=(0, 2)), sample((), shape=())],
@@ -128,10 +124,8 @@ def pad_vjp(g, _y, _x, *, widths, value):
 
 pad = movement(
     "pad", "x with `value` around it, and `interior` of them between neighbours, on each axis.",
-    why="a scatter into a full value would need indices for every element",
-    infer=infer_pad,
-    ref=pad_ref,
-    vjp=(pad_vjp,),
+    why="a scatter into a full value would need indices for every element", infer=infer_pad,
+    ref=pad_ref, vjp=(pad_vjp,),
     jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
     batch=lambda batched, x, *, widths, value: pad(x, widths=((0, 0, 0), *widths), value=value),
     samples=[sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
@@ -168,8 +162,7 @@ def slice_vjp(g, _y, _x, *, starts, stops, steps):
 
 slice_ = movement(
     "slice", "x[start:stop:step] on every axis, with steps of 1 or more.",
-    why="a gather would need an index for every element",
-    infer=infer_slice,
+    why="a gather would need an index for every element", infer=infer_slice,
     ref=lambda x, *, starts, stops, steps: x[tuple(map(slice, starts, stops, steps))],
     vjp=(slice_vjp,),
     batch=lambda batched, x, *, starts, stops, steps: slice_(
@@ -199,10 +192,8 @@ def infer_flip(x: Spec, *, axes) -> Spec:
 
 flip = movement(
     "flip", "x with the order along `axes` reversed.",
-    why="slice keeps to positive steps, so that its gradient is one pad",
-    infer=infer_flip,
-    ref=lambda x, *, axes: np.flip(x, axes),
-    vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
+    why="slice keeps to positive steps, so that its gradient is one pad", infer=infer_flip,
+    ref=lambda x, *, axes: np.flip(x, axes), vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
     batch=lambda batched, x, *, axes: flip(x, axes=tuple(axis + 1 for axis in axes)),
     samples=[sample((2, 3), axes=(1,)), sample((2, 3), axes=(0, 1)), sample((0,), axes=(0,))],
     error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))],
@@ -254,11 +245,8 @@ def concatenate_jvp(i: int):
 
 concatenate = movement(
     "concatenate", "The operands joined along an existing axis.",
-    why="a sum of padded operands would read and add zeros",
-    infer=infer_concatenate,
-    ref=lambda *xs, axis: np.concatenate(xs, axis=axis),
-    vjp=concatenate_vjp,
-    jvp=concatenate_jvp,
+    why="a sum of padded operands would read and add zeros", infer=infer_concatenate,
+    ref=lambda *xs, axis: np.concatenate(xs, axis=axis), vjp=concatenate_vjp, jvp=concatenate_jvp,
     batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
     samples=[sample((2, 3), (1, 3), axis=0), sample((2,), (0,), (3,), axis=0),
              sample((2, 1), axis=1)],

@@ -45,13 +45,11 @@ def distinct(rng, shape):
 
 
 sort = define(
-    "sort",
-    "sort",
+    "sort", "sort",
     "(x sorted along `axis`, the positions its elements came from): smallest first, or largest "
     "first if `descending`. Equal elements keep their order; NaN comes last.",
     why="a sorting network of minimum and maximum takes log2(n)² passes and loses the positions",
-    infer=infer_sort,
-    ref=sort_ref,
+    infer=infer_sort, ref=sort_ref,
     vjp=(lambda g, y, _x, *, axis, **_: scatter_along(g[0], y[1], axis, _x.shape[axis]),),
     jvp=(lambda t, y, x, *, axis, **_: (gather_along(t, y[1], axis), None),),
     batch=lambda batched, x, *, axis, descending: sort(x, axis=axis + 1, descending=descending),
@@ -62,8 +60,7 @@ sort = define(
              sample((2, 0), axis=1, descending=False)],
     error_samples=[refusal(ShapeError, "axis", (3,), axis=1, descending=False),
                    refusal(DTypeError, "an order", (3,), on="complex64", axis=0, descending=True)],
-    dtypes="ordered",
-    num_outputs=2,
+    dtypes="ordered", num_outputs=2,
 )  # fmt: skip
 
 
