@@ -40,10 +40,9 @@ class Leaf:
 class Node:
     """One recorded call: its operands' places on the tape, and what its rules will read."""
 
-    __slots__ = (
-        "primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out", "backend",
-        "mode", "seq", "freed", "grad_hooks", "scope", "__weakref__",
-    )  # fmt: skip
+    __slots__ = ("primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out",
+                 "backend", "mode", "seq", "freed", "grad_hooks", "scope",
+                 "__weakref__")  # fmt: skip
 
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for the tracked operands, given one cotangent per result."""

@@ -133,15 +133,11 @@ class Run:
     def save(self, out: Path) -> None:
         """Replace the checkpoint in `out` by the state now."""
         out.mkdir(parents=True, exist_ok=True)
-        save_checkpoint(
-            out / CHECKPOINT,
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=self.schedule,
-            random_state=gh.random.default_generator(),
-            epoch=len(self.history),
-            metrics={"recipe": asdict(self.recipe), "history": self.history},
-        )
+        save_checkpoint(out / CHECKPOINT, model=self.model, optimizer=self.optimizer,
+                        scheduler=self.schedule, random_state=gh.random.default_generator(),
+                        epoch=len(self.history),
+                        metrics={"recipe": asdict(self.recipe),
+                                 "history": self.history})  # fmt: skip
         self.saved_epochs = len(self.history)
 
     @classmethod

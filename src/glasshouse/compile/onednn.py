@@ -330,11 +330,10 @@ def packed_weights(lowering, dnnl, node, groups, desc):
 def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None, relu=False):
     """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
     dw = dnnl.desc(weight_shape(weight, groups), dtype)
-    return dnnl.make(
-        "dnnl_convolution_forward_primitive_desc_create", dnnl.engine, c_int(FORWARD_TRAINING),
-        c_int(CONVOLUTION_DIRECT), dx, dw, bias or c_void_p(None), dy, *conv_options(attrs),
-        dnnl.attributes(relu),
-    )  # fmt: skip
+    return dnnl.make("dnnl_convolution_forward_primitive_desc_create", dnnl.engine,
+                     c_int(FORWARD_TRAINING), c_int(CONVOLUTION_DIRECT), dx, dw,
+                     bias or c_void_p(None), dy, *conv_options(attrs),
+                     dnnl.attributes(relu))  # fmt: skip
 
 
 def data_result(lowering, dnnl, node):
@@ -368,10 +367,9 @@ def plan_data_grad(lowering, node, dnnl, _bias, _relu) -> None:
     dx, target = data_result(lowering, dnnl, node)
     hint = forward_desc(dnnl, dx, w.shape, groups, dg, attrs, w.dtype)
     dw = dnnl.desc(weight_shape(w.shape, groups), w.dtype)
-    desc = dnnl.make(
-        "dnnl_convolution_backward_data_primitive_desc_create", dnnl.engine,
-        c_int(CONVOLUTION_DIRECT), dx, dw, dg, *conv_options(attrs), hint, dnnl.attr,
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_convolution_backward_data_primitive_desc_create", dnnl.engine,
+                     c_int(CONVOLUTION_DIRECT), dx, dw, dg, *conv_options(attrs), hint,
+                     dnnl.attr)  # fmt: skip
     dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
     reads = [(DIFF_DST, dg, view), (WEIGHTS, dw, packed)]
     add_step(lowering, node, dnnl, desc, reads, [(DIFF_SRC, dx, target.view())], "conv data")

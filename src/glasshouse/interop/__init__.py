@@ -9,7 +9,6 @@ from glasshouse.interop.torch import (
     to_torch,
 )
 
-__all__ = [
-    "from_torch", "load_checkpoint", "load_safetensors", "save_checkpoint", "save_safetensors",
-    "state_dict_from_torch", "state_dict_to_torch", "to_torch",
-]  # fmt: skip
+__all__ = ["from_torch", "load_checkpoint", "load_safetensors", "save_checkpoint",
+           "save_safetensors", "state_dict_from_torch", "state_dict_to_torch",
+           "to_torch"]  # fmt: skip

@@ -126,12 +126,10 @@ def decode(x, arrays: dict):
         return [decode(item, arrays) for item in x]
     if not isinstance(x, dict):
         return x
-    kinds = {
-        "$tensor": lambda name: asarray(arrays[name]),
-        "$array": arrays.__getitem__, "$float": float,
-        "$tuple": lambda items: tuple(decode(item, arrays) for item in items),
-        "$dict": lambda pairs: {decode(k, arrays): decode(v, arrays) for k, v in pairs},
-    }  # fmt: skip
+    kinds = {"$tensor": lambda name: asarray(arrays[name]), "$array": arrays.__getitem__,
+             "$float": float, "$tuple": lambda items: tuple(decode(item, arrays) for item in items),
+             "$dict": lambda pairs: {decode(k, arrays): decode(v, arrays)
+                                     for k, v in pairs}}  # fmt: skip
     kind, value = next(iter(x.items()), (None, None))
     if kind in kinds:
         return kinds[kind](value)

@@ -14,11 +14,10 @@ from glasshouse.dispatch.value import Value
 from glasshouse.tensor.creation import asarray
 
 # Source: safetensors format description, "dtype"; complex128 has no code there, see to_storable
-CODES = {
-    "BOOL": np.bool_, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
-    "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64, "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64, "C64": np.complex64,
-}  # fmt: skip
+CODES = {"BOOL": np.bool_, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
+         "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64, "F16": np.float16,
+         "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64,
+         "C64": np.complex64}  # fmt: skip
 CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
 
 

@@ -293,10 +293,9 @@ class MemoryManager:
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
         """Note an event for the listeners."""
         if self.listeners:
-            event = Event(
-                kind, address, nbytes, self.counts.allocated_bytes, self.counts.reserved_bytes,
-                time.perf_counter_ns(), tag, self.name,
-            )  # fmt: skip
+            event = Event(kind, address, nbytes, self.counts.allocated_bytes,
+                          self.counts.reserved_bytes, time.perf_counter_ns(), tag,
+                          self.name)  # fmt: skip
             self.events.append(event)
 
     def tell(self, patience: float = float("inf")) -> None:

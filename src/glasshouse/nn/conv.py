@@ -102,10 +102,9 @@ class ConvTranspose(Conv):
         extra = self.output_padding
         if output_size is not None:
             extra = self.padding_for(as_value(input).shape, tuple(output_size)[-self.n :])
-        return convolve_transposed(
-            type(self).__name__, self.n, input, self.weight, self.bias, self.stride, self.padding,
-            extra, self.groups, self.dilation,
-        )  # fmt: skip
+        return convolve_transposed(type(self).__name__, self.n, input, self.weight, self.bias,
+                                   self.stride, self.padding, extra, self.groups,
+                                   self.dilation)  # fmt: skip
 
     def padding_for(self, shape, output_size) -> tuple[int, ...]:
         """The output_padding with which an input of `shape` gives `output_size`."""

@@ -83,10 +83,9 @@ class TransformerDecoderLayer(TransformerLayer):
 
     attentions = ("self_attn", "multihead_attn")
 
-    def forward(
-        self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-        memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False,
-    ):  # fmt: skip
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, tgt_is_causal=False,
+                memory_is_causal=False):  # fmt: skip
         x = self.attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self.attend(2, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         return self.feed(3, x)
@@ -121,11 +120,9 @@ class TransformerDecoder(Stack):
     """num_layers copies of a decoder layer, then `norm` if given. Shapes: as the layer's.
     Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
-    def forward(
-        self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-        memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False,
-    ):  # fmt: skip
-        return super().forward(
-            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
-            tgt_is_causal, memory_is_causal,
-        )  # fmt: skip
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, tgt_is_causal=False,
+                memory_is_causal=False):  # fmt: skip
+        return super().forward(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
+                               memory_key_padding_mask, tgt_is_causal,
+                               memory_is_causal)  # fmt: skip

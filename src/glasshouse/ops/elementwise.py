@@ -76,10 +76,9 @@ def derivative_rules(derivative):
     return Rule(vjp, reads_y, tuple(reads)), jvp
 
 
-def elementwise(
-    name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric", flops=1,
-    ranges, error_samples=(), traits=(), source="standard", complex_flops=4,
-):  # fmt: skip
+def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric",
+                flops=1, ranges, error_samples=(), traits=(), source="standard",
+                complex_flops=4):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
     `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
     (low, high) of each operand's samples."""
@@ -153,16 +152,14 @@ exp = elementwise("exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dty
 expm1 = elementwise("expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),),
                     dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,),
                     why="exp(x) - 1 cancels near 0")  # fmt: skip
-log = elementwise(
-    "log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),), dtypes="inexact",
-    flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),), jvp=(lambda t, y, x: t / x,),
-    why="needs its own range reduction and polynomial",
-)  # fmt: skip
-log1p = elementwise(
-    "log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),), dtypes="inexact",
-    flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x + 1),), jvp=(lambda t, y, x: t / (x + 1),),
-    why="log(1 + x) cancels near 0",
-)  # fmt: skip
+log = elementwise("log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),),
+                  dtypes="inexact", flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),),
+                  jvp=(lambda t, y, x: t / x,),
+                  why="needs its own range reduction and polynomial")  # fmt: skip
+log1p = elementwise("log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),),
+                    dtypes="inexact", flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x + 1),),
+                    jvp=(lambda t, y, x: t / (x + 1),),
+                    why="log(1 + x) cancels near 0")  # fmt: skip
 sqrt = elementwise(
     "sqrt", "The square root of x.", ref=np.sqrt, ranges=((0.3, 3),), dtypes="inexact",
     vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
@@ -179,23 +176,21 @@ tanh = elementwise(
     flops=POLYNOMIAL, derivatives=(lambda y, _x: 1 - y * y,),
     why="its exponential form overflows and cancels; a hot activation in its own right",
 )  # fmt: skip
-erf = elementwise(
-    "erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.", ref=erf_ref,
-    ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
-    derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
-    why="no closed form in the other primitives", source="ISO C, 7.12.8.1",
-)  # fmt: skip
+erf = elementwise("erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.",
+                  ref=erf_ref, ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
+                  derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
+                  why="no closed form in the other primitives",
+                  source="ISO C, 7.12.8.1")  # fmt: skip
 
 add = elementwise("add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)),
                   dtypes="all", vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
                   jvp=(lambda t, *_: t, lambda t, *_: t), why="the sum everything else is made of",
                   traits=("commutative", "associative"), complex_flops=2)  # fmt: skip
-sub = elementwise(
-    "sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
-    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
-    jvp=(lambda t, *_: t, lambda t, *_: -t),
-    why="x + (-y) takes two passes over memory on an eager backend", complex_flops=2,
-)  # fmt: skip
+sub = elementwise("sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
+                  vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
+                  jvp=(lambda t, *_: t, lambda t, *_: -t),
+                  why="x + (-y) takes two passes over memory on an eager backend",
+                  complex_flops=2)  # fmt: skip
 mul = elementwise(
     "mul", "x · y; for booleans, and.", ref=np.multiply, ranges=((-2, 2), (-2, 2)), dtypes="all",
     derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),

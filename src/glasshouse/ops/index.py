@@ -186,11 +186,10 @@ gather = define(
 
 
 def scatter_samples():
-    return [
-        sample((3, 2), index(4), (4, 2), axis=0),
-        sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1), sample((2, 4), index(), (2,), axis=1),
-        sample((2, 0), index(0), (2, 0), axis=1),
-    ]  # fmt: skip
+    return [sample((3, 2), index(4), (4, 2), axis=0),
+            sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
+            sample((2, 4), index(), (2,), axis=1),
+            sample((2, 0), index(0), (2, 0), axis=1)]  # fmt: skip
 
 
 def scatter_errors():

@@ -154,16 +154,14 @@ min_ = reduction("min", "The smallest element over `axes`; NaN if there is one."
                  nonempty=True, ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)),
                  vjp=(extreme_vjp,), jvp=(extreme_jvp,),
                  why="-max(-x) is wrong for unsigned integers", traits=("idempotent",))  # fmt: skip
-any_ = reduction(
-    "any", "True where some element over `axes` is.", dtypes="bool",
-    ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
-    why="max has no booleans and no value for an empty axis", traits=("idempotent",),
-)  # fmt: skip
-all_ = reduction(
-    "all", "True where every element over `axes` is.", dtypes="bool",
-    ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
-    why="min has no booleans and no value for an empty axis", traits=("idempotent",),
-)  # fmt: skip
+any_ = reduction("any", "True where some element over `axes` is.", dtypes="bool",
+                 ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
+                 why="max has no booleans and no value for an empty axis",
+                 traits=("idempotent",))  # fmt: skip
+all_ = reduction("all", "True where every element over `axes` is.", dtypes="bool",
+                 ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
+                 why="min has no booleans and no value for an empty axis",
+                 traits=("idempotent",))  # fmt: skip
 
 
 def position(name, doc, *, ref, why):

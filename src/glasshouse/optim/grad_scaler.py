@@ -22,10 +22,9 @@ class GradScaler:
              >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
              ([16.0], None, None, [0.0])"""
 
-    def __init__(
-        self, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
-        growth_interval: int = 2000, enabled: bool = True,
-    ):  # fmt: skip
+    def __init__(self, init_scale: float = 65536.0, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000,
+                 enabled: bool = True):  # fmt: skip
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
             raise OptionError(
                 "GradScaler: expected init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1;"

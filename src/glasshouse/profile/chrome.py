@@ -95,10 +95,9 @@ class Exporter:
             name = trace.name_of(e)
             if self.hta and kind <= COMPUTED:
                 name = f"aten::{name}"
-            made.append(Slice(
-                int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
-                int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind], args,
-            ))  # fmt: skip
+            made.append(Slice(int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
+                              int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind],
+                              args))  # fmt: skip
             self.place[i] = made[-1]
         return made
 
@@ -280,13 +279,11 @@ class Exporter:
 
 def kernel_args(info, shares, program: int, step: int) -> dict:
     """What is shown of a kernel: kind, primitives, where they come from, work."""
-    return {
-        "kind": info.kind, "program": program, "step": step,
-        "primitives": [s.call.primitive.name for s in shares if s.call is not None],
-        "modules": sorted({s.module for s in shares if s.module}),
-        "passes": sorted({s.phase for s in shares}), "FLOPs": info.flops,
-        "bytes": info.bytes,
-    }  # fmt: skip
+    return {"kind": info.kind, "program": program, "step": step,
+            "primitives": [s.call.primitive.name for s in shares if s.call is not None],
+            "modules": sorted({s.module for s in shares if s.module}),
+            "passes": sorted({s.phase for s in shares}), "FLOPs": info.flops,
+            "bytes": info.bytes}  # fmt: skip
 
 
 def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:

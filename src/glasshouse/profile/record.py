@@ -149,15 +149,10 @@ class Recorder(Watcher):
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
             self.dropped_memory += 1
             return
-        self.memory_rows += PACK_MEMORY(
-            event.time_ns,
-            event.address,
-            event.nbytes,
-            event.allocated_bytes,
-            event.reserved_bytes,
-            self.tags[event.tag],
-            MEMORY_KINDS.index(event.kind),
-        )
+        self.memory_rows += PACK_MEMORY(event.time_ns, event.address, event.nbytes,
+                                        event.allocated_bytes, event.reserved_bytes,
+                                        self.tags[event.tag],
+                                        MEMORY_KINDS.index(event.kind))  # fmt: skip
 
     def events(self) -> np.ndarray:
         """What was written, as records."""

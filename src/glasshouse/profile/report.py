@@ -164,10 +164,9 @@ def write_report(trace: Trace, path, against=None) -> Path:
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
     if against is not None:
         found = Comparison(json.loads(Path(against).read_text(encoding="utf-8")), data)
-        data["comparison"] = {
-            "ratio": found.ratio, "low": found.low, "high": found.high,
-            "modules": found.modules[:100], "kernels": found.operators[:100],
-        }  # fmt: skip
+        data["comparison"] = {"ratio": found.ratio, "low": found.low, "high": found.high,
+                              "modules": found.modules[:100],
+                              "kernels": found.operators[:100]}  # fmt: skip
     path = Path(path)
     path.write_text(page_of(data), encoding="utf-8")
     return path

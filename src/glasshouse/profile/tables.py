@@ -298,11 +298,10 @@ class ModuleTree:
             r = by[path, ""]
             times = [milliseconds(by[path, p].kernel_ns) if (path, p) in by else "" for p in phases]
             rate = scaled(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
-            lines.append([
-                "  " * path.count(".") + path.rpartition(".")[2], f"{r.calls:,}",
-                milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
-                milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"), rate,
-            ])  # fmt: skip
+            lines.append(["  " * path.count(".") + path.rpartition(".")[2], f"{r.calls:,}",
+                          milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
+                          milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"),
+                          rate])  # fmt: skip
         return table(headings, lines) + "\n" + summary(self.trace)
 
     def __str__(self):

@@ -140,11 +140,9 @@ class Trace:
     def codes(self, stack: int) -> list[tuple]:
         """The user's functions of a stack, the outermost first: (code, "file.py(1): function")."""
         flat = self.stacks[stack]
-        return [
-            (code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
-            for code in reversed(flat[::2])
-            if not code.co_filename.startswith(PACKAGE)
-        ]
+        return [(code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
+                for code in reversed(flat[::2])
+                if not code.co_filename.startswith(PACKAGE)]  # fmt: skip
 
     def event_list(self) -> list[Event]:
         """Every event of the Python side as an object, in the order of their ends."""

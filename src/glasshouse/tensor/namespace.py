@@ -18,11 +18,10 @@ from glasshouse.tensor.manipulate import copied
 __array_api_version__ = "2024.12"
 e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
 
-STANDARD_KINDS = {
-    "bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),
-    "integral": ("int", "uint"), "real floating": ("float",), "complex floating": ("complex",),
-    "numeric": ("int", "uint", "float", "complex"),
-}  # fmt: skip
+STANDARD_KINDS = {"bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),
+                  "integral": ("int", "uint"), "real floating": ("float",),
+                  "complex floating": ("complex",),
+                  "numeric": ("int", "uint", "float", "complex")}  # fmt: skip
 EXTENSION_DTYPES = ("float16", "bfloat16")  # ours, but not the standard's
 
 

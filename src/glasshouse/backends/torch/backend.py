@@ -317,10 +317,8 @@ class Backend(TensorBackend):
 
 
 # Cards that are one function of torch: by its name, or by their own and its name.
-SAME = (
-    "neg abs floor round exp expm1 log log1p sqrt sin cos tanh erf add sub mul pow maximum "
-    "minimum atan2 bitwise_and bitwise_or bitwise_xor where matmul"
-)
+SAME = ("neg abs floor round exp expm1 log log1p sqrt sin cos tanh erf add sub mul pow maximum "
+        "minimum atan2 bitwise_and bitwise_or bitwise_xor where matmul")  # fmt: skip
 RENAMED = {"equal": "eq", "less": "lt", "shift_right": "bitwise_right_shift"}
 for ours, theirs in ({name: name for name in SAME.split()} | RENAMED).items():
     setattr(Backend, ours, staticmethod(getattr(torch, theirs)))

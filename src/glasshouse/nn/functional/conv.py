@@ -109,10 +109,9 @@ def convolve_transposed(
         raise ShapeError(f"{where}: expected sizes of 1 or more; got {sizes}. Lower padding.")
     if any(missing):
         x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
-    y = conv_data_grad(
-        x, weight, shape=sizes, stride=stride, padding=tuple((p, p) for p in padding),
-        dilation=dilation, groups=groups,
-    )  # fmt: skip
+    y = conv_data_grad(x, weight, shape=sizes, stride=stride,
+                       padding=tuple((p, p) for p in padding), dilation=dilation,
+                       groups=groups)  # fmt: skip
     y = add_channels(where, y, bias)
     return y if batched else reshape(y, y.shape[1:])
 

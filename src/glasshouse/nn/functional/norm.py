@@ -84,10 +84,9 @@ def outside(x: Value, mode) -> Value:
     return x
 
 
-def instance_norm(
-    input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
-    momentum=0.1, eps=1e-5, *, _where="instance_norm",
-):  # fmt: skip
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None,
+                  use_input_stats=True, momentum=0.1, eps=1e-5, *,
+                  _where="instance_norm"):  # fmt: skip
     """`batch_norm` with a mean and variance for each sample and channel.
     The running statistics move towards the mean over the samples of theirs. Shapes: input
     (N, C, ...), the others (C,) -> (N, C, ...). Source: Ulyanov et al. 2016, arXiv:1607.08022."""
