@@ -130,9 +130,8 @@ def owner(cls, values):
     """The tape that tracks the arguments: a level's mode, or None for the base tape."""
     modes = [v.mode for v in values if v is not None and v.mode is not None]
     for mode in modes:
-        if not hasattr(mode, "records") and any(
-            is_tracked_below(v) for v in values if v is not None
-        ):
+        tracked = any(is_tracked_below(v) for v in values if v is not None)
+        if tracked and not hasattr(mode, "records"):
             raise TransformError(
                 f"{cls.__name__}.apply: expected values of a tape; got values of "
                 f"{type(mode).__name__} that are tracked outside it. Take the gradient inside "

@@ -40,14 +40,12 @@ class Worker:
 
     def __init__(self, name: str):
         self.name = name
-        path = os.pathsep.join(
-            [str(Path(gh.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
+        paths = [Path(gh.__file__).parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from glasshouse.cli.bench_worker import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         )  # fmt: skip
 
     def __enter__(self):

@@ -25,9 +25,8 @@ class Model(Ours):
         super().__init__(name, None, dtype, smoke)
         if batch is not None:
             arrays = [x.numpy() for x in (self.inputs, *self.targets)]
-            self.inputs, *self.targets = (
-                gh.asarray(np.resize(a, (batch, *a.shape[1:]))) for a in arrays
-            )
+            resized = [np.resize(a, (batch, *a.shape[1:])) for a in arrays]
+            self.inputs, *self.targets = map(gh.asarray, resized)
 
 
 def target_of(name: str) -> Path | str:

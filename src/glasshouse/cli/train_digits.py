@@ -72,9 +72,7 @@ class Run:
         self.model = make_network()
         self.optimizer = optim.AdamW(self.model.parameters(), lr=recipe.lr)
         self.schedule = optim.ExponentialLR(self.optimizer, DECAY)
-        self.batches = DataLoader(
-            digits("train"), recipe.batch_size, shuffle=True, seed=recipe.seed
-        )
+        self.batches = DataLoader(digits("train"), recipe.batch_size, True, seed=recipe.seed)
         self.held_out = DataLoader(digits("test"), EVALUATION_BATCH)
         self.history: list[dict] = []
         self.saved_epochs = 0

@@ -202,9 +202,9 @@ class Lowering:
             starts.append(first)
             stops.append(last)
             source.append(low + first * step)
-        expr = self.exprs.moved(
-            self.expr[x.number], lambda v: views.sliced(v, starts, stops, (1,) * len(starts))
-        )
+        steps = (1,) * len(starts)
+        cut = self.expr[x.number]
+        expr = self.exprs.moved(cut, lambda v: views.sliced(v, starts, stops, steps))
         assert expr is not None
         shape = tuple(b - a for a, b in zip(starts, stops, strict=True))
         strides = tuple(s * (w[2] + 1) for s, w in zip(whole.strides, widths, strict=True))

@@ -93,12 +93,10 @@ class Library:
     def size(self, desc) -> int:
         return self.dll.dnnl_memory_desc_get_size(desc)
 
-    def implementation(self, primitive_desc) -> str:
-        """The name of the implementation, e.g. "brg:avx512_core" or "ref:any"."""
+    def implementation(self, desc) -> str:
+        """The name of a primitive's implementation, e.g. "brg:avx512_core" or "ref:any"."""
         name = c_char_p()
-        self.call(
-            "dnnl_primitive_desc_query", primitive_desc, c_int(QUERY_NAME), c_int(0), byref(name)
-        )
+        self.call("dnnl_primitive_desc_query", desc, c_int(QUERY_NAME), c_int(0), byref(name))
         return (name.value or b"").decode()
 
 

@@ -155,9 +155,7 @@ def views_of(step) -> dict[Any, set]:
 def bytes_of(views: set) -> int:
     """Bytes of a buffer that views of it show; each element once."""
     base = next(iter(views)).base
-    shown = sum(
-        prod(n for n, s in zip(view.shape, view.strides, strict=True) if s) for view in views
-    )
+    shown = sum(prod(n for n, s in zip(v.shape, v.strides, strict=True) if s) for v in views)
     return min(base.spec.nbytes, shown * base.dtype.itemsize)
 
 

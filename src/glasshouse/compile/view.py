@@ -37,16 +37,13 @@ def same_strides(view: View, strides) -> bool:
 
 
 def permuted(view: View, axes) -> View:
-    return view._replace(
-        shape=tuple(view.shape[i] for i in axes), strides=tuple(view.strides[i] for i in axes)
-    )
+    shape, strides = (tuple(given[i] for i in axes) for given in (view.shape, view.strides))
+    return view._replace(shape=shape, strides=strides)
 
 
 def expanded(view: View, shape) -> View:
-    strides = tuple(
-        s if n == m else 0 for s, n, m in zip(view.strides, view.shape, shape, strict=True)
-    )
-    return view._replace(shape=tuple(shape), strides=strides)
+    axes = zip(view.strides, view.shape, shape, strict=True)
+    return view._replace(shape=tuple(shape), strides=tuple(s if n == m else 0 for s, n, m in axes))
 
 
 def sliced(view: View, starts, stops, steps) -> View:

@@ -85,10 +85,10 @@ class Graph:
 def graph_of(recording: Recording) -> Graph:
     """The graph of a recording; the number of an input is that of its leaf."""
     graph = Graph()
-    leaves = [
-        graph.emit("input", (), {"number": i}, leaf.spec) for i, leaf in enumerate(recording.leaves)
-    ]
-    number_of = {id(leaf): node for leaf, node in zip(recording.leaves, leaves, strict=True)}
+    number_of = {
+        id(leaf): graph.emit("input", (), {"number": i}, leaf.spec)
+        for i, leaf in enumerate(recording.leaves)
+    }
     made: list[Node] = []
     scalars = 0
     for place, lazy in enumerate(recording.nodes):
@@ -156,9 +156,7 @@ def print_graph(graph: Graph) -> str:
     scalars = sorted({attrs["number"] for attrs in fulls if "number" in attrs})
     names = [*arrays, *(f"s{i}" for i in scalars)]
     lines = ["from glasshouse import *", "", "", f"def program({', '.join(names)}):"]
-    lines += [
-        f"    {print_node(node)}  # {node.spec}" for node in graph.nodes if node.op != "input"
-    ]
+    lines += [f"    {print_node(n)}  # {n.spec}" for n in graph.nodes if n.op != "input"]
     lines.append(f"    return {', '.join(f'v{node.number}' for node in graph.outputs)}")
     return "\n".join(lines)
 

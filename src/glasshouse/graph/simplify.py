@@ -50,9 +50,8 @@ def reuse_results(graph: Graph) -> Graph:
     renewed: dict[int, Node] = {}  # nodes of the old graph, made from results in the new one
 
     def rule(new: Graph, node: Node, inputs):
-        inputs = tuple(
-            renewed.get(x.number, made) for x, made in zip(node.inputs, inputs, strict=True)
-        )
+        pairs = zip(node.inputs, inputs, strict=True)
+        inputs = tuple(renewed.get(x.number, made) for x, made in pairs)
         made = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
         if relu_operand(node) is not None:
             condition, zero = node.inputs[0], inputs[1]

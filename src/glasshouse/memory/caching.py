@@ -24,6 +24,10 @@ class Block:
         self.before: Block | None = None
         self.after: Block | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        return self.before is None and self.after is None
+
 
 class Pool:
     """Free blocks, by size and then address."""
@@ -128,23 +132,22 @@ class CachingManager(MemoryManager):
     def trim(self) -> None:
         """Return large free mappings, the largest first, until free memory is at most half of what
         is in use: what a former phase needed shall not stay beside what this one maps."""
-        whole = [
-            block for *_, block in self.large.blocks if block.before is None and block.after is None
-        ]
+        whole = [block for *_, block in self.large.blocks if block.is_whole]
         while whole and self.counts.reserved_bytes > 1.5 * self.counts.allocated_bytes:
-            block = whole.pop()
-            self.large.remove(block)
-            block.mapping.close()
-            self.unmapped(block.nbytes)
+            self.unmap(whole.pop())
 
     def release_cached(self) -> None:
         """Unmap every mapping that is one free block."""
         for pool in (self.small, self.large):
             for *_, block in list(pool.blocks):
-                if block.before is None and block.after is None:
-                    pool.remove(block)
-                    block.mapping.close()
-                    self.unmapped(block.nbytes)
+                if block.is_whole:
+                    self.unmap(block)
+
+    def unmap(self, block: Block) -> None:
+        """Return a free block that is a mapping to the system."""
+        block.pool.remove(block)
+        block.mapping.close()
+        self.unmapped(block.nbytes)
 
     def largest_free(self) -> int:
         return max((p.blocks[-1][0] for p in (self.small, self.large) if p.blocks), default=0)

@@ -274,11 +274,10 @@ class MemoryManager:
                 got = get(nbytes)
             except (OSError, MemoryError) as error:
                 raise self.out_of_memory(nbytes, f"the system ({error})") from None
-        self.counts.native_allocations += 1
-        self.counts.reserved_bytes += nbytes
-        self.counts.peak_reserved_bytes = max(
-            self.counts.peak_reserved_bytes, self.counts.reserved_bytes
-        )
+        counts = self.counts
+        counts.native_allocations += 1
+        counts.reserved_bytes += nbytes
+        counts.peak_reserved_bytes = max(counts.peak_reserved_bytes, counts.reserved_bytes)
         self.report("map", 0, nbytes, Tag())
         return got
 

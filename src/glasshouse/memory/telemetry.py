@@ -77,9 +77,8 @@ def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
     groups = {name: np.cumsum(changes) for name, changes in groups.items()}
     largest = sorted(groups, key=lambda name: -groups[name].max())[:COLOURS]
     rest = np.array([event.allocated_bytes for event in events], float)
-    return {name: groups[name] for name in largest} | {
-        "other": rest - sum(groups[name] for name in largest)
-    }
+    found = {name: groups[name] for name in largest}
+    return found | {"other": rest - sum(found.values())}
 
 
 def plot(events, path, by: str = "phase") -> Path:

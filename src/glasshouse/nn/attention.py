@@ -129,9 +129,8 @@ class MultiheadAttention(Module):
             weights = [weight[i * size : (i + 1) * size] for i in range(3)]
             if key is value:
                 rest = None if bias is None else bias[size:]
-                return *self.heads(query, weights[0], biases[0], 1), *self.heads(
-                    key, weight[size:], rest, 2
-                )
+                queries = self.heads(query, weights[0], biases[0], 1)
+                return *queries, *self.heads(key, weight[size:], rest, 2)
         inputs = zip((query, key, value), weights, biases, strict=True)
         return [self.heads(x, w, b, 1)[0] for x, w, b in inputs]
 

@@ -47,12 +47,10 @@ class RunningNorm(Norm):
         check_positive(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        size, tracked = (num_features,), track_running_stats
+        size, track = (num_features,), track_running_stats
         self.add_affine(size, affine, bias, device, dtype)
-        count = zeros((), dtype="int64", device=device) if tracked else None
-        mean, var = (
-            f(size, dtype=dtype, device=device) if tracked else None for f in (zeros, ones)
-        )
+        count = zeros((), dtype="int64", device=device) if track else None
+        mean, var = (f(size, dtype=dtype, device=device) if track else None for f in (zeros, ones))
         self.register_buffer("running_mean", mean)
         self.register_buffer("running_var", var)
         self.register_buffer("num_batches_tracked", count)

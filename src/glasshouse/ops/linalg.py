@@ -428,10 +428,8 @@ def of_triangle(x, lower: bool, unit_diagonal: bool):
     return tril(x, not unit_diagonal) if lower else triu(x, not unit_diagonal)
 
 
-def solve_vjp_b(g, _y, a, _b, *, lower, transpose, unit_diagonal):
-    return triangular_solve(
-        conj(a), g, lower=lower, transpose=not transpose, unit_diagonal=unit_diagonal
-    )
+def solve_vjp_b(g, _y, a, _b, *, transpose, **attrs):
+    return triangular_solve(conj(a), g, transpose=not transpose, **attrs)
 
 
 def solve_vjp_a(g, y, a, _b, **attrs):

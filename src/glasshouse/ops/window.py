@@ -154,9 +154,8 @@ fold = define(
 
 def choose_in_windows(keys, size, stride, dilation):
     """(position in its window of the largest key, that key) for each window; NaN is the largest."""
-    counts = window_counts(
-        "window_select", keys.shape[keys.ndim - len(size) :], size, stride, dilation
-    )
+    sizes = keys.shape[keys.ndim - len(size) :]
+    counts = window_counts("window_select", sizes, size, stride, dilation)
     first, *others = window_positions(counts, size, stride, dilation)
     best = keys[first].copy()
     chosen = np.zeros_like(best, np.int32)

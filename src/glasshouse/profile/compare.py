@@ -38,9 +38,8 @@ class Comparison:
                 "compare: expected runs with a step or more; got none. Call prof.step()."
             )
         rng = np.random.default_rng(0)
-        medians = [
-            np.median(rng.choice(s, (SAMPLES, len(s))), axis=1) if len(s) > 1 else s for s in steps
-        ]
+        drawn = [rng.choice(s, (SAMPLES, len(s))) if len(s) > 1 else s[:, None] for s in steps]
+        medians = [np.median(s, axis=1) for s in drawn]
         self.before_ns, self.after_ns = (float(np.median(s)) for s in steps)
         self.ratio = self.after_ns / self.before_ns
         edges = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]

@@ -27,9 +27,8 @@ __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "l
 
 
 result = partial(result, module=__name__)
-EighResult = result(
-    "EighResult", "eigenvalues eigenvectors", "Ascending values; vectors as columns."
-)
+VALUES = "Ascending values; vectors as columns."
+EighResult = result("EighResult", "eigenvalues eigenvectors", VALUES)
 QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R.")
 SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
 SVDResult = result("SVDResult", "U S Vh", "Left vectors, descending values, right vectors as rows.")
