@@ -20,8 +20,7 @@ def as_tuple(x) -> tuple:
 
 
 def seeds_of(where: str, outputs, cotangents):
-    """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1.
-    Raises: GradError for untracked outputs or missing cotangents, ShapeError, DTypeError."""
+    """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
         raise ShapeError(

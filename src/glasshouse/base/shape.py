@@ -76,8 +76,7 @@ def check_axis(where: str, axis, ndim: int) -> int:
 
 
 def check_axes(where: str, axes, ndim: int) -> tuple[int, ...]:
-    """`axes` (None = all, an integer, or a sequence) as sorted, distinct axes in [0, ndim).
-    Raises: ShapeError for axes out of range or given twice."""
+    """`axes` (None = all) as sorted, distinct axes in [0, ndim). Raises: ShapeError."""
     if axes is None:
         return tuple(range(ndim))
     if not isinstance(axes, (tuple, list)):

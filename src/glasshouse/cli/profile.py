@@ -30,8 +30,7 @@ class Model(Ours):
 
 
 def target_of(name: str) -> Path | str:
-    """A script's path, or the name of a built-in model.
-    Raises: OptionError, naming the nearest model."""
+    """A script's path, or a built-in model's name. Raises: OptionError, naming the nearest."""
     if name in CASES:
         return name
     if Path(name).is_file():

@@ -43,8 +43,7 @@ class Diverged(ArithmeticError):
 
 
 def make_network() -> nn.Module:
-    """Three convolutions and a linear layer, 15,498 parameters.
-    Shapes: images (N, 1, 8, 8) -> scores (N, 10)."""
+    """Three convolutions, a linear layer, 15,498 parameters: (N, 1, 8, 8) -> (N, 10)."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.BatchNorm2d(16),
@@ -140,8 +139,7 @@ class Run:
 
     @classmethod
     def restore(cls, out: Path) -> "Run":
-        """The run whose checkpoint lies in `out`.
-        Raises: CheckpointError if there is none, or it is not one of these runs."""
+        """The run whose checkpoint lies in `out`. Raises: CheckpointError if there is none."""
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:

@@ -418,8 +418,7 @@ def is_fusable(node: Node) -> bool:
 
 
 def is_per_row(expr: Expr) -> bool:
-    """Whether a value depends on results of reductions of rows only: kernels that go row by row
-    compute it once a row."""
+    """Whether a value depends on results of reductions of rows only: once a row is enough."""
     return bool(expr.loads) and all((node := v.base.node) is not None and node.op in REDUCTIONS
                                     and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
                                     for v in expr.loads)  # fmt: skip

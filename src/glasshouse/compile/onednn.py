@@ -101,8 +101,7 @@ class Library:
 
 
 def find_library() -> str:
-    """The path of oneDNN's shared library: GH_ONEDNN, or the one installed beside Python.
-    Raises: Unavailable."""
+    """The path of oneDNN's library: GH_ONEDNN, or the one beside Python. Raises: Unavailable."""
     if flags.onednn:
         if not os.path.exists(flags.onednn):
             raise Unavailable(f"GH_ONEDNN names {flags.onednn}, which does not exist")

@@ -15,8 +15,7 @@ from glasshouse.graph.record import Recording, unpack
 
 
 class Origin(NamedTuple):
-    """Where a node comes from: the path of the module that called it, the pass, and the position of
-    the call in the recording."""
+    """Where a node comes from: path of the calling module, pass, position in the recording."""
 
     module: str = ""
     phase: str = ""

@@ -86,8 +86,7 @@ def is_kept(node: Node) -> bool:
 
 
 def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
-    """Numbers of forward values that lie in memory for the backward pass and can be made from what
-    is kept there anyway, and the numbers of that."""
+    """Numbers of forward values to make again for backward, and of what is kept for that."""
     users: dict[int, list[Node]] = {}
     for node in nodes:
         for x in node.inputs:
@@ -189,6 +188,5 @@ def cone_of(node: Node, dropped: set[int], held: set[int], read: set[int]) -> se
 
 
 def ends_product(node: Node, read: set[int]) -> bool:
-    """Whether a cheap value follows directly on one that is not there in the backward pass: the
-    bias behind a product."""
+    """Whether a value follows directly on one that backward lacks: the bias behind a product."""
     return any(not is_cheap(x) and x.number not in read and not is_kept(x) for x in node.inputs)

@@ -212,8 +212,7 @@ class MemoryManager:
         self.free_later(buffer, block)
 
     def free_later(self, buffer: Buffer, block) -> None:
-        """Note that a buffer is free; done at once unless the manager is busy.
-        A buffer can die anywhere, also while this thread is inside the manager."""
+        """Note that a buffer is free, perhaps while this very thread is inside the manager."""
         self.put_off.append((buffer.address, buffer.nbytes, buffer.tag, block))
         # Again if another thread put a block off after this one had looked for the last time.
         while self.put_off and self.lock.acquire(blocking=False):

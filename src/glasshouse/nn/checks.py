@@ -19,8 +19,7 @@ def check_floating(where: str, x, name: str = "input") -> Value:
 
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
-    """Raise DTypeError unless input and weight have one dtype: mixing them is rarely meant.
-    Under an autocast it is: the product casts both."""
+    """Raise DTypeError unless input and weight have one dtype; an autocast casts both."""
     if x.dtype is not weight.dtype and not is_autocast_enabled():
         raise DTypeError(
             f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
@@ -88,8 +87,7 @@ def check_callable(where: str, name: str, fn) -> None:
 
 
 def narrowed(y: Value, x: Value) -> Value:
-    """A result that was computed on `widened(x)`, in the dtype of x; under an autocast it stays
-    wide, since losses lose too much in 16 bits."""
+    """A result computed on `widened(x)`, in the dtype of x; under an autocast it stays wide."""
     return y if is_autocast_enabled() else cast(y, x.dtype)
 
 

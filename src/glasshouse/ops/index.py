@@ -124,8 +124,7 @@ def move_axes(x, src, dst):
 
 
 def merged_indices(indices, size: int):
-    """indices (B, *I) into axes of `size`, as indices into the B axes joined to one.
-    An index out of range stays so, and is reported when it is used."""
+    """indices (B, *I) into axes of `size` as those into B axes joined; wrong ones stay wrong."""
     b = indices.shape[0]
     indices = cast(indices, int64)
     forward = where(indices < 0, indices + size, indices)
@@ -238,8 +237,7 @@ scatter_set = define(
 
 
 def gather_along(x, indices, axis: int):
-    """The elements of x at `indices` (0 or more) along `axis`, line by line.
-    Shapes: x (..., n, ...), indices (..., k, ...) -> (..., k, ...)."""
+    """The elements of x (..., n, ...) at `indices` (..., k, ...) along `axis`, line by line."""
     last = x.ndim - 1
     lines, places = (move_axes(v, (axis,), (last,)) for v in (x, indices))
     n, shape = lines.shape[-1], places.shape

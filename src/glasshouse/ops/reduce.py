@@ -100,8 +100,7 @@ def shifted(x, by: int, axis: int, fill):
 
 
 def scan_prod(x, axis: int):
-    """Running products along an axis, in log2(n) doubling steps.
-    Source: Hillis & Steele 1986, Data Parallel Algorithms."""
+    """Running products along an axis, in log2(n) doubling steps (Hillis & Steele 1986)."""
     step = 1
     while step < x.shape[axis]:
         x = x * shifted(x, step, axis, 1)

@@ -287,8 +287,7 @@ def kernel_args(info, shares, program: int, step: int) -> dict:
 
 
 def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
-    """The slices in the order of a reader; one that overlaps another in part changes its track, and
-    is noted in `moved`."""
+    """The slices in a reader's order; what overlaps in part changes its track, noted in `moved`."""
     made: list[Slice] = []
     open_ends: dict[int, list[int]] = {}
     for s in sorted(slices, key=lambda s: (s.track, s.begin, -s.end)):

@@ -101,8 +101,7 @@ def memory_data(trace: Trace) -> dict:
 
 
 def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:
-    """[(frames, ns)]: Python frames if they were recorded, the pass, the modules, the call.
-    Raises: OptionError for an unknown metric."""
+    """[(frames, ns)]: Python frames if recorded, pass, modules, call. Raises: OptionError."""
     if metric not in ("kernel_ns", "self_ns"):
         raise OptionError(
             f"export_stacks: expected kernel_ns or self_ns as metric; got {metric!r}. "

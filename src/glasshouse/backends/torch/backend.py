@@ -336,8 +336,7 @@ def rows_shape(x, indices, axis: int):
 
 
 def checked(where: str, indices, size: int):
-    """`indices` as int64, counted from the front.
-    Raises: IndexOutOfRangeError, naming the first one outside [-size, size)."""
+    """`indices` as int64 from the front. Raises: IndexOutOfRangeError, with the first wrong one."""
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():

@@ -216,8 +216,7 @@ def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
 
 
 def shifted(x: Value, axis: int) -> Value:
-    """x - max(x) along axis, the form in which exp cannot overflow.
-    The maximum is detached: it cancels in the result, so its gradient is 0."""
+    """x - max(x) along axis; the maximum cancels in the result, so it is detached."""
     return x - reduce.max(x, axis=axis, keepdims=True).detach()
 
 

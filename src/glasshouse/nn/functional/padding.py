@@ -70,8 +70,7 @@ def crop(x: Value, widths) -> Value:
 
 
 def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int]:
-    """For each position along the padded axis, the position of x that it shows.
-    "circular" crops first, so that what it repeats is what is left."""
+    """The position of x that each place of the padded axis shows; "circular" crops first."""
     size = shape[axis]
     limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
     if max(low, high) > limits[mode] or size + low + high < 1:

@@ -49,8 +49,7 @@ def pool_options(where: str, n: int, kernel, stride, padding):
 
 
 def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
-    """(low, high) widths per axis; ceil_mode adds behind what its last window lacks.
-    A window that would start behind the input and its padding in front does not count."""
+    """(low, high) widths per axis; ceil_mode adds what a window that starts inside lacks."""
     widths = tuple((p, p) for p in padding)
     check_extent(where, sizes, kernel, dilation, widths)
     if not ceil_mode:
@@ -93,8 +92,7 @@ def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=Fal
 
 
 def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
-    """The sums of windows of k elements along one axis, added element by element of the window.
-    Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written."""
+    """Sums of windows of k elements along one axis, element by element: no window is written."""
     count = (x.shape[axis] - k) // stride + 1
     ends = [first + (count - 1) * stride + 1 for first in range(k)]
     parts = [movement.section(x, axis, i, end, stride) for i, end in enumerate(ends)]
