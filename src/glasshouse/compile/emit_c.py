@@ -83,7 +83,6 @@ class Emitter:
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.args: list = []
-        self.types: list[str] = []
         self.lines: list[str] = []
         self.names: dict[int, str] = {}  # expression -> C name, in the open scopes
         self.scopes: list[list[int]] = []

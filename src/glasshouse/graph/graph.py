@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording, unpack
 
@@ -192,8 +191,3 @@ def verify(graph: Graph) -> None:
             assert spec == node.spec, f"graph: {node!r} has spec {node.spec}, inferred {spec}"
     for node in graph.outputs:
         assert graph.nodes[node.number] is node, f"graph: output {node!r} is not in the graph"
-
-
-def spec_like(node: Node, shape) -> Spec:
-    """The node's spec with another shape."""
-    return Spec(tuple(shape), node.spec.dtype)

@@ -9,8 +9,6 @@ from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Graph, Node, transform
 
-MADE_OF_NOTHING = ("full", "iota", "input", "constant")
-
 
 def simplify(graph: Graph) -> Graph:
     """The graph with all rules applied, common subexpressions and dead nodes removed."""

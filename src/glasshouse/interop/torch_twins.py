@@ -34,17 +34,15 @@ def alexnet(num_classes=1000, dropout=0.5, width=64):
     nn = import_torch().nn
     plan = ((1, 11, 4, 2), (3, 5, 1, 2), (6, 3, 1, 1), (4, 3, 1, 1), (4, 3, 1, 1))
     features, channels = [], 3
-    for i, (factor, kernel, stride, padding) in enumerate(plan):
-        conv = nn.Conv2d(channels, factor * width, kernel, stride, padding)
-        features += [conv, nn.ReLU(inplace=True)]
+    for i, (factor, *window) in enumerate(plan):
+        features += [nn.Conv2d(channels, factor * width, *window), nn.ReLU(inplace=True)]
+        features += [nn.MaxPool2d(3, 2)] if i in (0, 1, 4) else []
         channels = factor * width
-        if i in (0, 1, 4):
-            features.append(nn.MaxPool2d(3, 2))
-    linear, size = [], 36 * channels
-    for _ in range(2):
-        linear += [nn.Dropout(dropout), nn.Linear(size, 64 * width), nn.ReLU(inplace=True)]
-        size = 64 * width
-    return conv_net(features, 6, [*linear, nn.Linear(size, num_classes)])
+    return conv_net(features, 6, [
+        nn.Dropout(dropout), nn.Linear(36 * channels, 64 * width), nn.ReLU(inplace=True),
+        nn.Dropout(dropout), nn.Linear(64 * width, 64 * width), nn.ReLU(inplace=True),
+        nn.Linear(64 * width, num_classes),
+    ])  # fmt: skip
 
 
 def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
@@ -59,11 +57,11 @@ def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         features += [conv, nn.ReLU(inplace=True)]
         channels = factor * width
-    linear, size = [], 49 * channels
-    for _ in range(2):
-        linear += [nn.Linear(size, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout)]
-        size = hidden
-    return conv_net(features, 7, [*linear, nn.Linear(size, num_classes)])
+    return conv_net(features, 7, [
+        nn.Linear(49 * channels, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+        nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+        nn.Linear(hidden, num_classes),
+    ])  # fmt: skip
 
 
 def resnet(kernels, expansion, layers, num_classes, width):
