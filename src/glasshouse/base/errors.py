@@ -3,6 +3,7 @@
 Every message has one form, ``where: expected …; got …. fix.``, with the received values in it.
 """
 
+import importlib
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -82,6 +83,16 @@ def type_name(x) -> str:
              'float'"""
     cls = type(x)
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+def optional(where: str, what: str, module: str, extra: str):
+    """A third-party module. Raises: BackendError, with how to install it, where it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BackendError(
+            f"{where}: expected {what}; got {error}. Install it: pip install 'glasshouse[{extra}]'."
+        ) from error
 
 
 def user_line() -> str:

@@ -12,7 +12,7 @@ from glasshouse.compile import view as views
 from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
 from glasshouse.compile.view import View, strides_of
-from glasshouse.graph.graph import Graph, Node
+from glasshouse.graph.graph import Graph, Node, users_of
 from glasshouse.graph.simplify import is_elementwise, relu_operand
 
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
@@ -326,10 +326,7 @@ class Epilogue:
 
 def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
     """By the number of the last node: what oneDNN does together with its product."""
-    users: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        for x in node.inputs:
-            users.setdefault(x.number, []).append(node)
+    users = users_of(graph.nodes)
     outputs = {node.number for node in graph.outputs}
     found = {}
     for node in graph.nodes:

@@ -103,6 +103,15 @@ def graph_of(recording: Recording) -> Graph:
     return graph
 
 
+def users_of(nodes) -> dict[int, list[Node]]:
+    """The nodes that read each node, once for each time, by its number."""
+    users: dict[int, list[Node]] = {}
+    for node in nodes:
+        for x in node.inputs:
+            users.setdefault(x.number, []).append(node)
+    return users
+
+
 def needed_nodes(graph: Graph) -> list[Node]:
     """The nodes that the outputs depend on, in order."""
     needed = {node.number for node in graph.outputs}

@@ -9,7 +9,7 @@ products read, with hundreds of operations for each byte that making them again 
 
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
-from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
+from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept
@@ -87,10 +87,7 @@ def is_kept(node: Node) -> bool:
 
 def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
     """Numbers of forward values to make again for backward, and of what is kept for that."""
-    users: dict[int, list[Node]] = {}
-    for node in nodes:
-        for x in node.inputs:
-            users.setdefault(x.number, []).append(node)
+    users = users_of(nodes)
     outputs = {node.number for node in graph.outputs}
     read = {n.number for n in nodes if any(map(is_backward, users.get(n.number, ())))}
     for node in reversed(nodes):  # who reads a view reads what it is a view of

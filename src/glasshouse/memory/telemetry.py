@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base.errors import OptionError, optional, suggest
 from glasshouse.memory.manager import Event, Tag, current
 
 FIELDS = (*Event._fields[:6], *Tag._fields, "manager")
@@ -89,16 +89,10 @@ def plot(events, path, by: str = "phase") -> Path:
         raise OptionError(
             f"plot: expected a part of the tags for by; got {by!r}. {suggest(by, Tag._fields)}"
         )
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendError(
-            f"plot: expected matplotlib to be installed; got {error}. "
-            "Install it: pip install 'glasshouse[plot]'."
-        ) from error
+    library = optional("plot", "matplotlib to be installed", "matplotlib.figure", "plot")
     events = read_log(events) if isinstance(events, (str, Path)) else list(events)
     times = [(event.time_ns - events[0].time_ns) / 1e6 for event in events]
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = library.Figure(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot()
     layers = {name: values / 2**20 for name, values in live_by(events, by).items()}
     axes.stackplot(times, list(layers.values()), labels=list(layers), step="post", alpha=0.7)

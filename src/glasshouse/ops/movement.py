@@ -152,12 +152,15 @@ def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     return Spec(tuple(sizes), x.dtype)
 
 
+def widths_around(shape, kept, starts, steps) -> tuple:
+    """The widths of the pad that puts a slice of sizes `kept` back to its place in `shape`."""
+    spans = [n + max(n - 1, 0) * (step - 1) for n, step in zip(kept, steps, strict=True)]
+    axes = zip(shape, spans, starts, steps, strict=True)
+    return tuple((start, size - start - span, step - 1) for size, span, start, step in axes)
+
+
 def slice_vjp(g, _y, _x, *, starts, stops, steps):
-    widths = []
-    for size, kept, start, step in zip(_x.shape, g.shape, starts, steps, strict=True):
-        covered = kept + max(kept - 1, 0) * (step - 1)
-        widths.append((start, size - start - covered, step - 1))
-    return pad(g, widths=tuple(widths), value=0)
+    return pad(g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0)
 
 
 slice_ = movement(

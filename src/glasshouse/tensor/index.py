@@ -381,12 +381,9 @@ def set_basic(x: Value, plan: Plan, value: Value):
     first, last = cropped[0], cropped[-1]
     if counts[first:last] == [1] * (last - first) and (plan.steps[last] == 1 or counts[last] == 1):
         return set_run(x, value, first, last, plan.starts[first : last + 1])
-    widths = []
-    for size, n, start, step in zip(x.shape, counts, plan.starts, plan.steps, strict=True):
-        covered = n + max(n - 1, 0) * (step - 1)
-        widths.append((start, size - start - covered, step - 1))
-    inside = pad(full(value.shape, True, as_value(True).dtype), widths=tuple(widths), value=False)
-    return where(inside, pad(value, widths=tuple(widths), value=0), x)
+    widths = movement.widths_around(x.shape, counts, plan.starts, plan.steps)
+    inside = pad(full(value.shape, True, as_value(True).dtype), widths=widths, value=False)
+    return where(inside, pad(value, widths=widths, value=0), x)
 
 
 def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
