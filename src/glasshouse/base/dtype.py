@@ -53,30 +53,24 @@ class DType:
         return self
 
 
+def family(kind: str, *bits: int) -> list[DType]:
+    """The dtypes of a kind, of these widths."""
+    return [DType(f"{kind}{n}", kind, f"{kind}{n}") for n in bits]
+
+
 bool_ = DType("bool", "bool", np.bool_)
-int8 = DType("int8", "int", np.int8)
-int16 = DType("int16", "int", np.int16)
-int32 = DType("int32", "int", np.int32)
-int64 = DType("int64", "int", np.int64)
-uint8 = DType("uint8", "uint", np.uint8)
-uint16 = DType("uint16", "uint", np.uint16)
-uint32 = DType("uint32", "uint", np.uint32)
-uint64 = DType("uint64", "uint", np.uint64)
-float16 = DType("float16", "float", np.float16)
+int8, int16, int32, int64 = family("int", 8, 16, 32, 64)
+uint8, uint16, uint32, uint64 = family("uint", 8, 16, 32, 64)
+float16, float32, float64 = family("float", 16, 32, 64)
 bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
-float32 = DType("float32", "float", np.float32)
-float64 = DType("float64", "float", np.float64)
-complex64 = DType("complex64", "complex", np.complex64)
-complex128 = DType("complex128", "complex", np.complex128)
+complex64, complex128 = family("complex", 64, 128)
 
 all_dtypes = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16,
               float32, float64, complex64, complex128)  # fmt: skip
 by_name = {d.name: d for d in all_dtypes}
 by_numpy = {d.np: d for d in all_dtypes}
 
-default_float = float32
-default_int = int64
-default_complex = complex64
+default_float, default_int, default_complex = float32, int64, complex64
 default_of_kind = {"bool": bool_, "int": int64, "uint": int64, "float": float32,
                    "complex": complex64}  # fmt: skip
 # Keyed by the type itself: DType compares equal to np.float64, so one dict of objects would mix.

@@ -56,8 +56,7 @@ def flatten_into(tree, leaves: list) -> TreeDef:
 
 def unflatten(treedef: TreeDef, leaves):
     """The tree of structure `treedef` with `leaves` put in, in order."""
-    leaves = iter(leaves)
-    return build(treedef, leaves)
+    return build(treedef, iter(leaves))
 
 
 def build(treedef: TreeDef, leaves):

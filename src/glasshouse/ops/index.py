@@ -133,14 +133,19 @@ def merged_indices(indices, size: int):
     return where(inside, forward + row * size, indices * b)
 
 
+def merged_rows(x, axis: int):
+    """(x (B, ...) with B and `axis` joined in front, the size of `axis`, the other sizes)."""
+    b, *shape = x.shape
+    n = shape.pop(axis)
+    return reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape)), n, shape
+
+
 def batch_gather(batched, x, indices, *, axis):
     if batched == (True, False):
         return gather(x, indices, axis=axis + 1)
     if batched == (False, True):
         return move_axes(gather(x, indices, axis=axis), (axis,), (0,))
-    b, *shape = x.shape
-    n = shape.pop(axis)
-    rows = reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape))
+    rows, n, _ = merged_rows(x, axis)
     out = gather(rows, merged_indices(indices, n), axis=0)  # (B, *I, *pre, *post)
     return move_axes(out, range(indices.ndim, indices.ndim + axis), range(1, axis + 1))
 
@@ -153,13 +158,11 @@ def batch_scatter(card):
             x, updates = batch_together((batched[0], batched[2]), (x, updates))
             return card()(x, indices, updates, axis=axis + 1)
         x, indices, updates = batch_together(batched, (x, indices, updates))
-        b, *shape = x.shape
-        n = shape.pop(axis)
-        rows = reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape))
+        rows, n, shape = merged_rows(x, axis)
         k = indices.ndim - 1
         moved = move_axes(updates, range(axis + 1, axis + 1 + k), range(1, k + 1))
         out = card()(rows, merged_indices(indices, n), moved, axis=0)
-        return move_axes(reshape(out, shape=(b, n, *shape)), (1,), (axis + 1,))
+        return move_axes(reshape(out, shape=(x.shape[0], n, *shape)), (1,), (axis + 1,))
 
     return batch
 

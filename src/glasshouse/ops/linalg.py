@@ -489,28 +489,19 @@ def eigh_jvp(t, y, a):
     return real(diagonal_of(inner)), matmul(v, spectral_quotient(inner, w))
 
 
-eigh = define(
-    "eigh",
-    "linalg",
+eigh = define(  # its FLOPs: Golub, Van Loan 2013, 8.3: about 9 n³ with vectors
+    "eigh", "linalg",
     "(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a. "
     "The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.",
     why="an iteration of unknown length",
     infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
     ref=lambda a: tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric(a))),
-    vjp=(eigh_vjp,),
-    jvp=(eigh_jvp,),
-    batch=batch_first(lambda: eigh),
-    flops=lambda a: 9 * a.size * a.shape[-1],  # Golub, Van Loan 2013, 8.3: about 9 n³ with vectors
-    samples=[
-        sample(Arr((3, 3), make=spread_symmetric)),
-        sample(Arr((2, 1, 2, 2), make=spread_symmetric)),
-    ],
-    error_samples=[HALF, VECTOR, OBLONG],
-    dtypes="linalg",
-    traits=("unique_up_to_phase",),
-    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717",
-    num_outputs=2,
-)
+    vjp=(eigh_vjp,), jvp=(eigh_jvp,), batch=batch_first(lambda: eigh),
+    flops=lambda a: 9 * a.size * a.shape[-1],
+    samples=[sample(Arr(s, make=spread_symmetric)) for s in ((3, 3), (2, 1, 2, 2))],
+    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", traits=("unique_up_to_phase",),
+    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717", num_outputs=2,
+)  # fmt: skip
 
 
 # SVD: A = U diag(s) V^H. With P = U^H dA V and F_ij = 1 / (s_j² - s_i²), 0 on the diagonal:

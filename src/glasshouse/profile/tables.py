@@ -128,16 +128,11 @@ def key_averages(
         label = label_of(trace, events[place], group_by_input_shape, group_by_stack_n)
         group[i] = names.setdefault(label, len(names))
     of_event = group[inverse] if len(keys) else inverse
-    size = len(names)
-    calls = np.bincount(of_event, minlength=size)
-    host = np.bincount(of_event, events["end"] - events["begin"], size)
-    own = np.bincount(of_event, trace.self_ns, size)
-    kernel = np.bincount(of_event, trace.kernel_ns_of_events, size)
-    flops_of, bytes_of = costs_of(trace)
-    total_flops = np.bincount(of_event, flops_of, size)
-    total_bytes = np.bincount(of_event, bytes_of, size)
-    rows = [Average(name, kind, int(calls[i]), int(host[i]), int(own[i]), float(kernel[i]),
-                    int(total_flops[i]), int(total_bytes[i]), shapes, frames)
+    columns = (np.ones(len(events)), events["end"] - events["begin"], trace.self_ns,
+               trace.kernel_ns_of_events, *costs_of(trace))  # fmt: skip
+    sums = [np.bincount(of_event, column, len(names)) for column in columns]
+    kinds = (int, int, int, float, int, int)
+    rows = [Average(name, kind, *(of(x[i]) for of, x in zip(kinds, sums)), shapes, frames)
             for (name, kind, shapes, frames), i in names.items()]  # fmt: skip
     return Averages(trace, rows, group_by_input_shape, flops)
 

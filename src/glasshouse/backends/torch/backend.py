@@ -30,6 +30,18 @@ def missing(error: Exception) -> bool:
     )
 
 
+def over_axes(reduction):
+    """The method of a reduction over axes, which none leave as it is."""
+    return lambda self, x, *, axes: reduction(x, dim=axes) if axes else x
+
+
+def along_axis(position):
+    """The method that finds a position along an axis; booleans count as numbers."""
+    return lambda self, x, *, axis: position(
+        x.to(torch.uint8) if x.dtype is torch.bool else x, axis
+    )
+
+
 class Backend(TensorBackend):
     """One method per card; `device` is "cpu", "cuda" or "cuda:1"."""
 
@@ -157,23 +169,8 @@ class Backend(TensorBackend):
             x = torch.prod(x, dim=axis, dtype=x.dtype)
         return x
 
-    def max(self, x, *, axes):
-        return torch.amax(x, dim=axes) if axes else x
-
-    def min(self, x, *, axes):
-        return torch.amin(x, dim=axes) if axes else x
-
-    def any(self, x, *, axes):
-        return torch.any(x, dim=axes) if axes else x
-
-    def all(self, x, *, axes):
-        return torch.all(x, dim=axes) if axes else x
-
-    def argmax(self, x, *, axis):
-        return torch.argmax(x.to(torch.uint8) if x.dtype is torch.bool else x, dim=axis)
-
-    def argmin(self, x, *, axis):
-        return torch.argmin(x.to(torch.uint8) if x.dtype is torch.bool else x, dim=axis)
+    max, min, any, all = map(over_axes, (torch.amax, torch.amin, torch.any, torch.all))
+    argmax, argmin = map(along_axis, (torch.argmax, torch.argmin))
 
     def cumsum(self, x, *, axis, reverse):
         if reverse:
