@@ -10,9 +10,8 @@ import weakref
 from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
-from glasshouse.base.flags import flags
+from glasshouse.base.flags import flags, having
 from glasshouse.dispatch.bind import box, hooks, state, watchers
-from glasshouse.dispatch.mode import having
 from glasshouse.dispatch.watch import tell
 
 sequence = itertools.count()

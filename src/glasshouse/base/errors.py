@@ -77,6 +77,19 @@ def suggest(name: str, options) -> str:
     return f"Choose one of: {shown}."
 
 
+def check_known(where: str, what: str, name, options):
+    """`name`; raises OptionError, suggesting the nearest, unless it is one of `options`."""
+    if name not in options:
+        raise OptionError(f"{where}: expected {what}; got {name!r}. {suggest(name, options)}")
+    return name
+
+
+def check_least(where: str, name: str, value, least: int, fix: str) -> None:
+    """Raise OptionError unless `value` is an integer of at least `least`."""
+    if not isinstance(value, int) or value < least:
+        raise OptionError(f"{where}: expected {name} to be {least} or more; got {value!r}. {fix}")
+
+
 def type_name(x) -> str:
     """How an error message names the type of `x`: with its package when it is not a builtin.
     Example: >>> type_name(1.5)

@@ -7,7 +7,20 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import OptionError, check_known
+
+
+@contextmanager
+def having(target, **values):
+    """Inside, the attributes of `target` have these values; afterwards those of before."""
+    before = {name: getattr(target, name) for name in values}
+    for name, value in values.items():
+        setattr(target, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
 
 
 @dataclass(frozen=True)
@@ -78,18 +91,9 @@ class Flags:
         """Inside, the given flags have the given values.
         Raises: OptionError for an unknown flag; nothing is changed then."""
         for name in settings:
-            if name not in self.by_name:
-                raise OptionError(
-                    f"flags: expected a declared flag; got {name!r}. {suggest(name, self.by_name)}"
-                )
-        before = {name: getattr(self, name) for name in settings}
-        try:
-            for name, value in settings.items():
-                setattr(self, name, value)
+            check_known("flags", "a declared flag", name, self.by_name)
+        with having(self, **settings):
             yield self
-        finally:
-            for name, value in before.items():
-                setattr(self, name, value)
 
 
 flags = Flags()

@@ -10,7 +10,7 @@ import click
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
 from glasshouse.analyze.step import StepAnalysis, step, with_batch
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import OptionError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn.functional import cross_entropy
 
@@ -24,15 +24,11 @@ class Model:
         with gh.meta():
             if ":" in name:
                 self.model, inputs, self.loss = load(name)
-            elif name in CASES:
-                built = Ours(name, None, "float32", smoke)
+            else:
+                what = f"one of {', '.join(CASES)}, or module:function"
+                built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
                 self.model, inputs = built.model, (built.inputs, *built.targets)
                 self.loss = built.loss_of
-            else:
-                raise OptionError(
-                    f"analyze: expected one of {', '.join(CASES)}, or module:function; got "
-                    f"{name!r}. {suggest(name, CASES)}"
-                )
         self.inputs = [x.spec if hasattr(x, "spec") else x for x in inputs]
 
 

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 import glasshouse as gh
-from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base.errors import BackendError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.profile import FlopCounter
 
@@ -274,11 +274,7 @@ def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
         against = "eager" if smoke else "channels_last" if dtype == "bfloat16" else ",".join(MODES)
     modes = [mode for mode in against.split(",") if mode]
     for mode in modes:
-        if mode not in MODES:
-            raise OptionError(
-                f"bench: expected --against with modes of {', '.join(MODES)}; got {mode!r}. "
-                f"{suggest(mode, MODES)}"
-            )
+        check_known("bench", f"--against with modes of {', '.join(MODES)}", mode, MODES)
     return modes if importlib.util.find_spec("torch") is not None else []
 
 
@@ -305,11 +301,7 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
     """Train models here and in PyTorch, and compare time and memory.
     A step is zero_grad, forward, loss, backward and an SGD update. Models: all six by default."""
     for model in models:
-        if model not in CASES:
-            raise OptionError(
-                f"bench: expected models of {', '.join(CASES)}; got {model!r}. "
-                f"{suggest(model, CASES)}"
-            )
+        check_known("bench", f"models of {', '.join(CASES)}", model, CASES)
     fits = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(highlight=False, width=None if fits else 100)
     modes = chosen_modes(against, dtype, smoke)

@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
@@ -31,14 +31,9 @@ class Model(Ours):
 
 def target_of(name: str) -> Path | str:
     """A script's path, or a built-in model's name. Raises: OptionError, naming the nearest."""
-    if name in CASES:
-        return name
-    if Path(name).is_file():
+    if name not in CASES and Path(name).is_file():
         return Path(name)
-    raise OptionError(
-        f"profile: expected a script or one of {', '.join(CASES)}; got {name!r}. "
-        f"{suggest(name, CASES)}"
-    )
+    return check_known("profile", f"a script or one of {', '.join(CASES)}", name, CASES)
 
 
 def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: bool) -> None:

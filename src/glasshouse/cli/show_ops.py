@@ -7,7 +7,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from glasshouse.base import OptionError, Spec, as_dtype, from_numpy_dtype, suggest
+from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
 from glasshouse.cli.source import source_text
 from glasshouse.dispatch import LINEAR, Arr, Primitive, primitives
 from glasshouse.dispatch.primitive import DTYPE_GROUPS
@@ -60,10 +60,7 @@ def dtype_group(card: Primitive) -> str:
 
 def show_field(console: Console, field: str) -> None:
     """Print one field of every card. Raises: OptionError for a name that is no field."""
-    if field not in FIELDS:
-        raise OptionError(
-            f"ops: expected the name of a field; got {field!r}. {suggest(field, FIELDS)}"
-        )
+    check_known("ops", "the name of a field", field, FIELDS)
     for kind, cards in families().items():
         console.print(f"\n[bold cyan]{kind}[/]")
         for card in cards:

@@ -6,8 +6,9 @@ stay float32, and since a cast is differentiable their gradients are float32 too
 import functools
 
 from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32
+from glasshouse.base.flags import having
 from glasshouse.dispatch.bind import bind, state
-from glasshouse.dispatch.mode import Mode, having
+from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.primitive import primitives
 
 

@@ -3,8 +3,6 @@
 A mode is used as a context manager. Inside `process` the mode itself is off the stack, so the
 primitives that it calls, and `below`, go to the modes beneath it."""
 
-from contextlib import contextmanager
-
 from glasshouse.dispatch.bind import state
 
 
@@ -28,19 +26,6 @@ class Mode:
     def __exit__(self, *exc_info):
         *rest, state.modes = self.entered
         self.entered = tuple(rest)
-
-
-@contextmanager
-def having(target, **values):
-    """Inside, the attributes of `target` have these values; afterwards those of before."""
-    before = {name: getattr(target, name) for name in values}
-    for name, value in values.items():
-        setattr(target, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(target, name, value)
 
 
 def active_modes() -> tuple:

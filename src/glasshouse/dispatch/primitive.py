@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from glasshouse.base import DType, OptionError, Spec, all_dtypes, as_dtype, suggest
+from glasshouse.base import DType, OptionError, Spec, all_dtypes, as_dtype, check_known
 from glasshouse.dispatch.bind import bind
 
 LINEAR = "linear"  # a jvp: the primitive itself, applied with one operand replaced by its tangent
@@ -206,8 +206,4 @@ def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_sa
 
 def find(name: str) -> Primitive:
     """The card called `name`. Raises: OptionError, naming the nearest card, if there is none."""
-    if name not in primitives:
-        raise OptionError(
-            f"primitive: expected the name of a card; got {name!r}. {suggest(name, primitives)}"
-        )
-    return primitives[name]
+    return primitives[check_known("primitive", "the name of a card", name, primitives)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.dispatch.bind import timers, watchers
 from glasshouse.dispatch.cost import call_of
 
@@ -118,8 +118,5 @@ def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
         raise OptionError(
             f"add_op_callback: expected a function; got {type_name(fn)}. Pass fn(call)."
         )
-    if not isinstance(every, int) or every < 1:
-        raise OptionError(
-            f"add_op_callback: expected every to be 1 or more; got {every!r}. 1 sees all calls."
-        )
+    check_least("add_op_callback", "every", every, 1, "1 sees all calls.")
     return OpCallback(fn, every)

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError, OutOfMemoryError, ShapeError, suggest
+from glasshouse.base.errors import (
+    BackendError,
+    OptionError,
+    OutOfMemoryError,
+    ShapeError,
+    check_known,
+)
 from glasshouse.base.flags import flags
 
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
@@ -382,9 +388,7 @@ def register(cls: type[MemoryManager]) -> type[MemoryManager]:
 
 
 def make(name: str) -> MemoryManager:
-    if name not in known:
-        raise OptionError(f"memory: expected a known manager; got {name!r}. {suggest(name, known)}")
-    return known[name]()
+    return known[check_known("memory", "a known manager", name, known)]()
 
 
 def current() -> MemoryManager:

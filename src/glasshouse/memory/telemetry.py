@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, optional, suggest
+from glasshouse.base.errors import OptionError, check_known, optional
 from glasshouse.memory.manager import Event, Tag, current
 
 FIELDS = (*Event._fields[:6], *Tag._fields, "manager")
@@ -85,10 +85,7 @@ def plot(events, path, by: str = "phase") -> Path:
     """Save a picture of reserved and allocated bytes over time, coloured by a part of the tags:
     "phase", "module" or "primitive"; `events` may be a log's path.
     Raises: OptionError for another `by`, BackendError without matplotlib."""
-    if by not in Tag._fields:
-        raise OptionError(
-            f"plot: expected a part of the tags for by; got {by!r}. {suggest(by, Tag._fields)}"
-        )
+    check_known("plot", "a part of the tags for by", by, Tag._fields)
     library = optional("plot", "matplotlib to be installed", "matplotlib.figure", "plot")
     events = read_log(events) if isinstance(events, (str, Path)) else list(events)
     times = [(event.time_ns - events[0].time_ns) / 1e6 for event in events]

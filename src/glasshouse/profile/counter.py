@@ -4,7 +4,7 @@ from collections import Counter
 from threading import get_ident
 from typing import NamedTuple
 
-from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.cost import call_of
 from glasshouse.dispatch.watch import Watcher
@@ -267,8 +267,4 @@ def fits(row: Counted, where: dict) -> bool:
 
 
 def check_one_of(what: str, value: str, known) -> None:
-    if value not in known:
-        raise OptionError(
-            f"FlopCounter: expected one of {', '.join(known)} as {what}; got {value!r}. "
-            f"{suggest(value, known)}"
-        )
+    check_known("FlopCounter", f"one of {', '.join(known)} as {what}", value, known)

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError
+from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import tell
@@ -42,14 +42,8 @@ def schedule(
              ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']"""
     counts = {"wait": wait, "warmup": warmup, "repeat": repeat, "skip_first": skip_first}
     for name, count in counts.items():
-        if not isinstance(count, int) or count < 0:
-            raise OptionError(
-                f"schedule: expected {name} to be 0 or more; got {count!r}. Give a count of steps."
-            )
-    if not isinstance(active, int) or active < 1:
-        raise OptionError(
-            f"schedule: expected active to be 1 or more; got {active!r}. Record a step at least."
-        )
+        check_least("schedule", name, count, 0, "Give a count of steps.")
+    check_least("schedule", "active", active, 1, "Record a step at least.")
 
     def action(step: int) -> ProfilerAction:
         cycle, at = divmod(step - skip_first, wait + warmup + active)
@@ -96,11 +90,7 @@ class profile:
                     f"profile: expected {name} to be a function; got {fn!r}. "
                     "Use gh.profile.schedule(...) or a function of the profile."
                 )
-        if not isinstance(max_events, int) or max_events < 1:
-            raise OptionError(
-                f"profile: expected max_events to be 1 or more; got {max_events!r}. "
-                "Each event takes 40 bytes."
-            )
+        check_least("profile", "max_events", max_events, 1, "Each event takes 40 bytes.")
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_flops = record_shapes, with_flops
         self.options = (max_events, with_stack, with_modules, profile_memory)

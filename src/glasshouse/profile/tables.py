@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import check_known
 from glasshouse.dispatch.cost import Call
 from glasshouse.profile.counter import OUTSIDE, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
@@ -62,23 +62,15 @@ class Averages:
 
     def find(self, name: str) -> Average:
         """The group called `name`. Raises: OptionError, naming the nearest, if there is none."""
-        for row in self.rows:
-            if row.name == name:
-                return row
         names = [row.name for row in self.rows]
-        raise OptionError(
-            f"key_averages: expected the name of a group; got {name!r}. {suggest(name, names)}"
-        )
+        check_known("key_averages", "the name of a group", name, names)
+        return self.rows[names.index(name)]
 
     def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
         """The groups as text, the largest in the column `sort_by` first.
         Raises: OptionError for an unknown column."""
-        if sort_by not in SORT_KEYS:
-            raise OptionError(
-                f"table: expected a column to sort by; got {sort_by!r}. "
-                f"{suggest(sort_by, SORT_KEYS)}"
-            )
-        rows = sorted(self.rows, key=lambda r: -getattr(r, SORT_KEYS[sort_by]))
+        column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
+        rows = sorted(self.rows, key=lambda r: -getattr(r, column))
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes

@@ -5,7 +5,7 @@ import operator
 
 import numpy as np
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, check_known, type_name
 from glasshouse.base.shape import (
     broadcast_shapes as common_shape,
 )
@@ -387,8 +387,7 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
              [3, 2, 1, 2, 3]"""
     x = as_value(x, where="pad")
     widths = pad_widths(pad_width, x)
-    if mode not in PAD_MODES:
-        raise OptionError(f"pad: expected a mode; got {mode!r}. {suggest(mode, PAD_MODES)}")
+    check_known("pad", "a mode", mode, PAD_MODES)
     if mode == "constant":
         return movement.pad(x, widths=tuple((*w, 0) for w in widths), value=constant_values)
     for axis, width in enumerate(widths):

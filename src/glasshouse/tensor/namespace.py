@@ -9,7 +9,7 @@ import numpy as np
 
 from glasshouse.base import DType, as_dtype, promote, promote_scalar, real_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.errors import DTypeError, OptionError, suggest
+from glasshouse.base.errors import DTypeError, OptionError, check_known
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.tensor.creation import check_device
@@ -88,10 +88,7 @@ def isdtype(dtype, kind) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str) and kind not in dtypes.by_name:
-        if kind not in STANDARD_KINDS:
-            raise OptionError(
-                f"isdtype: expected a kind of dtype; got {kind!r}. {suggest(kind, STANDARD_KINDS)}"
-            )
+        check_known("isdtype", "a kind of dtype", kind, STANDARD_KINDS)
         return dtype.kind in STANDARD_KINDS[kind]
     return dtype is as_dtype(kind)
 

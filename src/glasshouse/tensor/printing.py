@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import OptionError, check_known
 from glasshouse.dispatch.value import Value
 
 
@@ -37,11 +37,7 @@ class set_print_options(AbstractContextManager):
     def __init__(self, **options):
         known = PrintOptions.__dataclass_fields__
         for name, value in options.items():
-            if name not in known:
-                raise OptionError(
-                    f"set_print_options: expected a known option; got {name!r}. "
-                    f"{suggest(name, known)}"
-                )
+            check_known("set_print_options", "a known option", name, known)
             given = isinstance(value, int) and value >= 0
             if not given and (name, value) != ("line_width", None):
                 raise OptionError(
