@@ -23,10 +23,8 @@ def seeds_of(where: str, outputs, cotangents):
     """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
-        raise ShapeError(
-            f"{where}: expected {len(outputs)} gradients, one per output; got {len(cotangents)}. "
-            "Give None for an output of one element."
-        )
+        raise ShapeError(f"{where}: expected {len(outputs)} gradients, one per output; got "
+                         f"{len(cotangents)}. Give None for an output of one element.")  # fmt: skip
     seeds = []
     for y, g in zip(outputs, cotangents, strict=True):
         if not isinstance(y, Value):
@@ -53,10 +51,8 @@ def check_seed(where: str, y, g):
         return full(y.shape, 1, y.dtype)
     g = as_value(g, where=where)
     if g.shape != y.shape:
-        raise ShapeError(
-            f"{where}: expected a gradient of shape {y.shape}; got {g.shape}. "
-            "It has the shape of the output."
-        )
+        raise ShapeError(f"{where}: expected a gradient of shape {y.shape}; got {g.shape}. It has "
+                         "the shape of the output.")  # fmt: skip
     if g.dtype is not y.dtype:
         raise DTypeError(
             f"{where}: expected a gradient of dtype {y.dtype.name}; got {g.dtype.name}. Cast it."
@@ -122,10 +118,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bo
     for x in inputs:
         if not isinstance(x, Value) or x.node is None:
             got = x.spec if isinstance(x, Value) else type_name(x)
-            raise GradError(
-                f"grad: expected inputs with requires_grad=True; got {got}. "
-                "Set requires_grad before computing the outputs."
-            )
+            raise GradError(f"grad: expected inputs with requires_grad=True; got {got}. Set "
+                            "requires_grad before computing the outputs.")  # fmt: skip
     found = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
     for i, g in enumerate(found):
         if g is None and not allow_unused:

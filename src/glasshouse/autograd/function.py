@@ -96,17 +96,13 @@ class Function:
 
     @staticmethod
     def forward(ctx, *args):
-        raise GradError(
-            "Function: expected a static method forward(ctx, *args); got a class without. "
-            "Define it."
-        )
+        raise GradError("Function: expected a static method forward(ctx, *args); got a class "
+                        "without. Define it.")  # fmt: skip
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise GradError(
-            "Function: expected a static method backward(ctx, *gradients); got a class without. "
-            "Define it."
-        )
+        raise GradError("Function: expected a static method backward(ctx, *gradients); got a "
+                        "class without. Define it.")  # fmt: skip
 
     @classmethod
     def apply(cls, *args):
@@ -132,12 +128,10 @@ def owner(cls, values):
     for mode in modes:
         tracked = any(is_tracked_below(v) for v in values if v is not None)
         if tracked and not hasattr(mode, "records"):
-            raise TransformError(
-                f"{cls.__name__}.apply: expected values of a tape; got values of "
-                f"{type(mode).__name__} that are tracked outside it. Take the gradient inside "
-                "the vmap or jvp, or write "
-                "the operation with gh functions."
-            )
+            raise TransformError(f"{cls.__name__}.apply: expected values of a tape; got values of "
+                                 f"{type(mode).__name__} that are tracked outside it. Take the "
+                                 "gradient inside the vmap or jvp, or write the operation with gh "
+                                 "functions.")  # fmt: skip
     tapes = [mode for mode in state.modes if mode in modes and hasattr(mode, "records")]
     return tapes[-1] if tapes else None
 

@@ -89,10 +89,8 @@ class Node:
 def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
     """Raise if a rule gave a cotangent of another spec than its operand's (GH_VERIFY=1)."""
     if cotangent.spec != spec:
-        raise AssertionError(
-            f"{primitive.name}: expected the cotangent of operand {i} to be {spec}; got "
-            f"{cotangent.spec}. Mend the card's vjp."
-        )
+        raise AssertionError(f"{primitive.name}: expected the cotangent of operand {i} to be "
+                             f"{spec}; got {cotangent.spec}. Mend the card's vjp.")  # fmt: skip
 
 
 def record(primitive, args, attrs, specs, result, mode=None) -> None:

@@ -105,10 +105,8 @@ def from_numpy_dtype(np_dtype) -> DType:
     if found is None:
         found = by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if found is None:
-        raise DTypeError(
-            f"dtype: expected a boolean or numeric array; got dtype {np_dtype}. "
-            "Convert it to numbers first."
-        )
+        raise DTypeError(f"dtype: expected a boolean or numeric array; got dtype {np_dtype}. "
+                         "Convert it to numbers first.")  # fmt: skip
     return found
 
 

@@ -71,10 +71,8 @@ class Worker:
             line = ""
         reply = json.loads(line) if line else {"error": self.last_words()}
         if "error" in reply:
-            raise BackendError(
-                f"bench: expected a {do} of the {self.name} worker; got {reply['error']}. "
-                "Leave this model or mode out."
-            )
+            raise BackendError(f"bench: expected a {do} of the {self.name} worker; got "
+                               f"{reply['error']}. Leave this model or mode out.")  # fmt: skip
         return reply
 
     def last_words(self) -> str:

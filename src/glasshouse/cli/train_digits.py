@@ -143,10 +143,8 @@ class Run:
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
-            raise CheckpointError(
-                f"train digits: expected {path} to hold a run on the digits; got another one. "
-                "Choose another --out."
-            )
+            raise CheckpointError(f"train digits: expected {path} to hold a run on the digits; got "
+                                  "another one. Choose another --out.")  # fmt: skip
         run = cls(Recipe(**metrics["recipe"]))
         load_checkpoint(path, model=run.model, optimizer=run.optimizer, scheduler=run.schedule,
                         random_state=gh.random.default_generator())  # fmt: skip
@@ -158,10 +156,8 @@ class Run:
 def check_finite(loss: float, recipe: Recipe) -> None:
     """Raise Diverged if the loss is no finite number."""
     if not math.isfinite(loss):
-        raise Diverged(
-            f"train digits: expected a finite loss; got {loss} with --lr {recipe.lr:g}. "
-            "Lower the learning rate."
-        )
+        raise Diverged(f"train digits: expected a finite loss; got {loss} with --lr {recipe.lr:g}. "
+                       "Lower the learning rate.")  # fmt: skip
 
 
 def start_run(given: dict, out: Path) -> Run:

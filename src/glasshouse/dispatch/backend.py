@@ -214,10 +214,8 @@ class use(AbstractContextManager):
 
     def __init__(self, backend):
         if not isinstance(backend, (str, TensorBackend)):
-            raise BackendError(
-                f"use: expected a backend or its name; got {backend!r}. "
-                f"Names: {', '.join(available())}."
-            )
+            raise BackendError(f"use: expected a backend or its name; got {backend!r}. Names: "
+                               f"{', '.join(available())}.")  # fmt: skip
         self.backend = load(backend) if isinstance(backend, str) else backend
         self.before = state.backend, Default.backend
         state.backend = Default.backend = self.backend

@@ -47,10 +47,8 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
     object; then no object is changed."""
     arrays, metadata = read_safetensors(path, needs_checksum=True)
     if FORMAT not in metadata:
-        raise CheckpointError(
-            f"load_checkpoint: expected {path} to be a checkpoint; got other tensors. "
-            "Use load_safetensors."
-        )
+        raise CheckpointError(f"load_checkpoint: expected {path} to be a checkpoint; got other "
+                              "tensors. Use load_safetensors.")  # fmt: skip
     document = json.loads(metadata[FORMAT])
     version = document.pop("version", None)
     if version != VERSION:

@@ -57,10 +57,8 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
 def to_array(name: str, x) -> np.ndarray:
     """A tensor or array as a NumPy array of a dtype that we have."""
     if not isinstance(x, (Value, np.ndarray, np.generic)):
-        raise DTypeError(
-            f"save_safetensors: expected tensors or arrays; got {type_name(x)} for {name!r}. "
-            "Convert it with gh.asarray."
-        )
+        raise DTypeError(f"save_safetensors: expected tensors or arrays; got {type_name(x)} for "
+                         f"{name!r}. Convert it with gh.asarray.")  # fmt: skip
     array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     return array.astype(from_numpy_dtype(array.dtype).np, copy=False)
 
@@ -170,10 +168,8 @@ def read_safetensors(path, needs_checksum: bool = False):
 def from_entry(path, name: str, entry: dict) -> np.ndarray:
     """One stored tensor as an array."""
     if entry["dtype"] not in CODES:
-        raise CheckpointError(
-            f"load: expected dtypes {', '.join(CODES)} in {path}; got {entry['dtype']} for "
-            f"{name!r}. Convert the file."
-        )
+        raise CheckpointError(f"load: expected dtypes {', '.join(CODES)} in {path}; got "
+                              f"{entry['dtype']} for {name!r}. Convert the file.")  # fmt: skip
     return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
 
 

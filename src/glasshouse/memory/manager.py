@@ -78,15 +78,11 @@ class Buffer:
             shape = (self.nbytes // itemsize,)
         nbytes = int(np.prod(shape, dtype=np.int64)) * itemsize
         if not 0 <= nbytes <= self.nbytes:
-            raise ShapeError(
-                f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
-                f"{np.dtype(dtype)}, {nbytes} bytes. Allocate more."
-            )
+            raise ShapeError(f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
+                             f"{np.dtype(dtype)}, {nbytes} bytes. Allocate more.")  # fmt: skip
         if self.block is None:
-            raise BackendError(
-                f"numpy: expected a buffer in use; got one of {self.nbytes} bytes that was freed. "
-                "Free it last."
-            )
+            raise BackendError(f"numpy: expected a buffer in use; got one of {self.nbytes} bytes "
+                               "that was freed. Free it last.")  # fmt: skip
         return np.asarray(Memory(self))[:nbytes].view(dtype).reshape(shape)
 
     def __del__(self):
@@ -361,10 +357,8 @@ class limit(AbstractContextManager):
 
     def __init__(self, nbytes: int | None):
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
-            raise OptionError(
-                f"limit: expected a positive number of bytes or None; got {nbytes!r}. "
-                "Write e.g. 8 * 2**30."
-            )
+            raise OptionError("limit: expected a positive number of bytes or None; got "
+                              f"{nbytes!r}. Write e.g. 8 * 2**30.")  # fmt: skip
         self.before, Limit.nbytes = Limit.nbytes, nbytes
 
     def __exit__(self, *exc_info):
@@ -411,10 +405,8 @@ class use(AbstractContextManager):
 
     def __init__(self, manager):
         if not isinstance(manager, (str, MemoryManager)):
-            raise BackendError(
-                f"use: expected a memory manager or its name; got {manager!r}. "
-                "Subclass gh.memory.MemoryManager."
-            )
+            raise BackendError(f"use: expected a memory manager or its name; got {manager!r}. "
+                               "Subclass gh.memory.MemoryManager.")  # fmt: skip
         self.before = Current.manager
         self.manager = Current.manager = make(manager) if isinstance(manager, str) else manager
 

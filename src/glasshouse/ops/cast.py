@@ -12,10 +12,8 @@ from glasshouse.ops.samples import refusal, sample
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
     if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
-        raise DTypeError(
-            f"cast: expected a complex or boolean target for {x.dtype.name}; got {dtype.name}. "
-            "Take gh.real, gh.imag or gh.abs first."
-        )
+        raise DTypeError(f"cast: expected a complex or boolean target for {x.dtype.name}; got "
+                         f"{dtype.name}. Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
     return Spec(x.shape, dtype)
 
 
@@ -45,16 +43,12 @@ def infer_bitcast(x: Spec, *, dtype) -> Spec:
         return Spec((*x.shape, 2), dtype)
     if dtype.is_complex and x.dtype is real_dtype(dtype):
         if x.shape[-1:] != (2,):
-            raise ShapeError(
-                f"bitcast: expected a last axis of 2 (real, imaginary); got shape {x.shape}. "
-                "Stack the parts along a new last axis."
-            )
+            raise ShapeError("bitcast: expected a last axis of 2 (real, imaginary); got shape "
+                             f"{x.shape}. Stack the parts along a new last axis.")  # fmt: skip
         return Spec(x.shape[:-1], dtype)
     if x.dtype.itemsize != dtype.itemsize:
-        raise DTypeError(
-            f"bitcast: expected dtypes of equal size; got {x.dtype.name} and {dtype.name}. "
-            "Use cast to convert values."
-        )
+        raise DTypeError(f"bitcast: expected dtypes of equal size; got {x.dtype.name} and "
+                         f"{dtype.name}. Use cast to convert values.")  # fmt: skip
     return Spec(x.shape, dtype)
 
 

@@ -39,10 +39,8 @@ def infer_scatter(name: str):
         if name == "scatter_add":
             infer_same(name, "numeric")(Spec((), x.dtype))
         if updates.dtype is not x.dtype:
-            raise DTypeError(
-                f"{name}: expected updates of dtype {x.dtype.name}, as x has; got "
-                f"{updates.dtype.name}. Cast one of them."
-            )
+            raise DTypeError(f"{name}: expected updates of dtype {x.dtype.name}, as x has; got "
+                             f"{updates.dtype.name}. Cast one of them.")  # fmt: skip
         if updates.shape != shape:
             raise ShapeError(
                 f"{name}: expected updates of shape {shape} for x {x.shape}, indices "

@@ -35,10 +35,8 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
         raise ShapeError(f"{where_}: expected matrices (..., m, n); got {a.shape}. Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
-        raise ShapeError(
-            f"{where_}: expected square matrices (..., n, n); got shape {a.shape}. "
-            "Use qr or svd for others."
-        )
+        raise ShapeError(f"{where_}: expected square matrices (..., n, n); got shape {a.shape}. "
+                         "Use qr or svd for others.")  # fmt: skip
     return m, n
 
 
@@ -388,10 +386,8 @@ def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal)
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b)
     if a.dtype is not b.dtype:
-        raise DTypeError(
-            f"triangular_solve: expected operands of one dtype; got {a.dtype.name} and "
-            f"{b.dtype.name}. Cast one of them."
-        )
+        raise DTypeError(f"triangular_solve: expected operands of one dtype; got {a.dtype.name} "
+                         f"and {b.dtype.name}. Cast one of them.")  # fmt: skip
     if a.shape[:-1] != b.shape[:-1]:
         raise ShapeError(
             f"triangular_solve: expected a (..., n, n) and b (..., n, k) with equal leading axes; "

@@ -43,10 +43,8 @@ reshape = movement(
 
 def infer_permute(x: Spec, *, axes) -> Spec:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError(
-            f"permute: expected each axis of shape {x.shape} once; got {tuple(axes)}. "
-            f"Give a permutation of 0 … {x.ndim - 1}."
-        )
+        raise ShapeError(f"permute: expected each axis of shape {x.shape} once; got {tuple(axes)}. "
+                         f"Give a permutation of 0 … {x.ndim - 1}.")  # fmt: skip
     return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
 
 
@@ -69,10 +67,8 @@ permute = movement(
 
 def infer_expand(x: Spec, *, shape) -> Spec:
     if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
-        raise ShapeError(
-            f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; got "
-            f"{tuple(shape)}. Reshape first to add axes."
-        )
+        raise ShapeError(f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; "
+                         f"got {tuple(shape)}. Reshape first to add axes.")  # fmt: skip
     return Spec(tuple(shape), x.dtype)
 
 
@@ -138,10 +134,8 @@ pad = movement(
 
 def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
-        raise ShapeError(
-            f"slice: expected a start, stop and step for each axis of {x.shape}; got {starts}, "
-            f"{stops}, {steps}. Give one of each per axis."
-        )
+        raise ShapeError(f"slice: expected a start, stop and step for each axis of {x.shape}; got "
+                         f"{starts}, {stops}, {steps}. Give one of each per axis.")  # fmt: skip
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not (0 <= start <= stop <= size and step >= 1):
             raise ShapeError(
@@ -210,10 +204,8 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
     axis = check_axis("concatenate", axis, first.ndim)
     for x in xs:
         if x.dtype is not first.dtype:
-            raise DTypeError(
-                f"concatenate: expected operands of one dtype; got {first.dtype.name} and "
-                f"{x.dtype.name}. Cast one of them."
-            )
+            raise DTypeError(f"concatenate: expected operands of one dtype; got {first.dtype.name} "
+                             f"and {x.dtype.name}. Cast one of them.")  # fmt: skip
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
             raise ShapeError(
                 f"concatenate: expected equal shapes but for axis {axis}; got {first.shape} and "

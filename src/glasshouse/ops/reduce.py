@@ -37,10 +37,8 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None
 def check_nonempty(name: str, x: Spec, axes) -> None:
     """Raise if there is no element to reduce."""
     if any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(
-            f"{name}: expected at least one element along axes {tuple(axes)}; got shape {x.shape}. "
-            "An empty axis has no extreme."
-        )
+        raise ShapeError(f"{name}: expected at least one element along axes {tuple(axes)}; got "
+                         f"shape {x.shape}. An empty axis has no extreme.")  # fmt: skip
 
 
 def spread(g, shape, axes):

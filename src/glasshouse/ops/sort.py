@@ -67,10 +67,8 @@ sort = define(
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
     check_ordered("top_k", x)
     if not x.ndim or not 0 <= k <= x.shape[-1]:
-        raise ShapeError(
-            f"top_k: expected k from 0 to the length of the last axis; got k={k} for shape "
-            f"{x.shape}. Choose a smaller k."
-        )
+        raise ShapeError(f"top_k: expected k from 0 to the length of the last axis; got k={k} for "
+                         f"shape {x.shape}. Choose a smaller k.")  # fmt: skip
     shape = (*x.shape[:-1], k)
     return Spec(shape, x.dtype), Spec(shape, int64)
 

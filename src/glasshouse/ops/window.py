@@ -21,10 +21,8 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
     """Raise unless each option is a tuple of `spatial_ndim` positive integers."""
     for name, value in options.items():
         if len(value) != spatial_ndim:
-            raise ShapeError(
-                f"{where}: expected {name} with {spatial_ndim} entries, one per spatial axis; "
-                f"got {value}. Repeat or drop entries."
-            )
+            raise ShapeError(f"{where}: expected {name} with {spatial_ndim} entries, one per "
+                             f"spatial axis; got {value}. Repeat or drop entries.")  # fmt: skip
         if any(entry < 1 for entry in value):
             raise OptionError(f"{where}: expected {name} of 1 or more; got {value}. Use 1.")
 
@@ -61,10 +59,8 @@ def window_positions(counts, size, stride, dilation):
 
 def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
     if x.ndim < spatial_ndim:
-        raise ShapeError(
-            f"{where}: expected at least {spatial_ndim} axes, one per entry of size; got shape "
-            f"{x.shape}. Add axes or shorten size."
-        )
+        raise ShapeError(f"{where}: expected at least {spatial_ndim} axes, one per entry of size; "
+                         f"got shape {x.shape}. Add axes or shorten size.")  # fmt: skip
 
 
 def options(size, stride=None, dilation=None, **others):
@@ -172,10 +168,8 @@ def choose_in_windows(keys, size, stride, dilation):
 def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
     check_keys("window_select", keys)
     if x.shape != keys.shape:
-        raise ShapeError(
-            f"window_select: expected x and keys of equal shape; got {x.shape} and {keys.shape}. "
-            "Broadcast one of them."
-        )
+        raise ShapeError(f"window_select: expected x and keys of equal shape; got {x.shape} and "
+                         f"{keys.shape}. Broadcast one of them.")  # fmt: skip
     windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 

@@ -52,10 +52,8 @@ class GradScaler:
         if not self.enabled:
             return
         if id(optimizer) in self.found:
-            raise GradError(
-                "unscale_: expected gradients that are still scaled; got ones unscaled since the "
-                "last update(). Call it once a step."
-            )
+            raise GradError("unscale_: expected gradients that are still scaled; got ones "
+                            "unscaled since the last update(). Call it once a step.")  # fmt: skip
         found = asarray(False)
         for p in optimizer.parameters():
             if p.grad is not None:

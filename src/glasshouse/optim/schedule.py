@@ -299,10 +299,8 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
-        raise OptionError(
-            "OneCycleLR: expected total_steps, or epochs and steps_per_epoch; got "
-            f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}."
-        )
+        raise OptionError("OneCycleLR: expected total_steps, or epochs and steps_per_epoch; got "
+                          f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}.")  # fmt: skip
     epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
     return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)
 
@@ -310,10 +308,8 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
 def check_has_momentum(optimizer) -> None:
     """Raise OptionError if the optimizer has no momentum to move."""
     if not {"momentum", "betas"} & set(optimizer.defaults):
-        raise OptionError(
-            f"OneCycleLR: expected an optimizer with momentum or betas; got "
-            f"{type(optimizer).__name__}. Pass cycle_momentum=False."
-        )
+        raise OptionError("OneCycleLR: expected an optimizer with momentum or betas; got "
+                          f"{type(optimizer).__name__}. Pass cycle_momentum=False.")  # fmt: skip
 
 
 class SequentialLR(LRScheduler):

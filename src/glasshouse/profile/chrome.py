@@ -325,10 +325,8 @@ def write(path, head: dict, records: Iterable[dict]) -> Path:
     """Write a trace file, whole or not at all."""
     path = Path(path)
     if path.suffixes[-2:] != [".json", ".gz"] and path.suffix != ".json":
-        raise OptionError(
-            f"export_chrome_trace: expected a path that ends in .json or .json.gz; got "
-            f"{path.name!r}. Rename it."
-        )
+        raise OptionError("export_chrome_trace: expected a path that ends in .json or .json.gz; "
+                          f"got {path.name!r}. Rename it.")  # fmt: skip
     made = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
     try:
         with open_text(made, "w") as file:

@@ -51,15 +51,11 @@ class FlopCounter(Watcher):
 
     def __init__(self, model=None, *, multiply_add: int = 2, display: bool = False):
         if multiply_add not in (1, 2):
-            raise OptionError(
-                f"FlopCounter: expected multiply_add to be 1 or 2; got {multiply_add!r}. "
-                "2 counts operations, 1 counts MACs."
-            )
+            raise OptionError("FlopCounter: expected multiply_add to be 1 or 2; got "
+                              f"{multiply_add!r}. 2 counts operations, 1 counts MACs.")  # fmt: skip
         if model is not None and not hasattr(model, "named_modules"):
-            raise OptionError(
-                f"FlopCounter: expected a Module; got {type_name(model)}. Leave it out to count "
-                "everything."
-            )
+            raise OptionError(f"FlopCounter: expected a Module; got {type_name(model)}. Leave it "
+                              "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.log: list[tuple] = []
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]

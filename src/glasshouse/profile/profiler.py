@@ -104,10 +104,8 @@ class profile:
     def start(self) -> "profile":
         """Begin, as `with` does."""
         if Running.profile is not None:
-            raise BackendError(
-                "profile: expected no other profile to be recording; got one that was started "
-                "before. Stop it first."
-            )
+            raise BackendError("profile: expected no other profile to be recording; got one that "
+                               "was started before. Stop it first.")  # fmt: skip
         self.step_num, self.step_begin_ns = 0, perf_counter_ns()
         self.enter(self.action())
         Running.profile = self
@@ -134,10 +132,8 @@ class profile:
         """A step of the training loop has ended; the schedule says what to do in the next one.
         Raises: BackendError if the profile was not started."""
         if Running.profile is not self:
-            raise BackendError(
-                "profile: expected step() between start and stop; got it outside. "
-                "Call it in the with block, at the end of each step."
-            )
+            raise BackendError("profile: expected step() between start and stop; got it outside. "
+                               "Call it in the with block, at the end of each step.")  # fmt: skip
         before = self.action()
         if self.recorder is not None:
             self.recorder.step(self.step_num, self.step_begin_ns)
@@ -155,10 +151,8 @@ class profile:
             return ProfilerAction.RECORD
         found = self.schedule(self.step_num)
         if not isinstance(found, ProfilerAction):
-            raise OptionError(
-                f"profile: expected the schedule to give a ProfilerAction; got {found!r}. "
-                "Use gh.profile.schedule(...)."
-            )
+            raise OptionError("profile: expected the schedule to give a ProfilerAction; got "
+                              f"{found!r}. Use gh.profile.schedule(...).")  # fmt: skip
         return found
 
     def enter(self, action: ProfilerAction) -> None:
@@ -215,10 +209,8 @@ class profile:
         """Memory over time and what was alive at the peak; prints as a table.
         Raises: OptionError without profile_memory."""
         if not self.trace.with_memory:
-            raise OptionError(
-                "memory: expected a profile with profile_memory=True; got one without. "
-                "Record again with it."
-            )
+            raise OptionError("memory: expected a profile with profile_memory=True; got one "
+                              "without. Record again with it.")  # fmt: skip
         return MemoryTimeline(self.trace)
 
     def export_chrome_trace(self, path, hta: bool = False):

@@ -23,10 +23,8 @@ def check_device(where: str, device) -> None:
     """Raise DeviceError unless `device` is None or that of the current backend."""
     here = backends.current()
     if device is not None and device != here.device:
-        raise DeviceError(
-            f"{where}: expected device {here.device!r} of backend {here.name}; got {device!r}. "
-            "Choose another backend with gh.backends.use."
-        )
+        raise DeviceError(f"{where}: expected device {here.device!r} of backend {here.name}; got "
+                          f"{device!r}. Choose another backend with gh.backends.use.")  # fmt: skip
 
 
 def eval(*tensors) -> None:
@@ -57,10 +55,8 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
-        raise OptionError(
-            f"asarray: expected data that needs no copy; got {type_name(obj)} for dtype {dtype}. "
-            "Leave copy at None."
-        )
+        raise OptionError(f"asarray: expected data that needs no copy; got {type_name(obj)} for "
+                          f"dtype {dtype}. Leave copy at None.")  # fmt: skip
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -151,10 +147,8 @@ def full(shape, fill_value, dtype=None, *, device=None):
     dtype = dtype or by_python_type[type(fill_value)]
     endless = type(fill_value) is float and not math.isfinite(fill_value)
     if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
-        raise DTypeError(
-            f"full: expected a fill_value that fits {dtype.name}; got {fill_value}. "
-            "Choose another dtype."
-        )
+        raise DTypeError(f"full: expected a fill_value that fits {dtype.name}; got {fill_value}. "
+                         "Choose another dtype.")  # fmt: skip
     return values.full(shape, fill_value, dtype, "full")
 
 

@@ -68,10 +68,8 @@ def expand_key(key, ndim: int) -> list:
             f"index: expected at most one '...'; got {len(rests)}. Write the other axes as ':'."
         )
     if used > ndim:
-        raise IndexOutOfRangeError(
-            f"index: expected at most {ndim} indices, one per axis; got {used}. "
-            "Remove some, or add axes with None."
-        )
+        raise IndexOutOfRangeError(f"index: expected at most {ndim} indices, one per axis; got "
+                                   f"{used}. Remove some, or add axes with None.")  # fmt: skip
     place = rests[0] + 1 if rests else len(items)
     items[place:place] = [slice(None)] * (ndim - used)
     return items
@@ -175,10 +173,8 @@ def index_array(item, axis: int, size: int):
             )
         return item.indices
     if not isinstance(item, (np.ndarray, Value)):
-        raise DTypeError(
-            f"index: expected integers, slices, None, '...' or arrays; got {type_name(item)} "
-            f"{item!r}. Convert it to an integer."
-        )
+        raise DTypeError("index: expected integers, slices, None, '...' or arrays; got "
+                         f"{type_name(item)} {item!r}. Convert it to an integer.")  # fmt: skip
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
@@ -431,10 +427,8 @@ def along(where_: str, x, indices, axis: int):
     x, indices = as_value(x, where=where_), check_indices(where_, indices)
     axis = check_axis(where_, axis, x.ndim)
     if indices.ndim != x.ndim:
-        raise ShapeError(
-            f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
-            f"{indices.shape}. Add axes with expand_dims."
-        )
+        raise ShapeError(f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
+                         f"{indices.shape}. Add axes with expand_dims.")  # fmt: skip
     rest = [tuple(1 if i == axis else s for i, s in enumerate(v.shape)) for v in (x, indices)]
     rest = broadcast_shapes(where_, *rest)
     size, count = x.shape[axis], indices.shape[axis]

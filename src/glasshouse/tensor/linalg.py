@@ -202,10 +202,8 @@ def solve(x1, x2, /):
     x2 = reshape(x2, (*x2.shape, 1)) if vector else x2
     if x2.shape[-2:-1] != x1.shape[-1:]:
         given = x2.shape[:-1] if vector else x2.shape
-        raise ShapeError(
-            f"solve: expected x2 with {x1.shape[-1]} rows, as x1 has columns; got x1 {x1.shape} "
-            f"and x2 {given}. Check the sizes."
-        )
+        raise ShapeError(f"solve: expected x2 with {x1.shape[-1]} rows, as x1 has columns; got x1 "
+                         f"{x1.shape} and x2 {given}. Check the sizes.")  # fmt: skip
     out = solve_stack(x1, x2)
     return reshape(out, out.shape[:-1]) if vector else out
 
@@ -231,10 +229,8 @@ def check_regular(where_: str, packed: Value) -> None:
             return
         value = value.data
     if packed.size and (diagonal(value.detach()).numpy() == 0).any():
-        raise LinAlgError(
-            f"{where_}: expected a regular matrix; got one with a pivot of 0. "
-            "It has no inverse: use pinv or lstsq, or add to its diagonal."
-        )
+        raise LinAlgError(f"{where_}: expected a regular matrix; got one with a pivot of 0. It has "
+                          "no inverse: use pinv or lstsq, or add to its diagonal.")  # fmt: skip
 
 
 def inv(x, /):
@@ -319,10 +315,8 @@ def cross(x1, x2, /, *, axis: int = -1):
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
-        raise ShapeError(
-            f"cross: expected size 3 along axis {axis}; got {x1.shape} and {x2.shape}. "
-            "Choose the axis of the vectors."
-        )
+        raise ShapeError(f"cross: expected size 3 along axis {axis}; got {x1.shape} and "
+                         f"{x2.shape}. Choose the axis of the vectors.")  # fmt: skip
     both = values.broadcast_values("cross", x1, x2)
     a, b = ([getitem(moveaxis(x, axis, 0), i) for i in range(3)] for x in both)
     parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
@@ -428,10 +422,8 @@ def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     vector = x2.ndim == 1
     columns = reshape(x2, (*x2.shape, 1)) if vector else x2
     if columns.shape[-2] != x1.shape[-2]:
-        raise ShapeError(
-            f"lstsq: expected x2 with {x1.shape[-2]} rows; got x1 {x1.shape} and x2 {x2.shape}. "
-            "Check the sizes."
-        )
+        raise ShapeError(f"lstsq: expected x2 with {x1.shape[-2]} rows; got x1 {x1.shape} and x2 "
+                         f"{x2.shape}. Check the sizes.")  # fmt: skip
     u, s, vh = svd(x1, full_matrices=False)
     weights = matmul(adjoint(u), columns) * matrix_transpose(inverse_row(s, x1, rtol))
     solution = matmul(adjoint(vh), weights)

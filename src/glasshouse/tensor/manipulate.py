@@ -42,10 +42,8 @@ def reshape(x, /, shape, *, copy=None):
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
         if known == 0 or x.size % known:
-            raise ShapeError(
-                f"reshape: expected sizes whose product divides {x.size}; got {tuple(shape)} for "
-                f"shape {x.shape}. Name all sizes."
-            )
+            raise ShapeError(f"reshape: expected sizes whose product divides {x.size}; got "
+                             f"{tuple(shape)} for shape {x.shape}. Name all sizes.")  # fmt: skip
         sizes[sizes.index(-1)] = x.size // known
     return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
@@ -76,10 +74,8 @@ def permute_dims(x, /, axes):
              [[1, 3], [2, 4]]"""
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
-        raise ShapeError(
-            f"permute_dims: expected each of the {x.ndim} axes of shape {x.shape} once; got "
-            f"{tuple(axes)}. Name every axis."
-        )
+        raise ShapeError(f"permute_dims: expected each of the {x.ndim} axes of shape {x.shape} "
+                         f"once; got {tuple(axes)}. Name every axis.")  # fmt: skip
     order = tuple(check_axis("permute_dims", axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else movement.permute(x, axes=order)
 
@@ -98,10 +94,8 @@ def transpose(x, /, *axes):
         return permute_dims(x, axes[0])
     if len(axes) == 2:
         return swapaxes(x, *axes)
-    raise OptionError(
-        f"transpose: expected no axes, two axes, or one tuple of all; got {axes}. "
-        "Use gh.permute_dims for an order of axes."
-    )
+    raise OptionError(f"transpose: expected no axes, two axes, or one tuple of all; got {axes}. "
+                      "Use gh.permute_dims for an order of axes.")  # fmt: skip
 
 
 def swapaxes(x, axis1: int, axis2: int, /):
@@ -122,10 +116,8 @@ def moveaxis(x, source, destination, /):
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(source) != len(destination):
-        raise ShapeError(
-            f"moveaxis: expected as many sources as destinations; got {tuple(source)} and "
-            f"{tuple(destination)}. Give one destination per source."
-        )
+        raise ShapeError(f"moveaxis: expected as many sources as destinations; got {tuple(source)} "
+                         f"and {tuple(destination)}. Give one destination per source.")  # fmt: skip
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
     given = (source, destination)
@@ -157,10 +149,8 @@ def squeeze(x, /, axis=None):
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
     axes = check_axes("squeeze", axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
-        raise ShapeError(
-            f"squeeze: expected axes of size 1; got axis {axis} of shape {x.shape}. "
-            "Index or reduce that axis instead."
-        )
+        raise ShapeError(f"squeeze: expected axes of size 1; got axis {axis} of shape {x.shape}. "
+                         "Index or reduce that axis instead.")  # fmt: skip
     return values.reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
 
@@ -191,10 +181,8 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 def sequence(where: str, arrays) -> list[Value]:
     """The arrays as values of one dtype; there must be one at least."""
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
-        raise DTypeError(
-            f"{where}: expected a sequence of tensors; got {type_name(arrays)}. "
-            "Put the tensors into a list."
-        )
+        raise DTypeError(f"{where}: expected a sequence of tensors; got {type_name(arrays)}. Put "
+                         "the tensors into a list.")  # fmt: skip
     arrays = [as_value(x, where=where) for x in arrays]
     if not arrays:
         raise ShapeError(f"{where}: expected at least one tensor; got none. Give one or more.")
@@ -311,10 +299,8 @@ def roll(x, /, shift, axis=None):
     if len(axes) == 1 < len(shifts):
         axes = tuple(axes) * len(shifts)
     if len(shifts) != len(axes):
-        raise ShapeError(
-            f"roll: expected a shift per axis; got shifts {tuple(shifts)} for axes {tuple(axes)}. "
-            "Give as many of both."
-        )
+        raise ShapeError(f"roll: expected a shift per axis; got shifts {tuple(shifts)} for axes "
+                         f"{tuple(axes)}. Give as many of both.")  # fmt: skip
     for by, along in zip(shifts, axes, strict=True):
         x = rolled(x, operator.index(by), check_axis("roll", along, x.ndim))
     return x
@@ -361,10 +347,8 @@ def repeat(x, repeats, /, axis=None):
     if counts.dtype.kind not in "iu" and counts.size:
         raise DTypeError(f"repeat: expected integers as repeats; got {counts.dtype}. Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():
-        raise ShapeError(
-            f"repeat: expected one count of 0 or more for each of {size} elements; got "
-            f"{counts.tolist()}. Give {size} counts, or one for all."
-        )
+        raise ShapeError(f"repeat: expected one count of 0 or more for each of {size} elements; "
+                         f"got {counts.tolist()}. Give {size} counts, or one for all.")  # fmt: skip
     if counts.size == 1:
         count = int(counts.reshape(()))
         shape = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])

@@ -100,10 +100,8 @@ class Generator:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
         except (KeyError, TypeError, ValueError):
-            raise OptionError(
-                f"set_state: expected what state() returned; got {state!r}. "
-                "Save it with generator.state()."
-            ) from None
+            raise OptionError(f"set_state: expected what state() returned; got {state!r}. Save it "
+                              "with generator.state().") from None  # fmt: skip
         with self.lock:
             self.seed, self.draws, self.key_words = seed, draws, (first, second)
 
@@ -243,10 +241,8 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     low, high = operator.index(low), operator.index(high)
     info = np.iinfo(dtype.np)
     if not info.min <= low < high <= info.max + 1:
-        raise OptionError(
-            f"randint: expected low < high within {dtype.name}; got {low} and {high}. "
-            "Widen the range or the dtype."
-        )
+        raise OptionError(f"randint: expected low < high within {dtype.name}; got {low} and "
+                          f"{high}. Widen the range or the dtype.")  # fmt: skip
     drawn = below(high - low, shape, generator)
     if dtype is uint64:
         return cast(drawn, dtype) + low

@@ -210,10 +210,8 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
     """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
-        raise ShapeError(
-            f"{where}: expected an axis for {x.ndim} axes; got None and shape {x.shape}. "
-            "Name one axis."
-        )
+        raise ShapeError(f"{where}: expected an axis for {x.ndim} axes; got None and shape "
+                         f"{x.shape}. Name one axis.")  # fmt: skip
     return cast(x, summed_dtype(where, x.dtype, dtype)), check_axis(where, axis or 0, x.ndim)
 
 

@@ -82,10 +82,8 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     values, in_def = as_leaves("jvp", tuple(primals))
     ts, t_def = flatten(tuple(tangents))
     if t_def != in_def:
-        raise ShapeError(
-            f"jvp: expected tangents structured as the primals, {in_def}; got {t_def}. "
-            "Give one tangent per primal."
-        )
+        raise ShapeError(f"jvp: expected tangents structured as the primals, {in_def}; got "
+                         f"{t_def}. Give one tangent per primal.")  # fmt: skip
     ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
     mode = JvpMode()
     with mode:

@@ -44,10 +44,8 @@ def reverse_columns(fn, primals):
     """The Jacobian by one pullback per output element."""
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
-        raise GradError(
-            "jacobian: expected a function that returns one tensor; got a structure of them. "
-            "Return one, or concatenate them."
-        )
+        raise GradError("jacobian: expected a function that returns one tensor; got a structure "
+                        "of them. Return one, or concatenate them.")  # fmt: skip
     if not out.size:
         return tree_map(lambda x: basis(x.spec)[:0].reshape(*out.shape, *x.shape), primals)
     rows = vmap(pullback)(basis(out.spec))

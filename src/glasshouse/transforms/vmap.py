@@ -122,10 +122,8 @@ def batch_size(values, axes) -> int:
     """The size that all mapped axes share."""
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
-        raise ShapeError(
-            "vmap: expected at least one mapped argument; got in_axes=None for all. "
-            "Give an axis for one of them."
-        )
+        raise ShapeError("vmap: expected at least one mapped argument; got in_axes=None for all. "
+                         "Give an axis for one of them.")  # fmt: skip
     if len(set(sizes)) > 1:
         raise ShapeError(f"vmap: expected mapped axes of one size; got {sizes}. Check in_axes.")
     return sizes[0]
@@ -150,16 +148,12 @@ def finish(mode: VmapMode, out, out_axes):
             try:
                 leaf = as_value(leaf, where="vmap")
             except DTypeError:
-                raise DTypeError(
-                    f"vmap: expected the function to return tensors; got {type_name(leaf)}. "
-                    "Return tensors only."
-                ) from None
+                raise DTypeError("vmap: expected the function to return tensors; got "
+                                 f"{type_name(leaf)}. Return tensors only.") from None  # fmt: skip
         if axis is None:
             if leaf.mode is mode:
-                raise ShapeError(
-                    "vmap: expected an unmapped result where out_axes is None; got a mapped one. "
-                    "Give an axis for it."
-                )
+                raise ShapeError("vmap: expected an unmapped result where out_axes is None; got a "
+                                 "mapped one. Give an axis for it.")  # fmt: skip
             results.append(leaf)
             continue
         batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data

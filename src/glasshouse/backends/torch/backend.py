@@ -49,10 +49,8 @@ class Backend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise DeviceError(
-                f"torch: expected device 'cpu', or 'cuda' where there is one; got {device!r}. "
-                "Use 'torch'."
-            )
+            raise DeviceError("torch: expected device 'cpu', or 'cuda' where there is one; got "
+                              f"{device!r}. Use 'torch'.")  # fmt: skip
         super().__init__(device)
 
     def kernel(self, name: str):

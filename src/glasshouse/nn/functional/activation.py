@@ -208,10 +208,8 @@ def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
-        raise OptionError(
-            f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
-            "Pass dim=-1 for the last axis."
-        )
+        raise OptionError(f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
+                          "Pass dim=-1 for the last axis.")  # fmt: skip
     return x, check_axis(where_, axis if dim is None else dim, x.ndim)
 
 

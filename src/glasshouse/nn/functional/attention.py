@@ -91,10 +91,8 @@ def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value
         mask = as_value(mask, where=where)
         sizes = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
         if mask.ndim > scores.ndim or any(m not in (1, s) for m, s in sizes):
-            raise ShapeError(
-                f"{where}: expected a mask that broadcasts to {scores.shape}; got {mask.shape}. "
-                "Its last axes are queries and keys."
-            )
+            raise ShapeError(f"{where}: expected a mask that broadcasts to {scores.shape}; got "
+                             f"{mask.shape}. Its last axes are queries and keys.")  # fmt: skip
         scores = choose(mask, scores, -math.inf) if mask.dtype.is_bool else scores + mask
     top = reduce.max(scores, axis=-1, keepdims=True).detach()
     e = exp(scores - choose(top == -math.inf, 0, top))

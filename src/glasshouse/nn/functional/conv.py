@@ -72,10 +72,8 @@ def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, i
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if any(s != 1 for s in stride):
-        raise OptionError(
-            f"{where}: expected stride 1 with padding='same'; got stride {stride}. "
-            "Give the padding as numbers."
-        )
+        raise OptionError(f"{where}: expected stride 1 with padding='same'; got stride {stride}. "
+                          "Give the padding as numbers.")  # fmt: skip
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((total // 2, total - total // 2) for total in totals)
 

@@ -26,10 +26,8 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
-        raise ShapeError(
-            f"{where}: expected input and target of one shape; got {x.shape} and {target.shape}. "
-            "Reshape or broadcast one of them."
-        )
+        raise ShapeError(f"{where}: expected input and target of one shape; got {x.shape} and "
+                         f"{target.shape}. Reshape or broadcast one of them.")  # fmt: skip
     return x, target
 
 
@@ -149,10 +147,8 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
             f"{target.shape}. Convert the target with target.long()."
         )
     if target.shape != expected:
-        raise ShapeError(
-            f"{where}: expected a target of {expected} for input {x.shape}; got {target.shape}. "
-            "Give one class index for each prediction."
-        )
+        raise ShapeError(f"{where}: expected a target of {expected} for input {x.shape}; got "
+                         f"{target.shape}. Give one class index for each prediction.")  # fmt: skip
     counts = target != ignore_index
     index = choose(counts, choose(target < 0, target - classes, target), 0)
     table = arange(classes)

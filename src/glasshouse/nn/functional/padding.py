@@ -27,15 +27,11 @@ def pad(input, pad, mode="constant", value=None):
     check_option("pad", "mode", mode, PAD_MODES)
     widths = tuple(pad)
     if len(widths) % 2 or not all(isinstance(w, int) for w in widths):
-        raise OptionError(
-            f"pad: expected an even number of integers, (low, high) per axis; got {pad!r}. "
-            "Give the pair of the last axis first."
-        )
+        raise OptionError("pad: expected an even number of integers, (low, high) per axis; got "
+                          f"{pad!r}. Give the pair of the last axis first.")  # fmt: skip
     if len(widths) > 2 * x.ndim:
-        raise ShapeError(
-            f"pad: expected at most {x.ndim} pairs for input {x.shape}; got {len(widths) // 2}. "
-            "Remove pairs."
-        )
+        raise ShapeError(f"pad: expected at most {x.ndim} pairs for input {x.shape}; got "
+                         f"{len(widths) // 2}. Remove pairs.")  # fmt: skip
     pairs = {x.ndim - 1 - i: widths[2 * i : 2 * i + 2] for i in range(len(widths) // 2)}
     if mode == "constant":
         return pad_constant(x, pairs, 0 if value is None else value)
@@ -51,10 +47,8 @@ def pad_constant(x: Value, pairs: dict, value) -> Value:
         widths = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
         for axis, (low, high) in pairs.items():
             if low + high + x.shape[axis] < 0:
-                raise ShapeError(
-                    f"pad: expected to crop at most the size of axis {axis} of {x.shape}; got "
-                    f"{(low, high)}. Crop less."
-                )
+                raise ShapeError(f"pad: expected to crop at most the size of axis {axis} of "
+                                 f"{x.shape}; got {(low, high)}. Crop less.")  # fmt: skip
         if any(w < 0 for pair in widths for w in pair):
             x = crop(x, widths)
         grown = tuple((max(low, 0), max(high, 0), 0) for low, high in widths)

@@ -41,10 +41,8 @@ def pool_options(where: str, n: int, kernel, stride, padding):
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise OptionError(
-            f"{where}: expected padding of at most half the kernel; got padding {padding} and "
-            f"kernel_size {kernel}. Pad less."
-        )
+        raise OptionError(f"{where}: expected padding of at most half the kernel; got padding "
+                          f"{padding} and kernel_size {kernel}. Pad less.")  # fmt: skip
     return kernel, stride, padding
 
 
