@@ -7,5 +7,6 @@ from glasshouse.base.dtype import (DType, accumulation_dtype, all_dtypes, as_dty
     int8, int16, int32, int64, promote, promote_scalar, real_dtype, uint8, uint16, uint32, uint64)
 from glasshouse.base.errors import (BackendError, CheckpointError, DeviceError, DTypeError,
     GradError, IndexOutOfRangeError, LinAlgError, OptionError, OutOfMemoryError, ShapeError,
-    TransformError, check_known, suggest, type_name)
+    TransformError, check_known, check_least, optional, suggest, type_name)
 from glasshouse.base.shape import Shape, Spec, broadcast_shapes, check_axes, check_axis, check_shape
+from glasshouse.base.tree import broadcast_prefix, flatten, tree_map, unflatten

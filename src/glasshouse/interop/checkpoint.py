@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base.errors import CheckpointError, DTypeError, type_name
-from glasshouse.base.tree import tree_map
+from glasshouse.base import CheckpointError, DTypeError, tree_map, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.interop.safetensors import read_safetensors, serialize, write_whole
 from glasshouse.tensor.creation import asarray

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from glasshouse.base import DTypeError, bfloat16, type_name
-from glasshouse.base.errors import optional
-from glasshouse.base.tree import tree_map
+from glasshouse.base import DTypeError, bfloat16, optional, tree_map, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.tensor.creation import asarray, from_dlpack
 

@@ -3,8 +3,7 @@
 import functools
 
 from glasshouse.autograd.backward import zeros
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.tree import flatten, unflatten
+from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
 from glasshouse.dispatch import LINEAR, Mode
 from glasshouse.dispatch.bind import box
 from glasshouse.dispatch.value import Value, as_value

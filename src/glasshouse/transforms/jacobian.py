@@ -4,8 +4,7 @@ import functools
 
 import numpy as np
 
-from glasshouse.base.errors import GradError, ShapeError
-from glasshouse.base.tree import flatten, tree_map, unflatten
+from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
 from glasshouse.dispatch import bind, primitives
 from glasshouse.dispatch.value import Value, as_value, reshape
 from glasshouse.ops.checks import check_option
