@@ -14,13 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.errors import (
-    BackendError,
-    OptionError,
-    OutOfMemoryError,
-    ShapeError,
-    check_known,
-)
+from glasshouse.base import BackendError, OptionError, OutOfMemoryError, ShapeError, check_known
 from glasshouse.base.flags import flags
 
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too

@@ -6,14 +6,8 @@ import operator
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError, check_known, type_name
-from glasshouse.base.shape import (
-    broadcast_shapes as common_shape,
-)
-from glasshouse.base.shape import (
-    check_axes,
-    check_axis,
-    check_shape,
-)
+from glasshouse.base.shape import broadcast_shapes as common_shape
+from glasshouse.base.shape import check_axes, check_axis, check_shape
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, cast, common_dtype
 from glasshouse.ops import index as indexing
