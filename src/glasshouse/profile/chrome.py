@@ -19,20 +19,11 @@ import numpy as np
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.cost import Call
-from glasshouse.profile.record import (
-    ANNOTATION,
-    COMPUTED,
-    MEMORY_KINDS,
-    MODULE,
-    PULL,
-    RECORDED,
-    REGION,
-    STEP,
-)
+from glasshouse.profile import record as recorded
 from glasshouse.profile.trace import Trace
 
-CATEGORIES = {RECORDED: "cpu_op", COMPUTED: "cpu_op", MODULE: "module", REGION: "pass",
-              PULL: "cpu_op", ANNOTATION: "user_annotation", STEP: "user_annotation"}  # fmt: skip
+# Of each kind of event, in the order of record.KINDS.
+CATEGORIES = ("cpu_op", "cpu_op", "module", "pass", "user_annotation", "cpu_op", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
 EXECUTION, STACKS, OVERLAPS, STREAM = 1_000, 2_000, 3_000, 7  # track = this + the thread's number
 
@@ -90,10 +81,10 @@ class Exporter:
             args: dict = {"External id": i + 1}
             if seq >= 0:
                 args |= {"Sequence number": seq, "Fwd thread id": forward_thread.get(seq, 0)}
-            if kind <= COMPUTED:
+            if kind <= recorded.COMPUTED:
                 args |= self.call_args(e)
             name = trace.name_of(e)
-            if self.hta and kind <= COMPUTED:
+            if self.hta and kind <= recorded.COMPUTED:
                 name = f"aten::{name}"
             made.append(Slice(int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
                               int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind],
@@ -119,7 +110,7 @@ class Exporter:
     def forward_threads(self) -> dict[int, int]:
         """The track of the forward call by its sequence number."""
         events = self.trace.events
-        first = events[(events["seq"] >= 0) & (events["kind"] <= COMPUTED)]
+        first = events[(events["seq"] >= 0) & (events["kind"] <= recorded.COMPUTED)]
         _, places = np.unique(first["seq"], return_index=True)
         return {int(first[p]["seq"]): int(first[p]["thread"]) + 1 for p in places}
 
@@ -183,7 +174,7 @@ class Exporter:
         """Steps and annotations as the stream saw them: from their first kernel to their last."""
         begins = np.array([kernel.begin for kernel, _ in kernels], np.int64)
         for i, e in enumerate(self.trace.events):
-            if e["kind"] in (STEP, ANNOTATION):
+            if e["kind"] in (recorded.STEP, recorded.ANNOTATION):
                 host = self.place[i]
                 inside = np.flatnonzero((begins >= host.begin) & (begins < host.end))
                 if len(inside):
@@ -236,11 +227,11 @@ class Exporter:
     def backward_arrows(self) -> Iterator[dict]:
         """From each forward call to the slice in which it is differentiated."""
         events = self.trace.events
-        pulls = {int(e["seq"]): i for i, e in enumerate(events) if e["kind"] == PULL}
+        pulls = {int(e["seq"]): i for i, e in enumerate(events) if e["kind"] == recorded.PULL}
         seen: set[int] = set()
         for i, e in enumerate(events):
             seq = int(e["seq"])
-            if e["kind"] <= COMPUTED and seq in pulls and seq not in seen:
+            if e["kind"] <= recorded.COMPUTED and seq in pulls and seq not in seen:
                 seen.add(seq)
                 if self.place[i].begin < self.place[pulls[seq]].begin:
                     yield from self.arrow("fwdbwd", self.place[i], self.place[pulls[seq]])
@@ -267,7 +258,7 @@ class Exporter:
             allocated, reserved = int(row["allocated"]), int(row["reserved"])
             counts = {"allocated": allocated, "reserved": reserved}
             yield {"ph": "C", "name": "memory", "tid": 0, "args": counts, **common}
-            kind, tag = MEMORY_KINDS[row["kind"]], trace.tags[row["tag"]]
+            kind, tag = recorded.MEMORY_KINDS[row["kind"]], trace.tags[row["tag"]]
             if kind in ("alloc", "free"):
                 args = {"Total Allocated": allocated, "Total Reserved": reserved,
                         "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
