@@ -106,10 +106,8 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     node.saved = tuple([arg.data if k else None for arg, k in zip(args, keep, strict=True)])
     node.out_specs = [out.spec for out in outputs]
     node.saved_out = [out.data if keep_out else None for out in outputs]
-    node.backend = outputs[0].backend
-    node.mode = mode
-    node.scope = state.scope
-    node.seq = next(sequence)
+    node.backend, node.mode = outputs[0].backend, mode
+    node.scope, node.seq = state.scope, next(sequence)
     node.freed, node.grad_hooks = False, None
     for slot, out in enumerate(outputs):
         if out.spec.dtype.is_inexact:

@@ -204,8 +204,7 @@ class Emitter:
                 head.append(f"  {self.scalar_text(k, what[2])}")
             else:
                 head.append(f"  int64_t *b{k} = a[{k}];")
-        text = canonical("\n".join([*head, *body]) + "\n")
-        return Source(text, [what[:2] for what in self.args])
+        return Source(canonical("\n".join([*head, *body]) + "\n"), [what[:2] for what in self.args])
 
     def scalar_text(self, k: int, name: str) -> str:
         """A scalar argument as a local constant of its dtype."""

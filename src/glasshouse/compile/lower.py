@@ -27,8 +27,7 @@ class Lowering:
     """Walks a graph once, and makes kernels and opaque steps in its order."""
 
     def __init__(self, graph: Graph):
-        self.graph = graph
-        self.exprs = Exprs()
+        self.graph, self.exprs = graph, Exprs()
         self.buffers: list[Buffer] = []
         self.steps: list[Kernel | Opaque] = []
         self.expr: dict[int, Expr] = {}  # what users of a node compute
@@ -119,8 +118,7 @@ class Lowering:
                 return make("scalar", (), node.dtype, value=node.attrs["number"])
             return make("full", (), node.dtype, value=value)
         if op == "iota":
-            position = View(None, 0, node.shape, (1,) * len(node.shape))
-            return make("iota", (), node.dtype, position)
+            return make("iota", (), node.dtype, View(None, 0, node.shape, (1,) * len(node.shape)))
         if op == "random_bits":
             return self.random_bits(node)
         if op == "gather":
@@ -129,8 +127,7 @@ class Lowering:
 
     def random_bits(self, node: Node) -> Expr:
         """The counter is the position in row-major order; the key's words are loaded."""
-        key = self.expr[node.inputs[0].number]
-        words = []
+        key, words = self.expr[node.inputs[0].number], []
         for i in range(4):
 
             def word(v, i=i):
@@ -177,8 +174,7 @@ class Lowering:
         if not axes:
             self.expr[node.number] = expr
             return
-        order = reduced_order(order_of(expr, x.shape), axes)
-        buffer = self.buffer(node.spec, order, node)
+        buffer = self.buffer(node.spec, reduced_order(order_of(expr, x.shape), axes), node)
         root = Root(kept_view(buffer.view(), x.shape, axes), expr, node.op, node)
         self.steps.append(Kernel(x.shape, [root], axes))
         self.expr[node.number] = self.exprs.load(buffer.view())
@@ -281,8 +277,7 @@ class Lowering:
         if order is None and not row_major and node.number not in self.is_output:
             order = order_of(expr, node.shape)
         buffer = self.buffer(node.spec, order, node)
-        root = Root(buffer.view(), expr, node=node)
-        self.steps.append(Kernel(node.shape, [root], None))
+        self.steps.append(Kernel(node.shape, [Root(buffer.view(), expr, node=node)], None))
         self.expr[node.number] = self.exprs.load(buffer.view())
         return buffer
 

@@ -60,8 +60,7 @@ class RecordingBackend(TensorBackend):
     def replace(self, name: str, kernel) -> Replacement:
         """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
         handle = super().replace(name, kernel)
-        handle.kernels = self.replaced
-        handle.before = self.replaced.get(name)
+        handle.kernels, handle.before = self.replaced, self.replaced.get(name)
         self.replaced[name] = kernel
         return handle
 

@@ -51,8 +51,7 @@ class TensorBackend:
     name = "abstract"
 
     def __init__(self, device: str = "cpu"):
-        self.device = device
-        self.kernels = Kernels(self)
+        self.device, self.kernels = device, Kernels(self)
         self.fallbacks: Counter[str] = Counter()
         self.strict = flags.strict
 

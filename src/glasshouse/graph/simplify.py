@@ -298,8 +298,7 @@ def without_axes(graph: Graph, x: Node, axes) -> Node | None:
     if repeated is None:
         return full_like(graph, x, dropped(x.shape, axes))
     if all(i in repeated or x.shape[i] == 1 for i in axes):
-        small = shrunk(graph, x, frozenset(axes) & repeated)
-        return reshaped(graph, small, dropped(x.shape, axes))
+        return reshaped(graph, shrunk(graph, x, frozenset(axes) & repeated), dropped(x.shape, axes))
     return None
 
 

@@ -82,8 +82,7 @@ def resnet(kernels, expansion, layers, num_classes, width):
                 step = stride if i == len(kernels) - 2 else 1
                 setattr(self, f"conv{i + 1}", conv(sizes[i], sizes[i + 1], kernel, step))
                 setattr(self, f"bn{i + 1}", nn.BatchNorm2d(sizes[i + 1]))
-            self.relu = nn.ReLU(inplace=True)
-            self.downsample = None
+            self.relu, self.downsample = nn.ReLU(inplace=True), None
             if stride != 1 or channels != out:
                 shortcut = conv(channels, out, 1, stride)
                 self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(out))
@@ -205,8 +204,7 @@ def bert(vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512):
 
         def forward(self, tokens):
             at = torch.arange(tokens.shape[1], device=tokens.device)
-            x = self.norm(self.tokens(tokens) + self.positions(at))
-            return self.output(self.layers(x))
+            return self.output(self.layers(self.norm(self.tokens(tokens) + self.positions(at))))
 
     return BertLike()
 

@@ -121,5 +121,4 @@ def conj(x):
 def make_complex(re, im):
     """re + i·im, of real values of one spec."""
     pair = [reshape(p, (*p.shape, 1)) for p in (re, im)]
-    joined = find("concatenate")(*pair, axis=re.ndim)
-    return bitcast(joined, dtype=dtypes.complex_dtype(re.dtype))
+    return bitcast(find("concatenate")(*pair, axis=re.ndim), dtype=dtypes.complex_dtype(re.dtype))

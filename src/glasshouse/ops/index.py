@@ -259,7 +259,6 @@ def scatter_along(updates, indices, axis: int, size: int):
 
 def line_places(places, size: int):
     """Positions (..., k) in lines of `size` elements, as flat positions in all lines."""
-    k = places.shape[-1]
-    count = math.prod(places.shape[:-1])
+    k, count = places.shape[-1], math.prod(places.shape[:-1])
     first = reshape(iota(size=count, dtype=int64) * size, shape=(count, 1))
     return reshape(reshape(places, shape=(count, k)) + first, shape=(count * k,))

@@ -208,8 +208,7 @@ def half_lower(x):
 
 def cholesky_vjp(g, y, _a):
     inner = half_lower(matmul(adjoint(y), g))
-    outer = solve_right(y, solve(y, inner, lower=True, adjoint_a=True), lower=True)
-    return hermitian_part(outer)
+    return hermitian_part(solve_right(y, solve(y, inner, lower=True, adjoint_a=True), lower=True))
 
 
 def cholesky_jvp(t, y, a):

@@ -128,8 +128,7 @@ def fold_ref(w, *, shape, stride, dilation):
 
 
 def fold_vjp(g, _y, _w, *, shape, stride, dilation):
-    size = _w.shape[_w.ndim - len(shape) :]
-    return windows(g, size=size, stride=stride, dilation=dilation)
+    return windows(g, size=_w.shape[_w.ndim - len(shape) :], stride=stride, dilation=dilation)
 
 
 fold = define(

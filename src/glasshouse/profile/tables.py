@@ -275,8 +275,7 @@ class ModuleTree:
 
     def table(self, depth: int | None = 3) -> str:
         """The tree as text."""
-        rows = self.rows(depth)
-        total = self.trace.kernel_ns
+        rows, total = self.rows(depth), self.trace.kernel_ns
         by = {(r.module, r.phase): r for r in rows}
         phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
         headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]

@@ -78,8 +78,7 @@ class Trace:
         self.scopes = ["" if scope is None else scope.path for scope in recorder.scopes]
         self.runs = recorder.runs
         self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
-        self.tags = list(recorder.tags)
-        self.live = recorder.live
+        self.tags, self.live = list(recorder.tags), recorder.live
         self.before = recorder.before if recorder.allocations else None
         self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
@@ -108,8 +107,7 @@ class Trace:
         """The time of each event without the events in it."""
         time = (self.events["end"] - self.events["begin"]).astype(np.int64)
         inside = self.parents >= 0
-        within = np.bincount(self.parents[inside], time[inside], len(time))
-        return time - within.astype(np.int64)
+        return time - np.bincount(self.parents[inside], time[inside], len(time)).astype(np.int64)
 
     @cached_property
     def is_op(self) -> np.ndarray:
@@ -146,8 +144,7 @@ class Trace:
 
     def event_list(self) -> list[Event]:
         """Every event of the Python side as an object, in the order of their ends."""
-        kernel = self.kernel_ns_of_events
-        made = []
+        kernel, made = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
             call = Call.by_number[e["what"]] if e["kind"] <= COMPUTED else None
             cost = call.cost if call else None
@@ -189,8 +186,7 @@ class Trace:
         """Every step that ran, in order; on backends that compute at once each call is a step."""
         columns: list[list[np.ndarray]] = [[] for _ in Steps._fields]
         for i, run in enumerate(self.runs):
-            count = len(run.ends_ns)
-            number = self.number_of[id(run.program)]
+            count, number = len(run.ends_ns), self.number_of[id(run.program)]
             row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread)
             for column, value in zip(columns, row, strict=True):
                 column.append(np.broadcast_to(value, count))

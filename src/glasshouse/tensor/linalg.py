@@ -185,8 +185,7 @@ def slogdet(x, /) -> SlogdetResult:
     packed, order = cards.lu(matrices("slogdet", x, square=True))
     pivots = diagonal(packed)
     sign = reduce.prod(elementwise.sign(pivots), axis=-1) * cast(pivot_sign(order), packed.dtype)
-    logs = elementwise.log(elementwise.abs(pivots))
-    return SlogdetResult(sign, reduce.sum(logs, axis=-1))
+    return SlogdetResult(sign, reduce.sum(elementwise.log(elementwise.abs(pivots)), axis=-1))
 
 
 def solve(x1, x2, /):

@@ -130,8 +130,7 @@ def expand_dims(x, /, axis=0):
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = check_axes("expand_dims", axis, x.ndim + count)
     sizes = iter(x.shape)
-    shape = tuple(1 if i in new else next(sizes) for i in range(x.ndim + count))
-    return values.reshape(x, shape)
+    return values.reshape(x, tuple(1 if i in new else next(sizes) for i in range(x.ndim + count)))
 
 
 def squeeze(x, /, axis=None):
@@ -336,8 +335,7 @@ def repeat(x, repeats, /, axis=None):
     if axis is None:
         x, axis = values.reshape(x, (x.size,)), 0
     axis = check_axis("repeat", axis, x.ndim)
-    size = x.shape[axis]
-    counts = np.asarray(repeats)
+    size, counts = x.shape[axis], np.asarray(repeats)
     if counts.dtype.kind not in "iu" and counts.size:
         raise DTypeError(f"repeat: expected integers as repeats; got {counts.dtype}. Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():

@@ -125,8 +125,7 @@ def seed(n: int) -> None:
 
 def bits(shape, generator: Generator | None = None) -> Value:
     """Uniform random bits as uint32."""
-    key = (generator or global_generator).key()
-    return random_bits(key, shape=check_shape("random", shape))
+    return random_bits((generator or global_generator).key(), shape=check_shape("random", shape))
 
 
 def check_floating(where_: str, dtype) -> DType:
@@ -179,8 +178,7 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
         drawn = drawn * (high - low) + low
     elif drawn.dtype is dtype:
         return drawn
-    bound = np.asarray(high).astype(dtype.np)
-    largest = np.nextafter(bound, np.asarray(low).astype(dtype.np))
+    largest = np.nextafter(np.asarray(high).astype(dtype.np), np.asarray(low).astype(dtype.np))
     return cards.minimum(cast(drawn, dtype), full(shape, largest.item(), dtype))
 
 
@@ -356,8 +354,7 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
     scores = gumbel((n,), dtype=float64, generator=generator)
     if weights is not None:
         scores = scores + cards.log(weights)
-    order = sort(scores, axis=0, descending=True)[1]
-    return gather(order, as_value(np.arange(count)), axis=0)
+    return gather(sort(scores, axis=0, descending=True)[1], as_value(np.arange(count)), axis=0)
 
 
 def shuffle(x, axis: int = 0, generator=None) -> Value:

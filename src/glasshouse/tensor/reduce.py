@@ -217,8 +217,7 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
 
 def with_first(x: Value, axis: int, value) -> Value:
     """x with one more element, `value`, in front along `axis`."""
-    widths = tuple((int(i == axis), 0, 0) for i in range(x.ndim))
-    return movement.pad(x, widths=widths, value=value)
+    return movement.pad(x, widths=tuple((int(i == axis), 0, 0) for i in range(x.ndim)), value=value)
 
 
 def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False):

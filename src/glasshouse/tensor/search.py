@@ -117,10 +117,8 @@ def distinct(where: str, x) -> UniqueAll:
     ends = concat([part(starts, 0, min(1, starts.size), starts.size), [x.size]])
     counts = part(ends, 0, 0, starts.size) - starts
     rank = reductions.cumsum(cast(new, int64), axis=0, reverse=False) - 1
-    places = create.iota(size=x.size, dtype=rank.dtype)
-    inverse = indexing.scatter_set(places, order, rank, axis=0)
-    values = indexing.gather(x, first, axis=0)
-    return UniqueAll(values, first, reshape(inverse, shape), counts)
+    inverse = indexing.scatter_set(create.iota(size=x.size, dtype=rank.dtype), order, rank, axis=0)
+    return UniqueAll(indexing.gather(x, first, axis=0), first, reshape(inverse, shape), counts)
 
 
 def unique_counts(x, /) -> UniqueCounts:

@@ -52,8 +52,7 @@ class VmapMode(Mode):
         if self.randomness == "same":
             return below(primitive, args, attrs)
         if self.randomness == "different":
-            bits = below(primitive, args, {"shape": (self.size, *attrs["shape"])})
-            return self.wrap(bits)
+            return self.wrap(below(primitive, args, {"shape": (self.size, *attrs["shape"])}))
         raise TransformError(
             "vmap: expected no random numbers in the mapped function; got a draw. Pass "
             "randomness='different' (one draw per example) or 'same' (one for all)."

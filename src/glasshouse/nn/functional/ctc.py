@@ -156,8 +156,7 @@ def align(x, labels, frames, sizes, blank, both: bool):
     if not both:
         return loss, None
     back = flip(reached[:, n:], axes=(0, 2))
-    share = choose((times < frames) & possible, ahead + back - emitted - total, NEVER)
-    return loss, exp(share)
+    return loss, exp(choose((times < frames) & possible, ahead + back - emitted - total, NEVER))
 
 
 def follow(emitted, labels, starts, begin, times, blank) -> Value:

@@ -36,8 +36,7 @@ class Encoder(nn.Module):
         nn.init.normal_(self.pos_embedding, std=0.02)
         self.dropout, self.layers = nn.Dropout(dropout), nn.Sequential()
         for i in range(layers):
-            block = EncoderBlock(heads, dim, mlp_dim, dropout)
-            self.layers.add_module(f"encoder_layer_{i}", block)
+            self.layers.add_module(f"encoder_layer_{i}", EncoderBlock(heads, dim, mlp_dim, dropout))
         self.ln = nn.LayerNorm(dim, eps=1e-6)
 
     def forward(self, x):
