@@ -46,7 +46,7 @@ class Lowering:
         """Nodes that an opaque step reads, perhaps through movement."""
         wanted: set[int] = set()
         for node in self.graph.nodes:
-            if node.op in ("input", "full", "pick") or is_fused(node):
+            if node.op in ("input", "full", "pick") or node.host is None and is_fusable(node):
                 continue
             for x in node.inputs:
                 while x.op in MOVEMENT and x.host is None:
@@ -102,12 +102,9 @@ class Lowering:
         elif op in ("pad", "concatenate"):
             (self.visit_pad if op == "pad" else self.visit_concatenate)(node)
         else:
-            self.visit_elementwise(node)
-
-    def visit_elementwise(self, node: Node) -> None:
-        expr = self.expr[node.number] = self.elementwise(node)
-        if self.needs_memory(node, expr):
-            self.materialise(node)
+            expr = self.expr[node.number] = self.elementwise(node)
+            if self.needs_memory(node, expr):
+                self.materialise(node)
 
     def elementwise(self, node: Node) -> Expr:
         """The expression of a node that computes position by position."""
@@ -390,10 +387,6 @@ def move(op: str, view: View, shape, attrs) -> View | None:
     if op == "flip":
         return views.flipped(view, attrs["axes"])
     return views.windowed(view, attrs["size"], attrs["stride"], attrs["dilation"])
-
-
-def is_fused(node: Node) -> bool:
-    return node.host is None and node.op != "pick" and is_fusable(node)
 
 
 def is_fusable(node: Node) -> bool:

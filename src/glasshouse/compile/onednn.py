@@ -148,16 +148,12 @@ class Plan:
         program.keep += [table, record]
         program.fill(entry, 1, codes)
         entry.extra = ctypes.cast(ctypes.pointer(record), c_void_p)
-        use_in_runner(program.runner, dnnl)
+        # The functions of oneDNN that the runner calls.
+        functions = (dnnl.dll.dnnl_memory_set_data_handle, dnnl.dll.dnnl_primitive_execute)
+        program.runner.gh_use_onednn(*(ctypes.cast(f, c_void_p) for f in functions))
 
     def __repr__(self):
         return f"<oneDNN {self.name}>"
-
-
-def use_in_runner(runner, dnnl: Library) -> None:
-    """Tell the runner which functions of oneDNN to call."""
-    runner.gh_use_onednn(ctypes.cast(dnnl.dll.dnnl_memory_set_data_handle, c_void_p),
-                         ctypes.cast(dnnl.dll.dnnl_primitive_execute, c_void_p))  # fmt: skip
 
 
 # -- plans ------------------------------------------------------------------------------------

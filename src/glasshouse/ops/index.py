@@ -27,10 +27,6 @@ def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
     return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
 
-def infer_gather(x: Spec, indices: Spec, *, axis) -> Spec:
-    return Spec(indexed_shape("gather", x, indices, axis), x.dtype)
-
-
 def infer_scatter(name: str):
     """The infer of a scatter: the spec of x, after a check of the updates against it."""
 
@@ -66,10 +62,6 @@ def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
 def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
     """(elements before, along, after) the axis."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-def gather_ref(x, indices, *, axis):
-    return np.take(x, checked("gather", indices, x.shape[axis]), axis=axis)
 
 
 def scatter_add_ref(x, indices, updates, *, axis):
@@ -173,7 +165,8 @@ def index(*shape, low=-2, high=2):
 gather = define(
     "gather", "index", "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
     why="a product with one-hot rows costs n times the work; slices take only static places",
-    infer=infer_gather, ref=gather_ref,
+    infer=lambda x, indices, *, axis: Spec(indexed_shape("gather", x, indices, axis), x.dtype),
+    ref=lambda x, at, *, axis: np.take(x, checked("gather", at, x.shape[axis]), axis=axis),
     vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
     jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
     samples=[sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),

@@ -26,19 +26,13 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None
             break
         last = axis
     else:
-        if nonempty:
-            check_nonempty(name, x, axes)
+        if nonempty and any(x.shape[axis] == 0 for axis in axes):
+            raise ShapeError(f"{name}: expected at least one element along axes {tuple(axes)}; got "
+                             f"shape {x.shape}. An empty axis has no extreme.")  # fmt: skip
         return
     raise ShapeError(
         f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. Use check_axes."
     )
-
-
-def check_nonempty(name: str, x: Spec, axes) -> None:
-    """Raise if there is no element to reduce."""
-    if any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(f"{name}: expected at least one element along axes {tuple(axes)}; got "
-                         f"shape {x.shape}. An empty axis has no extreme.")  # fmt: skip
 
 
 def spread(g, shape, axes):

@@ -164,10 +164,6 @@ def complex_exp2(z):
     return cards.exp(scaled(math.log(2))(z))
 
 
-def complex_abs(z):
-    return hypot(*split(z))
-
-
 def complex_sign(z):
     """z / |z|, and 0 for 0"""
     re, im = split(z)

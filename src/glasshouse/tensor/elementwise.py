@@ -321,7 +321,7 @@ def plain(name, compute, about, dtypes, errors, given, result):
 
 def abs_of(x: Value):
     if x.dtype.is_complex:
-        return elementary.complex_abs(x)
+        return elementary.hypot(*split(x))
     return x if x.dtype.is_bool else cards.abs_(x)
 
 

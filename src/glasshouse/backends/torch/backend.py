@@ -205,7 +205,8 @@ class Backend(TensorBackend):
 
     def gather(self, x, indices, *, axis):
         places = checked("gather", indices, x.shape[axis]).reshape(-1)
-        return x.index_select(axis, places).reshape(rows_shape(x, indices, axis))
+        shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        return x.index_select(axis, places).reshape(shape)
 
     def scatter_add(self, x, indices, updates, *, axis):
         places = checked("scatter_add", indices, x.shape[axis]).reshape(-1)
@@ -323,11 +324,6 @@ def wide_product(x, multiplier: int):
     """The upper and lower 32 bits of x · multiplier, of 32-bit words held in int64."""
     low, high = x * (multiplier & 0xFFFF), x * (multiplier >> 16)  # each below 2**48
     return (high + (low >> 16)) >> 16, (low + ((high & 0xFFFF) << 16)) & WORD
-
-
-def rows_shape(x, indices, axis: int):
-    """The shape of the rows of x that indices name."""
-    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
 
 def checked(where: str, indices, size: int):
