@@ -88,6 +88,7 @@ class Emitter:
         self.scopes: list[list[int]] = []
         self.indent = 1
         self.scratch: dict[int, str] = {}
+        self.inner_known: dict[int, bool] = {}  # what `is_inner` found
         self.filled: set[int] = set()  # the scratch rows that hold their values
         self.set_loops()
 
@@ -217,20 +218,20 @@ class Emitter:
 
     # -- expressions ---------------------------------------------------------------------------
 
-    def is_inner(self, expr: Expr, memo: dict) -> bool:
+    def is_inner(self, expr: Expr) -> bool:
         """Whether a value changes along the innermost loop."""
-        if expr.number not in memo:
+        if expr.number not in self.inner_known:
             moves = expr.view is not None and self.depends(expr.view, ("i",))
             if expr.op == "reduced":
                 moves = not self.inner_reduced
-            memo[expr.number] = moves or any(self.is_inner(a, memo) for a in expr.args)
-        return memo[expr.number]
+            self.inner_known[expr.number] = moves or any(map(self.is_inner, expr.args))
+        return self.inner_known[expr.number]
 
-    def declare(self, roots, inner: bool, memo: dict) -> None:
+    def declare(self, roots, inner: bool) -> None:
         """Statements for all parts of `roots` that do, or do not, change along the inner loop."""
         stack_order = walk(roots, lambda e: e.number in self.names)
         for expr in stack_order:
-            if expr.number in self.names or self.is_inner(expr, memo) != inner:
+            if expr.number in self.names or self.is_inner(expr) != inner:
                 continue
             text = self.text_of(expr)
             if expr.op in ("full", "scalar") or text.isidentifier():
@@ -316,35 +317,33 @@ class Emitter:
         """No reduction: every row by itself; a single long row in chunks."""
         (inner,) = self.inner
         roots = [root for sweep in self.sweeps for root in sweep]
-        memo: dict[int, bool] = {}
         if not self.kept and inner.size > CHUNK:
             chunks = -(-inner.size // CHUNK)
             with self.loop("p", chunks, pragma=PARALLEL if self.parallel else ""):
                 end = f"(p + 1) * {CHUNK}LL"
                 self.put(f"const int64_t end = {end} < {inner.size} ? {end} : {inner.size};")
-                self.row_of_stores(roots, f"p * {CHUNK}LL", "end", memo)
+                self.row_of_stores(roots, f"p * {CHUNK}LL", "end")
         else:
             with self.rows(self.parallel):
-                self.row_of_stores(roots, "0", inner.size, memo)
+                self.row_of_stores(roots, "0", inner.size)
 
-    def row_of_stores(self, roots, lo, hi, memo) -> None:
+    def row_of_stores(self, roots, lo, hi) -> None:
         """The inner loop of a kernel without reduction."""
         exprs = [root.expr for root in roots]
-        self.declare(exprs, False, memo)
+        self.declare(exprs, False)
         with self.loop("i", hi, lo, pragma="simd"):
-            self.declare(exprs, True, memo)
+            self.declare(exprs, True)
             for root in roots:
                 self.store(root, self.names[root.expr.number])
 
     def emit_rows(self) -> None:
         """Reductions along the row: one sweep after the other, while the row is in cache."""
-        memo: dict[int, bool] = {}
         with self.rows(self.parallel):
-            self.plan_scratch(memo)
+            self.plan_scratch()
             for sweep in self.sweeps:
-                self.emit_sweep(sweep, memo, str(self.inner[0].size))
+                self.emit_sweep(sweep, str(self.inner[0].size))
 
-    def plan_scratch(self, memo) -> None:
+    def plan_scratch(self) -> None:
         """Rows of costly values that a later sweep needs again."""
         inner = self.inner[0].size
         if self.summed or len(self.sweeps) < 2:
@@ -356,12 +355,12 @@ class Emitter:
             for expr in walk(exprs, lambda e, stop=stop: e.number in stop, include=True):
                 fits = inner * expr.dtype.itemsize <= SCRATCH_BYTES
                 wanted = expr.number in stop and expr.number not in self.scratch
-                if wanted and fits and self.is_inner(expr, memo):
+                if wanted and fits and self.is_inner(expr):
                     name = self.scratch[expr.number] = f"kept{expr.number}"
                     self.put(f"{compute_type(expr.dtype)} {name}[{inner}];")
             seen |= {e.number for e in walk(exprs)}
 
-    def emit_sweep(self, sweep, memo, hi: str) -> None:
+    def emit_sweep(self, sweep, hi: str) -> None:
         """One pass over a row: the reductions and results of one level."""
         exprs = [root.expr for root in sweep]
         reductions = [root for root in sweep if root.reduce]
@@ -377,14 +376,14 @@ class Emitter:
                 nest.enter_context(self.block(chunks))
                 self.put(f"const int64_t hi = lo + {CHUNK} < {hi} ? lo + {CHUNK} : {hi};")
                 lo, hi = "lo", "hi"
-            self.sums_of_row(sweep, exprs, reductions, memo, lo, hi)
+            self.sums_of_row(sweep, exprs, reductions, lo, hi)
         for root in reductions:
             self.finish(root)
 
-    def sums_of_row(self, sweep, exprs, reductions, memo, lo, hi) -> None:
+    def sums_of_row(self, sweep, exprs, reductions, lo, hi) -> None:
         """The vector loop of a sweep, and adding its result to the totals."""
         with self.block(""):
-            self.declare(exprs, False, memo)
+            self.declare(exprs, False)
             for root in reductions:
                 self.put(f"{compute_type(root.expr.dtype)} s{root.number} = {start(root)};")
             with self.loop("i", hi, lo, pragma="simd" + clauses(reductions)):
@@ -392,7 +391,7 @@ class Emitter:
                     if number in self.filled:
                         self.names[number] = f"{name}[i]"
                         self.scopes[-1].append(number)
-                self.declare(exprs, True, memo)
+                self.declare(exprs, True)
                 for expr in walk(exprs):
                     if expr.number in self.scratch and expr.number not in self.filled:
                         self.put(f"{self.scratch[expr.number]}[i] = {self.names[expr.number]};")
@@ -428,7 +427,6 @@ class Emitter:
 
     def emit_split(self) -> None:
         """Reductions that leave few rows: each row in blocks, whose results are added in order."""
-        memo: dict[int, bool] = {}
         inner = self.inner[0].size
         outer = prod(loop.size for loop in self.summed)
         units = outer if self.summed else -(-inner // CHUNK)
@@ -452,14 +450,13 @@ class Emitter:
                         self.put(f"const int64_t lo = u * {CHUNK}LL;")
                         self.put(f"const int64_t hi = {end};")
                         lo, hi = "lo", "hi"
-                    self.sums_of_row(sweep, exprs, reductions, memo, lo, hi)
+                    self.sums_of_row(sweep, exprs, reductions, lo, hi)
                 for root in reductions:
                     self.put(f"part{root.number}[block] = t{root.number};")
             self.add_blocks(reductions, blocks, "block")
 
     def emit_columns(self) -> None:
         """Reductions along outer axes: rows are added up, in blocks that cores share out."""
-        memo: dict[int, bool] = {}
         (sweep,) = self.sweeps
         inner, rows = self.inner[0].size, prod(loop.size for loop in self.summed)
         shared = prod(loop.size for loop in self.kept) < 4 and self.parallel
@@ -470,13 +467,13 @@ class Emitter:
                 c = total_type(root, True)
                 self.put(f"{c} *part{root.number} = malloc(sizeof({c}) * {blocks * inner});")
             with self.loop("block", blocks, pragma=PARALLEL if blocks > 1 else ""):
-                self.block_of_columns(sweep, reductions, memo, rows, blocks)
+                self.block_of_columns(sweep, reductions, rows, blocks)
             with self.loop("i", inner, pragma="simd"):
                 self.add_blocks(reductions, blocks, f"block * {inner} + i")
             for root in reductions:
                 self.put(f"free(part{root.number});")
 
-    def block_of_columns(self, sweep, reductions, memo, rows: int, blocks: int) -> None:
+    def block_of_columns(self, sweep, reductions, rows: int, blocks: int) -> None:
         """The rows of one block: short runs of them in a row of accumulators."""
         inner = self.inner[0].size
         exprs = [root.expr for root in sweep]
@@ -494,9 +491,9 @@ class Emitter:
                 self.put(line)
             with self.loop("u", "hi", "lo"):
                 self.decode("u", self.summed)
-                self.declare(exprs, False, memo)
+                self.declare(exprs, False)
                 with self.loop("i", inner, pragma="simd"):
-                    self.declare(exprs, True, memo)
+                    self.declare(exprs, True)
                     self.take_in(sweep, "[i]")
             with self.loop("i", inner, pragma="simd"):
                 for root in reductions:

@@ -5,8 +5,8 @@ Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K)."""
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, reshape
 from glasshouse.nn import checks
-from glasshouse.nn.checks import check_divides, check_floating, check_ndim, int_tuple
-from glasshouse.nn.functional.axes import AXES, by_axes
+from glasshouse.nn.checks import check_divides, check_floating, int_tuple
+from glasshouse.nn.functional.axes import by_axes, spatial_input
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import pad
@@ -34,8 +34,7 @@ def on_batch(x: Value, n: int, compute) -> Value:
 
 def check_operands(where: str, n: int, input, weight, stride, dilation):
     """Input and weight as values whose numbers of axes and dtypes fit; stride and dilation."""
-    x, weight = check_floating(where, input), check_floating(where, weight, "weight")
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    x, weight = spatial_input(where, n, input), check_floating(where, weight, "weight")
     if weight.ndim != n + 2:
         raise ShapeError(
             f"{where}: expected a weight of {n + 2} axes; got {weight.shape}. Reshape the weight."

@@ -7,8 +7,8 @@ from math import prod
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
-from glasshouse.nn.checks import check_floating, check_ndim, int_tuple, widened
-from glasshouse.nn.functional.axes import AXES, by_axes
+from glasshouse.nn.checks import int_tuple, widened
+from glasshouse.nn.functional.axes import by_axes, spatial_input
 from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement
 from glasshouse.ops.index import gather
@@ -20,8 +20,7 @@ from glasshouse.tensor import where as choose
 def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
              return_indices=False):  # fmt: skip
     """The largest element of each window over the last n axes; errors name `where`."""
-    x = check_floating(where, input)
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     dilation = int_tuple(where, "dilation", dilation, n, 1)
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
@@ -73,8 +72,7 @@ def grow(x: Value, widths, value) -> Value:
 def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False,
              count_include_pad=True, divisor_override=None):  # fmt: skip
     """The mean of each window over the last n axes, with errors in the name of `where`."""
-    x = check_floating(where, input)
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     if divisor_override == 0:
         raise OptionError(f"{where}: expected a divisor_override other than 0; got 0. Change it.")
@@ -123,8 +121,7 @@ def adaptive_avg_pool(where: str, n: int, input, output_size):
 
 def adaptive_operands(where: str, n: int, input, output_size):
     """Input, checked, and the number of bins for each of its last n axes."""
-    x = check_floating(where, input)
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    x = spatial_input(where, n, input)
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
     kept = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(given))
     return x, int_tuple(where, "output_size", kept, n, 1)
