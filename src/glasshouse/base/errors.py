@@ -1,7 +1,6 @@
 """The error classes of Glasshouse, and the helpers that make their messages useful.
 
-Every message has one form, ``where: expected …; got …. fix.``, with the received values in it.
-"""
+Every message has one form, ``where: expected …; got …. fix.``, with the received values in it."""
 
 import importlib
 import sys

@@ -1,7 +1,6 @@
 """Settings read from GH_… environment variables, each with a type, a default and a help line.
 
-A flag is read as `flags.debug`, and set for a while by `with flags.override(debug=1):`.
-"""
+A flag is read as `flags.debug`, and set for a while by `with flags.override(debug=1):`."""
 
 import os
 from contextlib import contextmanager

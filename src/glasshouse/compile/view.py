@@ -1,8 +1,7 @@
 """Affine forms over the axes of a domain: strided views of buffers, and positions.
 
 A view says where in the memory of `base` each position of a shape lies:
-`offset + Σ strides[i] * index[i]`, in elements. Movement primitives turn views into views.
-"""
+`offset + Σ strides[i] * index[i]`, in elements. Movement primitives turn views into views."""
 
 from math import prod
 from typing import Any, NamedTuple
@@ -75,8 +74,7 @@ def windowed(view: View, size, stride, dilation) -> View:
 
 def reshaped(view: View, shape) -> View | None:
     """The view in another shape, or None where that takes a copy.
-    Old and new axes are matched in groups of equal size; the old axes of a group must lie evenly.
-    """
+    Old and new axes are matched in groups of equal size; those of a group must lie evenly."""
     shape = tuple(shape)
     if prod(shape) == 0:
         return View(view.base, view.offset, shape, (0,) * len(shape))

@@ -2,8 +2,7 @@
 
 Nodes are in topological order. Besides the cards there are three kinds of node: `input` (an array
 from outside), `full` with value None (a scalar from outside) and `pick` (one result of a card with
-several). A graph prints as Python that runs, and `run` computes it by the cards' references.
-"""
+several). A graph prints as Python that runs, and `run` computes it by the cards' references."""
 
 from typing import Any, NamedTuple
 

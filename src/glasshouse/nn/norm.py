@@ -154,9 +154,8 @@ class LayerNorm(Norm):
 
 
 class RMSNorm(Norm):
-    """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given.
-    Shapes: (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467.
-    """
+    """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given. Shapes:
+    (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467."""
 
     unnamed, shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
 

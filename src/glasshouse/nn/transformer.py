@@ -18,8 +18,7 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu}
 class TransformerLayer(Module):
     """What encoder and decoder layers share: attentions, two linear maps, and for each of these
     parts a LayerNorm and a residual connection.
-    x + part(norm(x)) if norm_first, else norm(x + part(x)). `activation` is a name or a function.
-    """
+    x + part(norm(x)) if norm_first, else norm(x + part(x)). `activation`: a name or a function."""
 
     attentions: tuple[str, ...] = ()
 

@@ -6,8 +6,7 @@ kernels); counters for memory. Arrows lead from each call to the kernel that com
 forward call to its backward. Slices of one track nest; what would not is moved to a track of its
 own.
 
-Source:  the trace event format; HTA's and PyTorch's readers
-"""
+Source:  the trace event format; HTA's and PyTorch's readers"""
 
 import gzip
 import json

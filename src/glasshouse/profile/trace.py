@@ -1,7 +1,6 @@
 """What a profile recorded, as columns: events of the Python side and steps of the execution side.
 
-Nothing here is worked out before it is asked for; all is done on whole columns.
-"""
+Nothing here is worked out before it is asked for; all is done on whole columns."""
 
 import os
 import socket

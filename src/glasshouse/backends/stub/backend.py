@@ -5,8 +5,7 @@ asks for no contents. It is also the backend to copy: fill in the methods, then 
 card that you compute yourself, called with payloads and the card's attrs, e.g.
 
     def add(self, x, y): ...
-    def sum(self, x, *, axes): ...
-"""
+    def sum(self, x, *, axes): ..."""
 
 from glasshouse.base import BackendError, Spec, from_numpy_dtype
 from glasshouse.dispatch import TensorBackend, primitives
