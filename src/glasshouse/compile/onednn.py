@@ -341,9 +341,7 @@ def plan_conv(lowering, node, dnnl, bias, relu) -> None:
     attrs, groups = node.attrs, node.attrs["groups"]
     dx, view = data_desc(lowering, dnnl, x)
     dy, target = data_result(lowering, dnnl, node)
-    bias_desc = None
-    if bias is not None:
-        bias_desc = dnnl.desc((node.shape[1],), bias.base.dtype, (1,))
+    bias_desc = bias and dnnl.desc((node.shape[1],), bias.base.dtype, (1,))
     desc = forward_desc(dnnl, dx, w.shape, groups, dy, attrs, w.dtype, bias_desc, relu)
     dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
     reads = [(SRC, dx, view), (WEIGHTS, dw, packed)]

@@ -141,11 +141,9 @@ def source_of(node: Node) -> Source:
 def views_of(step) -> dict[Any, set]:
     """The views of each buffer that a step reads."""
     views: dict[Any, set] = {}
-    if isinstance(step, Kernel):
-        loads = [v for root in step.roots for v in root.expr.loads]
-    else:
-        loads = step.sources
-    local = {r.store.base for r in step.roots if r.local} if isinstance(step, Kernel) else ()
+    roots = step.roots if isinstance(step, Kernel) else ()
+    loads = [v for r in roots for v in r.expr.loads] if roots else step.sources
+    local = {r.store.base for r in roots if r.local}
     for view in loads:
         if view.base is not None and view.base not in local:
             views.setdefault(view.base, set()).add(view)

@@ -117,10 +117,8 @@ def kernel_order(kernel: Kernel) -> tuple[int, ...]:
     """The axes of the domain from the outermost loop to the innermost."""
     order: tuple[int, ...] | None
     for root in kernel.roots:
-        if root.reduce is None:
-            order = order_of_view(root.store)
-        else:
-            order = order_of(root.expr, kernel.domain)
+        plain = root.reduce is None
+        order = order_of_view(root.store) if plain else order_of(root.expr, kernel.domain)
         if order is not None:
             return order
     return tuple(range(len(kernel.domain)))

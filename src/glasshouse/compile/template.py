@@ -25,10 +25,7 @@ def is_supported(node) -> bool:
 
 def plan(lowering, node) -> None:
     """Add the steps that compute a node by its kernel."""
-    if node.op.startswith("window"):
-        plan_window(lowering, node)
-    else:
-        plan_scatter(lowering, node)
+    (plan_window if node.op.startswith("window") else plan_scatter)(lowering, node)
 
 
 # -- windows ----------------------------------------------------------------------------------
