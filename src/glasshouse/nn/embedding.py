@@ -6,6 +6,7 @@ from glasshouse.dispatch.value import as_value
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.functional.embedding import check_padding_idx, embedding
+from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.linear import new_parameter
 from glasshouse.nn.module import Module, Parameter
 
@@ -59,7 +60,4 @@ class Embedding(Module):
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
         options = {"padding_idx": None, "max_norm": None, "norm_type": 2,
                    "scale_grad_by_freq": False}  # fmt: skip
-        for name, default in options.items():
-            if getattr(self, name) != default:
-                shown += f", {name}={getattr(self, name)}"
-        return shown
+        return with_unusual(shown, vars(self), options)

@@ -34,6 +34,12 @@ class Layer(Module):
         return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
+def with_unusual(shown: str, values: dict, defaults: dict) -> str:
+    """`shown`, followed by the values that differ from their defaults."""
+    unusual = [f"{n}={values[n]}" for n, usual in defaults.items() if values.get(n, usual) != usual]
+    return ", ".join([shown, *unusual])
+
+
 def layer(name: str, function, options: str | None = None, base=Layer, **members) -> type:
     """The class `name` of modules that apply `function`; its arguments are the function's options.
     `options` lists those it takes, in its own order; those behind a * are given by name."""
