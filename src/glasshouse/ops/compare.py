@@ -3,10 +3,9 @@
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, bool_
-from glasshouse.dispatch.primitive import Arr, define
+from glasshouse.dispatch.primitive import Arr, define, refusal, sample
 from glasshouse.dispatch.value import full
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
-from glasshouse.ops.samples import refusal, sample
 
 
 def comparison(name, doc, *, ref, dtypes, why):

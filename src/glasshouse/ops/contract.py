@@ -14,11 +14,10 @@ import numpy as np
 
 from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.ops.cast import conj
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
-from glasshouse.ops.samples import refusal, sample
 from glasshouse.ops.window import check_window, window_counts, window_positions, window_view
 
 

@@ -9,11 +9,10 @@ from inspect import signature
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, Rule, define, primitives
+from glasshouse.dispatch import LINEAR, Arr, Rule, bind, define, primitives
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, full
 from glasshouse.ops.cast import conj
-from glasshouse.ops.samples import refusal, sample
 
 POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and polynomial
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, full
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
@@ -17,7 +17,6 @@ from glasshouse.ops.contract import wide
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
-from glasshouse.ops.samples import refusal, sample
 
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:

@@ -15,7 +15,7 @@ import numpy as np
 
 from glasshouse.base import Spec, int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
 from glasshouse.ops.cast import conj, imag, make_complex, real
 from glasshouse.ops.checks import check_option
@@ -25,7 +25,6 @@ from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import concatenate, section
 from glasshouse.ops.reduce import sum_
-from glasshouse.ops.samples import refusal, sample
 
 
 def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:

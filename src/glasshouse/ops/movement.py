@@ -5,10 +5,9 @@ import math
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, check_shape, from_numpy_dtype
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
-from glasshouse.ops.samples import refusal, sample
 
 
 def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):

@@ -10,8 +10,7 @@ import math
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, uint32
-from glasshouse.dispatch.primitive import Arr, define
-from glasshouse.ops.samples import refusal, sample
+from glasshouse.dispatch.primitive import Arr, define, refusal, sample
 
 # Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3" (SC11), sec. 3.3
 # and its library Random123: multipliers, and the key's increments (golden ratio, sqrt(3) - 1).

@@ -6,11 +6,10 @@ import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_axis, drop_axes
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, define, primitives
+from glasshouse.dispatch import LINEAR, Arr, bind, define, primitives
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
-from glasshouse.ops.samples import refusal, sample
 
 NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
 

@@ -5,9 +5,8 @@ import math
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, float32, int64
-from glasshouse.dispatch.primitive import Arr, define
+from glasshouse.dispatch.primitive import Arr, define, refusal, sample
 from glasshouse.ops.index import gather_along, scatter_along
-from glasshouse.ops.samples import refusal, sample
 
 
 def check_ordered(where: str, x: Spec) -> None:

@@ -12,9 +12,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.ops.elementwise import batch_together, infer_same
-from glasshouse.ops.samples import refusal, sample
 
 
 def check_window(where: str, spatial_ndim: int, **options) -> None:
