@@ -1,8 +1,7 @@
 """Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
 
 from glasshouse.autograd.tape import Leaf, Walk, recording
-from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
-from glasshouse.base.shape import Spec
+from glasshouse.base import DTypeError, GradError, ShapeError, Spec, type_name
 from glasshouse.dispatch.bind import hooks
 from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.value import Value, as_value, full
@@ -21,16 +20,11 @@ def as_tuple(x) -> tuple:
 
 
 def seeds_of(where: str, outputs, cotangents):
-    """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1.
-
-    Raises:  GradError for untracked outputs or missing cotangents, ShapeError, DTypeError
-    """
+    """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
-        raise ShapeError(
-            f"{where}: expected {len(outputs)} gradients, one per output; got {len(cotangents)}. "
-            "Give None for an output of one element."
-        )
+        raise ShapeError(f"{where}: expected {len(outputs)} gradients, one per output; got "
+                         f"{len(cotangents)}. Give None for an output of one element.")  # fmt: skip
     seeds = []
     for y, g in zip(outputs, cotangents, strict=True):
         if not isinstance(y, Value):
@@ -57,10 +51,8 @@ def check_seed(where: str, y, g):
         return full(y.shape, 1, y.dtype)
     g = as_value(g, where=where)
     if g.shape != y.shape:
-        raise ShapeError(
-            f"{where}: expected a gradient of shape {y.shape}; got {g.shape}. "
-            "It has the shape of the output."
-        )
+        raise ShapeError(f"{where}: expected a gradient of shape {y.shape}; got {g.shape}. It has "
+                         "the shape of the output.")  # fmt: skip
     if g.dtype is not y.dtype:
         raise DTypeError(
             f"{where}: expected a gradient of dtype {y.dtype.name}; got {g.dtype.name}. Cast it."
@@ -70,9 +62,7 @@ def check_seed(where: str, y, g):
 
 def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = False) -> None:
     """Add the gradient of `outputs` to `.grad` of every leaf they depend on.
-
-    Raises:  GradError if an output is untracked, lacks a gradient, or its graph was freed
-    """
+    Raises: GradError if an output is untracked, lacks a gradient, or its graph was freed."""
     outputs = as_tuple(outputs)
     retain = create_graph if retain_graph is None else retain_graph
     walk = Walk(retain, create_graph)
@@ -115,31 +105,21 @@ def leading_to(outputs, targets) -> set | None:
     return useful
 
 
-def grad(
-    outputs,
-    inputs,
-    grad_outputs=None,
-    retain_graph=None,
-    create_graph: bool = False,
-    allow_unused: bool = False,
-):
+def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bool = False,
+         allow_unused: bool = False):  # fmt: skip
     """The gradients of the sum of `outputs` with respect to each of `inputs`, as a tuple.
-
-    Shapes:  each gradient has its input's shape
-    Raises:  GradError for an input that is untracked, or unused without allow_unused
+    Shapes: each gradient has its input's shape.
+    Raises: GradError for an input that is untracked, or unused without allow_unused.
     Example: >>> import glasshouse as gh
              >>> x = gh.tensor(3.0, requires_grad=True)
              >>> grad(x * x, x)[0].item()
-             6.0
-    """
+             6.0"""
     outputs, inputs = as_tuple(outputs), as_tuple(inputs)
     for x in inputs:
         if not isinstance(x, Value) or x.node is None:
             got = x.spec if isinstance(x, Value) else type_name(x)
-            raise GradError(
-                f"grad: expected inputs with requires_grad=True; got {got}. "
-                "Set requires_grad before computing the outputs."
-            )
+            raise GradError(f"grad: expected inputs with requires_grad=True; got {got}. Set "
+                            "requires_grad before computing the outputs.")  # fmt: skip
     found = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
     for i, g in enumerate(found):
         if g is None and not allow_unused:
@@ -153,11 +133,8 @@ def grad(
 def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
     """One cotangent per input, or None where the outputs do not depend on it."""
     targets = {x.node for x in inputs}
-    walk = Walk(
-        create_graph if retain_graph is None else retain_graph,
-        create_graph,
-        leading_to(outputs, targets),
-    )
+    walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph,
+                leading_to(outputs, targets))  # fmt: skip
     arrived: dict = {}
 
     def arrive(node, slots) -> bool:
@@ -170,7 +147,5 @@ def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) ->
             walk.seed(place, g)
         walk.run(arrive)
     found = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
-    return [
-        x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
-        for x, g in zip(inputs, found, strict=True)
-    ]
+    return [x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
+            for x, g in zip(inputs, found, strict=True)]  # fmt: skip

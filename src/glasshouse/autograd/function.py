@@ -70,18 +70,15 @@ class FunctionNode(Node):
         return gs
 
     def release(self) -> None:
-        self.freed = True
-        self.ctx = None
+        self.freed, self.ctx = True, None
         self.parents = self.out_data = ()
 
 
 class Function:
     """Base of operations with a hand-written backward.
-
-    Subclasses give static methods `forward(ctx, *args)` and `backward(ctx, *gradients)`, the
-    latter returning one gradient (or None) per argument of forward; call with `apply`. Backward is
-    made of tensor operations, so gradients of gradients work.
-
+    Subclasses give static methods `forward(ctx, *args)` and `backward(ctx, *gradients)`, the latter
+    returning one gradient (or None) per argument of forward; call with `apply`. Backward is made of
+    tensor operations, so gradients of gradients work.
     Example: >>> import glasshouse as gh
              >>> class Square(Function):
              ...     @staticmethod
@@ -95,22 +92,17 @@ class Function:
              >>> x = gh.tensor(3.0, requires_grad=True)
              >>> Square.apply(x).backward()
              >>> x.grad.item()
-             6.0
-    """
+             6.0"""
 
     @staticmethod
     def forward(ctx, *args):
-        raise GradError(
-            "Function: expected a static method forward(ctx, *args); got a class without. "
-            "Define it."
-        )
+        raise GradError("Function: expected a static method forward(ctx, *args); got a class "
+                        "without. Define it.")  # fmt: skip
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise GradError(
-            "Function: expected a static method backward(ctx, *gradients); got a class without. "
-            "Define it."
-        )
+        raise GradError("Function: expected a static method backward(ctx, *gradients); got a "
+                        "class without. Define it.")  # fmt: skip
 
     @classmethod
     def apply(cls, *args):
@@ -134,15 +126,12 @@ def owner(cls, values):
     """The tape that tracks the arguments: a level's mode, or None for the base tape."""
     modes = [v.mode for v in values if v is not None and v.mode is not None]
     for mode in modes:
-        if not hasattr(mode, "records") and any(
-            is_tracked_below(v) for v in values if v is not None
-        ):
-            raise TransformError(
-                f"{cls.__name__}.apply: expected values of a tape; got values of "
-                f"{type(mode).__name__} that are tracked outside it. Take the gradient inside "
-                "the vmap or jvp, or write "
-                "the operation with gh functions."
-            )
+        tracked = any(is_tracked_below(v) for v in values if v is not None)
+        if tracked and not hasattr(mode, "records"):
+            raise TransformError(f"{cls.__name__}.apply: expected values of a tape; got values of "
+                                 f"{type(mode).__name__} that are tracked outside it. Take the "
+                                 "gradient inside the vmap or jvp, or write the operation with gh "
+                                 "functions.")  # fmt: skip
     tapes = [mode for mode in state.modes if mode in modes and hasattr(mode, "records")]
     return tapes[-1] if tapes else None
 

@@ -39,10 +39,8 @@ class TapeMode(Mode):
         if not any(arg.mode is self for arg in args):
             return below(primitive, args, attrs)
         result = below(primitive, tuple([self.lower(arg) for arg in args]), attrs)
-        if primitive.num_outputs == 1:
-            lifted = self.constant(result)
-        else:
-            lifted = tuple(map(self.constant, result))
+        one = primitive.num_outputs == 1
+        lifted = self.constant(result) if one else tuple(map(self.constant, result))
         if self.records and primitive.vjp is not None and any(arg.node is not None for arg in args
                                                               if arg.mode is self):  # fmt: skip
             own = [arg if arg.mode is self else self.constant(arg) for arg in args]

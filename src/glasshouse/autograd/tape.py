@@ -1,19 +1,16 @@
 """The tape: one node per recorded primitive call, and the walk that pulls cotangents back.
 
 A node keeps payload snapshots, not tensors, and only those that its rules read. Values being
-functional, writing to a tensor rebinds its handle and never harms a node.
-"""
+functional, writing to a tensor rebinds its handle and never harms a node."""
 
 import functools
 import heapq
 import itertools
 import weakref
-from contextlib import contextmanager
 from time import perf_counter_ns
 
-from glasshouse.base.errors import GradError
-from glasshouse.base.flags import flags
-from glasshouse.base.shape import Spec
+from glasshouse.base import GradError, Spec
+from glasshouse.base.flags import flags, having
 from glasshouse.dispatch.bind import box, hooks, state, watchers
 from glasshouse.dispatch.watch import tell
 
@@ -27,8 +24,7 @@ class Leaf:
     freed = False
 
     def __init__(self, tensor):
-        self.tensor = weakref.ref(tensor)
-        self.seq = next(sequence)
+        self.tensor, self.seq = weakref.ref(tensor), next(sequence)
         self.grad_hooks = None
 
     def accumulate(self, cotangent) -> None:
@@ -43,18 +39,15 @@ class Leaf:
 class Node:
     """One recorded call: its operands' places on the tape, and what its rules will read."""
 
-    __slots__ = (
-        "primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out", "backend",
-        "mode", "seq", "freed", "grad_hooks", "scope", "__weakref__",
-    )  # fmt: skip
+    __slots__ = ("primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out",
+                 "backend", "mode", "seq", "freed", "grad_hooks", "scope",
+                 "__weakref__")  # fmt: skip
 
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for the tracked operands, given one cotangent per result."""
         primitive, attrs = self.primitive, self.attrs
-        g = [
-            hooks.zeros(spec) if c is None else c
-            for c, spec in zip(cotangents, self.out_specs, strict=True)
-        ]
+        g = [hooks.zeros(spec) if c is None else c
+             for c, spec in zip(cotangents, self.out_specs, strict=True)]  # fmt: skip
         results = enumerate(zip(self.saved_out, self.out_specs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
         if primitive.num_outputs == 1:
@@ -96,10 +89,8 @@ class Node:
 def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
     """Raise if a rule gave a cotangent of another spec than its operand's (GH_VERIFY=1)."""
     if cotangent.spec != spec:
-        raise AssertionError(
-            f"{primitive.name}: expected the cotangent of operand {i} to be {spec}; got "
-            f"{cotangent.spec}. Mend the card's vjp."
-        )
+        raise AssertionError(f"{primitive.name}: expected the cotangent of operand {i} to be "
+                             f"{spec}; got {cotangent.spec}. Mend the card's vjp.")  # fmt: skip
 
 
 def record(primitive, args, attrs, specs, result, mode=None) -> None:
@@ -107,22 +98,17 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     outputs = result if primitive.num_outputs > 1 else (result,)
     if not any(out.spec.dtype.is_inexact for out in outputs):
         return
-    needs = tuple([arg.node is not None for arg in args])
-    keep_out, keep = primitive.kept(needs)
+    keep_out, keep = primitive.kept(tuple([arg.node is not None for arg in args]))
     node = Node()
-    node.primitive = primitive
-    node.attrs = attrs
+    node.primitive, node.attrs = primitive, attrs
     node.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
     node.specs = specs
     node.saved = tuple([arg.data if k else None for arg, k in zip(args, keep, strict=True)])
     node.out_specs = [out.spec for out in outputs]
     node.saved_out = [out.data if keep_out else None for out in outputs]
-    node.backend = outputs[0].backend
-    node.mode = mode
-    node.scope = state.scope
-    node.seq = next(sequence)
-    node.freed = False
-    node.grad_hooks = None
+    node.backend, node.mode = outputs[0].backend, mode
+    node.scope, node.seq = state.scope, next(sequence)
+    node.freed, node.grad_hooks = False, None
     for slot, out in enumerate(outputs):
         if out.spec.dtype.is_inexact:
             out.node, out.slot = node, slot
@@ -135,8 +121,7 @@ class Walk:
     """One backward pass: visits nodes from the newest to the oldest, summing cotangents."""
 
     def __init__(self, retain_graph: bool, create_graph: bool, useful=None):
-        self.retain_graph = retain_graph
-        self.create_graph = create_graph
+        self.retain_graph, self.create_graph = retain_graph, create_graph
         self.useful = useful  # nodes that lead to a target, or None for all
         self.heap: list = []
         self.pending: dict = {}
@@ -189,15 +174,9 @@ def freed_error():
     )
 
 
-@contextmanager
 def recording(tape, enabled: bool):
     """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
-    tape = state if tape is None else tape
-    before, tape.records = tape.records, enabled
-    try:
-        yield
-    finally:
-        tape.records = before
+    return having(state if tape is None else tape, records=enabled)
 
 
 class grad_mode:
@@ -228,13 +207,11 @@ class grad_mode:
 
 class no_grad(grad_mode):
     """Context and decorator inside which nothing is recorded for backward.
-
     Example: >>> import glasshouse as gh
              >>> x = gh.tensor([1.0], requires_grad=True)
              >>> with gh.no_grad():
              ...     (x * 2).requires_grad
-             False
-    """
+             False"""
 
     def __init__(self):
         super().__init__(False)
@@ -253,8 +230,6 @@ class set_grad_enabled(grad_mode):
 
 def is_grad_enabled() -> bool:
     """Whether operations on tracked tensors are recorded now.
-
     Example: >>> is_grad_enabled()
-             True
-    """
+             True"""
     return state.records

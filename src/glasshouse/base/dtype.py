@@ -2,8 +2,7 @@
 
 Promotion follows the Array API standard 2024.12; where the standard is silent, an integer with a
 floating type gives the floating type (as PyTorch and JAX do), and uint64 with a signed integer
-gives float64 (as NumPy does).
-"""
+gives float64 (as NumPy does)."""
 
 import functools
 
@@ -18,14 +17,11 @@ KIND_ORDER = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 class DType:
     """One data type: its `name`, `kind` (bool, int …), `itemsize` in bytes, NumPy form `np`."""
 
-    __slots__ = (
-        "name", "kind", "itemsize", "np", "is_floating", "is_complex", "is_inexact", "is_integer",
-        "is_bool",
-    )  # fmt: skip
+    __slots__ = ("name", "kind", "itemsize", "np", "is_floating", "is_complex", "is_inexact",
+                 "is_integer", "is_bool")  # fmt: skip
 
     def __init__(self, name: str, kind: str, np_dtype):
-        self.name = name
-        self.kind = kind
+        self.name, self.kind = name, kind
         self.np = np.dtype(np_dtype)
         self.itemsize = self.np.itemsize
         self.is_bool = kind == "bool"
@@ -57,46 +53,35 @@ class DType:
         return self
 
 
-bool_ = DType("bool", "bool", np.bool_)
-int8 = DType("int8", "int", np.int8)
-int16 = DType("int16", "int", np.int16)
-int32 = DType("int32", "int", np.int32)
-int64 = DType("int64", "int", np.int64)
-uint8 = DType("uint8", "uint", np.uint8)
-uint16 = DType("uint16", "uint", np.uint16)
-uint32 = DType("uint32", "uint", np.uint32)
-uint64 = DType("uint64", "uint", np.uint64)
-float16 = DType("float16", "float", np.float16)
-bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
-float32 = DType("float32", "float", np.float32)
-float64 = DType("float64", "float", np.float64)
-complex64 = DType("complex64", "complex", np.complex64)
-complex128 = DType("complex128", "complex", np.complex128)
+def family(kind: str, *bits: int) -> list[DType]:
+    """The dtypes of a kind, of these widths."""
+    return [DType(f"{kind}{n}", kind, f"{kind}{n}") for n in bits]
 
-all_dtypes = (
-    bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
-    float16, bfloat16, float32, float64, complex64, complex128,
-)  # fmt: skip
+
+bool_ = DType("bool", "bool", np.bool_)
+int8, int16, int32, int64 = family("int", 8, 16, 32, 64)
+uint8, uint16, uint32, uint64 = family("uint", 8, 16, 32, 64)
+float16, float32, float64 = family("float", 16, 32, 64)
+bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
+complex64, complex128 = family("complex", 64, 128)
+
+all_dtypes = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16,
+              float32, float64, complex64, complex128)  # fmt: skip
 by_name = {d.name: d for d in all_dtypes}
 by_numpy = {d.np: d for d in all_dtypes}
 
-default_float = float32
-default_int = int64
-default_complex = complex64
-default_of_kind = {
-    "bool": bool_, "int": int64, "uint": int64, "float": float32, "complex": complex64,
-}  # fmt: skip
+default_float, default_int, default_complex = float32, int64, complex64
+default_of_kind = {"bool": bool_, "int": int64, "uint": int64, "float": float32,
+                   "complex": complex64}  # fmt: skip
 # Keyed by the type itself: DType compares equal to np.float64, so one dict of objects would mix.
 by_python_type = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
 
 
 def as_dtype(x) -> DType:
     """The DType that `x` names: a DType, a name, a Python type, or a NumPy type or dtype.
-
-    Raises:  DTypeError if it names none of the fifteen types
+    Raises: DTypeError if it names none of the fifteen types.
     Example: >>> as_dtype("float32")
-             glasshouse.float32
-    """
+             glasshouse.float32"""
     if isinstance(x, DType):
         return x
     if isinstance(x, type) and x in by_python_type:
@@ -115,36 +100,28 @@ def as_dtype(x) -> DType:
 
 def from_numpy_dtype(np_dtype) -> DType:
     """The DType of a NumPy dtype.
-
-    Raises:  DTypeError for NumPy types that Glasshouse does not have (strings, dates, objects …)
-    """
+    Raises: DTypeError for NumPy types that Glasshouse does not have (strings, dates, objects …)."""
     found = by_numpy.get(np_dtype)
     if found is None:
         found = by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if found is None:
-        raise DTypeError(
-            f"dtype: expected a boolean or numeric array; got dtype {np_dtype}. "
-            "Convert it to numbers first."
-        )
+        raise DTypeError(f"dtype: expected a boolean or numeric array; got dtype {np_dtype}. "
+                         "Convert it to numbers first.")  # fmt: skip
     return found
 
 
 @functools.cache
 def promote(a: DType, b: DType) -> DType:
     """The smallest dtype that both `a` and `b` convert to.
-
-    Source:  Array API standard 2024.12, "Type promotion rules"
+    Source: Array API standard 2024.12, "Type promotion rules".
     Example: >>> promote(int8, uint8)
-             glasshouse.int16
-    """
+             glasshouse.int16"""
     if a is b:
         return a
     if KIND_ORDER[a.kind] > KIND_ORDER[b.kind]:
         a, b = b, a
     if KIND_ORDER[a.kind] < KIND_ORDER[b.kind]:
-        if a is float64 and b is complex64:
-            return complex128
-        return b
+        return complex128 if a is float64 and b is complex64 else b
     if a.kind == b.kind:
         if a.itemsize == b.itemsize:  # float16 with bfloat16: neither holds the other
             return float32
@@ -158,12 +135,9 @@ def promote(a: DType, b: DType) -> DType:
 
 def promote_scalar(dtype: DType, scalar) -> DType:
     """The dtype of an operation between an array of `dtype` and a Python scalar.
-
     The scalar is weak: it keeps the array's dtype unless its kind is higher.
-
     Example: >>> promote_scalar(int8, 2.5)
-             glasshouse.float32
-    """
+             glasshouse.float32"""
     kind = by_python_type[type(scalar)].kind
     if KIND_ORDER[kind] <= KIND_ORDER[dtype.kind]:
         return dtype

@@ -1,8 +1,8 @@
 """The error classes of Glasshouse, and the helpers that make their messages useful.
 
-Every message has one form, ``where: expected …; got …. fix.``, with the received values in it.
-"""
+Every message has one form, ``where: expected …; got …. fix.``, with the received values in it."""
 
+import importlib
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -65,7 +65,6 @@ class OutOfMemoryError(MemoryError):
 
 def suggest(name: str, options) -> str:
     """A sentence naming the option nearest to a misspelled `name`, or listing a few of them.
-
     Example: >>> suggest("relo", ["relu", "tanh"])
              "Did you mean 'relu'?"
     """
@@ -77,14 +76,35 @@ def suggest(name: str, options) -> str:
     return f"Choose one of: {shown}."
 
 
+def check_known(where: str, what: str, name, options):
+    """`name`; raises OptionError, suggesting the nearest, unless it is one of `options`."""
+    if name not in options:
+        raise OptionError(f"{where}: expected {what}; got {name!r}. {suggest(name, options)}")
+    return name
+
+
+def check_least(where: str, name: str, value, least: int, fix: str) -> None:
+    """Raise OptionError unless `value` is an integer of at least `least`."""
+    if not isinstance(value, int) or value < least:
+        raise OptionError(f"{where}: expected {name} to be {least} or more; got {value!r}. {fix}")
+
+
 def type_name(x) -> str:
     """How an error message names the type of `x`: with its package when it is not a builtin.
-
     Example: >>> type_name(1.5)
-             'float'
-    """
+             'float'"""
     cls = type(x)
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+def optional(where: str, what: str, module: str, extra: str):
+    """A third-party module. Raises: BackendError, with how to install it, where it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise BackendError(
+            f"{where}: expected {what}; got {error}. Install it: pip install 'glasshouse[{extra}]'."
+        ) from error
 
 
 def user_line() -> str:

@@ -1,13 +1,25 @@
 """Settings read from GH_… environment variables, each with a type, a default and a help line.
 
-A flag is read as `flags.debug`, and set for a while by `with flags.override(debug=1):`.
-"""
+A flag is read as `flags.debug`, and set for a while by `with flags.override(debug=1):`."""
 
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import OptionError, check_known
+
+
+@contextmanager
+def having(target, **values):
+    """Inside, the attributes of `target` have these values; afterwards those of before."""
+    before = {name: getattr(target, name) for name in values}
+    for name, value in values.items():
+        setattr(target, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
 
 
 @dataclass(frozen=True)
@@ -24,10 +36,7 @@ class Flag:
         return "GH_" + self.name.upper()
 
     def parse(self, text: str):
-        """The value that `text` stands for.
-
-        Raises:  OptionError if it does not fit the flag's type
-        """
+        """The value that `text` stands for. Raises: OptionError if it does not fit the type."""
         if self.kind is bool:
             if text.lower() in ("0", "1", "true", "false", "on", "off", ""):
                 return text.lower() in ("1", "true", "on")
@@ -36,10 +45,8 @@ class Flag:
                 return self.kind(text)
             except ValueError:
                 pass
-        raise OptionError(
-            f"{self.variable}: expected a value of type {self.kind.__name__}; got {text!r}. "
-            f"Unset it or use e.g. {self.default!r}."
-        )
+        raise OptionError(f"{self.variable}: expected a value of type {self.kind.__name__}; got "
+                          f"{text!r}. Unset it or use e.g. {self.default!r}.")  # fmt: skip
 
 
 declared = (
@@ -79,22 +86,11 @@ class Flags:
     @contextmanager
     def override(self, **settings):
         """Inside, the given flags have the given values.
-
-        Raises:  OptionError for an unknown flag; nothing is changed then
-        """
+        Raises: OptionError for an unknown flag; nothing is changed then."""
         for name in settings:
-            if name not in self.by_name:
-                raise OptionError(
-                    f"flags: expected a declared flag; got {name!r}. {suggest(name, self.by_name)}"
-                )
-        before = {name: getattr(self, name) for name in settings}
-        try:
-            for name, value in settings.items():
-                setattr(self, name, value)
+            check_known("flags", "a declared flag", name, self.by_name)
+        with having(self, **settings):
             yield self
-        finally:
-            for name, value in before.items():
-                setattr(self, name, value)
 
 
 flags = Flags()

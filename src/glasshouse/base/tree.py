@@ -37,10 +37,8 @@ def children_of(tree):
 
 def flatten(tree):
     """(leaves, treedef): the leaves in order, and the structure that `unflatten` needs.
-
     Example: >>> flatten({"a": (1, 2), "b": 3})[0]
-             [1, 2, 3]
-    """
+             [1, 2, 3]"""
     leaves: list = []
     return leaves, flatten_into(tree, leaves)
 
@@ -58,8 +56,7 @@ def flatten_into(tree, leaves: list) -> TreeDef:
 
 def unflatten(treedef: TreeDef, leaves):
     """The tree of structure `treedef` with `leaves` put in, in order."""
-    leaves = iter(leaves)
-    return build(treedef, leaves)
+    return build(treedef, iter(leaves))
 
 
 def build(treedef: TreeDef, leaves):
@@ -71,25 +68,19 @@ def build(treedef: TreeDef, leaves):
     if issubclass(treedef.kind, dict):
         items = dict(zip(treedef.keys, children, strict=True))
         return items if treedef.kind is dict else treedef.kind(items)
-    if hasattr(treedef.kind, "_fields"):
-        return treedef.kind(*children)
-    return treedef.kind(children)
+    return treedef.kind(*children) if hasattr(treedef.kind, "_fields") else treedef.kind(children)
 
 
 def tree_map(fn, tree, *rest):
     """The tree whose leaves are `fn` of the leaves of `tree` (and of `rest`, of equal structure).
-
-    Raises:  ShapeError if the structures differ
-    """
+    Raises: ShapeError if the structures differ."""
     leaves, treedef = flatten(tree)
     columns = [leaves]
     for other in rest:
         other_leaves, other_def = flatten(other)
         if other_def != treedef:
-            raise ShapeError(
-                f"tree_map: expected trees of one structure; got {treedef} and {other_def}. "
-                "Give every argument the same nesting."
-            )
+            raise ShapeError(f"tree_map: expected trees of one structure; got {treedef} and "
+                             f"{other_def}. Give every argument the same nesting.")  # fmt: skip
         columns.append(other_leaves)
     return unflatten(treedef, [fn(*group) for group in zip(*columns, strict=True)])
 
@@ -104,10 +95,8 @@ def broadcast_prefix(where: str, prefix, treedef: TreeDef) -> list:
             return
         keys, children = children_of(prefix)
         if len(children) != len(treedef.children) or keys != treedef.keys:
-            raise ShapeError(
-                f"{where}: expected a prefix of {treedef}; got {prefix!r}. "
-                "Give one entry per argument, or one for all."
-            )
+            raise ShapeError(f"{where}: expected a prefix of {treedef}; got {prefix!r}. Give one "
+                             "entry per argument, or one for all.")  # fmt: skip
         for child, sub in zip(children, treedef.children, strict=True):
             walk(child, sub)
 

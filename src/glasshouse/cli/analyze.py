@@ -10,7 +10,7 @@ import click
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
 from glasshouse.analyze.step import StepAnalysis, step, with_batch
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import OptionError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn.functional import cross_entropy
 
@@ -24,23 +24,17 @@ class Model:
         with gh.meta():
             if ":" in name:
                 self.model, inputs, self.loss = load(name)
-            elif name in CASES:
-                built = Ours(name, None, "float32", smoke)
+            else:
+                what = f"one of {', '.join(CASES)}, or module:function"
+                built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
                 self.model, inputs = built.model, (built.inputs, *built.targets)
                 self.loss = built.loss_of
-            else:
-                raise OptionError(
-                    f"analyze: expected one of {', '.join(CASES)}, or module:function; got "
-                    f"{name!r}. {suggest(name, CASES)}"
-                )
         self.inputs = [x.spec if hasattr(x, "spec") else x for x in inputs]
 
 
 def load(name: str):
     """(model, inputs, loss) of a user's function: it returns model and inputs, perhaps a loss.
-
-    Raises:  OptionError for a name that leads nowhere, or a function that returns something else
-    """
+    Raises: OptionError for a name that leads nowhere, or a function that returns something else."""
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:
@@ -89,10 +83,8 @@ def analyze(
     name, batch, train, optimizer, dtype, machine, budget, convention, sort, depth, as_json, smoke
 ):
     """Say what a MODEL costs without running it: a built-in one, or module:function.
-
     The function returns (model, inputs) or (model, inputs, loss); inputs are tensors, or pairs of
-    shape and dtype, the model's input first. Without --train: every node of the forward.
-    """
+    shape and dtype, the model's input first. Without --train: every node of the forward."""
     model = Model(name, smoke)
     inputs = with_batch(model.inputs, batch) if batch else model.inputs
     if not train and budget is None:

@@ -2,8 +2,7 @@
 
 Each framework and mode has a process of its own, since two OpenMP runtimes in one would disturb
 each other. Processes take steps in turn, so that a slow moment of the machine hits all alike; no
-more than two models are in memory at once.
-"""
+more than two models are in memory at once."""
 
 import contextlib
 import functools
@@ -24,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 import glasshouse as gh
-from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base.errors import BackendError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.profile import FlopCounter
 
@@ -41,14 +40,12 @@ class Worker:
 
     def __init__(self, name: str):
         self.name = name
-        path = os.pathsep.join(
-            [str(Path(gh.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
+        paths = [Path(gh.__file__).parents[1], *filter(None, [os.environ.get("PYTHONPATH")])]
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from glasshouse.cli.bench_worker import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
         )  # fmt: skip
 
     def __enter__(self):
@@ -66,10 +63,7 @@ class Worker:
         self.errors.close()
 
     def ask(self, do: str, **request) -> dict:
-        """The reply to a request.
-
-        Raises:  BackendError if the process fails or dies
-        """
+        """The reply to a request. Raises: BackendError if the process fails or dies."""
         try:
             print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
@@ -77,10 +71,8 @@ class Worker:
             line = ""
         reply = json.loads(line) if line else {"error": self.last_words()}
         if "error" in reply:
-            raise BackendError(
-                f"bench: expected a {do} of the {self.name} worker; got {reply['error']}. "
-                "Leave this model or mode out."
-            )
+            raise BackendError(f"bench: expected a {do} of the {self.name} worker; got "
+                               f"{reply['error']}. Leave this model or mode out.")  # fmt: skip
         return reply
 
     def last_words(self) -> str:
@@ -122,21 +114,13 @@ class Run:
     def record(self, work: "Work", limits: dict) -> dict:
         """What was measured, as one entry of the JSON file."""
         step_s = statistics.median(self.seconds)
-        return {
-            "model": self.model,
-            "framework": self.framework,
-            "mode": self.mode,
-            "dtype": self.dtype,
-            "step_s": step_s,
-            "first_step_s": self.first_step_s,
-            "peak_bytes": self.worker.ask("peak")["peak_bytes"],
-            "gflops_per_s": work.flops / step_s / 1e9,
-            "fraction_of_limit": work.seconds(limits) / step_s,
-            "matrix_gflops_per_s": limits["flops"] / 1e9,
-            "copy_gb_per_s": limits["copy"] / 1e9,
-            "first_loss": self.loss,
-            "steps_s": self.seconds,
-        }
+        return {"model": self.model, "framework": self.framework, "mode": self.mode,
+                "dtype": self.dtype, "step_s": step_s, "first_step_s": self.first_step_s,
+                "peak_bytes": self.worker.ask("peak")["peak_bytes"],
+                "gflops_per_s": work.flops / step_s / 1e9,
+                "fraction_of_limit": work.seconds(limits) / step_s,
+                "matrix_gflops_per_s": limits["flops"] / 1e9, "copy_gb_per_s": limits["copy"] / 1e9,
+                "first_loss": self.loss, "steps_s": self.seconds}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -235,17 +219,11 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     ours = our_steps(records)
     for r in records:
         mine = r["framework"] == "glasshouse"
-        table.add_row(
-            r["model"] if mine else "",
-            f"{r['framework']}, {r['mode']}",
-            f"{r['step_s']:.3f} s",
-            f"{r['step_s'] / ours[r['model']]:.2f}",
-            f"{r['first_step_s']:.1f} s",
-            f"{r['peak_bytes'] / 2**30:.2f} GiB",
-            f"{r['gflops_per_s']:.0f}",
-            f"{r['fraction_of_limit']:.0%}",
-            style="bold" if mine else "",
-        )
+        table.add_row(r["model"] if mine else "", f"{r['framework']}, {r['mode']}",
+                      f"{r['step_s']:.3f} s", f"{r['step_s'] / ours[r['model']]:.2f}",
+                      f"{r['first_step_s']:.1f} s", f"{r['peak_bytes'] / 2**30:.2f} GiB",
+                      f"{r['gflops_per_s']:.0f}", f"{r['fraction_of_limit']:.0%}",
+                      style="bold" if mine else "")  # fmt: skip
     console.print(table)
     ratios = [best / ours[m] for m in ours if (best := best_of_pytorch(records, m)) is not None]
     if ratios:
@@ -273,11 +251,9 @@ def save_chart(records: list[dict], path: Path) -> bool:
     for i, (framework, mode) in enumerate(series):
         rows = [r for r in records if (r["framework"], r["mode"]) == (framework, mode)]
         places = [list(ours).index(r["model"]) + (i + 0.5) * width - 0.4 for r in rows]
-        bars = axes.bar(
-            places, [r["step_s"] / ours[r["model"]] for r in rows], width * 0.92,
-            color=OUR_COLOR if framework == "glasshouse" else COLORS[mode],
-            label=f"{framework}, {mode}",
-        )  # fmt: skip
+        bars = axes.bar(places, [r["step_s"] / ours[r["model"]] for r in rows], width * 0.92,
+                        color=OUR_COLOR if framework == "glasshouse" else COLORS[mode],
+                        label=f"{framework}, {mode}")  # fmt: skip
         axes.bar_label(bars, [f"{r['step_s']:.3g} s" for r in rows], fontsize=7, padding=2)
     axes.axhline(1, color="black", linewidth=0.6)
     axes.set_xticks(range(len(ours)), list(ours))
@@ -296,11 +272,7 @@ def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
         against = "eager" if smoke else "channels_last" if dtype == "bfloat16" else ",".join(MODES)
     modes = [mode for mode in against.split(",") if mode]
     for mode in modes:
-        if mode not in MODES:
-            raise OptionError(
-                f"bench: expected --against with modes of {', '.join(MODES)}; got {mode!r}. "
-                f"{suggest(mode, MODES)}"
-            )
+        check_known("bench", f"--against with modes of {', '.join(MODES)}", mode, MODES)
     return modes if importlib.util.find_spec("torch") is not None else []
 
 
@@ -325,15 +297,9 @@ def modes_for(model: str, modes: list[str]) -> list[str]:
 @click.option("--smoke", is_flag=True, help="Tiny models and 2 steps: only shows that it works.")
 def bench(models, dtype, against, steps, json_path, chart, smoke):
     """Train models here and in PyTorch, and compare time and memory.
-
-    A step is zero_grad, forward, loss, backward and an SGD update. Models: all six by default.
-    """
+    A step is zero_grad, forward, loss, backward and an SGD update. Models: all six by default."""
     for model in models:
-        if model not in CASES:
-            raise OptionError(
-                f"bench: expected models of {', '.join(CASES)}; got {model!r}. "
-                f"{suggest(model, CASES)}"
-            )
+        check_known("bench", f"models of {', '.join(CASES)}", model, CASES)
     fits = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(highlight=False, width=None if fits else 100)
     modes = chosen_modes(against, dtype, smoke)
@@ -342,10 +308,8 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
     wanted = list(dict.fromkeys(models)) or list(CASES)
     for model in wanted:
         console.print(f"[dim]{model} …[/]")
-        records += measure_model(
-            model, dtype, modes_for(model, modes), steps or (2 if smoke else 5), smoke, limits,
-            console,
-        )  # fmt: skip
+        records += measure_model(model, dtype, modes_for(model, modes),
+                                 steps or (2 if smoke else 5), smoke, limits, console)  # fmt: skip
         json_path.parent.mkdir(parents=True, exist_ok=True)
         json_path.write_text(json.dumps(records, indent=1) + "\n")  # also if a later model fails
     if records:

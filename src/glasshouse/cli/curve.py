@@ -61,13 +61,8 @@ def save_picture(history: list[dict], path: Path) -> bool:
     loss.legend(frameon=False)
     accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     last = history[-1]
-    accuracy.annotate(
-        f"{last['test_accuracy']:.2%}",
-        (last["epoch"], last["test_accuracy"]),
-        (0, -14),
-        textcoords="offset points",
-        ha="right",
-        color=COLORS[1],
-    )
+    accuracy.annotate(f"{last['test_accuracy']:.2%}", (last["epoch"], last["test_accuracy"]),
+                      (0, -14), textcoords="offset points", ha="right",
+                      color=COLORS[1])  # fmt: skip
     figure.savefig(path, dpi=120)
     return True

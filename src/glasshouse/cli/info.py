@@ -78,14 +78,10 @@ def compiler() -> str:
 
 def machine() -> dict[str, str]:
     """What a measurement must say about the machine it was made on."""
-    return {
-        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-        **processor(),
-        "memory": memory(),
-        "BLAS": blas(),
-        "python": f"{platform.python_version()} ({platform.python_implementation()})",
-        "compiler": compiler(),
-    }
+    return {"system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+            **processor(), "memory": memory(), "BLAS": blas(),
+            "python": f"{platform.python_version()} ({platform.python_implementation()})",
+            "compiler": compiler()}  # fmt: skip
 
 
 def versions() -> dict[str, str]:

@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
@@ -25,24 +25,15 @@ class Model(Ours):
         super().__init__(name, None, dtype, smoke)
         if batch is not None:
             arrays = [x.numpy() for x in (self.inputs, *self.targets)]
-            self.inputs, *self.targets = (
-                gh.asarray(np.resize(a, (batch, *a.shape[1:]))) for a in arrays
-            )
+            resized = [np.resize(a, (batch, *a.shape[1:])) for a in arrays]
+            self.inputs, *self.targets = map(gh.asarray, resized)
 
 
 def target_of(name: str) -> Path | str:
-    """A script's path, or the name of a built-in model.
-
-    Raises:  OptionError, naming the nearest model
-    """
-    if name in CASES:
-        return name
-    if Path(name).is_file():
+    """A script's path, or a built-in model's name. Raises: OptionError, naming the nearest."""
+    if name not in CASES and Path(name).is_file():
         return Path(name)
-    raise OptionError(
-        f"profile: expected a script or one of {', '.join(CASES)}; got {name!r}. "
-        f"{suggest(name, CASES)}"
-    )
+    return check_known("profile", f"a script or one of {', '.join(CASES)}", name, CASES)
 
 
 def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: bool) -> None:
@@ -78,15 +69,11 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 )
 @click.option("--fail-above", type=float, help="With --against: exit 1 if this many % slower.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
-def profile(
-    target, arguments, steps, batch, dtype, depth, report, trace, hta, json_path, stack, against,
-    fail_above, smoke,
-):  # fmt: skip
+def profile(target, arguments, steps, batch, dtype, depth, report, trace, hta, json_path, stack,
+            against, fail_above, smoke):  # fmt: skip
     """Run a SCRIPT, or training steps of a MODEL, and show where time and memory go.
-
     Prints modules, kernels and memory; writes a page, a trace and JSON on request. With --against
-    it compares the step time with another run's, and says whether the change is more than noise.
-    """
+    it compares the step time with another run's, and says whether the change is more than noise."""
     if fail_above is not None and against is None:
         raise click.UsageError("--fail-above needs --against.")
     prof = gh.profile(profile_memory=True, record_shapes=True, with_stack=stack)
@@ -117,9 +104,7 @@ def profile(
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
 def flops(target, arguments, batch, depth, everything, macs, smoke):
     """Count the FLOPs of a SCRIPT, or of a training step of a MODEL, by module and operator.
-
-    A MODEL is only recorded: nothing is computed.
-    """
+    A MODEL is only recorded: nothing is computed."""
     found = target_of(target)
     counter = FlopCounter(multiply_add=1 if macs else 2)
     if isinstance(found, Path):

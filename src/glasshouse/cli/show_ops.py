@@ -7,9 +7,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from glasshouse.base.dtype import as_dtype, from_numpy_dtype
-from glasshouse.base.errors import OptionError, suggest
-from glasshouse.base.shape import Spec
+from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
 from glasshouse.cli.source import source_text
 from glasshouse.dispatch import LINEAR, Arr, Primitive, primitives
 from glasshouse.dispatch.primitive import DTYPE_GROUPS
@@ -40,10 +38,8 @@ def show_table(console: Console) -> None:
         for card in cards:
             table.add_row(card.name, card.doc, mark(card.vjp), mark(card.jvp), dtype_group(card))
     console.print(table)
-    console.print(
-        f"\n{len(primitives)} cards. [dim]One whole:[/] glasshouse ops conv   "
-        "[dim]One field of all:[/] glasshouse ops --field vjp"
-    )
+    console.print(f"\n{len(primitives)} cards. [dim]One whole:[/] glasshouse ops conv   "
+                  "[dim]One field of all:[/] glasshouse ops --field vjp")  # fmt: skip
 
 
 def mark(rule) -> str:
@@ -63,14 +59,8 @@ def dtype_group(card: Primitive) -> str:
 
 
 def show_field(console: Console, field: str) -> None:
-    """Print one field of every card.
-
-    Raises:  OptionError for a name that is no field
-    """
-    if field not in FIELDS:
-        raise OptionError(
-            f"ops: expected the name of a field; got {field!r}. {suggest(field, FIELDS)}"
-        )
+    """Print one field of every card. Raises: OptionError for a name that is no field."""
+    check_known("ops", "the name of a field", field, FIELDS)
     for kind, cards in families().items():
         console.print(f"\n[bold cyan]{kind}[/]")
         for card in cards:

@@ -60,11 +60,9 @@ def show_programs(console: Console, made: list[Program]) -> None:
     for number, program in enumerate(made):
         kinds = [getattr(step, "kind", "") for step in program.schedule]
         kernels = sum(isinstance(step, Kernel) for step in program.schedule)
-        table.add_row(
-            str(number), str(len(program.recorded.nodes)), str(len(kinds)),
-            str(kernels + kinds.count("template")), str(kinds.count("onednn")),
-            str(kinds.count("host")), f"{program.arena_bytes:,}",
-        )  # fmt: skip
+        table.add_row(str(number), str(len(program.recorded.nodes)), str(len(kinds)),
+                      str(kernels + kinds.count("template")), str(kinds.count("onednn")),
+                      str(kinds.count("host")), f"{program.arena_bytes:,}")  # fmt: skip
     console.print(table)
 
 
@@ -75,10 +73,8 @@ def show_programs(console: Console, made: list[Program]) -> None:
 @click.option("--stage", type=click.Choice(STAGES), help="What to print of it.  [default: steps]")
 def show(script, arguments, number, stage):
     """Run SCRIPT and show its compiled Programs: a table, or one of them at one stage.
-
     Stages: the graph as recorded and after each pass, as Python that runs; the steps with their
-    memory; the C of the kernels.
-    """
+    memory; the C of the kernels."""
     console = Console()
     made = run_script(script, list(arguments))
     if not made:

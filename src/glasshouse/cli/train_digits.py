@@ -3,8 +3,7 @@
 Reads from top to bottom: the recipe, the network, one run with its state, the loop around it. Every
 random number depends on the seed and the epoch, and the learning rate on the epoch only, so a run
 that was stopped and resumed, or extended, gives the numbers of one that was not (on one machine and
-number of threads: sums taken in another order are rounded differently).
-"""
+number of threads: sums taken in another order are rounded differently)."""
 
 import json
 import math
@@ -44,10 +43,7 @@ class Diverged(ArithmeticError):
 
 
 def make_network() -> nn.Module:
-    """Three convolutions and a linear layer, 15,498 parameters.
-
-    Shapes:  images (N, 1, 8, 8) -> scores (N, 10)
-    """
+    """Three convolutions, a linear layer, 15,498 parameters: (N, 1, 8, 8) -> (N, 10)."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.BatchNorm2d(16),
@@ -75,9 +71,7 @@ class Run:
         self.model = make_network()
         self.optimizer = optim.AdamW(self.model.parameters(), lr=recipe.lr)
         self.schedule = optim.ExponentialLR(self.optimizer, DECAY)
-        self.batches = DataLoader(
-            digits("train"), recipe.batch_size, shuffle=True, seed=recipe.seed
-        )
+        self.batches = DataLoader(digits("train"), recipe.batch_size, True, seed=recipe.seed)
         self.held_out = DataLoader(digits("test"), EVALUATION_BATCH)
         self.history: list[dict] = []
         self.saved_epochs = 0
@@ -91,15 +85,9 @@ class Run:
         loss, accuracy = self.train(after_batch)
         self.schedule.step()
         test_loss, test_accuracy = self.evaluate()
-        entry = {
-            "epoch": number,
-            "lr": rate,
-            "train_loss": loss,
-            "train_accuracy": accuracy,
-            "test_loss": test_loss,
-            "test_accuracy": test_accuracy,
-            "seconds": time.perf_counter() - start,
-        }
+        entry = {"epoch": number, "lr": rate, "train_loss": loss, "train_accuracy": accuracy,
+                 "test_loss": test_loss, "test_accuracy": test_accuracy,
+                 "seconds": time.perf_counter() - start}  # fmt: skip
         self.history.append(entry)
         return entry
 
@@ -134,48 +122,32 @@ class Run:
         """(true digit, digit read) for each held-out image that is read wrongly."""
         self.model.eval()
         with gh.no_grad():
-            pairs = [
-                (int(true), int(read))
-                for images, labels in self.held_out
-                for true, read in zip(labels.numpy(), self.model(images).argmax(axis=1).numpy())
-            ]
+            pairs = [(int(true), int(read)) for images, labels in self.held_out
+                     for true, read in zip(labels.numpy(),
+                                           self.model(images).argmax(axis=1).numpy())]  # fmt: skip
         return sorted((true, read) for true, read in pairs if true != read)
 
     def save(self, out: Path) -> None:
         """Replace the checkpoint in `out` by the state now."""
         out.mkdir(parents=True, exist_ok=True)
-        save_checkpoint(
-            out / CHECKPOINT,
-            model=self.model,
-            optimizer=self.optimizer,
-            scheduler=self.schedule,
-            random_state=gh.random.default_generator(),
-            epoch=len(self.history),
-            metrics={"recipe": asdict(self.recipe), "history": self.history},
-        )
+        save_checkpoint(out / CHECKPOINT, model=self.model, optimizer=self.optimizer,
+                        scheduler=self.schedule, random_state=gh.random.default_generator(),
+                        epoch=len(self.history),
+                        metrics={"recipe": asdict(self.recipe),
+                                 "history": self.history})  # fmt: skip
         self.saved_epochs = len(self.history)
 
     @classmethod
     def restore(cls, out: Path) -> "Run":
-        """The run whose checkpoint lies in `out`.
-
-        Raises:  CheckpointError if there is none, or it is not one of these runs
-        """
+        """The run whose checkpoint lies in `out`. Raises: CheckpointError if there is none."""
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
-            raise CheckpointError(
-                f"train digits: expected {path} to hold a run on the digits; got another one. "
-                "Choose another --out."
-            )
+            raise CheckpointError(f"train digits: expected {path} to hold a run on the digits; got "
+                                  "another one. Choose another --out.")  # fmt: skip
         run = cls(Recipe(**metrics["recipe"]))
-        load_checkpoint(
-            path,
-            model=run.model,
-            optimizer=run.optimizer,
-            scheduler=run.schedule,
-            random_state=gh.random.default_generator(),
-        )
+        load_checkpoint(path, model=run.model, optimizer=run.optimizer, scheduler=run.schedule,
+                        random_state=gh.random.default_generator())  # fmt: skip
         run.history = metrics["history"]
         run.saved_epochs = len(run.history)
         return run
@@ -184,10 +156,8 @@ class Run:
 def check_finite(loss: float, recipe: Recipe) -> None:
     """Raise Diverged if the loss is no finite number."""
     if not math.isfinite(loss):
-        raise Diverged(
-            f"train digits: expected a finite loss; got {loss} with --lr {recipe.lr:g}. "
-            "Lower the learning rate."
-        )
+        raise Diverged(f"train digits: expected a finite loss; got {loss} with --lr {recipe.lr:g}. "
+                       "Lower the learning rate.")  # fmt: skip
 
 
 def start_run(given: dict, out: Path) -> Run:
@@ -199,9 +169,7 @@ def start_run(given: dict, out: Path) -> Run:
 
 def resume_run(given: dict, out: Path) -> Run:
     """The run whose checkpoint lies in `out`, with the number of epochs given now.
-
-    Raises:  OptionError if an option differs from the run's, CheckpointError if there is none
-    """
+    Raises: OptionError if an option differs from the run's, CheckpointError if there is none."""
     run = Run.restore(out)
     planned = asdict(run.recipe)
     for name, value in given.items():
@@ -217,10 +185,8 @@ def resume_run(given: dict, out: Path) -> Run:
 
 def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> Run:
     """Train as the command line asks, and show how it goes; the finished run.
-
-    Raises:  OptionError, CheckpointError, BackendError as the parts do, Diverged, and
-             KeyboardInterrupt once the way to go on has been printed
-    """
+    Raises: OptionError, CheckpointError, BackendError as the parts do, Diverged, and
+    KeyboardInterrupt once the way to go on has been printed."""
     with gh.backends.use(backend):
         run = resume_run(given, out) if resume else start_run(given, out)
         show_start(console, run, resume)
@@ -240,13 +206,8 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
 def train_to_end(console: Console, run: Run, out: Path) -> None:
     """Run the epochs that are left, with a progress bar below the rows of the table."""
     epochs, steps = run.recipe.epochs, len(run.batches)
-    columns = (
-        TextColumn("  {task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.4f}"),
-        TimeRemainingColumn(),
-    )
+    columns = (TextColumn("  {task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
+               TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())  # fmt: skip
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -299,10 +260,8 @@ def show_end(console: Console, run: Run, out: Path) -> None:
     console.print()
     console.print(draw_in_terminal(history, console.width))
     seconds = sum(entry["seconds"] for entry in history)
-    console.print(
-        f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
-        f"({total - len(wrong)} of {total}) after {seconds:.1f} s"
-    )
+    console.print(f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
+                  f"({total - len(wrong)} of {total}) after {seconds:.1f} s")  # fmt: skip
     if wrong:
         kinds = Counter(f"{true} as {read}" for true, read in wrong).most_common(8)
         shown = ", ".join(f"{kind} ({n}x)" if n > 1 else kind for kind, n in kinds)

@@ -4,11 +4,11 @@ A kernel runs over rows of its domain: the innermost axis in memory is the vecto
 are shared out to the cores. A kernel that reduces the innermost axis sweeps each row once per
 dependent reduction, while the row is in cache; one that reduces outer axes adds rows up block by
 block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elements, and from there
-in float64, in an order that does not depend on the number of threads.
-"""
+in float64, in an order that does not depend on the number of threads."""
 
 import math
 import re
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -25,10 +25,10 @@ SUFFIX = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64
     f"{u}int{n}": f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)
 }
 SHORT = {"float16": "f16", "bfloat16": "bf16"}
-INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "equal": "==", "less": "<", "bitwise_and": "&",
-    "bitwise_or": "|", "bitwise_xor": "^",
-}  # fmt: skip
+INFIX = {"add": "+", "sub": "-", "mul": "*", "equal": "==", "less": "<", "bitwise_and": "&",
+         "bitwise_or": "|", "bitwise_xor": "^"}  # fmt: skip
+SIGNS = {"sum": "+", "prod": "*", "any": "|", "all": "&"}  # of reductions
+PARALLEL = "parallel for schedule(static)"
 PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
 CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
 BLOCK = 128  # rows that are added up in float32 before going on in float64
@@ -40,10 +40,8 @@ SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 @dataclass
 class Source:
     """A kernel in C: `text` is the function without its name, `args` what its pointers mean.
-
     An arg is (buffer, offset in elements), ("scalar", number) or ("error", 0). Offsets are no part
-    of the text, so that one function serves all slices of a value.
-    """
+    of the text, so that one function serves all slices of a value."""
 
     text: str
     args: list
@@ -85,12 +83,12 @@ class Emitter:
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.args: list = []
-        self.types: list[str] = []
         self.lines: list[str] = []
         self.names: dict[int, str] = {}  # expression -> C name, in the open scopes
         self.scopes: list[list[int]] = []
         self.indent = 1
         self.scratch: dict[int, str] = {}
+        self.inner_known: dict[int, bool] = {}  # what `is_inner` found
         self.filled: set[int] = set()  # the scratch rows that hold their values
         self.set_loops()
 
@@ -147,26 +145,31 @@ class Emitter:
 
     def depends(self, view: View, names) -> bool:
         """Whether a view moves along one of the loops."""
-        return any(
-            loop.stride(view) for loop in (*self.kept, *self.summed, *self.inner)
-            if loop.name in names
-        )  # fmt: skip
+        return any(loop.stride(view) for loop in (*self.kept, *self.summed, *self.inner)
+                   if loop.name in names)  # fmt: skip
 
     # -- text ----------------------------------------------------------------------------------
 
     def put(self, text: str) -> None:
         self.lines.append("  " * self.indent + text)
 
-    def open(self, text: str) -> None:
+    @contextmanager
+    def block(self, text: str):
+        """Braces around what is put meanwhile; the names of values in them end there."""
         self.put(text + " {")
         self.indent += 1
         self.scopes.append([])
-
-    def close(self) -> None:
+        yield
         self.indent -= 1
         for number in self.scopes.pop():
             self.names.pop(number, None)
         self.put("}")
+
+    def loop(self, name: str, stop, start="0", pragma: str = ""):
+        """The block of a loop that counts up."""
+        if pragma:
+            self.put(f"#pragma omp {pragma}")
+        return self.block(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)")
 
     def pointer(self, view: View) -> str:
         """The name of the pointer to where a view starts."""
@@ -197,14 +200,12 @@ class Emitter:
         head = []
         for k, what in enumerate(self.args):
             if isinstance(what[0], Buffer):
-                c = C_TYPES[what[0].dtype.name]
-                head.append(f"  {c} *b{k} = a[{k}];")
+                head.append(f"  {C_TYPES[what[0].dtype.name]} *b{k} = a[{k}];")
             elif what[0] == "scalar":
                 head.append(f"  {self.scalar_text(k, what[2])}")
             else:
                 head.append(f"  int64_t *b{k} = a[{k}];")
-        text = canonical("\n".join([*head, *body]) + "\n")
-        return Source(text, [what[:2] for what in self.args])
+        return Source(canonical("\n".join([*head, *body]) + "\n"), [what[:2] for what in self.args])
 
     def scalar_text(self, k: int, name: str) -> str:
         """A scalar argument as a local constant of its dtype."""
@@ -217,20 +218,20 @@ class Emitter:
 
     # -- expressions ---------------------------------------------------------------------------
 
-    def is_inner(self, expr: Expr, memo: dict) -> bool:
+    def is_inner(self, expr: Expr) -> bool:
         """Whether a value changes along the innermost loop."""
-        if expr.number not in memo:
+        if expr.number not in self.inner_known:
             moves = expr.view is not None and self.depends(expr.view, ("i",))
             if expr.op == "reduced":
                 moves = not self.inner_reduced
-            memo[expr.number] = moves or any(self.is_inner(a, memo) for a in expr.args)
-        return memo[expr.number]
+            self.inner_known[expr.number] = moves or any(map(self.is_inner, expr.args))
+        return self.inner_known[expr.number]
 
-    def declare(self, roots, inner: bool, memo: dict) -> None:
+    def declare(self, roots, inner: bool) -> None:
         """Statements for all parts of `roots` that do, or do not, change along the inner loop."""
         stack_order = walk(roots, lambda e: e.number in self.names)
         for expr in stack_order:
-            if expr.number in self.names or self.is_inner(expr, memo) != inner:
+            if expr.number in self.names or self.is_inner(expr) != inner:
                 continue
             text = self.text_of(expr)
             if expr.op in ("full", "scalar") or text.isidentifier():
@@ -285,7 +286,7 @@ class Emitter:
                 level[expr.number] = max([own, *(level[a.number] for a in expr.args)])
             at = level[root.expr.number]
             if root.reduce is not None:
-                made[root.store.base.number] = at
+                made[root.number] = at
             elif root.local:
                 continue
             while len(sweeps) <= at:
@@ -293,13 +294,13 @@ class Emitter:
             sweeps[at].append(root)
         return [sweep for sweep in sweeps if sweep]
 
-    def open_kept(self, parallel: bool) -> None:
+    @contextmanager
+    def rows(self, parallel: bool):
         """The loop over all rows, with the index of each kept axis."""
         rows = prod(loop.size for loop in self.kept)
-        if parallel and rows > 1:
-            self.put("#pragma omp parallel for schedule(static)")
-        self.open(f"for (int64_t p = 0; p < {rows}; p++)")
-        self.decode("p", self.kept)
+        with self.loop("p", rows, pragma=PARALLEL if parallel and rows > 1 else ""):
+            self.decode("p", self.kept)
+            yield
 
     def decode(self, flat: str, loops) -> None:
         """The index of each axis from the flat index over all of them."""
@@ -316,42 +317,33 @@ class Emitter:
         """No reduction: every row by itself; a single long row in chunks."""
         (inner,) = self.inner
         roots = [root for sweep in self.sweeps for root in sweep]
-        memo: dict[int, bool] = {}
         if not self.kept and inner.size > CHUNK:
             chunks = -(-inner.size // CHUNK)
-            if self.parallel:
-                self.put("#pragma omp parallel for schedule(static)")
-            self.open(f"for (int64_t p = 0; p < {chunks}; p++)")
-            end = f"(p + 1) * {CHUNK}LL"
-            self.put(f"const int64_t end = {end} < {inner.size} ? {end} : {inner.size};")
-            bounds = (f"p * {CHUNK}LL", "end")
+            with self.loop("p", chunks, pragma=PARALLEL if self.parallel else ""):
+                end = f"(p + 1) * {CHUNK}LL"
+                self.put(f"const int64_t end = {end} < {inner.size} ? {end} : {inner.size};")
+                self.row_of_stores(roots, f"p * {CHUNK}LL", "end")
         else:
-            self.open_kept(self.parallel)
-            bounds = ("0", str(inner.size))
-        self.row_of_stores(roots, bounds, memo)
-        self.close()
+            with self.rows(self.parallel):
+                self.row_of_stores(roots, "0", inner.size)
 
-    def row_of_stores(self, roots, bounds, memo) -> None:
+    def row_of_stores(self, roots, lo, hi) -> None:
         """The inner loop of a kernel without reduction."""
         exprs = [root.expr for root in roots]
-        self.declare(exprs, False, memo)
-        self.put("#pragma omp simd")
-        self.open(f"for (int64_t i = {bounds[0]}; i < {bounds[1]}; i++)")
-        self.declare(exprs, True, memo)
-        for root in roots:
-            self.store(root, self.names[root.expr.number])
-        self.close()
+        self.declare(exprs, False)
+        with self.loop("i", hi, lo, pragma="simd"):
+            self.declare(exprs, True)
+            for root in roots:
+                self.store(root, self.names[root.expr.number])
 
     def emit_rows(self) -> None:
         """Reductions along the row: one sweep after the other, while the row is in cache."""
-        memo: dict[int, bool] = {}
-        self.open_kept(self.parallel)
-        self.plan_scratch(memo)
-        for sweep in self.sweeps:
-            self.emit_sweep(sweep, memo, f"0 {self.inner[0].size}".split())
-        self.close()
+        with self.rows(self.parallel):
+            self.plan_scratch()
+            for sweep in self.sweeps:
+                self.emit_sweep(sweep, str(self.inner[0].size))
 
-    def plan_scratch(self, memo) -> None:
+    def plan_scratch(self) -> None:
         """Rows of costly values that a later sweep needs again."""
         inner = self.inner[0].size
         if self.summed or len(self.sweeps) < 2:
@@ -363,74 +355,78 @@ class Emitter:
             for expr in walk(exprs, lambda e, stop=stop: e.number in stop, include=True):
                 fits = inner * expr.dtype.itemsize <= SCRATCH_BYTES
                 wanted = expr.number in stop and expr.number not in self.scratch
-                if wanted and fits and self.is_inner(expr, memo):
+                if wanted and fits and self.is_inner(expr):
                     name = self.scratch[expr.number] = f"kept{expr.number}"
                     self.put(f"{compute_type(expr.dtype)} {name}[{inner}];")
             seen |= {e.number for e in walk(exprs)}
 
-    def emit_sweep(self, sweep, memo, bounds) -> None:
+    def emit_sweep(self, sweep, hi: str) -> None:
         """One pass over a row: the reductions and results of one level."""
         exprs = [root.expr for root in sweep]
         reductions = [root for root in sweep if root.reduce]
         long = prod(loop.size for loop in self.summed) * self.inner[0].size > CHUNK
         for root in reductions:
-            self.put(f"{total_type(root, long)} t{root.store.base.number} = {start(root)};")
-        for loop in self.summed:
-            self.open(f"for (int64_t {loop.name} = 0; {loop.name} < {loop.size}; {loop.name}++)")
-        chunked = self.inner[0].size > CHUNK and bool(reductions)
-        lo, hi = bounds
-        if chunked:
-            self.open(f"for (int64_t lo = {lo}; lo < {hi}; lo += {CHUNK})")
-            self.put(f"const int64_t hi = lo + {CHUNK} < {hi} ? lo + {CHUNK} : {hi};")
-            lo, hi = "lo", "hi"
-        self.sums_of_row(sweep, exprs, reductions, memo, lo, hi)
-        if chunked:
-            self.close()
-        for _ in self.summed:
-            self.close()
+            self.put(f"{total_type(root, long)} t{root.number} = {start(root)};")
+        with ExitStack() as nest:
+            for loop in self.summed:
+                nest.enter_context(self.loop(loop.name, loop.size))
+            lo = "0"
+            if self.inner[0].size > CHUNK and reductions:
+                chunks = f"for (int64_t lo = 0; lo < {hi}; lo += {CHUNK})"
+                nest.enter_context(self.block(chunks))
+                self.put(f"const int64_t hi = lo + {CHUNK} < {hi} ? lo + {CHUNK} : {hi};")
+                lo, hi = "lo", "hi"
+            self.sums_of_row(sweep, exprs, reductions, lo, hi)
         for root in reductions:
             self.finish(root)
 
-    def sums_of_row(self, sweep, exprs, reductions, memo, lo, hi) -> None:
+    def sums_of_row(self, sweep, exprs, reductions, lo, hi) -> None:
         """The vector loop of a sweep, and adding its result to the totals."""
-        self.open("")
-        self.declare(exprs, False, memo)
-        for root in reductions:
-            name = f"s{root.store.base.number}"
-            self.put(f"{compute_type(root.expr.dtype)} {name} = {start(root)};")
-        self.put("#pragma omp simd" + clauses(reductions))
-        self.open(f"for (int64_t i = {lo}; i < {hi}; i++)")
-        for number, name in self.scratch.items():
-            if number in self.filled:
-                self.names[number] = f"{name}[i]"
-                self.scopes[-1].append(number)
-        self.declare(exprs, True, memo)
-        for expr in walk(exprs):
-            if expr.number in self.scratch and expr.number not in self.filled:
-                self.put(f"{self.scratch[expr.number]}[i] = {self.names[expr.number]};")
-                self.filled.add(expr.number)
+        with self.block(""):
+            self.declare(exprs, False)
+            for root in reductions:
+                self.put(f"{compute_type(root.expr.dtype)} s{root.number} = {start(root)};")
+            with self.loop("i", hi, lo, pragma="simd" + clauses(reductions)):
+                for number, name in self.scratch.items():
+                    if number in self.filled:
+                        self.names[number] = f"{name}[i]"
+                        self.scopes[-1].append(number)
+                self.declare(exprs, True)
+                for expr in walk(exprs):
+                    if expr.number in self.scratch and expr.number not in self.filled:
+                        self.put(f"{self.scratch[expr.number]}[i] = {self.names[expr.number]};")
+                        self.filled.add(expr.number)
+                self.take_in(sweep, "")
+            for root in reductions:
+                self.put(accumulate(f"t{root.number}", root, f"s{root.number}", wide=True))
+
+    def take_in(self, sweep, at: str) -> None:
+        """What a sweep does with its values: into the sums `at` the position, or stored."""
         for root in sweep:
             value = self.names[root.expr.number]
             if root.reduce:
-                self.put(accumulate(f"s{root.store.base.number}", root, value))
+                self.put(accumulate(f"s{root.number}{at}", root, value))
             else:
                 self.store(root, value)
-        self.close()
-        for root in reductions:
-            number = root.store.base.number
-            self.put(accumulate(f"t{number}", root, f"s{number}", wide=True))
-        self.close()
 
     def finish(self, root: Root) -> None:
         """The total of a reduction as a value, and stored if somebody reads it."""
-        number, dtype = root.store.base.number, root.store.base.dtype
-        self.put(f"const {compute_type(dtype)} r{number} = ({compute_type(dtype)})t{number};")
+        number, c = root.number, compute_type(root.store.base.dtype)
+        self.put(f"const {c} r{number} = ({c})t{number};")
         if not root.local:
             self.store(root, f"r{number}")
 
+    def add_blocks(self, reductions, blocks: int, at: str) -> None:
+        """The totals of the blocks' partial results, added in order."""
+        for root in reductions:
+            self.put(f"{total_type(root, True)} t{root.number} = {start(root)};")
+            with self.loop("block", blocks):
+                part = f"part{root.number}[{at}]"
+                self.put(accumulate(f"t{root.number}", root, part, wide=True))
+            self.finish(root)
+
     def emit_split(self) -> None:
         """Reductions that leave few rows: each row in blocks, whose results are added in order."""
-        memo: dict[int, bool] = {}
         inner = self.inner[0].size
         outer = prod(loop.size for loop in self.summed)
         units = outer if self.summed else -(-inner // CHUNK)
@@ -438,112 +434,73 @@ class Emitter:
         (sweep,) = self.sweeps
         reductions = [root for root in sweep if root.reduce]
         exprs = [root.expr for root in sweep]
-        self.open_kept(False)
-        for root in reductions:
-            self.put(f"{total_type(root, True)} part{root.store.base.number}[{blocks}];")
-        self.put("#pragma omp parallel for schedule(static)")
-        self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
-        for root in reductions:
-            self.put(f"{total_type(root, True)} t{root.store.base.number} = {start(root)};")
-        self.open(
-            f"for (int64_t u = block * {units} / {blocks}; "
-            f"u < (block + 1) * {units} / {blocks}; u++)"
-        )
-        lo, hi = "0", str(inner)
-        if self.summed:
-            self.decode("u", self.summed)
-        else:
-            self.put(f"const int64_t lo = u * {CHUNK}LL;")
-            self.put(f"const int64_t hi = lo + {CHUNK} < {inner} ? lo + {CHUNK} : {inner};")
-            lo, hi = "lo", "hi"
-        self.sums_of_row(sweep, exprs, reductions, memo, lo, hi)
-        self.close()
-        for root in reductions:
-            number = root.store.base.number
-            self.put(f"part{number}[block] = t{number};")
-        self.close()
-        for root in reductions:
-            number = root.store.base.number
-            self.put(f"{total_type(root, True)} t{number} = {start(root)};")
-            self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
-            self.put(accumulate(f"t{number}", root, f"part{number}[block]", wide=True))
-            self.close()
-            self.finish(root)
-        self.close()
+        with self.rows(False):
+            for root in reductions:
+                self.put(f"{total_type(root, True)} part{root.number}[{blocks}];")
+            with self.loop("block", blocks, pragma=PARALLEL):
+                for root in reductions:
+                    self.put(f"{total_type(root, True)} t{root.number} = {start(root)};")
+                last = f"(block + 1) * {units} / {blocks}"
+                with self.loop("u", last, f"block * {units} / {blocks}"):
+                    lo, hi = "0", str(inner)
+                    if self.summed:
+                        self.decode("u", self.summed)
+                    else:
+                        end = f"lo + {CHUNK} < {inner} ? lo + {CHUNK} : {inner}"
+                        self.put(f"const int64_t lo = u * {CHUNK}LL;")
+                        self.put(f"const int64_t hi = {end};")
+                        lo, hi = "lo", "hi"
+                    self.sums_of_row(sweep, exprs, reductions, lo, hi)
+                for root in reductions:
+                    self.put(f"part{root.number}[block] = t{root.number};")
+            self.add_blocks(reductions, blocks, "block")
 
     def emit_columns(self) -> None:
         """Reductions along outer axes: rows are added up, in blocks that cores share out."""
-        memo: dict[int, bool] = {}
         (sweep,) = self.sweeps
         inner, rows = self.inner[0].size, prod(loop.size for loop in self.summed)
         shared = prod(loop.size for loop in self.kept) < 4 and self.parallel
         blocks = max(1, min(64, -(-rows // BLOCK), MAX_PARTIALS // inner)) if shared else 1
         reductions = [root for root in sweep if root.reduce]
-        self.open_kept(self.parallel and not shared)
-        for root in reductions:
-            number = root.store.base.number
-            c = total_type(root, True)
-            self.put(f"{c} *part{number} = malloc(sizeof({c}) * {blocks * inner});")
-        if blocks > 1:
-            self.put("#pragma omp parallel for schedule(static)")
-        self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
-        self.block_of_columns(sweep, reductions, memo, rows, blocks)
-        self.close()
-        self.put("#pragma omp simd")
-        self.open(f"for (int64_t i = 0; i < {inner}; i++)")
-        for root in reductions:
-            number = root.store.base.number
-            self.put(f"{total_type(root, True)} t{number} = {start(root)};")
-            self.open(f"for (int64_t block = 0; block < {blocks}; block++)")
-            self.put(
-                accumulate(f"t{number}", root, f"part{number}[block * {inner} + i]", wide=True)
-            )
-            self.close()
-            self.finish(root)
-        self.close()
-        for root in reductions:
-            self.put(f"free(part{root.store.base.number});")
-        self.close()
+        with self.rows(self.parallel and not shared):
+            for root in reductions:
+                c = total_type(root, True)
+                self.put(f"{c} *part{root.number} = malloc(sizeof({c}) * {blocks * inner});")
+            with self.loop("block", blocks, pragma=PARALLEL if blocks > 1 else ""):
+                self.block_of_columns(sweep, reductions, rows, blocks)
+            with self.loop("i", inner, pragma="simd"):
+                self.add_blocks(reductions, blocks, f"block * {inner} + i")
+            for root in reductions:
+                self.put(f"free(part{root.number});")
 
-    def block_of_columns(self, sweep, reductions, memo, rows: int, blocks: int) -> None:
+    def block_of_columns(self, sweep, reductions, rows: int, blocks: int) -> None:
         """The rows of one block: short runs of them in a row of accumulators."""
         inner = self.inner[0].size
         exprs = [root.expr for root in sweep]
         for root in reductions:
-            number, c = root.store.base.number, compute_type(root.expr.dtype)
-            total = total_type(root, True)
+            number, c, total = root.number, compute_type(root.expr.dtype), total_type(root, True)
             self.put(f"{total} *t{number} = part{number} + block * {inner};")
             self.put(f"{c} *s{number} = malloc(sizeof({c}) * {inner});")
             self.put(f"for (int64_t i = 0; i < {inner}; i++) t{number}[i] = {start(root)};")
         self.put(f"const int64_t last = (block + 1) * {rows} / {blocks};")
-        self.open(f"for (int64_t lo = block * {rows} / {blocks}; lo < last; lo += {BLOCK})")
-        self.put(f"const int64_t hi = lo + {BLOCK} < last ? lo + {BLOCK} : last;")
+        first = f"block * {rows} / {blocks}"
+        with self.block(f"for (int64_t lo = {first}; lo < last; lo += {BLOCK})"):
+            self.put(f"const int64_t hi = lo + {BLOCK} < last ? lo + {BLOCK} : last;")
+            for root in reductions:
+                line = f"for (int64_t i = 0; i < {inner}; i++) s{root.number}[i] = {start(root)};"
+                self.put(line)
+            with self.loop("u", "hi", "lo"):
+                self.decode("u", self.summed)
+                self.declare(exprs, False)
+                with self.loop("i", inner, pragma="simd"):
+                    self.declare(exprs, True)
+                    self.take_in(sweep, "[i]")
+            with self.loop("i", inner, pragma="simd"):
+                for root in reductions:
+                    added = f"s{root.number}[i]"
+                    self.put(accumulate(f"t{root.number}[i]", root, added, wide=True))
         for root in reductions:
-            number = root.store.base.number
-            self.put(f"for (int64_t i = 0; i < {inner}; i++) s{number}[i] = {start(root)};")
-        self.open("for (int64_t u = lo; u < hi; u++)")
-        self.decode("u", self.summed)
-        self.declare(exprs, False, memo)
-        self.put("#pragma omp simd")
-        self.open(f"for (int64_t i = 0; i < {inner}; i++)")
-        self.declare(exprs, True, memo)
-        for root in sweep:
-            value = self.names[root.expr.number]
-            if root.reduce:
-                self.put(accumulate(f"s{root.store.base.number}[i]", root, value))
-            else:
-                self.store(root, value)
-        self.close()
-        self.close()
-        self.put("#pragma omp simd")
-        self.open(f"for (int64_t i = 0; i < {inner}; i++)")
-        for root in reductions:
-            number = root.store.base.number
-            self.put(accumulate(f"t{number}[i]", root, f"s{number}[i]", wide=True))
-        self.close()
-        self.close()
-        for root in reductions:
-            self.put(f"free(s{root.store.base.number});")
+            self.put(f"free(s{root.number});")
 
 
 def canonical(text: str) -> str:
@@ -551,8 +508,7 @@ def canonical(text: str) -> str:
     names: dict[str, str] = {}
 
     def rename(match):
-        kind = match[1]
-        return names.setdefault(match[0], f"{kind}{len(names)}")
+        return names.setdefault(match[0], f"{match[1]}{len(names)}")
 
     return re.sub(r"\b(v|t|s|r|part|kept)\d+\b", rename, text)
 
@@ -624,8 +580,7 @@ def cast_text(value: str, source: DType, target: DType) -> str:
     """A conversion; narrow floats are rounded at once, although computed in float32."""
     if target.is_bool:
         return value if source.is_bool else f"(uint8_t)({value} != 0)"
-    c = compute_type(target)
-    text = f"({c}){value}"
+    text = f"({compute_type(target)}){value}"
     short = SHORT.get(target.name)
     if short and source is not target:
         return f"gh_{short}_to_f32(gh_f32_to_{short}({text}))"
@@ -660,27 +615,19 @@ def start(root: Root) -> str:
 
 def accumulate(target: str, root: Root, value: str, wide: bool = False) -> str:
     """The statement that takes `value` into a running result."""
-    op, dtype = root.reduce, root.expr.dtype
-    if op in ("max", "min"):
-        if dtype.is_floating:
-            name = "gh_maximum" if op == "max" else "gh_minimum"
-            return f"{target} = {name}_{SUFFIX[dtype.name]}({target}, {value});"
-        sign = ">" if op == "max" else "<"
-        return f"{target} = {value} {sign} {target} ? {value} : {target};"
-    sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[str(op)]
-    return f"{target} {sign}= {value};"
+    op, dtype = str(root.reduce), root.expr.dtype
+    if op in SIGNS:
+        return f"{target} {SIGNS[op]}= {value};"
+    if dtype.is_floating:
+        return f"{target} = gh_{op}imum_{SUFFIX[dtype.name]}({target}, {value});"
+    sign = ">" if op == "max" else "<"
+    return f"{target} = {value} {sign} {target} ? {value} : {target};"
 
 
 def clauses(reductions) -> str:
     """The reduction clauses of a vector loop."""
-    signs = {"sum": "+", "prod": "*", "any": "|", "all": "&"}
     text = ""
     for root in reductions:
-        if root.reduce in signs:
-            sign = signs[root.reduce]
-        elif root.expr.dtype.is_floating:
-            sign = f"gh_{root.reduce}"
-        else:
-            sign = root.reduce
-        text += f" reduction({sign} : s{root.store.base.number})"
+        named = f"gh_{root.reduce}" if root.expr.dtype.is_floating else root.reduce
+        text += f" reduction({SIGNS.get(root.reduce, named)} : s{root.number})"
     return text

@@ -1,8 +1,7 @@
 """Expressions: what a fused kernel computes at each position of its domain.
 
 A leaf loads from a buffer through a view, is a number, or is a position. Equal expressions are one
-object, so a kernel computes each once.
-"""
+object, so a kernel computes each once."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -13,18 +12,15 @@ from glasshouse.compile.view import View
 
 # About how many cycles for a vector of results, beside 1 for an addition: what computing a value
 # again costs, set against a load from memory.
-COSTS = {
-    "div": 4, "sqrt": 4, "remainder": 6, "exp": 10, "expm1": 12, "log": 12, "log1p": 14, "tanh": 16,
-    "erf": 16, "sin": 16, "cos": 16, "tan": 20, "atan2": 30, "pow": 40, "random": 40, "gather": 6,
-}  # fmt: skip
+COSTS = {"div": 4, "sqrt": 4, "remainder": 6, "exp": 10, "expm1": 12, "log": 12, "log1p": 14,
+         "tanh": 16, "erf": 16, "sin": 16, "cos": 16, "tan": 20, "atan2": 30, "pow": 40,
+         "random": 40, "gather": 6}  # fmt: skip
 
 
 class Expr:
     """One value. `view` is a load's or position's; `value` a constant, a scalar's number or such.
-
     `cost`, `size` (operations) and `loads` (the views loaded) are those of the whole expression, a
-    shared part counting once for each use in `cost` and `size`.
-    """
+    shared part counting once for each use in `cost` and `size`."""
 
     __slots__ = ("op", "args", "dtype", "view", "value", "cost", "size", "loads", "number")
     op: str
@@ -91,8 +87,8 @@ class Exprs:
 
 
 def walk(roots, stop: Callable = lambda expr: False, include: bool = False) -> list[Expr]:
-    """Every expression in `roots` once, operands first; nothing below those where `stop` holds,
-    and these themselves only if `include`."""
+    """Every expression in `roots` once, operands first; nothing below those where `stop` holds, and
+    these themselves only if `include`."""
     order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
     while stack:
         expr, expanded = stack.pop()

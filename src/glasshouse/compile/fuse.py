@@ -2,8 +2,7 @@
 
 Two kernels merge if they may run at one place of the schedule and one of them reads what the other
 reads or makes. A reduction along the innermost axis in memory may be followed, row by row in the
-same kernel, by what uses its result; results that nobody else reads then get no memory.
-"""
+same kernel, by what uses its result; results that nobody else reads then get no memory."""
 
 from math import prod
 
@@ -61,16 +60,13 @@ def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
         return False
     if len(other.roots) + len(kernel.roots) > MAX_ROOTS:
         return False
-    made = other.writes()
-    others = other.reads()
+    made, others = other.writes(), other.reads()
     if len(others | made | reads | kernel.writes()) > MAX_BUFFERS:
         return False
     size = prod(kernel.domain)
     shared = any(2 * b.spec.size >= size for b in others & reads)
     used = made & reads
-    if not (shared or used):
-        return False
-    return not used or reads_in_place(other, kernel, used)
+    return bool(used and reads_in_place(other, kernel, used)) if used else shared
 
 
 def reads_in_place(other: Kernel, kernel: Kernel, used: set[Buffer]) -> bool:
@@ -89,11 +85,8 @@ def reads_in_place(other: Kernel, kernel: Kernel, used: set[Buffer]) -> bool:
 
 def same_place(view: View, store: View) -> bool:
     """Whether two views of one buffer show the same element at each position."""
-    return (
-        view.offset == store.offset
-        and view.shape == store.shape
-        and same_strides(view, store.strides)
-    )
+    return (view.offset == store.offset and view.shape == store.shape
+            and same_strides(view, store.strides))  # fmt: skip
 
 
 def reduces_rows(kernel: Kernel) -> bool:

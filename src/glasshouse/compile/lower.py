@@ -1,9 +1,8 @@
 """From graph to steps: which values get memory, in which layout, and which are computed where used.
 
 A value gets memory (a `Buffer`) if it is an output, an operand or result of an opaque step
-(oneDNN, a host call), the result of a reduction, or costs more to compute again than to load.
-All others are expressions that their users compute for themselves.
-"""
+(oneDNN, a host call), the result of a reduction, or costs more to compute again than to load. All
+others are expressions that their users compute for themselves."""
 
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from glasshouse.compile import view as views
 from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
 from glasshouse.compile.view import View, strides_of
-from glasshouse.graph.graph import Graph, Node
+from glasshouse.graph.graph import Graph, Node, users_of
 from glasshouse.graph.simplify import is_elementwise, relu_operand
 
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
@@ -28,8 +27,7 @@ class Lowering:
     """Walks a graph once, and makes kernels and opaque steps in its order."""
 
     def __init__(self, graph: Graph):
-        self.graph = graph
-        self.exprs = Exprs()
+        self.graph, self.exprs = graph, Exprs()
         self.buffers: list[Buffer] = []
         self.steps: list[Kernel | Opaque] = []
         self.expr: dict[int, Expr] = {}  # what users of a node compute
@@ -48,7 +46,7 @@ class Lowering:
         """Nodes that an opaque step reads, perhaps through movement."""
         wanted: set[int] = set()
         for node in self.graph.nodes:
-            if node.op in ("input", "full", "pick") or is_fused(node):
+            if node.op in ("input", "full", "pick") or node.host is None and is_fusable(node):
                 continue
             for x in node.inputs:
                 while x.op in MOVEMENT and x.host is None:
@@ -59,8 +57,7 @@ class Lowering:
     def run(self) -> "Lowering":
         for node in self.graph.nodes:
             self.visit(node)
-        for node in self.graph.outputs:
-            self.outputs.append(self.output_view(node))
+        self.outputs = [self.output_view(node) for node in self.graph.outputs]
         return self
 
     def buffer(self, spec: Spec, order=None, node=None) -> Buffer:
@@ -105,13 +102,9 @@ class Lowering:
         elif op in ("pad", "concatenate"):
             (self.visit_pad if op == "pad" else self.visit_concatenate)(node)
         else:
-            self.visit_elementwise(node)
-
-    def visit_elementwise(self, node: Node) -> None:
-        expr = self.elementwise(node)
-        self.expr[node.number] = expr
-        if self.needs_memory(node, expr):
-            self.materialise(node)
+            expr = self.expr[node.number] = self.elementwise(node)
+            if self.needs_memory(node, expr):
+                self.materialise(node)
 
     def elementwise(self, node: Node) -> Expr:
         """The expression of a node that computes position by position."""
@@ -122,19 +115,16 @@ class Lowering:
                 return make("scalar", (), node.dtype, value=node.attrs["number"])
             return make("full", (), node.dtype, value=value)
         if op == "iota":
-            position = View(None, 0, node.shape, (1,) * len(node.shape))
-            return make("iota", (), node.dtype, position)
+            return make("iota", (), node.dtype, View(None, 0, node.shape, (1,) * len(node.shape)))
         if op == "random_bits":
             return self.random_bits(node)
         if op == "gather":
             return self.gather(node)
-        args = [self.expr[x.number] for x in node.inputs]
-        return make(op, args, node.dtype)
+        return make(op, [self.expr[x.number] for x in node.inputs], node.dtype)
 
     def random_bits(self, node: Node) -> Expr:
         """The counter is the position in row-major order; the key's words are loaded."""
-        key = self.expr[node.inputs[0].number]
-        words = []
+        key, words = self.expr[node.inputs[0].number], []
         for i in range(4):
 
             def word(v, i=i):
@@ -163,15 +153,16 @@ class Lowering:
 
     def visit_movement(self, node: Node) -> None:
         """Move every view in the operand's expression; where that fails, store the operand."""
-        (x,), attrs = node.inputs, node.attrs
-        moved = self.exprs.moved(self.expr[x.number], lambda v: move(node.op, v, node.shape, attrs))
+        (x,) = node.inputs
+
+        def move_view(view: View) -> View | None:
+            return move(node.op, view, node.shape, node.attrs)
+
+        moved = self.exprs.moved(self.expr[x.number], move_view)
         if moved is None:
             self.materialise(x, row_major=True)
-            again = self.exprs.moved(
-                self.expr[x.number], lambda v: move(node.op, v, node.shape, attrs)
-            )
-            assert again is not None, f"lower: {node!r} of a row-major buffer needs no copy"
-            moved = again
+            moved = self.exprs.moved(self.expr[x.number], move_view)
+        assert moved is not None, f"lower: {node!r} of a row-major buffer needs no copy"
         self.expr[node.number] = moved
 
     def visit_reduction(self, node: Node) -> None:
@@ -180,10 +171,8 @@ class Lowering:
         if not axes:
             self.expr[node.number] = expr
             return
-        order = reduced_order(order_of(expr, x.shape), axes)
-        buffer = self.buffer(node.spec, order, node)
-        store = kept_view(buffer.view(), x.shape, axes)
-        root = Root(store, expr, node.op, node)
+        buffer = self.buffer(node.spec, reduced_order(order_of(expr, x.shape), axes), node)
+        root = Root(kept_view(buffer.view(), x.shape, axes), expr, node.op, node)
         self.steps.append(Kernel(x.shape, [root], axes))
         self.expr[node.number] = self.exprs.load(buffer.view())
 
@@ -206,9 +195,9 @@ class Lowering:
             starts.append(first)
             stops.append(last)
             source.append(low + first * step)
-        expr = self.exprs.moved(
-            self.expr[x.number], lambda v: views.sliced(v, starts, stops, (1,) * len(starts))
-        )
+        steps = (1,) * len(starts)
+        cut = self.expr[x.number]
+        expr = self.exprs.moved(cut, lambda v: views.sliced(v, starts, stops, steps))
         assert expr is not None
         shape = tuple(b - a for a, b in zip(starts, stops, strict=True))
         strides = tuple(s * (w[2] + 1) for s, w in zip(whole.strides, widths, strict=True))
@@ -285,8 +274,7 @@ class Lowering:
         if order is None and not row_major and node.number not in self.is_output:
             order = order_of(expr, node.shape)
         buffer = self.buffer(node.spec, order, node)
-        root = Root(buffer.view(), expr, node=node)
-        self.steps.append(Kernel(node.shape, [root], None))
+        self.steps.append(Kernel(node.shape, [Root(buffer.view(), expr, node=node)], None))
         self.expr[node.number] = self.exprs.load(buffer.view())
         return buffer
 
@@ -309,14 +297,9 @@ class Lowering:
     def output_view(self, node: Node) -> View:
         """An output: a whole row-major buffer of its own."""
         view = self.expr[node.number].view if self.expr[node.number].op == "load" else None
-        fits = (
-            view is not None
-            and view.is_contiguous
-            and view.base.spec.size == node.spec.size
-            and view.base.place != "input"
-            and view.base.is_row_major
-            and view.base.dtype is node.dtype
-        )
+        fits = (view is not None and view.is_contiguous and view.base.spec.size == node.spec.size
+                and view.base.place != "input" and view.base.is_row_major
+                and view.base.dtype is node.dtype)  # fmt: skip
         if not fits:
             self.materialise(node, row_major=True)
         return self.expr[node.number].view
@@ -325,9 +308,7 @@ class Lowering:
 @dataclass
 class Epilogue:
     """What follows a product or convolution `node` and can be done with it: + bias, then relu.
-
-    `inside` are the nodes, `node` among them, whose values nobody else needs.
-    """
+    `inside` are the nodes, `node` among them, whose values nobody else needs."""
 
     node: Node
     bias: Node | None
@@ -337,16 +318,12 @@ class Epilogue:
 
 def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
     """By the number of the last node: what oneDNN does together with its product."""
-    users: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        for x in node.inputs:
-            users.setdefault(x.number, []).append(node)
+    users = users_of(graph.nodes)
     outputs = {node.number for node in graph.outputs}
     found = {}
     for node in graph.nodes:
-        if node.op not in ("matmul", "conv") or node.host or not onednn.is_supported(node):
-            continue
-        if node.number in outputs:
+        product = node.op in ("matmul", "conv") and not node.host and onednn.is_supported(node)
+        if not product or node.number in outputs:
             continue
         last, bias, inside = node, None, []
         for user in users.get(node.number, ()):
@@ -412,38 +389,24 @@ def move(op: str, view: View, shape, attrs) -> View | None:
     return views.windowed(view, attrs["size"], attrs["stride"], attrs["dilation"])
 
 
-def is_fused(node: Node) -> bool:
-    return node.host is None and node.op != "pick" and is_fusable(node)
-
-
 def is_fusable(node: Node) -> bool:
     """Whether fused kernels compute the operation for these dtypes."""
     op = node.op
     specs = [node.spec, *(x.spec for x in node.inputs)]
     if any(isinstance(s, tuple) or s.dtype.kind not in FUSED_KINDS for s in specs):
         return False
-    if op in MOVEMENT or op in ("pad", "concatenate", "full", "iota"):
+    if op in MOVEMENT or op in ("pad", "concatenate", "full", "iota", "gather", "bitcast"):
         return True
     if op in REDUCTIONS:
         return node.inputs[0].spec.size > 0
-    if op == "random_bits":
-        return node.inputs[0].shape == (4,)
-    if op == "gather":
-        return True
-    if op == "bitcast":
-        return True
-    return is_elementwise(op)
+    return node.inputs[0].shape == (4,) if op == "random_bits" else is_elementwise(op)
 
 
 def is_per_row(expr: Expr) -> bool:
-    """Whether a value depends on results of reductions of rows only: kernels that go row by row
-    compute it once a row."""
-    return bool(expr.loads) and all(
-        (node := v.base.node) is not None
-        and node.op in REDUCTIONS
-        and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
-        for v in expr.loads
-    )
+    """Whether a value depends on results of reductions of rows only: once a row is enough."""
+    return bool(expr.loads) and all((node := v.base.node) is not None and node.op in REDUCTIONS
+                                    and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
+                                    for v in expr.loads)  # fmt: skip
 
 
 def reduced_order(order, axes):

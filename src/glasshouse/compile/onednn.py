@@ -15,9 +15,8 @@ import warnings
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from math import prod
 
-from glasshouse.base.dtype import uint8
+from glasshouse.base import Spec, uint8
 from glasshouse.base.flags import flags
-from glasshouse.base.shape import Spec
 from glasshouse.compile.view import View, same_strides, strides_of
 
 DTYPES = {"float16": 1, "bfloat16": 2, "float32": 3}
@@ -83,15 +82,9 @@ class Library:
 
     def desc(self, shape, dtype, strides=None) -> c_void_p:
         """A memory descriptor; without strides the primitive chooses the layout."""
-        dims, kind = Dims(*shape), c_int(DTYPES[dtype.name])
-        if strides is None:
-            any_layout = c_int(FORMAT_ANY)
-            return self.make(
-                "dnnl_memory_desc_create_with_tag", c_int(len(shape)), dims, kind, any_layout
-            )
-        return self.make(
-            "dnnl_memory_desc_create_with_strides", c_int(len(shape)), dims, kind, Dims(*strides)
-        )
+        layout = ("tag", c_int(FORMAT_ANY)) if strides is None else ("strides", Dims(*strides))
+        name, dims = f"dnnl_memory_desc_create_with_{layout[0]}", Dims(*shape)
+        return self.make(name, c_int(len(shape)), dims, c_int(DTYPES[dtype.name]), layout[1])
 
     def query(self, primitive_desc, what: int) -> c_void_p:
         """A memory descriptor that a primitive descriptor chose."""
@@ -100,20 +93,15 @@ class Library:
     def size(self, desc) -> int:
         return self.dll.dnnl_memory_desc_get_size(desc)
 
-    def implementation(self, primitive_desc) -> str:
-        """The name of the implementation, e.g. "brg:avx512_core" or "ref:any"."""
+    def implementation(self, desc) -> str:
+        """The name of a primitive's implementation, e.g. "brg:avx512_core" or "ref:any"."""
         name = c_char_p()
-        self.call(
-            "dnnl_primitive_desc_query", primitive_desc, c_int(QUERY_NAME), c_int(0), byref(name)
-        )
+        self.call("dnnl_primitive_desc_query", desc, c_int(QUERY_NAME), c_int(0), byref(name))
         return (name.value or b"").decode()
 
 
 def find_library() -> str:
-    """The path of oneDNN's shared library: GH_ONEDNN, or the one installed beside Python.
-
-    Raises:  Unavailable
-    """
+    """The path of oneDNN's library: GH_ONEDNN, or the one beside Python. Raises: Unavailable."""
     if flags.onednn:
         if not os.path.exists(flags.onednn):
             raise Unavailable(f"GH_ONEDNN names {flags.onednn}, which does not exist")
@@ -160,18 +148,12 @@ class Plan:
         program.keep += [table, record]
         program.fill(entry, 1, codes)
         entry.extra = ctypes.cast(ctypes.pointer(record), c_void_p)
-        use_in_runner(program.runner, dnnl)
+        # The functions of oneDNN that the runner calls.
+        functions = (dnnl.dll.dnnl_memory_set_data_handle, dnnl.dll.dnnl_primitive_execute)
+        program.runner.gh_use_onednn(*(ctypes.cast(f, c_void_p) for f in functions))
 
     def __repr__(self):
         return f"<oneDNN {self.name}>"
-
-
-def use_in_runner(runner, dnnl: Library) -> None:
-    """Tell the runner which functions of oneDNN to call."""
-    runner.gh_use_onednn(
-        ctypes.cast(dnnl.dll.dnnl_memory_set_data_handle, c_void_p),
-        ctypes.cast(dnnl.dll.dnnl_primitive_execute, c_void_p),
-    )
 
 
 # -- plans ------------------------------------------------------------------------------------
@@ -190,10 +172,8 @@ def is_supported(node) -> bool:
 def plan(lowering, node, bias=None, relu=False) -> bool:
     """Add the steps that compute a node with oneDNN; False where it has no fast way."""
     count = len(lowering.steps)
-    maker = {
-        "matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
-        "conv_weight_grad": plan_weight_grad,
-    }[node.op]  # fmt: skip
+    maker = {"matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
+             "conv_weight_grad": plan_weight_grad}[node.op]  # fmt: skip
     try:
         maker(lowering, node, library(), bias, relu)
     except Unavailable:
@@ -215,22 +195,17 @@ def add_step(lowering, node, dnnl, desc, reads, writes, label: str) -> None:
     name = dnnl.implementation(desc)
     if name.startswith("ref") and prod(node.spec.shape) > 64:
         raise Unavailable(f"{label}: only {name}")
-    lowering.add_opaque(
-        "onednn", node, [place for *_, place in reads], [place.base for *_, place in writes],
-        Plan(desc, args, f"{label} {name}"), scratch,
-    )  # fmt: skip
+    lowering.add_opaque("onednn", node, [place for *_, place in reads],
+                        [place.base for *_, place in writes], Plan(desc, args, f"{label} {name}"),
+                        scratch)  # fmt: skip
 
 
 def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) -> None:
     """A step that copies from one layout into another."""
-    desc = dnnl.make(
-        "dnnl_reorder_primitive_desc_create", source_desc, dnnl.engine, target_desc, dnnl.engine,
-        dnnl.attr,
-    )  # fmt: skip
-    add_step(
-        lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
-        "reorder",
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_reorder_primitive_desc_create", source_desc, dnnl.engine, target_desc,
+                     dnnl.engine, dnnl.attr)  # fmt: skip
+    add_step(lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
+             "reorder")  # fmt: skip
 
 
 def packed_scratch(lowering, dnnl, desc) -> View:
@@ -294,10 +269,8 @@ def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
         shape = (1,) * (len(out.shape) - 1) + (size,)
         bias_desc = dnnl.desc(shape, bias.base.dtype, (size,) * (len(shape) - 1) + (1,))
         reads.append((BIAS, bias_desc, bias))
-    desc = dnnl.make(
-        "dnnl_matmul_primitive_desc_create", dnnl.engine, a[0], b[0], bias_desc, dc,
-        dnnl.attributes(relu),
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_matmul_primitive_desc_create", dnnl.engine, a[0], b[0], bias_desc, dc,
+                     dnnl.attributes(relu))  # fmt: skip
     add_step(lowering, node, dnnl, desc, reads, [(DST, dc, out)], "matmul")
     lowering.hand_out(node, [target])
 
@@ -320,10 +293,8 @@ def data_desc(lowering, dnnl, node):
 
 def conv_options(attrs):
     padding = attrs["padding"]
-    return (
-        Dims(*attrs["stride"]), Dims(*(d - 1 for d in attrs["dilation"])),
-        Dims(*(low for low, _ in padding)), Dims(*(high for _, high in padding)),
-    )  # fmt: skip
+    return (Dims(*attrs["stride"]), Dims(*(d - 1 for d in attrs["dilation"])),
+            Dims(*(low for low, _ in padding)), Dims(*(high for _, high in padding)))  # fmt: skip
 
 
 def weight_shape(shape, groups: int):
@@ -352,23 +323,25 @@ def packed_weights(lowering, dnnl, node, groups, desc):
 def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None, relu=False):
     """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
     dw = dnnl.desc(weight_shape(weight, groups), dtype)
-    return dnnl.make(
-        "dnnl_convolution_forward_primitive_desc_create", dnnl.engine, c_int(FORWARD_TRAINING),
-        c_int(CONVOLUTION_DIRECT), dx, dw, bias or c_void_p(None), dy, *conv_options(attrs),
-        dnnl.attributes(relu),
-    )  # fmt: skip
+    return dnnl.make("dnnl_convolution_forward_primitive_desc_create", dnnl.engine,
+                     c_int(FORWARD_TRAINING), c_int(CONVOLUTION_DIRECT), dx, dw,
+                     bias or c_void_p(None), dy, *conv_options(attrs),
+                     dnnl.attributes(relu))  # fmt: skip
+
+
+def data_result(lowering, dnnl, node):
+    """(descriptor, buffer) of a result (N, C, *S), in channels-last layout."""
+    order = channels_last(len(node.shape))
+    desc = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+    return desc, lowering.result_of(node, order)
 
 
 def plan_conv(lowering, node, dnnl, bias, relu) -> None:
     x, w = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     dx, view = data_desc(lowering, dnnl, x)
-    order = channels_last(len(node.shape))
-    target = lowering.result_of(node, order)
-    dy = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
-    bias_desc = None
-    if bias is not None:
-        bias_desc = dnnl.desc((node.shape[1],), bias.base.dtype, (1,))
+    dy, target = data_result(lowering, dnnl, node)
+    bias_desc = bias and dnnl.desc((node.shape[1],), bias.base.dtype, (1,))
     desc = forward_desc(dnnl, dx, w.shape, groups, dy, attrs, w.dtype, bias_desc, relu)
     dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
     reads = [(SRC, dx, view), (WEIGHTS, dw, packed)]
@@ -382,15 +355,12 @@ def plan_data_grad(lowering, node, dnnl, _bias, _relu) -> None:
     g, w = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     dg, view = data_desc(lowering, dnnl, g)
-    order = channels_last(len(node.shape))
-    target = lowering.result_of(node, order)
-    dx = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
+    dx, target = data_result(lowering, dnnl, node)
     hint = forward_desc(dnnl, dx, w.shape, groups, dg, attrs, w.dtype)
     dw = dnnl.desc(weight_shape(w.shape, groups), w.dtype)
-    desc = dnnl.make(
-        "dnnl_convolution_backward_data_primitive_desc_create", dnnl.engine,
-        c_int(CONVOLUTION_DIRECT), dx, dw, dg, *conv_options(attrs), hint, dnnl.attr,
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_convolution_backward_data_primitive_desc_create", dnnl.engine,
+                     c_int(CONVOLUTION_DIRECT), dx, dw, dg, *conv_options(attrs), hint,
+                     dnnl.attr)  # fmt: skip
     dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
     reads = [(DIFF_DST, dg, view), (WEIGHTS, dw, packed)]
     add_step(lowering, node, dnnl, desc, reads, [(DIFF_SRC, dx, target.view())], "conv data")
@@ -405,11 +375,9 @@ def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
     hint = forward_desc(dnnl, dx, node.shape, groups, dg, attrs, node.dtype)
     shape = weight_shape(node.shape, groups)
     plain = dnnl.desc(shape, node.dtype, strides_of(shape))
-    desc = dnnl.make(
-        "dnnl_convolution_backward_weights_primitive_desc_create", dnnl.engine,
-        c_int(CONVOLUTION_DIRECT), dx, dnnl.desc(shape, node.dtype), c_void_p(None), dg,
-        *conv_options(attrs), hint, dnnl.attr,
-    )  # fmt: skip
+    desc = dnnl.make("dnnl_convolution_backward_weights_primitive_desc_create", dnnl.engine,
+                     c_int(CONVOLUTION_DIRECT), dx, dnnl.desc(shape, node.dtype), c_void_p(None),
+                     dg, *conv_options(attrs), hint, dnnl.attr)  # fmt: skip
     made = dnnl.query(desc, QUERY_DIFF_WEIGHTS)
     reads = [(SRC, dx, x_view), (DIFF_DST, dg, g_view)]
     direct = dnnl.dll.dnnl_memory_desc_equal(plain, made)

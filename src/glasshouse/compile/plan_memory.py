@@ -78,8 +78,8 @@ def replaceable(kernel: Kernel, root: Root, place: str) -> Buffer | None:
 
 
 def lives_of(schedule) -> list[Life]:
-    """What lies in the arena, with the first and last step that uses it; a result that a kernel
-    may store over an operand that nobody reads any more follows it at its place."""
+    """What lies in the arena, with the first and last step that uses it; a result that a kernel may
+    store over an operand that nobody reads any more follows it at its place."""
     last_use: dict[Buffer, int] = {}
     for i, step in enumerate(schedule):
         for buffer in (*step.writes(), *step.reads()):
@@ -115,9 +115,7 @@ def follow_operands(kernel: Kernel, i: int, lives, last_use) -> None:
 
 def place_all(lives: list[Life]) -> int:
     """Largest first, each at the lowest place that is free during its life.
-
-    Source:  greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288
-    """
+    Source: greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288."""
     count = len(lives)
     first, last, start, end = (np.zeros(count, np.int64) for _ in range(4))  # in order of place
     total = 0

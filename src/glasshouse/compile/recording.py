@@ -2,22 +2,11 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import DeviceError
-from glasshouse.base.shape import Spec
+from glasshouse.base import DeviceError, Spec, from_numpy_dtype
 from glasshouse.compile.program import run_recording
 from glasshouse.dispatch.backend import Replacement, TensorBackend
 from glasshouse.dispatch.primitive import Primitive
-from glasshouse.graph.record import (
-    Lazy,
-    computed,
-    describe,
-    peek,
-    record_full,
-    recorder,
-    signature_of,
-    with_ancestors,
-)
+from glasshouse.graph import record
 from glasshouse.ops.index import checked
 
 INDEXED = ("gather", "scatter_add", "scatter_set")
@@ -25,14 +14,11 @@ KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check a
 
 
 def check_indices(name: str, data, attrs: dict) -> None:
-    """Raise now, where the user's call is, if indices that are known or cheap to know are wrong.
-
-    Raises:  IndexOutOfRangeError
-    """
+    """Raise IndexOutOfRangeError now, at the user's call, for indices known or cheap to know."""
     indices, size = data[1], data[0].spec.shape[attrs["axis"]]
     value = indices.value
     if value is None and indices.spec.size <= KNOWN_ELEMENTS:
-        value = peek(indices, KNOWN_NODES)
+        value = record.peek(indices, KNOWN_NODES)
     if value is not None and value.size and not (value.min() >= 0 and value.max() < size):
         checked(name, value, size)
 
@@ -49,7 +35,7 @@ class RecordingBackend(TensorBackend):
                 f"{self.name}: expected device 'cpu'; got {device!r}. Use {self.name!r}."
             )
         super().__init__(device)
-        self.recorder = recorder
+        self.recorder = record.recorder
         self.replaced: dict[str, object] = {}
 
     def run(self, primitive: Primitive, data, attrs: dict, spec):
@@ -59,25 +45,22 @@ class RecordingBackend(TensorBackend):
             if name == "constant":
                 return self.from_numpy(attrs["value"])
             if name == "full" and name not in self.replaced:
-                return record_full(self.recorder, spec, attrs["value"])
+                return record.record_full(self.recorder, spec, attrs["value"])
         if name in INDEXED and self.checks_indices:
             check_indices(name, data, attrs)
-        signature = signature_of(name, len(data), attrs, self.replaced.get(name))
+        signature = record.signature_of(name, len(data), attrs, self.replaced.get(name))
         node = self.recorder.record(signature, data, spec)
         if self.recorder.is_full():
             self.evaluate()
         if primitive.num_outputs == 1:
             return node
-        return tuple(
-            self.recorder.record(signature_of("pick", 1, {"number": i}), (node,), part)
-            for i, part in enumerate(spec)
-        )
+        picks = (record.signature_of("pick", 1, {"number": i}) for i in range(len(spec)))
+        return tuple(self.recorder.record(pick, (node,), part) for pick, part in zip(picks, spec))
 
     def replace(self, name: str, kernel) -> Replacement:
         """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
         handle = super().replace(name, kernel)
-        handle.kernels = self.replaced
-        handle.before = self.replaced.get(name)
+        handle.kernels, handle.before = self.replaced, self.replaced.get(name)
         self.replaced[name] = kernel
         return handle
 
@@ -92,7 +75,7 @@ class RecordingBackend(TensorBackend):
             self.execute(recording)
         missing = [node for node in payloads if node.value is None]
         if missing:  # recorded by another thread
-            self.execute(describe(with_ancestors(missing), missing))
+            self.execute(record.describe(record.with_ancestors(missing), missing))
 
     def execute(self, recording) -> None:
         """Compute what was recorded."""
@@ -102,26 +85,26 @@ class RecordingBackend(TensorBackend):
         """Return when all work handed over so far is done."""
         self.evaluate()
 
-    def to_numpy(self, data: Lazy) -> np.ndarray:
+    def to_numpy(self, data: record.Lazy) -> np.ndarray:
         """The value of a node, computed now if it was not yet."""
         if data.value is None:
             self.evaluate((data,))
         return data.value
 
-    def exported(self, data: Lazy) -> np.ndarray:
+    def exported(self, data: record.Lazy) -> np.ndarray:
         """The computed value, which shares its memory."""
         return self.to_numpy(data)
 
-    def from_numpy(self, array) -> Lazy:
+    def from_numpy(self, array) -> record.Lazy:
         """A node for an array from outside, which must not change any more."""
         array = np.asarray(array)
         spec = Spec(array.shape, from_numpy_dtype(array.dtype))
         self.recorder.held_bytes += array.nbytes
-        node = computed(array, spec, owned=False)
+        node = record.computed(array, spec, owned=False)
         if self.recorder.imported is not None:
             self.recorder.imported.append(node)
         return node
 
-    def spec_of(self, data: Lazy):
+    def spec_of(self, data: record.Lazy):
         """Shape and dtype of a payload."""
         return data.spec

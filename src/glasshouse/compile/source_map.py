@@ -21,9 +21,7 @@ class Source(NamedTuple):
 
 class StepInfo(NamedTuple):
     """A step: `kind` is kernel, template, onednn, host or reference; bytes are what it moves.
-
-    A step without sources only copies; `origin` says for whom.
-    """
+    A step without sources only copies; `origin` says for whom."""
 
     name: str
     kind: str
@@ -60,17 +58,13 @@ def step_infos(program) -> list[StepInfo]:
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
         text = program.sources[i].text if i in program.sources else ""
-        infos.append(
-            StepInfo(
-                name_of([node.op for node in nodes], step),
-                "kernel" if isinstance(step, Kernel) else step.kind,
-                [source_of(node) for node in nodes],
-                origin_of(program.schedule, i, own),
-                sum(bytes_of(views) for views in views_of(step).values()),
-                sum(buffer.spec.nbytes for buffer in step.writes()),
-                first.setdefault(text, i) if text else i,
-            )
-        )
+        infos.append(StepInfo(name_of([node.op for node in nodes], step),
+                              "kernel" if isinstance(step, Kernel) else step.kind,
+                              [source_of(node) for node in nodes],
+                              origin_of(program.schedule, i, own),
+                              sum(bytes_of(views) for views in views_of(step).values()),
+                              sum(buffer.spec.nbytes for buffer in step.writes()),
+                              first.setdefault(text, i) if text else i))  # fmt: skip
     return infos
 
 
@@ -147,11 +141,9 @@ def source_of(node: Node) -> Source:
 def views_of(step) -> dict[Any, set]:
     """The views of each buffer that a step reads."""
     views: dict[Any, set] = {}
-    if isinstance(step, Kernel):
-        loads = [v for root in step.roots for v in root.expr.loads]
-    else:
-        loads = step.sources
-    local = {r.store.base for r in step.roots if r.local} if isinstance(step, Kernel) else ()
+    roots = step.roots if isinstance(step, Kernel) else ()
+    loads = [v for r in roots for v in r.expr.loads] if roots else step.sources
+    local = {r.store.base for r in roots if r.local}
     for view in loads:
         if view.base is not None and view.base not in local:
             views.setdefault(view.base, set()).add(view)
@@ -161,9 +153,7 @@ def views_of(step) -> dict[Any, set]:
 def bytes_of(views: set) -> int:
     """Bytes of a buffer that views of it show; each element once."""
     base = next(iter(views)).base
-    shown = sum(
-        prod(n for n, s in zip(view.shape, view.strides, strict=True) if s) for view in views
-    )
+    shown = sum(prod(n for n, s in zip(v.shape, v.strides, strict=True) if s) for v in views)
     return min(base.spec.nbytes, shown * base.dtype.itemsize)
 
 

@@ -13,9 +13,7 @@ from glasshouse.graph.graph import Node
 
 class Buffer:
     """Memory for one value: its spec, the order of its axes in memory, and where it lies.
-
-    `place` is "input" (number), "output" (number) or "arena" (offset in bytes).
-    """
+    `place` is "input" (number), "output" (number) or "arena" (offset in bytes)."""
 
     __slots__ = ("number", "spec", "order", "place", "at", "node", "source")
 
@@ -55,6 +53,11 @@ class Root:
     node: Any = None
     local: bool = False  # nobody outside the kernel reads it
 
+    @property
+    def number(self) -> int:
+        """That of the buffer that it makes."""
+        return self.store.base.number
+
 
 @dataclass(eq=False)
 class Kernel:
@@ -75,9 +78,7 @@ class Kernel:
 @dataclass(eq=False)
 class Opaque:
     """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
-
-    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers.
-    """
+    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers."""
 
     kind: str
     node: Node
@@ -102,9 +103,7 @@ def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
             zero = any(s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True))
             if not zero:
                 best, best_size = view, size
-    if best is None:
-        return None
-    return order_of_view(best)
+    return None if best is None else order_of_view(best)
 
 
 def order_of_view(view: View) -> tuple[int, ...]:
@@ -118,10 +117,8 @@ def kernel_order(kernel: Kernel) -> tuple[int, ...]:
     """The axes of the domain from the outermost loop to the innermost."""
     order: tuple[int, ...] | None
     for root in kernel.roots:
-        if root.reduce is None:
-            order = order_of_view(root.store)
-        else:
-            order = order_of(root.expr, kernel.domain)
+        plain = root.reduce is None
+        order = order_of_view(root.store) if plain else order_of(root.expr, kernel.domain)
         if order is not None:
             return order
     return tuple(range(len(kernel.domain)))

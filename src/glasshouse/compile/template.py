@@ -25,10 +25,7 @@ def is_supported(node) -> bool:
 
 def plan(lowering, node) -> None:
     """Add the steps that compute a node by its kernel."""
-    if node.op.startswith("window"):
-        plan_window(lowering, node)
-    else:
-        plan_scatter(lowering, node)
+    (plan_window if node.op.startswith("window") else plan_scatter)(lowering, node)
 
 
 # -- windows ----------------------------------------------------------------------------------
@@ -100,10 +97,8 @@ def choose(windows: Windows, keys: View, dtype, inner, value=None) -> list[str]:
             lines += [f"{c} best = {key};", "int32_t at = 0;"]
             continue
         better = f"!(key <= best){'' if integer else ' & (best == best)'}"
-        lines.append(
-            f"{{ const __typeof__(best) key = {key}; const int better = {better}; "
-            f"at = better ? {number} : at; best = better ? key : best; }}"
-        )
+        lines.append(f"{{ const __typeof__(best) key = {key}; const int better = {better}; "
+                     f"at = better ? {number} : at; best = better ? key : best; }}")  # fmt: skip
     return lines
 
 

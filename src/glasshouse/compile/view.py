@@ -1,8 +1,7 @@
 """Affine forms over the axes of a domain: strided views of buffers, and positions.
 
 A view says where in the memory of `base` each position of a shape lies:
-`offset + Σ strides[i] * index[i]`, in elements. Movement primitives turn views into views.
-"""
+`offset + Σ strides[i] * index[i]`, in elements. Movement primitives turn views into views."""
 
 from math import prod
 from typing import Any, NamedTuple
@@ -37,16 +36,13 @@ def same_strides(view: View, strides) -> bool:
 
 
 def permuted(view: View, axes) -> View:
-    return view._replace(
-        shape=tuple(view.shape[i] for i in axes), strides=tuple(view.strides[i] for i in axes)
-    )
+    shape, strides = (tuple(given[i] for i in axes) for given in (view.shape, view.strides))
+    return view._replace(shape=shape, strides=strides)
 
 
 def expanded(view: View, shape) -> View:
-    strides = tuple(
-        s if n == m else 0 for s, n, m in zip(view.strides, view.shape, shape, strict=True)
-    )
-    return view._replace(shape=tuple(shape), strides=strides)
+    axes = zip(view.strides, view.shape, shape, strict=True)
+    return view._replace(shape=tuple(shape), strides=tuple(s if n == m else 0 for s, n, m in axes))
 
 
 def sliced(view: View, starts, stops, steps) -> View:
@@ -71,19 +67,14 @@ def windowed(view: View, size, stride, dilation) -> View:
         (n - (k - 1) * e - 1) // s + 1
         for n, k, s, e in zip(spatial, size, stride, dilation, strict=True)
     )
-    strides = (
-        *view.strides[: len(lead)],
-        *(a * s for a, s in zip(steps, stride, strict=True)),
-        *(a * e for a, e in zip(steps, dilation, strict=True)),
-    )
+    strides = (*view.strides[: len(lead)], *(a * s for a, s in zip(steps, stride, strict=True)),
+               *(a * e for a, e in zip(steps, dilation, strict=True)))  # fmt: skip
     return View(view.base, view.offset, (*lead, *positions, *size), strides)
 
 
 def reshaped(view: View, shape) -> View | None:
     """The view in another shape, or None where that takes a copy.
-
-    Old and new axes are matched in groups of equal size; the old axes of a group must lie evenly.
-    """
+    Old and new axes are matched in groups of equal size; those of a group must lie evenly."""
     shape = tuple(shape)
     if prod(shape) == 0:
         return View(view.base, view.offset, shape, (0,) * len(shape))

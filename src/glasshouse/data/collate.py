@@ -2,9 +2,8 @@
 
 import numpy as np
 
+from glasshouse.base import ShapeError, flatten, unflatten
 from glasshouse.base.dtype import default_of_kind
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.tree import flatten, unflatten
 from glasshouse.dispatch.value import SCALARS, Value
 from glasshouse.tensor.creation import asarray
 

@@ -105,20 +105,16 @@ def check_index(where: str, index, length: int) -> int:
             "Use span(start, stop) or resample(indices) for several samples."
         ) from None
     if not -length <= found < length:
-        raise IndexOutOfRangeError(
-            f"{where}: expected an index from {-length} to {length - 1}; got {found}. "
-            f"The data set has {length} samples."
-        )
+        raise IndexOutOfRangeError(f"{where}: expected an index from {-length} to {length - 1}; "
+                                   f"got {found}. The data set has {length} samples.")  # fmt: skip
     return found + length if found < 0 else found
 
 
 def check_source(where: str, source):
     """`source`, which must have a length and be indexable."""
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise DTypeError(
-            f"{where}: expected a data set with a length and an index; got {type_name(source)}. "
-            "Make a list of it first."
-        )
+        raise DTypeError(f"{where}: expected a data set with a length and an index; got "
+                         f"{type_name(source)}. Make a list of it first.")  # fmt: skip
     return source
 
 
@@ -133,10 +129,8 @@ class TensorDataset(Dataset):
         shapes = [array.shape for array in self.arrays]
         if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
             got = ", ".join(map(str, shapes)) or "none"
-            raise ShapeError(
-                f"TensorDataset: expected arrays with first axes of one size; got shapes {got}. "
-                "Give one entry per sample in each."
-            )
+            raise ShapeError("TensorDataset: expected arrays with first axes of one size; got "
+                             f"shapes {got}. Give one entry per sample in each.")  # fmt: skip
 
     def __len__(self):
         return len(self.arrays[0])

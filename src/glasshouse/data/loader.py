@@ -68,10 +68,8 @@ class DataLoader:
         Raises: CheckpointError if it is not a loader's state, or lies beyond the epoch's end."""
         names = {"seed", "epoch", "position"}
         if not isinstance(state, dict) or set(state) != names:
-            raise CheckpointError(
-                f"DataLoader: expected a state with {sorted(names)}; got {state!r}. "
-                "Pass what state_dict() returned."
-            )
+            raise CheckpointError(f"DataLoader: expected a state with {sorted(names)}; got "
+                                  f"{state!r}. Pass what state_dict() returned.")  # fmt: skip
         seed = check_integer("DataLoader", "seed", state["seed"])
         epoch = check_integer("DataLoader", "epoch", state["epoch"], 0)
         position = check_integer("DataLoader", "position", state["position"], 0)

@@ -1,44 +1,17 @@
 """The door: primitives, `bind`, modes, values with operators, and the backend protocol."""
 
+# fmt: off
+# isort: off
 from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.cost import Cost, cost_of
 from glasshouse.dispatch.mode import Mode, active_modes
-from glasshouse.dispatch.primitive import (
-    LINEAR,
-    Arr,
-    ErrorSample,
-    Primitive,
-    Rule,
-    Sample,
-    define,
-    find,
-    primitives,
-)
+from glasshouse.dispatch.primitive import (LINEAR, Arr, ErrorSample, Primitive, Rule, Sample,
+    define, find, primitives)
 from glasshouse.dispatch.value import Value
 from glasshouse.dispatch.watch import OpCall, Watcher, add_op_callback
 
-__all__ = [
-    "LINEAR",
-    "Arr",
-    "Cost",
-    "ErrorSample",
-    "Mode",
-    "OpCall",
-    "Primitive",
-    "Rule",
-    "Sample",
-    "TensorBackend",
-    "Value",
-    "Watcher",
-    "active_modes",
-    "add_op_callback",
-    "autocast",
-    "bind",
-    "cost_of",
-    "define",
-    "find",
-    "is_autocast_enabled",
-    "primitives",
-]
+__all__ = ["LINEAR", "Arr", "Cost", "ErrorSample", "Mode", "OpCall", "Primitive", "Rule", "Sample",
+           "TensorBackend", "Value", "Watcher", "active_modes", "add_op_callback", "autocast",
+           "bind", "cost_of", "define", "find", "is_autocast_enabled", "primitives"]

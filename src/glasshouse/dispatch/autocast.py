@@ -1,32 +1,26 @@
 """Mixed precision: products and convolutions in a 16-bit type, everything else as it comes.
 
 Each card says its policy in `autocast`: "lower" means that float32 operands are cast down. Weights
-stay float32, and since a cast is differentiable their gradients are float32 too.
-"""
+stay float32, and since a cast is differentiable their gradients are float32 too."""
 
 import functools
-from contextlib import contextmanager
 
-from glasshouse.base.dtype import as_dtype, bfloat16, float16, float32
-from glasshouse.base.errors import OptionError
+from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32
+from glasshouse.base.flags import having
 from glasshouse.dispatch.bind import bind, state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.primitive import primitives
 
 
 class autocast(Mode):
-    """Context and decorator inside which products and convolutions run in `dtype`.
-
-    `enabled=False` switches an outer one off. The backward pass belongs outside: it runs in the
-    types in which the forward pass ran.
-
-    Raises:  OptionError for another dtype than bfloat16 and float16
-    Source:  Micikevicius et al. 2018, arXiv:1710.03740
+    """Context and decorator inside which products and convolutions run in `dtype`. `enabled=False`
+    switches an outer one off. The backward pass belongs outside: it runs in the types in which the
+    forward pass ran. Raises: OptionError for another dtype than bfloat16 and float16.
+    Source: Micikevicius et al. 2018, arXiv:1710.03740.
     Example: >>> import glasshouse as gh
              >>> with autocast("bfloat16"):
              ...     (gh.ones((2, 3)) @ gh.ones((3, 2))).dtype
-             glasshouse.bfloat16
-    """
+             glasshouse.bfloat16"""
 
     def __init__(self, dtype="bfloat16", enabled: bool = True):
         self.dtype, self.enabled = as_dtype(dtype), enabled
@@ -39,7 +33,7 @@ class autocast(Mode):
     def process(self, primitive, args, attrs, below):
         """Cast the operands of a card whose policy is "lower"; pass on all others."""
         if not self.enabled:
-            with no_outer():
+            with autocast_again(()):
                 return below(primitive, args, attrs)
         if primitive.autocast == "lower" and all(x.dtype in (float32, self.dtype) for x in args):
             args = tuple(
@@ -57,38 +51,20 @@ class autocast(Mode):
         return wrapped
 
 
-@contextmanager
-def no_outer():
-    """Inside, no autocast is on the stack."""
-    before = state.modes
-    state.modes = tuple(mode for mode in before if not isinstance(mode, autocast))
-    try:
-        yield
-    finally:
-        state.modes = before
-
-
 def autocast_modes() -> tuple:
     """The autocasts on the stack, outermost first."""
     return tuple(mode for mode in state.modes if isinstance(mode, autocast))
 
 
-@contextmanager
 def autocast_again(modes: tuple):
     """Inside, the autocasts on the stack are `modes`; for recomputation."""
-    before = state.modes
-    state.modes = (*(mode for mode in before if not isinstance(mode, autocast)), *modes)
-    try:
-        yield
-    finally:
-        state.modes = before
+    others = (mode for mode in state.modes if not isinstance(mode, autocast))
+    return having(state, modes=(*others, *modes))
 
 
 def is_autocast_enabled() -> bool:
     """Whether an autocast is in force here.
-
     Example: >>> is_autocast_enabled()
-             False
-    """
+             False"""
     modes = autocast_modes()
     return bool(modes) and modes[-1].enabled

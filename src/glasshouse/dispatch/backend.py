@@ -10,18 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base import BackendError, OptionError, Spec, suggest
 from glasshouse.base.flags import flags
-from glasshouse.base.shape import Spec
 from glasshouse.dispatch.bind import hooks, state
 from glasshouse.dispatch.primitive import find, primitives
 
 
 class Quiet(threading.local):
     """A context per thread in which NumPy gives infinities and NaN without a warning.
-
-    Entering it costs a third of what `np.errstate` does, and leaves the user's setting alone.
-    """
+    Entering it costs a third of what `np.errstate` does, and leaves the user's setting alone."""
 
     def __init__(self):
         context = contextvars.Context()
@@ -47,17 +44,14 @@ class Kernels(dict):
 
 class TensorBackend:
     """Computes primitives on payloads of its own kind.
-
     A subclass gives `to_numpy`, `from_numpy` and a method per primitive, named as its card and
     called with payloads and the card's attrs. A card without a method runs on its NumPy reference;
-    `fallbacks` counts those runs by name, and `strict` makes one an error.
-    """
+    `fallbacks` counts those runs by name, and `strict` makes one an error."""
 
     name = "abstract"
 
     def __init__(self, device: str = "cpu"):
-        self.device = device
-        self.kernels = Kernels(self)
+        self.device, self.kernels = device, Kernels(self)
         self.fallbacks: Counter[str] = Counter()
         self.strict = flags.strict
 
@@ -113,10 +107,8 @@ class TensorBackend:
 
     def replace(self, name: str, kernel) -> "Replacement":
         """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on.
-
         Returns a handle: `undo()` puts the old kernel back, as does leaving it as a context.
-        Raises:  OptionError for a name that is no card, BackendError if kernel is not callable
-        """
+        Raises: OptionError for a name that is no card, BackendError if kernel is not callable."""
         find(name)
         if not callable(kernel):
             raise BackendError(
@@ -166,18 +158,14 @@ def plugin_names() -> dict[str, Any]:
 
 def available() -> list[str]:
     """Names that `use` takes: the folders under backends/ and installed plug-ins.
-
     Example: >>> "numpy" in available()
-             True
-    """
+             True"""
     return sorted({*builtin_names(), *plugin_names()})
 
 
 def load(name: str) -> TensorBackend:
     """The backend called `name` (`engine` or `engine:device`), made at its first use.
-
-    Raises:  OptionError for an unknown name, BackendError if it cannot be loaded
-    """
+    Raises: OptionError for an unknown name, BackendError if it cannot be loaded."""
     with load_lock:
         if name in loaded:
             return loaded[name]
@@ -216,22 +204,17 @@ hooks.default_backend = default_backend
 
 class use(AbstractContextManager):
     """Make `backend` (a name or an instance) the one that computes; as a context, until its end.
-
     Tensors of another backend move over when they are next used. The choice holds for this thread
     and for threads that made none.
-
-    Raises:  OptionError for an unknown name, BackendError if it cannot be loaded
+    Raises: OptionError for an unknown name, BackendError if it cannot be loaded.
     Example: >>> with use("numpy") as backend:
              ...     backend.name
-             'numpy'
-    """
+             'numpy'"""
 
     def __init__(self, backend):
         if not isinstance(backend, (str, TensorBackend)):
-            raise BackendError(
-                f"use: expected a backend or its name; got {backend!r}. "
-                f"Names: {', '.join(available())}."
-            )
+            raise BackendError(f"use: expected a backend or its name; got {backend!r}. Names: "
+                               f"{', '.join(available())}.")  # fmt: skip
         self.backend = load(backend) if isinstance(backend, str) else backend
         self.before = state.backend, Default.backend
         state.backend = Default.backend = self.backend

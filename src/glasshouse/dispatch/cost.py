@@ -4,8 +4,7 @@ A `Call` is a primitive with the specs of its operands and its attrs; equal call
 Three counts are kept apart: `flops` as the kernel is defined (zeros of a padding included),
 `matrix_flops` the part of it in products and convolutions (what papers and other counters report),
 and `exact_flops` without the work on padding. Operations on complex numbers count as the real ones
-that they take.
-"""
+that they take."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -76,11 +75,9 @@ def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
 
 def cost_of(primitive: Primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:
     """What a call costs; `out` is inferred if it is not given.
-
     Example: >>> x = Spec((2, 3), gh.float32)
              >>> cost_of(gh.primitives["matmul"], (x, Spec((3, 4), gh.float32)), {})
-             Cost(flops=48, matrix_flops=48, exact_flops=48, bytes=104)
-    """
+             Cost(flops=48, matrix_flops=48, exact_flops=48, bytes=104)"""
     if out is None:
         out = primitive.infer(*specs, **attrs)
     return call_of(primitive, specs, attrs, out).cost

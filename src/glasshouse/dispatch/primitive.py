@@ -7,9 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from glasshouse.base.dtype import DType, all_dtypes, as_dtype
-from glasshouse.base.errors import OptionError, suggest
-from glasshouse.base.shape import Spec
+from glasshouse.base import DType, OptionError, Spec, all_dtypes, as_dtype, check_known
 from glasshouse.dispatch.bind import bind
 
 LINEAR = "linear"  # a jvp: the primitive itself, applied with one operand replaced by its tangent
@@ -33,9 +31,7 @@ DTYPE_GROUPS: dict[str, tuple[DType, ...]] = {
 @dataclass(frozen=True)
 class Arr:
     """A sample operand: values of `shape` drawn in [low, high), in `dtype` or the tested dtype.
-
-    `make(rng, shape) -> float64 array` replaces the uniform draw where values need a structure.
-    """
+    `make(rng, shape) -> float64 array` replaces the uniform draw where values need a structure."""
 
     shape: tuple[int, ...]
     low: float = -1.0
@@ -85,14 +81,28 @@ class ErrorSample:
     dtype: str = "float32"
 
 
+def operands(given) -> tuple:
+    """Shapes as sample operands; others as they are."""
+    return tuple(Arr(x) if isinstance(x, tuple) else x for x in given)
+
+
+def sample(*given, **attrs) -> Sample:
+    """A sample of these operands (shapes, or operands as they are) and attrs."""
+    return Sample(operands(given), attrs)
+
+
+def refusal(error: type, text: str, *given, on: str = "float32", **attrs) -> ErrorSample:
+    """A sample that a card refuses, with the error and a part of its text; `on`: in which dtype."""
+    return ErrorSample(operands(given), attrs, error, text, on)
+
+
 class Rule:
     """One operand's vjp, with what it reads: parameters named `_…` receive a Spec, not a value."""
 
     __slots__ = ("fn", "reads_y", "reads")
 
     def __init__(self, fn, reads_y: bool, reads):
-        self.fn = fn
-        self.reads_y = reads_y
+        self.fn, self.reads_y = fn, reads_y
         self.reads = reads  # tuple of bool per operand, or one bool for all
 
     @classmethod
@@ -117,7 +127,6 @@ class Rule:
 @dataclass(eq=False)
 class Primitive:
     """One card. Calling it binds it: `add(x, y)`, `sum(x, axes=(0,))`.
-
     infer   (*specs, **attrs) -> Spec, or a tuple of them; raises on bad operands
     ref     (*arrays, **attrs) -> array(s): the meaning, in NumPy
     vjp     per operand (or a function i -> rule): f(g, y, *operands, **attrs) -> cotangent
@@ -125,8 +134,7 @@ class Primitive:
     batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
     flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
     exact_flops    the same without work on padding, where that differs
-    complex_flops  real operations in place of each one on complex operands
-    """
+    complex_flops  real operations in place of each one on complex operands"""
 
     name: str
     kind: str
@@ -134,14 +142,14 @@ class Primitive:
     why: str
     infer: Callable
     ref: Callable
-    vjp: tuple | Callable | None
-    jvp: tuple | Callable | str | None
     batch: Callable
     flops: Callable
     bytes: Callable
     samples: tuple[Sample, ...]
     error_samples: tuple[ErrorSample, ...]
     dtypes: tuple[DType, ...]
+    vjp: tuple | Callable | None = None
+    jvp: tuple | Callable | str | None = None
     traits: frozenset[str] = frozenset()
     source: str = "standard"
     num_outputs: int = 1
@@ -195,68 +203,22 @@ def moved_bytes(specs: tuple[Spec, ...], out) -> int:
     return sum(spec.nbytes for spec in (*specs, *outs))
 
 
-def define(
-    name: str,
-    kind: str,
-    doc: str,
-    *,
-    why: str,
-    infer: Callable,
-    ref: Callable,
-    vjp=None,
-    jvp=None,
-    batch: Callable,
-    flops: Callable,
-    bytes: Callable | None = None,
-    samples,
-    error_samples=(),
-    dtypes: str | tuple[DType, ...] = "all",
-    traits=(),
-    source: str = "standard",
-    num_outputs: int = 1,
-    autocast: str | None = None,
-    exact_flops: Callable | None = None,
-    complex_flops: int = 4,
-) -> Primitive:
-    """The new card, entered in the registry.
-
-    Raises:  OptionError if the name is taken
-    """
+def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_samples=(),
+           bytes: Callable | None = None, dtypes: str | tuple[DType, ...] = "all", traits=(),
+           **rest) -> Primitive:  # fmt: skip
+    """The new card, entered in the registry; `rest` are its other fields. Raises: OptionError if
+    the name is taken."""
     if name in primitives:
         raise OptionError(f"define: expected a new name; got {name!r} twice. Choose another name.")
-    card = Primitive(
-        name=name,
-        kind=kind,
-        doc=doc,
-        why=why,
-        infer=infer,
-        ref=ref,
-        vjp=vjp,
-        jvp=jvp,
-        batch=batch,
-        flops=flops,
+    card = primitives[name] = Primitive(
+        name, kind, doc, infer=infer, samples=tuple(samples), error_samples=tuple(error_samples),
         bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),
-        samples=tuple(samples),
-        error_samples=tuple(error_samples),
         dtypes=DTYPE_GROUPS[dtypes] if isinstance(dtypes, str) else tuple(dtypes),
-        traits=frozenset(traits),
-        source=source,
-        num_outputs=num_outputs,
-        autocast=autocast,
-        exact_flops=exact_flops,
-        complex_flops=complex_flops,
-    )
-    primitives[name] = card
+        traits=frozenset(traits), **rest,
+    )  # fmt: skip
     return card
 
 
 def find(name: str) -> Primitive:
-    """The card called `name`.
-
-    Raises:  OptionError, naming the nearest card, if there is none
-    """
-    if name not in primitives:
-        raise OptionError(
-            f"primitive: expected the name of a card; got {name!r}. {suggest(name, primitives)}"
-        )
-    return primitives[name]
+    """The card called `name`. Raises: OptionError, naming the nearest card, if there is none."""
+    return primitives[check_known("primitive", "the name of a card", name, primitives)]

@@ -2,8 +2,7 @@
 
 `state.scope` is the innermost running module's Scope (or None), `state.phase` is "forward",
 "backward", "recompute" (a checkpoint within a backward pass) or "optimizer". In a backward pass the
-scope is that of the forward call that is being differentiated.
-"""
+scope is that of the forward call that is being differentiated."""
 
 import weakref
 from contextlib import contextmanager
@@ -15,10 +14,8 @@ from glasshouse.dispatch.watch import tell
 
 class Scope:
     """A running module within the one that called it; equal nestings share one Scope.
-
     `path` is found when it is asked for: the outermost module's class, then the names down to this
-    one ("ResNet.layer1.0").
-    """
+    one ("ResNet.layer1.0")."""
 
     __slots__ = ("module", "parent", "kind", "found", "inner", "__weakref__")
 

@@ -1,14 +1,13 @@
 """Watching: who is told of each call at the door, each module, pass and Program run.
 
 A watcher changes nothing. While `watchers` is empty nothing is told and no clock is read. They are
-told by all threads, each in its own.
-"""
+told by all threads, each in its own."""
 
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.dispatch.bind import timers, watchers
 from glasshouse.dispatch.cost import call_of
 
@@ -111,21 +110,16 @@ class OpCallback(Watcher):
 
 def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
     """Have `fn(call)` called after every primitive call, or after one in `every`, in all threads.
-
-    Raises:  OptionError if fn cannot be called or every is below 1
+    Raises: OptionError if fn cannot be called or every is below 1.
     Example: >>> import glasshouse as gh
              >>> x, names = gh.ones(3), []
              >>> with add_op_callback(lambda call: names.append(call.primitive.name)):
              ...     y = x + x
              >>> names
-             ['add']
-    """
+             ['add']"""
     if not callable(fn):
         raise OptionError(
             f"add_op_callback: expected a function; got {type_name(fn)}. Pass fn(call)."
         )
-    if not isinstance(every, int) or every < 1:
-        raise OptionError(
-            f"add_op_callback: expected every to be 1 or more; got {every!r}. 1 sees all calls."
-        )
+    check_least("add_op_callback", "every", every, 1, "1 sees all calls.")
     return OpCallback(fn, every)

@@ -2,21 +2,18 @@
 
 Nodes are in topological order. Besides the cards there are three kinds of node: `input` (an array
 from outside), `full` with value None (a scalar from outside) and `pick` (one result of a card with
-several). A graph prints as Python that runs, and `run` computes it by the cards' references.
-"""
+several). A graph prints as Python that runs, and `run` computes it by the cards' references."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording, unpack
 
 
 class Origin(NamedTuple):
-    """Where a node comes from: the path of the module that called it, the pass, and the position
-    of the call in the recording."""
+    """Where a node comes from: path of the calling module, pass, position in the recording."""
 
     module: str = ""
     phase: str = ""
@@ -25,9 +22,7 @@ class Origin(NamedTuple):
 
 class Node:
     """One operation: `op` is a card's name, `number` counts in order of creation.
-
-    `host` is a user's function that computes it instead of the card.
-    """
+    `host` is a user's function that computes it instead of the card."""
 
     __slots__ = ("op", "inputs", "attrs", "spec", "number", "host", "origin")
 
@@ -50,10 +45,8 @@ class Node:
 
 class Graph:
     """Nodes in topological order, and which of them are outputs.
-
     `emit` returns the node that is there already for an equal call (common subexpressions). What a
-    checkpoint computes again stays apart from what it computed first: it shall not be kept.
-    """
+    checkpoint computes again stays apart from what it computed first: it shall not be kept."""
 
     def __init__(self):
         self.nodes: list[Node] = []
@@ -89,10 +82,10 @@ class Graph:
 def graph_of(recording: Recording) -> Graph:
     """The graph of a recording; the number of an input is that of its leaf."""
     graph = Graph()
-    leaves = [
-        graph.emit("input", (), {"number": i}, leaf.spec) for i, leaf in enumerate(recording.leaves)
-    ]
-    number_of = {id(leaf): node for leaf, node in zip(recording.leaves, leaves, strict=True)}
+    number_of = {
+        id(leaf): graph.emit("input", (), {"number": i}, leaf.spec)
+        for i, leaf in enumerate(recording.leaves)
+    }
     made: list[Node] = []
     scalars = 0
     for place, lazy in enumerate(recording.nodes):
@@ -107,6 +100,15 @@ def graph_of(recording: Recording) -> Graph:
         made.append(graph.emit(signature.name, operands, attrs, lazy.spec, signature.host))
     graph.outputs = [made[i] for i in recording.outputs]
     return graph
+
+
+def users_of(nodes) -> dict[int, list[Node]]:
+    """The nodes that read each node, once for each time, by its number."""
+    users: dict[int, list[Node]] = {}
+    for node in nodes:
+        for x in node.inputs:
+            users.setdefault(x.number, []).append(node)
+    return users
 
 
 def needed_nodes(graph: Graph) -> list[Node]:
@@ -160,9 +162,7 @@ def print_graph(graph: Graph) -> str:
     scalars = sorted({attrs["number"] for attrs in fulls if "number" in attrs})
     names = [*arrays, *(f"s{i}" for i in scalars)]
     lines = ["from glasshouse import *", "", "", f"def program({', '.join(names)}):"]
-    lines += [
-        f"    {print_node(node)}  # {node.spec}" for node in graph.nodes if node.op != "input"
-    ]
+    lines += [f"    {print_node(n)}  # {n.spec}" for n in graph.nodes if n.op != "input"]
     lines.append(f"    return {', '.join(f'v{node.number}' for node in graph.outputs)}")
     return "\n".join(lines)
 
@@ -199,8 +199,3 @@ def verify(graph: Graph) -> None:
             assert spec == node.spec, f"graph: {node!r} has spec {node.spec}, inferred {spec}"
     for node in graph.outputs:
         assert graph.nodes[node.number] is node, f"graph: output {node!r} is not in the graph"
-
-
-def spec_like(node: Node, shape) -> Spec:
-    """The node's spec with another shape."""
-    return Spec(tuple(shape), node.spec.dtype)

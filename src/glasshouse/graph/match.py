@@ -44,16 +44,12 @@ def fits(pattern, x, match: Match) -> bool:
     if not isinstance(x, Node) or (x.op, x.target) != (pattern.op, pattern.target):
         return False
     match.nodes[pattern] = x
-    return (
-        fits(pattern.args, x.args, match)
-        and pattern.kwargs.keys() == x.kwargs.keys()
-        and all(fits(v, x.kwargs[k], match) for k, v in pattern.kwargs.items())
-    )
+    return (fits(pattern.args, x.args, match) and pattern.kwargs.keys() == x.kwargs.keys()
+            and all(fits(v, x.kwargs[k], match) for k, v in pattern.kwargs.items()))  # fmt: skip
 
 
 def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Match]:
-    """Put `replacement` wherever `pattern` fits; both take their arguments in the same order.
-    Returns the places."""
+    """Put `replacement` wherever `pattern` fits, with the same arguments; returns the places."""
     matches = find_matches(graph, pattern)
     arguments = [n for n in pattern.nodes if n.op == "placeholder"]
     for match in matches:
@@ -67,8 +63,7 @@ def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Ma
 
 
 def insert(graph: Graph, other: Graph, values: list) -> Any:
-    """Copy the nodes of `other` to the place of insertion, with `values` as its arguments; returns
-    what stands for its result."""
+    """What stands for the result of `other`, copied to the place of insertion, of `values`."""
     arguments = iter(values)
     made: dict[Node, Any] = {}
     for node in other.nodes:

@@ -5,12 +5,11 @@ What a product or convolution made is kept; what follows from kept values by ele
 and made again just before the backward pass reads it.
 
 Without being asked to, this is done where it is next to free: for large values that only matrix
-products read, with hundreds of operations for each byte that making them again moves.
-"""
+products read, with hundreds of operations for each byte that making them again moves."""
 
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
-from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
+from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept
@@ -87,23 +86,17 @@ def is_kept(node: Node) -> bool:
 
 
 def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
-    """Numbers of forward values that lie in memory for the backward pass and can be made from what
-    is kept there anyway, and the numbers of that."""
-    users: dict[int, list[Node]] = {}
-    for node in nodes:
-        for x in node.inputs:
-            users.setdefault(x.number, []).append(node)
+    """Numbers of forward values to make again for backward, and of what is kept for that."""
+    users = users_of(nodes)
     outputs = {node.number for node in graph.outputs}
     read = {n.number for n in nodes if any(map(is_backward, users.get(n.number, ())))}
     for node in reversed(nodes):  # who reads a view reads what it is a view of
         if node.number in read and not is_backward(node) and is_cheap(node) and is_view(node):
             read.update(x.number for x in node.inputs)
-    found = [
-        n for n in nodes
-        if n.number in read and n.number not in outputs and not is_backward(n) and is_cheap(n)
-        and not is_view(n) and nbytes_of(n) >= SMALL_BYTES and feeds_opaque(n, users)
-        and (within(n.origin.module, modules) or is_next_to_free(n, users))
-    ]  # fmt: skip
+    found = [n for n in nodes if n.number in read and n.number not in outputs and not is_backward(n)
+             and is_cheap(n) and not is_view(n) and nbytes_of(n) >= SMALL_BYTES
+             and feeds_opaque(n, users)
+             and (within(n.origin.module, modules) or is_next_to_free(n, users))]  # fmt: skip
     dropped: set[int] = set()
     pinned: set[int] = set()
     for node in sorted(found, key=lambda n: -nbytes_of(n)):
@@ -192,6 +185,5 @@ def cone_of(node: Node, dropped: set[int], held: set[int], read: set[int]) -> se
 
 
 def ends_product(node: Node, read: set[int]) -> bool:
-    """Whether a cheap value follows directly on one that is not there in the backward pass: the
-    bias behind a product."""
+    """Whether a value follows directly on one that backward lacks: the bias behind a product."""
     return any(not is_cheap(x) and x.number not in read and not is_kept(x) for x in node.inputs)

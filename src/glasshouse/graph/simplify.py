@@ -1,16 +1,13 @@
 """Algebraic rewriting: one pass over the graph that makes each node in its simplest form.
 
 Every rule is exact, or changes only the order of a sum's additions. A rule is a function
-`rule(graph, node, inputs) -> Node | None` listed under the card it looks at.
-"""
+`rule(graph, node, inputs) -> Node | None` listed under the card it looks at."""
 
 from math import prod
 
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Graph, Node, transform
-
-MADE_OF_NOTHING = ("full", "iota", "input", "constant")
 
 
 def simplify(graph: Graph) -> Graph:
@@ -21,14 +18,11 @@ def simplify(graph: Graph) -> Graph:
 def simplest(graph: Graph, node: Node, inputs) -> Node:
     """The node in its simplest form, made in `graph`."""
     if node.host is None:
-        for rule in RULES.get(node.op, ()):
-            found = rule(graph, node, inputs)
-            if found is not None:
-                return found
-        if is_elementwise(node.op) and inputs:
+        found = RULES[node.op](graph, node, inputs) if node.op in RULES else None
+        if found is None and inputs and is_elementwise(node.op):
             found = at_smaller_shape(graph, node, inputs)
-            if found is not None:
-                return found
+        if found is not None:
+            return found
     return graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
 
 
@@ -49,16 +43,13 @@ def relu_operand(node: Node) -> Node | None:
 
 def reuse_results(graph: Graph) -> Graph:
     """Where a result is in memory anyway, later users read it and not what it was made of.
-
     Where a relu was not positive shows its result; the exponentials of a softmax e / t are its
-    result times t. So a backward pass needs neither the relu's operand nor the softmax's scores.
-    """
+    result times t. So a backward pass needs neither the relu's operand nor the softmax's scores."""
     renewed: dict[int, Node] = {}  # nodes of the old graph, made from results in the new one
 
     def rule(new: Graph, node: Node, inputs):
-        inputs = tuple(
-            renewed.get(x.number, made) for x, made in zip(node.inputs, inputs, strict=True)
-        )
+        pairs = zip(node.inputs, inputs, strict=True)
+        inputs = tuple(renewed.get(x.number, made) for x, made in pairs)
         made = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
         if relu_operand(node) is not None:
             condition, zero = node.inputs[0], inputs[1]
@@ -112,14 +103,15 @@ def full_like(graph: Graph, x: Node, shape) -> Node:
 # -- movement ---------------------------------------------------------------------------------
 
 
-def reshape_rule(graph, node, inputs):
+def shape_rule(graph, node, inputs):
+    """Of reshape, expand and slice: of no effect, of one number, and one after the other."""
     (x,) = inputs
     if x.shape == node.shape:
         return x
     if x.op == "full":
         return full_like(graph, x, node.shape)
-    if x.op == "reshape":
-        return reshaped(graph, x.inputs[0], node.shape)
+    if x.op == node.op != "slice":
+        return make(graph, x.op, x.inputs[0], shape=node.shape)
     return None
 
 
@@ -147,24 +139,6 @@ def swaps_last(axes) -> bool:
     return n >= 2 and axes == (*range(n - 2), n - 1, n - 2)
 
 
-def expand_rule(graph, node, inputs):
-    (x,) = inputs
-    if x.shape == node.shape:
-        return x
-    if x.op == "full":
-        return full_like(graph, x, node.shape)
-    if x.op == "expand":
-        return expanded(graph, x.inputs[0], node.shape)
-    return None
-
-
-def slice_rule(graph, node, inputs):
-    (x,) = inputs
-    if x.shape == node.shape:
-        return x
-    return full_like(graph, x, node.shape) if x.op == "full" else None
-
-
 def pad_rule(graph, node, inputs):
     return inputs[0] if not any(any(width) for width in node.attrs["widths"]) else None
 
@@ -181,10 +155,8 @@ def concatenate_rule(graph, node, inputs):
 
 
 def sum_of_neighbours(graph, x, y):
-    """pad(a) + pad(b) with zeros, where a and b lie side by side, as pad(concatenate(a, b)).
-
-    So the gradients of the parts of a tensor become one tensor, instead of one each of full size.
-    """
+    """pad(a) + pad(b) with zeros, where a and b lie side by side, as pad(concatenate(a, b)). So the
+    gradients of the parts of a tensor become one tensor, instead of one each of full size."""
     if not (x.op == y.op == "pad" and x.attrs["value"] == y.attrs["value"] == 0):
         return None
     first, second = x.attrs["widths"], y.attrs["widths"]
@@ -293,9 +265,7 @@ def repeated_axes(x: Node) -> frozenset[int] | None:
 def shrunk(graph: Graph, x: Node, axes) -> Node:
     """A value repeated along `axes`, with these axes of size 1."""
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    if x.op == "full":
-        return full_like(graph, x, shape)
-    return expanded(graph, x.inputs[0], shape)
+    return full_like(graph, x, shape) if x.op == "full" else expanded(graph, x.inputs[0], shape)
 
 
 def at_smaller_shape(graph: Graph, node: Node, inputs):
@@ -328,8 +298,7 @@ def without_axes(graph: Graph, x: Node, axes) -> Node | None:
     if repeated is None:
         return full_like(graph, x, dropped(x.shape, axes))
     if all(i in repeated or x.shape[i] == 1 for i in axes):
-        small = shrunk(graph, x, frozenset(axes) & repeated)
-        return reshaped(graph, small, dropped(x.shape, axes))
+        return reshaped(graph, shrunk(graph, x, frozenset(axes) & repeated), dropped(x.shape, axes))
     return None
 
 
@@ -382,33 +351,15 @@ def is_easy_to_sum(x: Node, axes) -> bool:
         return is_easy_to_sum(x.inputs[0], axes)
     if x.op in ("mul", "div"):
         candidates = x.inputs if x.op == "mul" else x.inputs[1:]
-        return any(
-            (r := repeated_axes(y)) is None or all(i in r or y.shape[i] == 1 for i in axes)
-            for y in candidates
-        )
+        return any((r := repeated_axes(y)) is None or all(i in r or y.shape[i] == 1 for i in axes)
+                   for y in candidates)  # fmt: skip
     return False
 
 
-RULES = {
-    "reshape": (reshape_rule,),
-    "permute": (permute_rule,),
-    "expand": (expand_rule,),
-    "slice": (slice_rule,),
-    "pad": (pad_rule,),
-    "concatenate": (concatenate_rule,),
-    "cast": (cast_rule,),
-    "add": (add_rule,),
-    "sub": (sub_rule,),
-    "mul": (mul_rule,),
-    "div": (div_rule,),
-    "neg": (neg_rule,),
-    "where": (where_rule,),
-    "sum": (sum_rule,),
-}
+RULES = {"reshape": shape_rule, "expand": shape_rule, "slice": shape_rule, "permute": permute_rule,
+         "pad": pad_rule, "concatenate": concatenate_rule, "cast": cast_rule, "add": add_rule,
+         "sub": sub_rule, "mul": mul_rule, "div": div_rule, "neg": neg_rule, "where": where_rule,
+         "sum": sum_rule}  # fmt: skip
 
 # What the compiler does to a graph, in order: name and function.
-PASSES = (
-    ("simplify", simplify),
-    ("reuse_results", reuse_results),
-    ("simplify_again", simplify),
-)
+PASSES = (("simplify", simplify), ("reuse_results", reuse_results), ("simplify_again", simplify))

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base.errors import CheckpointError, DTypeError, type_name
-from glasshouse.base.tree import tree_map
+from glasshouse.base import CheckpointError, DTypeError, tree_map, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.interop.safetensors import read_safetensors, serialize, write_whole
 from glasshouse.tensor.creation import asarray
@@ -47,10 +46,8 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
     object; then no object is changed."""
     arrays, metadata = read_safetensors(path, needs_checksum=True)
     if FORMAT not in metadata:
-        raise CheckpointError(
-            f"load_checkpoint: expected {path} to be a checkpoint; got other tensors. "
-            "Use load_safetensors."
-        )
+        raise CheckpointError(f"load_checkpoint: expected {path} to be a checkpoint; got other "
+                              "tensors. Use load_safetensors.")  # fmt: skip
     document = json.loads(metadata[FORMAT])
     version = document.pop("version", None)
     if version != VERSION:
@@ -126,12 +123,10 @@ def decode(x, arrays: dict):
         return [decode(item, arrays) for item in x]
     if not isinstance(x, dict):
         return x
-    kinds = {
-        "$tensor": lambda name: asarray(arrays[name]),
-        "$array": arrays.__getitem__, "$float": float,
-        "$tuple": lambda items: tuple(decode(item, arrays) for item in items),
-        "$dict": lambda pairs: {decode(k, arrays): decode(v, arrays) for k, v in pairs},
-    }  # fmt: skip
+    kinds = {"$tensor": lambda name: asarray(arrays[name]), "$array": arrays.__getitem__,
+             "$float": float, "$tuple": lambda items: tuple(decode(item, arrays) for item in items),
+             "$dict": lambda pairs: {decode(k, arrays): decode(v, arrays)
+                                     for k, v in pairs}}  # fmt: skip
     kind, value = next(iter(x.items()), (None, None))
     if kind in kinds:
         return kinds[kind](value)

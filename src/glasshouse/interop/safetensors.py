@@ -9,17 +9,15 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import CheckpointError, DTypeError, type_name
+from glasshouse.base import CheckpointError, DTypeError, from_numpy_dtype, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.tensor.creation import asarray
 
 # Source: safetensors format description, "dtype"; complex128 has no code there, see to_storable
-CODES = {
-    "BOOL": np.bool_, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
-    "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64, "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64, "C64": np.complex64,
-}  # fmt: skip
+CODES = {"BOOL": np.bool_, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
+         "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64, "F16": np.float16,
+         "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64,
+         "C64": np.complex64}  # fmt: skip
 CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
 
 
@@ -59,10 +57,8 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
 def to_array(name: str, x) -> np.ndarray:
     """A tensor or array as a NumPy array of a dtype that we have."""
     if not isinstance(x, (Value, np.ndarray, np.generic)):
-        raise DTypeError(
-            f"save_safetensors: expected tensors or arrays; got {type_name(x)} for {name!r}. "
-            "Convert it with gh.asarray."
-        )
+        raise DTypeError(f"save_safetensors: expected tensors or arrays; got {type_name(x)} for "
+                         f"{name!r}. Convert it with gh.asarray.")  # fmt: skip
     array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     return array.astype(from_numpy_dtype(array.dtype).np, copy=False)
 
@@ -172,16 +168,12 @@ def read_safetensors(path, needs_checksum: bool = False):
 def from_entry(path, name: str, entry: dict) -> np.ndarray:
     """One stored tensor as an array."""
     if entry["dtype"] not in CODES:
-        raise CheckpointError(
-            f"load: expected dtypes {', '.join(CODES)} in {path}; got {entry['dtype']} for "
-            f"{name!r}. Convert the file."
-        )
+        raise CheckpointError(f"load: expected dtypes {', '.join(CODES)} in {path}; got "
+                              f"{entry['dtype']} for {name!r}. Convert the file.")  # fmt: skip
     return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
 
 
 def damaged(path, found) -> CheckpointError:
     """The error for a file that is not what was written."""
-    return CheckpointError(
-        f"load: expected {path} to be a whole safetensors file; got {found}. "
-        "Load an earlier checkpoint."
-    )
+    return CheckpointError(f"load: expected {path} to be a whole safetensors file; got {found}. "
+                           "Load an earlier checkpoint.")  # fmt: skip

@@ -2,23 +2,14 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import bfloat16
-from glasshouse.base.errors import BackendError, DTypeError, type_name
-from glasshouse.base.tree import tree_map
+from glasshouse.base import DTypeError, bfloat16, optional, tree_map, type_name
 from glasshouse.dispatch.value import Value
 from glasshouse.tensor.creation import asarray, from_dlpack
 
 
 def import_torch():
     """The torch module. Raises: BackendError if it is not installed."""
-    try:
-        import torch
-    except ImportError as error:
-        raise BackendError(
-            f"interop.torch: expected PyTorch to be installed; got {error}. "
-            "Install it: pip install 'glasshouse[torch]'."
-        ) from error
-    return torch
+    return optional("interop.torch", "PyTorch to be installed", "torch", "torch")
 
 
 def to_torch(x):

@@ -34,17 +34,15 @@ def alexnet(num_classes=1000, dropout=0.5, width=64):
     nn = import_torch().nn
     plan = ((1, 11, 4, 2), (3, 5, 1, 2), (6, 3, 1, 1), (4, 3, 1, 1), (4, 3, 1, 1))
     features, channels = [], 3
-    for i, (factor, kernel, stride, padding) in enumerate(plan):
-        conv = nn.Conv2d(channels, factor * width, kernel, stride, padding)
-        features += [conv, nn.ReLU(inplace=True)]
+    for i, (factor, *window) in enumerate(plan):
+        features += [nn.Conv2d(channels, factor * width, *window), nn.ReLU(inplace=True)]
+        features += [nn.MaxPool2d(3, 2)] if i in (0, 1, 4) else []
         channels = factor * width
-        if i in (0, 1, 4):
-            features.append(nn.MaxPool2d(3, 2))
-    linear, size = [], 36 * channels
-    for _ in range(2):
-        linear += [nn.Dropout(dropout), nn.Linear(size, 64 * width), nn.ReLU(inplace=True)]
-        size = 64 * width
-    return conv_net(features, 6, [*linear, nn.Linear(size, num_classes)])
+    return conv_net(features, 6, [
+        nn.Dropout(dropout), nn.Linear(36 * channels, 64 * width), nn.ReLU(inplace=True),
+        nn.Dropout(dropout), nn.Linear(64 * width, 64 * width), nn.ReLU(inplace=True),
+        nn.Linear(64 * width, num_classes),
+    ])  # fmt: skip
 
 
 def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
@@ -59,11 +57,11 @@ def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         features += [conv, nn.ReLU(inplace=True)]
         channels = factor * width
-    linear, size = [], 49 * channels
-    for _ in range(2):
-        linear += [nn.Linear(size, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout)]
-        size = hidden
-    return conv_net(features, 7, [*linear, nn.Linear(size, num_classes)])
+    return conv_net(features, 7, [
+        nn.Linear(49 * channels, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+        nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+        nn.Linear(hidden, num_classes),
+    ])  # fmt: skip
 
 
 def resnet(kernels, expansion, layers, num_classes, width):
@@ -84,8 +82,7 @@ def resnet(kernels, expansion, layers, num_classes, width):
                 step = stride if i == len(kernels) - 2 else 1
                 setattr(self, f"conv{i + 1}", conv(sizes[i], sizes[i + 1], kernel, step))
                 setattr(self, f"bn{i + 1}", nn.BatchNorm2d(sizes[i + 1]))
-            self.relu = nn.ReLU(inplace=True)
-            self.downsample = None
+            self.relu, self.downsample = nn.ReLU(inplace=True), None
             if stride != 1 or channels != out:
                 shortcut = conv(channels, out, 1, stride)
                 self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(out))
@@ -102,8 +99,7 @@ def resnet(kernels, expansion, layers, num_classes, width):
         def __init__(self):
             super().__init__()
             self.conv1 = conv(3, width, 7, 2)
-            self.bn1 = nn.BatchNorm2d(width)
-            self.relu = nn.ReLU(inplace=True)
+            self.bn1, self.relu = nn.BatchNorm2d(width), nn.ReLU(inplace=True)
             self.maxpool = nn.MaxPool2d(3, 2, 1)
             channels = width
             for i, count in enumerate(layers):
@@ -200,8 +196,7 @@ def bert(vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512):
         def __init__(self):
             super().__init__()
             self.tokens = nn.Embedding(vocab, dim)
-            self.positions = nn.Embedding(max_len, dim)
-            self.norm = nn.LayerNorm(dim)
+            self.positions, self.norm = nn.Embedding(max_len, dim), nn.LayerNorm(dim)
             self.layers = encoder_layers(layers, dim, heads, ff, "gelu")
             self.output = nn.Linear(dim, vocab)
             for table in (self.tokens, self.positions):
@@ -209,8 +204,7 @@ def bert(vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512):
 
         def forward(self, tokens):
             at = torch.arange(tokens.shape[1], device=tokens.device)
-            x = self.norm(self.tokens(tokens) + self.positions(at))
-            return self.output(self.layers(x))
+            return self.output(self.layers(self.norm(self.tokens(tokens) + self.positions(at))))
 
     return BertLike()
 

@@ -1,33 +1,12 @@
 """Memory: who hands it out (replaceable), how much there is, and what it was for."""
 
+# fmt: off
+# isort: off
 from glasshouse.memory.caching import CachingManager
 from glasshouse.memory.direct import DirectManager
-from glasshouse.memory.manager import (
-    Buffer,
-    Event,
-    MemoryManager,
-    MemoryStats,
-    Tag,
-    current,
-    limit,
-    stats,
-    use,
-)
+from glasshouse.memory.manager import (Buffer, Event, MemoryManager, MemoryStats, Tag, current,
+    limit, stats, use)
 from glasshouse.memory.telemetry import log, plot, read_log
 
-__all__ = [
-    "Buffer",
-    "CachingManager",
-    "DirectManager",
-    "Event",
-    "MemoryManager",
-    "MemoryStats",
-    "Tag",
-    "current",
-    "limit",
-    "log",
-    "plot",
-    "read_log",
-    "stats",
-    "use",
-]
+__all__ = ["Buffer", "CachingManager", "DirectManager", "Event", "MemoryManager", "MemoryStats",
+           "Tag", "current", "limit", "log", "plot", "read_log", "stats", "use"]

@@ -1,8 +1,7 @@
 """Memory that is kept: freed blocks wait for requests that fit, large ones may be split.
 
 Source:  the caching allocators of Flashlight (Kahn et al. 2022, arXiv:2201.12465, sec. 5.2.2) and
-         PyTorch, whose split limit is one of the parameters here
-"""
+         PyTorch, whose split limit is one of the parameters here"""
 
 from bisect import bisect_left, insort
 from typing import Any
@@ -23,6 +22,10 @@ class Block:
         self.free = False
         self.before: Block | None = None
         self.after: Block | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.before is None and self.after is None
 
 
 class Pool:
@@ -48,23 +51,16 @@ class Pool:
 @register
 class CachingManager(MemoryManager):
     """Freed blocks are kept for reuse.
-
     Requests up to `small_bytes` are rounded to one of `classes` sizes in each doubling and cut from
     slabs of `slab_bytes`; larger ones, where rounding would waste megabytes, get mappings of their
     own. Of those, a block larger than `split_limit` is never split, and serves a request only up to
-    `reuse_limit` times smaller than itself.
-    """
+    `reuse_limit` times smaller than itself."""
 
     name = "caching"
 
-    def __init__(
-        self,
-        small_bytes: int = 1 << 20,
-        slab_bytes: int = 4 << 20,
-        split_limit: int = 64 << 20,
-        reuse_limit: float = 1.25,
-        classes: int = 8,
-    ):
+    def __init__(self, small_bytes: int = 1 << 20, slab_bytes: int = 4 << 20,
+                 split_limit: int = 64 << 20, reuse_limit: float = 1.25,
+                 classes: int = 8):  # fmt: skip
         super().__init__()
         self.small_bytes, self.slab_bytes = small_bytes, slab_bytes
         self.split_limit, self.reuse_limit, self.classes = split_limit, reuse_limit, classes
@@ -135,23 +131,22 @@ class CachingManager(MemoryManager):
     def trim(self) -> None:
         """Return large free mappings, the largest first, until free memory is at most half of what
         is in use: what a former phase needed shall not stay beside what this one maps."""
-        whole = [
-            block for *_, block in self.large.blocks if block.before is None and block.after is None
-        ]
+        whole = [block for *_, block in self.large.blocks if block.is_whole]
         while whole and self.counts.reserved_bytes > 1.5 * self.counts.allocated_bytes:
-            block = whole.pop()
-            self.large.remove(block)
-            block.mapping.close()
-            self.unmapped(block.nbytes)
+            self.unmap(whole.pop())
 
     def release_cached(self) -> None:
         """Unmap every mapping that is one free block."""
         for pool in (self.small, self.large):
             for *_, block in list(pool.blocks):
-                if block.before is None and block.after is None:
-                    pool.remove(block)
-                    block.mapping.close()
-                    self.unmapped(block.nbytes)
+                if block.is_whole:
+                    self.unmap(block)
+
+    def unmap(self, block: Block) -> None:
+        """Return a free block that is a mapping to the system."""
+        block.pool.remove(block)
+        block.mapping.close()
+        self.unmapped(block.nbytes)
 
     def largest_free(self) -> int:
         return max((p.blocks[-1][0] for p in (self.small, self.large) if p.blocks), default=0)

@@ -1,8 +1,7 @@
 """The interface of memory managers, the accounting they share, and which one is in use.
 
 A manager subclass gives `take` (memory for a size) and `give_back`; counting, events, the limit and
-the safety of several threads are here.
-"""
+the safety of several threads are here."""
 
 import threading
 import time
@@ -15,13 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.errors import (
-    BackendError,
-    OptionError,
-    OutOfMemoryError,
-    ShapeError,
-    suggest,
-)
+from glasshouse.base import BackendError, OptionError, OutOfMemoryError, ShapeError, check_known
 from glasshouse.base.flags import flags
 
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
@@ -58,10 +51,8 @@ class Memory:
 
     def __init__(self, buffer: "Buffer"):
         self.buffer = buffer
-        self.__array_interface__ = {
-            "data": (buffer.address, False), "shape": (buffer.nbytes,), "typestr": "|u1",
-            "version": 3,
-        }  # fmt: skip
+        self.__array_interface__ = {"data": (buffer.address, False), "shape": (buffer.nbytes,),
+                                    "typestr": "|u1", "version": 3}  # fmt: skip
 
 
 class Buffer:
@@ -75,23 +66,17 @@ class Buffer:
 
     def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
         """A writable array on this memory, which stays as long as the array does.
-
-        Raises:  ShapeError if it does not fit, BackendError if the buffer was freed
-        """
+        Raises: ShapeError if it does not fit, BackendError if the buffer was freed."""
         itemsize = np.dtype(dtype).itemsize
         if shape is None:
             shape = (self.nbytes // itemsize,)
         nbytes = int(np.prod(shape, dtype=np.int64)) * itemsize
         if not 0 <= nbytes <= self.nbytes:
-            raise ShapeError(
-                f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
-                f"{np.dtype(dtype)}, {nbytes} bytes. Allocate more."
-            )
+            raise ShapeError(f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
+                             f"{np.dtype(dtype)}, {nbytes} bytes. Allocate more.")  # fmt: skip
         if self.block is None:
-            raise BackendError(
-                f"numpy: expected a buffer in use; got one of {self.nbytes} bytes that was freed. "
-                "Free it last."
-            )
+            raise BackendError(f"numpy: expected a buffer in use; got one of {self.nbytes} bytes "
+                               "that was freed. Free it last.")  # fmt: skip
         return np.asarray(Memory(self))[:nbytes].view(dtype).reshape(shape)
 
     def __del__(self):
@@ -128,10 +113,8 @@ class MemoryStats:
 
     def __str__(self):
         rows = [(f.name.replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self)]
-        rows += [
-            ("internal fragmentation", f"{self.internal_fragmentation:.1%}"),
-            ("external fragmentation", f"{self.external_fragmentation:.1%}"),
-        ]
+        rows += [("internal fragmentation", f"{self.internal_fragmentation:.1%}"),
+                 ("external fragmentation", f"{self.external_fragmentation:.1%}")]  # fmt: skip
         return "\n".join(f"{name:<24}{value:>20}" for name, value in rows)
 
 
@@ -148,10 +131,8 @@ class Subscription:
 
 class MemoryManager:
     """Hands out buffers. A subclass defines `take` and `give_back`, and perhaps `empty_cache`.
-
     `take(nbytes)` returns (address, bytes really taken, whatever `give_back` needs); it gets memory
-    from the system with `self.map`, which minds the limit and counts.
-    """
+    from the system with `self.map`, which minds the limit and counts."""
 
     name = "abstract"
     simulated = False  # True: nothing is taken from the system, and the limit does not hold
@@ -190,11 +171,8 @@ class MemoryManager:
     # -- what users call -----------------------------------------------------------------------
 
     def alloc(self, nbytes: int, tag: Tag | None = None) -> Buffer:
-        """Memory for `nbytes`.
-
-        Raises:  OptionError for a negative number; OutOfMemoryError, with what occupies the most:
-                 everything stays usable then
-        """
+        """Memory for `nbytes`. Raises: OptionError for a negative number; OutOfMemoryError, with
+        what occupies the most: everything stays usable then."""
         if nbytes < 0:
             raise OptionError(f"alloc: expected 0 bytes or more; got {nbytes}. Check the shape.")
         tag = tag or Tag()
@@ -216,9 +194,7 @@ class MemoryManager:
 
     def free(self, buffer: Buffer) -> None:
         """Take a buffer back before its last reference goes; its arrays must not be used then.
-
-        Raises:  BackendError if it was freed already, or is another manager's
-        """
+        Raises: BackendError if it was freed already, or is another manager's."""
         block = None
         if buffer.manager is self:
             with self.freeing:
@@ -232,10 +208,7 @@ class MemoryManager:
         self.free_later(buffer, block)
 
     def free_later(self, buffer: Buffer, block) -> None:
-        """Note that a buffer is free; done at once unless the manager is busy.
-
-        A buffer can die anywhere, also while this thread is inside the manager.
-        """
+        """Note that a buffer is free, perhaps while this very thread is inside the manager."""
         self.put_off.append((buffer.address, buffer.nbytes, buffer.tag, block))
         # Again if another thread put a block off after this one had looked for the last time.
         while self.put_off and self.lock.acquire(blocking=False):
@@ -272,10 +245,8 @@ class MemoryManager:
         self.tell()
 
     def subscribe(self, fn: Callable[[Event], None]) -> Subscription:
-        """Call `fn(event)` at every event until the returned handle's `remove()`.
-
-        Events come one at a time and in order, when the manager is done: `fn` may ask it anything.
-        """
+        """Call `fn(event)` at every event until the returned handle's `remove()`. Events come one
+        at a time and in order, when the manager is done: `fn` may ask it anything."""
         self.listeners.append(fn)
         return Subscription(self.listeners, fn)
 
@@ -283,9 +254,7 @@ class MemoryManager:
 
     def map(self, nbytes: int, get: Callable[[int], Any]):
         """Memory from the system through `get(nbytes)`, within the limit.
-
-        A failure empties the cache and tries once more.
-        """
+        A failure empties the cache and tries once more."""
         if self.simulated:
             get = Pretended
         elif not self.fits(nbytes):
@@ -300,11 +269,10 @@ class MemoryManager:
                 got = get(nbytes)
             except (OSError, MemoryError) as error:
                 raise self.out_of_memory(nbytes, f"the system ({error})") from None
-        self.counts.native_allocations += 1
-        self.counts.reserved_bytes += nbytes
-        self.counts.peak_reserved_bytes = max(
-            self.counts.peak_reserved_bytes, self.counts.reserved_bytes
-        )
+        counts = self.counts
+        counts.native_allocations += 1
+        counts.reserved_bytes += nbytes
+        counts.peak_reserved_bytes = max(counts.peak_reserved_bytes, counts.reserved_bytes)
         self.report("map", 0, nbytes, Tag())
         return got
 
@@ -319,16 +287,14 @@ class MemoryManager:
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
         """Note an event for the listeners."""
         if self.listeners:
-            event = Event(
-                kind, address, nbytes, self.counts.allocated_bytes, self.counts.reserved_bytes,
-                time.perf_counter_ns(), tag, self.name,
-            )  # fmt: skip
+            event = Event(kind, address, nbytes, self.counts.allocated_bytes,
+                          self.counts.reserved_bytes, time.perf_counter_ns(), tag,
+                          self.name)  # fmt: skip
             self.events.append(event)
 
     def tell(self, patience: float = float("inf")) -> None:
         """Tell the listeners what was noted, unless another thread does; wait for that thread where
-        more than `patience` events do.
-        """
+        more than `patience` events do."""
         me = threading.get_ident()
         while self.events and self.teller != me:
             if not self.telling.acquire(blocking=len(self.events) > patience):
@@ -378,19 +344,15 @@ class Limit:
 
 class limit(AbstractContextManager):
     """Let managers reserve at most `nbytes` (None: no limit); as a context, until its end.
-
-    Raises:  OptionError unless nbytes is positive
+    Raises: OptionError unless nbytes is positive.
     Example: >>> with limit(1 << 30):
              ...     Limit.nbytes
-             1073741824
-    """
+             1073741824"""
 
     def __init__(self, nbytes: int | None):
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
-            raise OptionError(
-                f"limit: expected a positive number of bytes or None; got {nbytes!r}. "
-                "Write e.g. 8 * 2**30."
-            )
+            raise OptionError("limit: expected a positive number of bytes or None; got "
+                              f"{nbytes!r}. Write e.g. 8 * 2**30.")  # fmt: skip
         self.before, Limit.nbytes = Limit.nbytes, nbytes
 
     def __exit__(self, *exc_info):
@@ -414,17 +376,13 @@ def register(cls: type[MemoryManager]) -> type[MemoryManager]:
 
 
 def make(name: str) -> MemoryManager:
-    if name not in known:
-        raise OptionError(f"memory: expected a known manager; got {name!r}. {suggest(name, known)}")
-    return known[name]()
+    return known[check_known("memory", "a known manager", name, known)]()
 
 
 def current() -> MemoryManager:
     """The manager in use.
-
     Example: >>> current().alloc(100).nbytes
-             100
-    """
+             100"""
     if Current.manager is None:
         with Current.lock:
             Current.manager = Current.manager or make(flags.memory)
@@ -434,19 +392,15 @@ def current() -> MemoryManager:
 class use(AbstractContextManager):
     """Have `manager` (an instance, or "direct", "caching") hand out memory from now on; as a
     context, until its end. Buffers of the former one stay valid.
-
-    Raises:  OptionError for an unknown name, BackendError for what is no manager
+    Raises: OptionError for an unknown name, BackendError for what is no manager.
     Example: >>> with use("direct") as manager:
              ...     manager.name
-             'direct'
-    """
+             'direct'"""
 
     def __init__(self, manager):
         if not isinstance(manager, (str, MemoryManager)):
-            raise BackendError(
-                f"use: expected a memory manager or its name; got {manager!r}. "
-                "Subclass gh.memory.MemoryManager."
-            )
+            raise BackendError(f"use: expected a memory manager or its name; got {manager!r}. "
+                               "Subclass gh.memory.MemoryManager.")  # fmt: skip
         self.before = Current.manager
         self.manager = Current.manager = make(manager) if isinstance(manager, str) else manager
 

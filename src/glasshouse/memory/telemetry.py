@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError, suggest
+from glasshouse.base.errors import OptionError, check_known, optional
 from glasshouse.memory.manager import Event, Tag, current
 
 FIELDS = (*Event._fields[:6], *Tag._fields, "manager")
@@ -22,9 +22,7 @@ def row_of(event: Event) -> dict:
 @contextmanager
 def log(path):
     """Inside, write each event of the current manager to `path`: JSON lines, or CSV by suffix.
-
-    Raises:  OptionError for another suffix than .jsonl, .json, .csv
-    """
+    Raises: OptionError for another suffix than .jsonl, .json, .csv."""
     path = Path(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise OptionError(
@@ -65,8 +63,7 @@ def event_of(row: dict) -> Event:
 
 def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
     """Bytes in use after each event, by a part of the tags; "other" is the rest of what is
-    allocated: small groups, rounding, and what was there before the first event.
-    """
+    allocated: small groups, rounding, and what was there before the first event."""
     groups: dict[str, np.ndarray] = {}
     held: dict[int, tuple[str, int]] = {}
     for i, event in enumerate(events):
@@ -80,31 +77,19 @@ def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
     groups = {name: np.cumsum(changes) for name, changes in groups.items()}
     largest = sorted(groups, key=lambda name: -groups[name].max())[:COLOURS]
     rest = np.array([event.allocated_bytes for event in events], float)
-    return {name: groups[name] for name in largest} | {
-        "other": rest - sum(groups[name] for name in largest)
-    }
+    found = {name: groups[name] for name in largest}
+    return found | {"other": rest - sum(found.values())}
 
 
 def plot(events, path, by: str = "phase") -> Path:
     """Save a picture of reserved and allocated bytes over time, coloured by a part of the tags:
     "phase", "module" or "primitive"; `events` may be a log's path.
-
-    Raises:  OptionError for another `by`, BackendError without matplotlib
-    """
-    if by not in Tag._fields:
-        raise OptionError(
-            f"plot: expected a part of the tags for by; got {by!r}. {suggest(by, Tag._fields)}"
-        )
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BackendError(
-            f"plot: expected matplotlib to be installed; got {error}. "
-            "Install it: pip install 'glasshouse[plot]'."
-        ) from error
+    Raises: OptionError for another `by`, BackendError without matplotlib."""
+    check_known("plot", "a part of the tags for by", by, Tag._fields)
+    library = optional("plot", "matplotlib to be installed", "matplotlib.figure", "plot")
     events = read_log(events) if isinstance(events, (str, Path)) else list(events)
     times = [(event.time_ns - events[0].time_ns) / 1e6 for event in events]
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = library.Figure(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot()
     layers = {name: values / 2**20 for name, values in live_by(events, by).items()}
     axes.stackplot(times, list(layers.values()), labels=list(layers), step="post", alpha=0.7)

@@ -6,6 +6,4 @@ from glasshouse.metrics.edit_distance import EditDistance
 from glasshouse.metrics.metric import Metric
 from glasshouse.metrics.timer import Throughput, Timer
 
-__all__ = [
-    "Accuracy", "Average", "Count", "EditDistance", "Metric", "Throughput", "Timer", "TopK",
-]  # fmt: skip
+__all__ = ["Accuracy", "Average", "Count", "EditDistance", "Metric", "Throughput", "Timer", "TopK"]

@@ -23,8 +23,7 @@ class TopK(Metric):
         if not isinstance(k, int) or isinstance(k, bool) or k < 1:
             raise OptionError(f"TopK: expected k to be an integer >= 1; got {k!r}. Pass e.g. 5.")
         super().__init__()
-        self.k = k
-        self.ignore_index = ignore_index
+        self.k, self.ignore_index = k, ignore_index
 
     def update(self, scores, targets) -> None:
         """Compare `scores` (logits or probabilities) with the true classes.

@@ -37,11 +37,8 @@ class Metric:
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`.
         Raises: CheckpointError if it is not the state of such a metric; nothing is changed then."""
-        if (
-            not isinstance(state, dict)
-            or set(state) != set(self.gathered)
-            or not all(isinstance(v, numbers.Real) or v is None for v in state.values())
-        ):
+        fits = isinstance(state, dict) and set(state) == set(self.gathered)
+        if not (fits and all(isinstance(v, numbers.Real | None) for v in state.values())):
             raise CheckpointError(
                 f"{type(self).__name__}: expected numbers for {sorted(self.gathered)}; "
                 f"got {state!r}. Pass what state_dict() returned."

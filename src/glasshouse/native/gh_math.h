@@ -75,61 +75,38 @@
 
 /* ---- bits -------------------------------------------------------------------------------- */
 
-GH_FN uint32_t gh_bits_f32(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-GH_FN float gh_from_bits_f32(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
-GH_FN uint64_t gh_bits_f64(double x)
-{
-    uint64_t u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-GH_FN double gh_from_bits_f64(uint64_t u)
-{
-    double x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
+#define GH_SAME_BITS(name, from, to)                                                               \
+    GH_FN to name(from x) {                                                                        \
+        to y;                                                                                      \
+        memcpy(&y, &x, sizeof y);                                                                  \
+        return y;                                                                                  \
+    }
+GH_SAME_BITS(gh_bits_f32, float, uint32_t)
+GH_SAME_BITS(gh_from_bits_f32, uint32_t, float)
+GH_SAME_BITS(gh_bits_f64, double, uint64_t)
+GH_SAME_BITS(gh_from_bits_f64, uint64_t, double)
 
 #define GH_SIGN 0x80000000u
 #define GH_NEAREST 12582912.0f           /* 1.5 * 2^23: added and taken off again, it rounds */
 #define GH_NEAREST_F64 6755399441055744.0 /* 1.5 * 2^52 */
 
 /* x with the sign bit of s turned over if that is set in `sign`. */
-GH_FN float gh_flip_f32(float x, uint32_t sign)
-{
+GH_FN float gh_flip_f32(float x, uint32_t sign) {
     return gh_from_bits_f32(gh_bits_f32(x) ^ (sign & GH_SIGN));
 }
 
 /* 2^k for k in [-126, 127]. */
-GH_FN float gh_two_to_f32(int32_t k)
-{
-    return gh_from_bits_f32((uint32_t)(k + 127) << 23);
-}
+GH_FN float gh_two_to_f32(int32_t k) { return gh_from_bits_f32((uint32_t)(k + 127) << 23); }
 
 /* Normal x > 0 as m * 2^n with m in [sqrt(1/2), sqrt(2)). */
-GH_FN float gh_split_normal_f32(float x, int32_t *n)
-{
+GH_FN float gh_split_normal_f32(float x, int32_t *n) {
     uint32_t u = gh_bits_f32(x) - 0x3f3504f3u;
     *n = (int32_t)u >> 23;
     return gh_from_bits_f32((u & 0x007fffffu) + 0x3f3504f3u);
 }
 
 /* The same of every finite x > 0. */
-GH_FN float gh_split_f32(float x, int32_t *n)
-{
+GH_FN float gh_split_f32(float x, int32_t *n) {
     int32_t normal = x >= 1.17549435e-38f;
     float m = gh_split_normal_f32(x * (normal ? 1.0f : 8388608.0f), n);
     *n -= normal ? 0 : 23;
@@ -150,8 +127,7 @@ GH_FN float gh_minimum_f32(float x, float y) { return ((x < y) | (x != x)) ? x :
 /* ---- float32: exponentials --------------------------------------------------------------- */
 
 /* n and r with x = n log(2) + r, |r| <= log(2) / 2. What rounding took from r is *low. */
-GH_FN float gh_exp_reduce_f32(float x, int32_t *n, float *low)
-{
+GH_FN float gh_exp_reduce_f32(float x, int32_t *n, float *low) {
     float shifted = x * 1.44269504f + GH_NEAREST, k = shifted - GH_NEAREST;
     float high = x - k * 0.693145751953125f; /* 15 bits of log(2): the product is exact */
     float rest = k * 1.42860677e-6f, r = high - rest;
@@ -161,21 +137,16 @@ GH_FN float gh_exp_reduce_f32(float x, int32_t *n, float *low)
 }
 
 /* exp(r) for |r| <= log(2) / 2. */
-GH_FN float gh_exp_of_rest_f32(float r)
-{
-    return 1.0f + (r + r * r * GH_POLY(5, r, GH_EXP_P));
-}
+GH_FN float gh_exp_of_rest_f32(float r) { return 1.0f + (r + r * r * GH_POLY(5, r, GH_EXP_P)); }
 
 /* exp(x) for x whose result is normal: in [-87, 88]. */
-GH_FN float gh_exp_inside_f32(float x)
-{
+GH_FN float gh_exp_inside_f32(float x) {
     int32_t n;
     float low, r = gh_exp_reduce_f32(x, &n, &low);
     return gh_exp_of_rest_f32(r) * gh_two_to_f32(n);
 }
 
-GH_FN float gh_exp_f32(float x)
-{
+GH_FN float gh_exp_f32(float x) {
     float low, top = 89.0f < x ? 89.0f : x;
     int32_t n;
     float r = gh_exp_reduce_f32(-105.0f > top ? -105.0f : top, &n, &low);
@@ -183,8 +154,7 @@ GH_FN float gh_exp_f32(float x)
     return gh_exp_of_rest_f32(r) * gh_two_to_f32(half) * gh_two_to_f32(n - half);
 }
 
-GH_FN float gh_expm1_f32(float x)
-{
+GH_FN float gh_expm1_f32(float x) {
     float low, top = 89.0f < x ? 89.0f : x;
     int32_t n;
     float r = gh_exp_reduce_f32(-18.0f > top ? -18.0f : top, &n, &low);
@@ -194,16 +164,14 @@ GH_FN float gh_expm1_f32(float x)
     return fabsf(x) < 5.96046448e-8f ? x : y;
 }
 
-GH_FN float gh_tanh_f32(float x)
-{
+GH_FN float gh_tanh_f32(float x) {
     float a = 10.0f < fabsf(x) ? 10.0f : fabsf(x), z = a * a;
     float near0 = a + a * z * GH_POLY(5, z, GH_TANH_P);
     float far = 1.0f - 2.0f / (gh_exp_inside_f32(2.0f * a) + 1.0f);
     return gh_flip_f32(a > 0.625f ? far : near0, gh_bits_f32(x));
 }
 
-GH_FN float gh_erf_f32(float x)
-{
+GH_FN float gh_erf_f32(float x) {
     float a = 3.93f < fabsf(x) ? 3.93f : fabsf(x), z = a * a, t = a - 1.0f;
     float near0 = a + a * GH_POLY(7, z, GH_ERF_P);
     float far = 1.0f - gh_exp_inside_f32(GH_POLY(8, t, GH_ERFC_P));
@@ -213,29 +181,25 @@ GH_FN float gh_erf_f32(float x)
 /* ---- float32: logarithms ----------------------------------------------------------------- */
 
 /* n log(2) + log(1 + f) for f in [sqrt(1/2) - 1, sqrt(2) - 1]. */
-GH_FN float gh_log_of_parts_f32(float f, int32_t n)
-{
+GH_FN float gh_log_of_parts_f32(float f, int32_t n) {
     float z = f * f, k = (float)n;
     float y = f * z * GH_POLY(9, f, GH_LOG_P) + k * 1.42860677e-6f;
     return (f + (y - 0.5f * z)) + k * 0.693145751953125f;
 }
 
 /* y, the logarithm of u, put right where u is 0, negative, infinite or NaN. */
-GH_FN float gh_log_ends_f32(float y, float u)
-{
+GH_FN float gh_log_ends_f32(float y, float u) {
     float nonpositive = u == 0.0f ? -INFINITY : NAN;
     return u > 0.0f ? (u == INFINITY ? u : y) : nonpositive;
 }
 
-GH_FN float gh_log_f32(float x)
-{
+GH_FN float gh_log_f32(float x) {
     int32_t n;
     float m = gh_split_f32(x, &n);
     return gh_log_ends_f32(gh_log_of_parts_f32(m - 1.0f, n), x);
 }
 
-GH_FN float gh_log1p_f32(float x)
-{
+GH_FN float gh_log1p_f32(float x) {
     int32_t n;
     float u = 1.0f + x, large = 1.0f > x ? 1.0f : x, small = 1.0f > x ? x : 1.0f;
     float lost = small - (u - large); /* u + lost is just 1 + x */
@@ -255,8 +219,7 @@ GH_FN float gh_log1p_f32(float x)
  * and a last one of 53. So products with x are exact, and whole turns can be taken off each. This
  * costs less than choosing the three pieces that count for the size of x.
  */
-GH_FN float gh_angle_f32(float x, uint32_t *quadrant)
-{
+GH_FN float gh_angle_f32(float x, uint32_t *quadrant) {
     double a = (double)fabsf(x);
     double p0 = a * 0x1.45f306dp-3, p1 = a * 0x1.9391054p-32, p2 = a * 0x1.4fe13abp-61;
     double p3 = a * 0x1.d1f534dp-90, p4 = a * 0x1.b81b6c5p-119, p5 = a * 0x1.5993c439041fep-150;
@@ -269,31 +232,27 @@ GH_FN float gh_angle_f32(float x, uint32_t *quadrant)
 }
 
 /* sin(r + quadrant pi/2) for |r| <= pi/4. */
-GH_FN float gh_sin_of_rest_f32(float r, uint32_t quadrant)
-{
+GH_FN float gh_sin_of_rest_f32(float r, uint32_t quadrant) {
     float z = r * r;
     float sine = r + r * z * GH_POLY(3, z, GH_SIN_P);
     float cosine = 1.0f + (z * z * GH_POLY(3, z, GH_COS_P) - 0.5f * z);
     return gh_flip_f32(quadrant & 1u ? cosine : sine, quadrant << 30);
 }
 
-GH_FN float gh_sin_f32(float x)
-{
+GH_FN float gh_sin_f32(float x) {
     uint32_t quadrant;
     float r = gh_angle_f32(x, &quadrant);
     return gh_flip_f32(gh_sin_of_rest_f32(r, quadrant), gh_bits_f32(x));
 }
 
-GH_FN float gh_cos_f32(float x)
-{
+GH_FN float gh_cos_f32(float x) {
     uint32_t quadrant;
     float r = gh_angle_f32(x, &quadrant);
     return gh_sin_of_rest_f32(r, quadrant + 1u);
 }
 
 /* The angle of the point (x, y), in [-pi, pi]; computed in doubles. */
-GH_FN float gh_atan2_f32(float y, float x)
-{
+GH_FN float gh_atan2_f32(float y, float x) {
     double ax = (double)fabsf(x), ay = (double)fabsf(y);
     double large = ax > ay ? ax : ay, small = ax > ay ? ay : ax;
     double equal = large == 0.0 ? 0.0 : 1.0; /* 0/0 counts as 0 here, inf/inf as 1 */
@@ -308,8 +267,7 @@ GH_FN float gh_atan2_f32(float y, float x)
 /* ---- float32: power and remainder -------------------------------------------------------- */
 
 /* x to the power y, with the special cases of C; computed as 2^(y log2|x|) in doubles. */
-GH_FN float gh_pow_f32(float x, float y)
-{
+GH_FN float gh_pow_f32(float x, float y) {
     int32_t n;
     float a = fabsf(x), half = 0.5f * y;
     double m = (double)gh_split_f32(a, &n), s = (m - 1.0) / (m + 1.0), z = s * s;
@@ -334,8 +292,7 @@ GH_FN float gh_pow_f32(float x, float y)
 #define GH_REMAINDER_STEP(shift) r -= (b * 0x1p##shift) * rint(r * (inverse * 0x1p-##shift));
 
 /* x - floor(x / y) y, exact before its one rounding; the sign is that of y. */
-GH_FN float gh_remainder_f32(float x, float y)
-{
+GH_FN float gh_remainder_f32(float x, float y) {
     double r = (double)x, b = (double)y, inverse = 1.0 / b;
     GH_REMAINDER_STEP(261) GH_REMAINDER_STEP(232) GH_REMAINDER_STEP(203) GH_REMAINDER_STEP(174)
     GH_REMAINDER_STEP(145) GH_REMAINDER_STEP(116) GH_REMAINDER_STEP(87) GH_REMAINDER_STEP(58)
@@ -347,27 +304,16 @@ GH_FN float gh_remainder_f32(float x, float y)
 
 /* ---- float64: libm ----------------------------------------------------------------------- */
 
-GH_FN double gh_neg_f64(double x) { return -x; }
-GH_FN double gh_abs_f64(double x) { return fabs(x); }
-GH_FN double gh_floor_f64(double x) { return floor(x); }
-GH_FN double gh_round_f64(double x) { return rint(x); }
-GH_FN double gh_sqrt_f64(double x) { return sqrt(x); }
-GH_FN double gh_rsqrt_f64(double x) { return 1.0 / sqrt(x); }
-GH_FN double gh_exp_f64(double x) { return exp(x); }
-GH_FN double gh_expm1_f64(double x) { return expm1(x); }
-GH_FN double gh_log_f64(double x) { return log(x); }
-GH_FN double gh_log1p_f64(double x) { return log1p(x); }
-GH_FN double gh_sin_f64(double x) { return sin(x); }
-GH_FN double gh_cos_f64(double x) { return cos(x); }
-GH_FN double gh_tanh_f64(double x) { return tanh(x); }
-GH_FN double gh_erf_f64(double x) { return erf(x); }
+#define GH_LIBM(ours, theirs) GH_FN double gh_##ours##_f64(double x) { return theirs(x); }
+GH_LIBM(neg, -) GH_LIBM(abs, fabs) GH_LIBM(floor, floor) GH_LIBM(round, rint) GH_LIBM(sqrt, sqrt)
+GH_LIBM(exp, exp) GH_LIBM(expm1, expm1) GH_LIBM(log, log) GH_LIBM(log1p, log1p) GH_LIBM(sin, sin)
+GH_LIBM(cos, cos) GH_LIBM(tanh, tanh) GH_LIBM(erf, erf) GH_LIBM(rsqrt, 1.0 / sqrt)
 GH_FN double gh_pow_f64(double x, double y) { return pow(x, y); }
 GH_FN double gh_atan2_f64(double y, double x) { return atan2(y, x); }
 GH_FN double gh_maximum_f64(double x, double y) { return ((x > y) | (x != x)) ? x : y; }
 GH_FN double gh_minimum_f64(double x, double y) { return ((x < y) | (x != x)) ? x : y; }
 
-GH_FN double gh_remainder_f64(double x, double y)
-{
+GH_FN double gh_remainder_f64(double x, double y) {
     double r = fmod(x, y);
     double other = (r < 0.0) != (y < 0.0) ? r + y : r;
     return r == 0.0 ? copysign(0.0, y) : other;
@@ -378,15 +324,13 @@ GH_FN double gh_remainder_f64(double x, double y)
 GH_FN float gh_bf16_to_f32(uint16_t h) { return gh_from_bits_f32((uint32_t)h << 16); }
 
 /* To nearest, ties to even; NaN stays NaN. */
-GH_FN uint16_t gh_f32_to_bf16(float x)
-{
+GH_FN uint16_t gh_f32_to_bf16(float x) {
     uint32_t u = gh_bits_f32(x);
     uint32_t nearest = u + 0x7fffu + (u >> 16 & 1u), quiet = u | 0x00400000u;
     return (uint16_t)((x != x ? quiet : nearest) >> 16);
 }
 
-GH_FN float gh_f16_to_f32(uint16_t h)
-{
+GH_FN float gh_f16_to_f32(uint16_t h) {
     uint32_t u = ((uint32_t)h & 0x7fffu) << 13;
     uint32_t normal = u + (112u << 23), ends = u | 0x7f800000u;
     /* a subnormal half: its bits after those of 2^-14, less 2^-14 */
@@ -396,8 +340,7 @@ GH_FN float gh_f16_to_f32(uint16_t h)
 }
 
 /* To nearest, ties to even; 65520 and more become infinite; NaN stays NaN. */
-GH_FN uint16_t gh_f32_to_f16(float x)
-{
+GH_FN uint16_t gh_f32_to_f16(float x) {
     uint32_t u = gh_bits_f32(x), a = u & 0x7fffffffu;
     uint32_t top = a < 0x47800000u ? a : 0x47800000u; /* 65536, which is infinite as a half */
     uint32_t normal = (top - (112u << 23) + 0xfffu + (top >> 13 & 1u)) >> 13;
@@ -421,8 +364,7 @@ GH_FN uint16_t gh_f32_to_f16(float x)
     GH_FN T gh_maximum_##s(T x, T y) { return x > y ? x : y; }                                     \
     GH_FN T gh_minimum_##s(T x, T y) { return x < y ? x : y; }                                     \
     GH_FN T gh_neg_##s(T x) { return (T)((W)0 - (W)x); }                                           \
-    GH_FN T gh_power_##s(T x, U n)                                                                 \
-    {                                                                                              \
+    GH_FN T gh_power_##s(T x, U n) {                                                               \
         W base = (W)x, y = 1;                                                                      \
         for (; n; n >>= 1, base *= base)                                                           \
             y *= n & 1 ? base : 1;                                                                 \
@@ -432,48 +374,39 @@ GH_FN uint16_t gh_f32_to_f16(float x)
 #define GH_SIGNED(s, T, U, W, QUOTIENT)                                                            \
     GH_BOTH(s, T, U, W)                                                                            \
     GH_FN T gh_abs_##s(T x) { return x < 0 ? gh_neg_##s(x) : x; }                                  \
-    GH_FN T gh_div_##s(T x, T y)                                                                   \
-    {                                                                                              \
+    GH_FN T gh_div_##s(T x, T y) {                                                                 \
         T d = ((y == 0) | (y == -1)) ? 1 : y; /* the least integer by -1 would not fit */          \
         T q = QUOTIENT(T, x, d), r = (T)(x - q * d);                                               \
         q = (T)(q - ((r != 0) & ((r < 0) != (d < 0))));                                            \
         return y == 0 ? 0 : y == -1 ? gh_neg_##s(x) : q;                                           \
     }                                                                                              \
-    GH_FN T gh_remainder_##s(T x, T y)                                                             \
-    {                                                                                              \
+    GH_FN T gh_remainder_##s(T x, T y) {                                                           \
         T d = ((y == 0) | (y == -1)) ? 1 : y;                                                      \
         T q = QUOTIENT(T, x, d), r = (T)(x - q * d);                                               \
         return (T)(r + (((r != 0) & ((r < 0) != (d < 0))) ? d : 0));                               \
     }                                                                                              \
     /* to a negative power: 1 / x rounded to 0, so 0 but for x = 1 and -1 */                       \
-    GH_FN T gh_pow_##s(T x, T y)                                                                   \
-    {                                                                                              \
+    GH_FN T gh_pow_##s(T x, T y) {                                                                 \
         int one = (x == 1) | (x == -1);                                                            \
         return y >= 0 ? gh_power_##s(x, (U)y) : one ? gh_power_##s(x, (U)y & 1) : 0;               \
     }                                                                                              \
-    GH_FN T gh_shift_right_##s(T x, T y)                                                           \
-    {                                                                                              \
+    GH_FN T gh_shift_right_##s(T x, T y) {                                                         \
         return (T)(x >> ((U)y < 8 * sizeof(T) ? (int)y : (int)(8 * sizeof(T)) - 1));               \
     }
 
 #define GH_UNSIGNED(s, T, W, QUOTIENT)                                                             \
     GH_BOTH(s, T, T, W)                                                                            \
     GH_FN T gh_abs_##s(T x) { return x; }                                                          \
-    GH_FN T gh_div_##s(T x, T y)                                                                   \
-    {                                                                                              \
+    GH_FN T gh_div_##s(T x, T y) {                                                                 \
         T q = QUOTIENT(T, x, (T)(y ? y : 1));                                                      \
         return y ? q : 0;                                                                          \
     }                                                                                              \
-    GH_FN T gh_remainder_##s(T x, T y)                                                             \
-    {                                                                                              \
+    GH_FN T gh_remainder_##s(T x, T y) {                                                           \
         T d = y ? y : 1, q = QUOTIENT(T, x, d);                                                    \
         return (T)((W)x - (W)q * d);                                                               \
     }                                                                                              \
     GH_FN T gh_pow_##s(T x, T y) { return gh_power_##s(x, y); }                                    \
-    GH_FN T gh_shift_right_##s(T x, T y)                                                           \
-    {                                                                                              \
-        return y < 8 * sizeof(T) ? (T)(x >> y) : 0;                                                \
-    }
+    GH_FN T gh_shift_right_##s(T x, T y) { return y < 8 * sizeof(T) ? (T)(x >> y) : 0; }
 
 GH_SIGNED(i8, int8_t, uint8_t, uint32_t, GH_QUOTIENT_F32)
 GH_SIGNED(i16, int16_t, uint16_t, uint32_t, GH_QUOTIENT_F32)

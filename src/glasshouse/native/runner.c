@@ -14,11 +14,7 @@ enum { MAX_ARGS = 128 };
 
 typedef struct { int arg; void *memory; } ExecArg; /* dnnl_exec_arg_t */
 
-typedef struct {
-  void *primitive;
-  void *stream;
-  ExecArg *args;
-} Onednn;
+typedef struct { void *primitive, *stream; ExecArg *args; } Onednn;
 
 typedef struct {
   int32_t kind, count;

@@ -1,7 +1,6 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
-from glasshouse.base.dtype import accumulation_dtype
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, type_name
+from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
 from glasshouse.dispatch.autocast import is_autocast_enabled
 from glasshouse.dispatch.value import Value, as_value, cast
 
@@ -12,16 +11,13 @@ def check_floating(where: str, x, name: str = "input") -> Value:
     """`x` as a value of a floating or complex dtype."""
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
-        raise DTypeError(
-            f"{where}: expected a floating {name}; got {x.dtype.name} {x.shape}. "
-            f"Convert it with {name}.float()."
-        )
+        raise DTypeError(f"{where}: expected a floating {name}; got {x.dtype.name} {x.shape}. "
+                         f"Convert it with {name}.float().")  # fmt: skip
     return x
 
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
-    """Raise DTypeError unless input and weight have one dtype: mixing them is rarely meant.
-    Under an autocast it is: the product casts both."""
+    """Raise DTypeError unless input and weight have one dtype; an autocast casts both."""
     if x.dtype is not weight.dtype and not is_autocast_enabled():
         raise DTypeError(
             f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
@@ -40,10 +36,8 @@ def check_positive(where: str, **sizes: int) -> None:
     """Raise OptionError unless every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
-            raise OptionError(
-                f"{where}: expected {name} to be an integer of at least 1; got {size!r}. "
-                f"Change {name}."
-            )
+            raise OptionError(f"{where}: expected {name} to be an integer of at least 1; got "
+                              f"{size!r}. Change {name}.")  # fmt: skip
 
 
 def check_divides(where: str, size_name: str, size: int, parts_name: str, parts: int) -> None:
@@ -63,10 +57,8 @@ def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, 
     sizes = (value,) * n if isinstance(value, int) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
     if not fits or not all(isinstance(s, int) and s >= low for s in sizes):
-        raise OptionError(
-            f"{where}: expected {name} to be an integer of at least {low}, or {n} of them; "
-            f"got {value!r}. Change {name}."
-        )
+        raise OptionError(f"{where}: expected {name} to be an integer of at least {low}, or {n} of "
+                          f"them; got {value!r}. Change {name}.")  # fmt: skip
     return tuple(sizes)
 
 
@@ -82,15 +74,12 @@ def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> Non
 def check_callable(where: str, name: str, fn) -> None:
     """Raise DTypeError unless `fn` can be called."""
     if not callable(fn):
-        raise DTypeError(
-            f"{where}: expected {name} to be callable; got {fn!r} ({type_name(fn)}). "
-            "Pass a function."
-        )
+        raise DTypeError(f"{where}: expected {name} to be callable; got {fn!r} ({type_name(fn)}). "
+                         "Pass a function.")  # fmt: skip
 
 
 def narrowed(y: Value, x: Value) -> Value:
-    """A result that was computed on `widened(x)`, in the dtype of x; under an autocast it stays
-    wide, since losses lose too much in 16 bits."""
+    """A result computed on `widened(x)`, in the dtype of x; under an autocast it stays wide."""
     return y if is_autocast_enabled() else cast(y, x.dtype)
 
 

@@ -7,7 +7,7 @@ from glasshouse.dispatch.value import as_value
 from glasshouse.nn.checks import check_divides, check_positive, int_tuple
 from glasshouse.nn.functional.conv import conv_padding, convolve, convolve_transposed
 from glasshouse.nn.functional.padding import pad
-from glasshouse.nn.layer import by_axes
+from glasshouse.nn.layer import by_axes, with_unusual
 from glasshouse.nn.linear import new_parameter, reset_uniform
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
@@ -62,11 +62,7 @@ class Conv(Module):
         zeros, ones = (0,) * self.n, (1,) * self.n
         defaults = {"stride": None, "padding": zeros, "dilation": ones, "output_padding": zeros,
                     "groups": 1, "bias": True, "padding_mode": "zeros"}  # fmt: skip
-        values = vars(self) | {"bias": self.bias is not None}
-        for name, default in defaults.items():
-            if values.get(name, default) != default:
-                shown += f", {name}={values[name]}"
-        return shown
+        return with_unusual(shown, vars(self) | {"bias": self.bias is not None}, defaults)
 
 
 Conv1d, Conv2d, Conv3d = by_axes(
@@ -102,10 +98,9 @@ class ConvTranspose(Conv):
         extra = self.output_padding
         if output_size is not None:
             extra = self.padding_for(as_value(input).shape, tuple(output_size)[-self.n :])
-        return convolve_transposed(
-            type(self).__name__, self.n, input, self.weight, self.bias, self.stride, self.padding,
-            extra, self.groups, self.dilation,
-        )  # fmt: skip
+        return convolve_transposed(type(self).__name__, self.n, input, self.weight, self.bias,
+                                   self.stride, self.padding, extra, self.groups,
+                                   self.dilation)  # fmt: skip
 
     def padding_for(self, shape, output_size) -> tuple[int, ...]:
         """The output_padding with which an input of `shape` gives `output_size`."""

@@ -6,16 +6,16 @@ from glasshouse.dispatch.value import as_value
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.functional.embedding import check_padding_idx, embedding
+from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.linear import new_parameter
 from glasshouse.nn.module import Module, Parameter
 
 
 class Embedding(Module):
-    """The rows of a table, initially normal, that the indices name; see `functional.embedding`.
-    Row padding_idx starts as 0 and gets no gradient.
-    Shapes: (...) of integers in [0, num_embeddings) -> (..., embedding_dim).
-    Raises: IndexOutOfRangeError for an index outside the table, DTypeError for floats.
-    Source: Bengio et al. 2003."""
+    """The rows of a table, initially normal, that the indices name; see `functional.embedding`. Row
+    padding_idx starts as 0 and gets no gradient. Shapes: (...) of integers in [0, num_embeddings)
+    -> (..., embedding_dim). Raises: IndexOutOfRangeError for an index outside the table, DTypeError
+    for floats. Source: Bengio et al. 2003."""
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None,
                  norm_type=2.0, scale_grad_by_freq=False, *, _weight=None, _freeze=False,
@@ -60,7 +60,4 @@ class Embedding(Module):
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
         options = {"padding_idx": None, "max_norm": None, "norm_type": 2,
                    "scale_grad_by_freq": False}  # fmt: skip
-        for name, default in options.items():
-            if getattr(self, name) != default:
-                shown += f", {name}={getattr(self, name)}"
-        return shown
+        return with_unusual(shown, vars(self), options)

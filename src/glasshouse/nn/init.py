@@ -18,14 +18,11 @@ GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_trans
 
 def calculate_gain(nonlinearity, param=None) -> float:
     """The factor by which weights before this nonlinearity are larger than before a linear one.
-    leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given.
-    Raises: OptionError for an unknown nonlinearity.
-    Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
+    leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given. Raises: OptionError for
+    an unknown nonlinearity. Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
     if nonlinearity not in GAINS:
-        raise OptionError(
-            f"calculate_gain: expected a known nonlinearity; got {nonlinearity!r}. "
-            f"{suggest(nonlinearity, GAINS)}"
-        )
+        raise OptionError(f"calculate_gain: expected a known nonlinearity; got {nonlinearity!r}. "
+                          f"{suggest(nonlinearity, GAINS)}")  # fmt: skip
     gain = GAINS[nonlinearity]
     return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2)) if gain is None else gain
 
@@ -87,10 +84,8 @@ def eye_(tensor):
 def fans(where: str, tensor) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight."""
     if tensor.ndim < 2:
-        raise ShapeError(
-            f"{where}: expected a weight of at least 2 axes; got {tensor.shape}. "
-            "Use uniform_ or normal_ for vectors."
-        )
+        raise ShapeError(f"{where}: expected a weight of at least 2 axes; got {tensor.shape}. Use "
+                         "uniform_ or normal_ for vectors.")  # fmt: skip
     kernel = prod(tensor.shape[2:])
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
 

@@ -34,6 +34,12 @@ class Layer(Module):
         return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
+def with_unusual(shown: str, values: dict, defaults: dict) -> str:
+    """`shown`, followed by the values that differ from their defaults."""
+    unusual = [f"{n}={values[n]}" for n, usual in defaults.items() if values.get(n, usual) != usual]
+    return ", ".join([shown, *unusual])
+
+
 def layer(name: str, function, options: str | None = None, base=Layer, **members) -> type:
     """The class `name` of modules that apply `function`; its arguments are the function's options.
     `options` lists those it takes, in its own order; those behind a * are given by name."""
@@ -63,10 +69,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
 def by_axes(base: type, doc: str) -> list[type]:
     """The classes `base`1d, 2d and 3d; `n` is their number of spatial axes.
     In `doc` stand {n} for it, {s} for the names of the axes and {t} for those of the result."""
-    return [
-        type(f"{base.__name__}{n}d", (base,), {
-            "__doc__": doc.format(n=n, s=AXES[n], t=RESULTS[n]),
-            "__module__": "glasshouse.nn", "n": n,
-        })
-        for n in AXES
-    ]  # fmt: skip
+    return [type(f"{base.__name__}{n}d", (base,),
+                 {"__doc__": doc.format(n=n, s=AXES[n], t=RESULTS[n]),
+                  "__module__": "glasshouse.nn", "n": n})
+            for n in AXES]  # fmt: skip

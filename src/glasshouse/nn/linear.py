@@ -2,8 +2,7 @@
 
 import math
 
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import ShapeError, check_axis
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
@@ -73,10 +72,8 @@ class Flatten(Module):
         x = as_value(input, where="Flatten")
         first, last = (check_axis("Flatten", i, x.ndim) for i in (self.start_dim, self.end_dim))
         if first > last:
-            raise ShapeError(
-                f"Flatten: expected start_dim before end_dim; got {self.start_dim} and "
-                f"{self.end_dim} for input {x.shape}. Swap them."
-            )
+            raise ShapeError(f"Flatten: expected start_dim before end_dim; got {self.start_dim} "
+                             f"and {self.end_dim} for input {x.shape}. Swap them.")  # fmt: skip
         merged = math.prod(x.shape[first : last + 1])
         return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 

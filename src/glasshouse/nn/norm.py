@@ -1,7 +1,6 @@
 """Normalisation layers."""
 
-from glasshouse.base.errors import ShapeError
-from glasshouse.base.shape import check_shape
+from glasshouse.base import ShapeError, check_shape
 from glasshouse.dispatch.value import as_value
 from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
@@ -48,12 +47,10 @@ class RunningNorm(Norm):
         check_positive(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        size, tracked = (num_features,), track_running_stats
+        size, track = (num_features,), track_running_stats
         self.add_affine(size, affine, bias, device, dtype)
-        count = zeros((), dtype="int64", device=device) if tracked else None
-        mean, var = (
-            f(size, dtype=dtype, device=device) if tracked else None for f in (zeros, ones)
-        )
+        count = zeros((), dtype="int64", device=device) if track else None
+        mean, var = (f(size, dtype=dtype, device=device) if track else None for f in (zeros, ones))
         self.register_buffer("running_mean", mean)
         self.register_buffer("running_var", var)
         self.register_buffer("num_batches_tracked", count)
@@ -157,9 +154,8 @@ class LayerNorm(Norm):
 
 
 class RMSNorm(Norm):
-    """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given.
-    Shapes: (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467.
-    """
+    """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given. Shapes:
+    (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467."""
 
     unnamed, shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
 

@@ -18,8 +18,7 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu}
 class TransformerLayer(Module):
     """What encoder and decoder layers share: attentions, two linear maps, and for each of these
     parts a LayerNorm and a residual connection.
-    x + part(norm(x)) if norm_first, else norm(x + part(x)). `activation` is a name or a function.
-    """
+    x + part(norm(x)) if norm_first, else norm(x + part(x)). `activation`: a name or a function."""
 
     attentions: tuple[str, ...] = ()
 
@@ -65,11 +64,10 @@ class TransformerLayer(Module):
 
 
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention, then two linear maps with an activation between.
-    Shapes: src (L, N, E), or (N, L, E) if batch_first -> the same; masks as MultiheadAttention's.
-    Raises: OptionError for an unknown activation, or heads that do not divide d_model.
-    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745
-    (norm_first)."""
+    """Self-attention, then two linear maps with an activation between. Shapes: src (L, N, E), or
+    (N, L, E) if batch_first -> the same; masks as MultiheadAttention's. Raises: OptionError for an
+    unknown activation, or heads that do not divide d_model. Source: Vaswani et al. 2017,
+    arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745 (norm_first)."""
 
     attentions = ("self_attn",)
 
@@ -84,10 +82,9 @@ class TransformerDecoderLayer(TransformerLayer):
 
     attentions = ("self_attn", "multihead_attn")
 
-    def forward(
-        self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-        memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False,
-    ):  # fmt: skip
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, tgt_is_causal=False,
+                memory_is_causal=False):  # fmt: skip
         x = self.attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self.attend(2, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         return self.feed(3, x)
@@ -122,11 +119,9 @@ class TransformerDecoder(Stack):
     """num_layers copies of a decoder layer, then `norm` if given. Shapes: as the layer's.
     Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
-    def forward(
-        self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-        memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False,
-    ):  # fmt: skip
-        return super().forward(
-            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
-            tgt_is_causal, memory_is_causal,
-        )  # fmt: skip
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, tgt_is_causal=False,
+                memory_is_causal=False):  # fmt: skip
+        return super().forward(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
+                               memory_key_padding_mask, tgt_is_causal,
+                               memory_is_causal)  # fmt: skip

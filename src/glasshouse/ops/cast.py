@@ -2,21 +2,17 @@
 
 import numpy as np
 
+from glasshouse.base import DTypeError, ShapeError, Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, find
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, find, refusal, sample
 from glasshouse.dispatch.value import full, reshape
-from glasshouse.ops.samples import refusal, sample
 
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
     if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
-        raise DTypeError(
-            f"cast: expected a complex or boolean target for {x.dtype.name}; got {dtype.name}. "
-            "Take gh.real, gh.imag or gh.abs first."
-        )
+        raise DTypeError(f"cast: expected a complex or boolean target for {x.dtype.name}; got "
+                         f"{dtype.name}. Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
     return Spec(x.shape, dtype)
 
 
@@ -46,16 +42,12 @@ def infer_bitcast(x: Spec, *, dtype) -> Spec:
         return Spec((*x.shape, 2), dtype)
     if dtype.is_complex and x.dtype is real_dtype(dtype):
         if x.shape[-1:] != (2,):
-            raise ShapeError(
-                f"bitcast: expected a last axis of 2 (real, imaginary); got shape {x.shape}. "
-                "Stack the parts along a new last axis."
-            )
+            raise ShapeError("bitcast: expected a last axis of 2 (real, imaginary); got shape "
+                             f"{x.shape}. Stack the parts along a new last axis.")  # fmt: skip
         return Spec(x.shape[:-1], dtype)
     if x.dtype.itemsize != dtype.itemsize:
-        raise DTypeError(
-            f"bitcast: expected dtypes of equal size; got {x.dtype.name} and {dtype.name}. "
-            "Use cast to convert values."
-        )
+        raise DTypeError(f"bitcast: expected dtypes of equal size; got {x.dtype.name} and "
+                         f"{dtype.name}. Use cast to convert values.")  # fmt: skip
     return Spec(x.shape, dtype)
 
 
@@ -122,12 +114,10 @@ def conj(x):
     """The complex conjugate of x; x itself if it is real."""
     if not x.dtype.is_complex:
         return x
-    signs = np.array([1, -1], real_dtype(x.dtype).np)
-    return bitcast(parts(x) * signs, dtype=x.dtype)
+    return bitcast(parts(x) * np.array([1, -1], real_dtype(x.dtype).np), dtype=x.dtype)
 
 
 def make_complex(re, im):
     """re + i·im, of real values of one spec."""
     pair = [reshape(p, (*p.shape, 1)) for p in (re, im)]
-    joined = find("concatenate")(*pair, axis=re.ndim)
-    return bitcast(joined, dtype=dtypes.complex_dtype(re.dtype))
+    return bitcast(find("concatenate")(*pair, axis=re.ndim), dtype=dtypes.complex_dtype(re.dtype))

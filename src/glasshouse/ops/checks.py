@@ -19,10 +19,8 @@ def check_integer(where: str, name: str, value, least: int = 0) -> int:
     """`value` as a Python integer; raises OptionError unless it is one, of at least `least`."""
     found = operator.index(value) if hasattr(value, "__index__") else least - 1
     if isinstance(value, bool) or found < least:
-        raise OptionError(
-            f"{where}: expected {name} to be an integer >= {least}; got {value!r}. Pass e.g. "
-            f"{max(least, 1)}."
-        )
+        raise OptionError(f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
+                          f"Pass e.g. {max(least, 1)}.")  # fmt: skip
     return found
 
 

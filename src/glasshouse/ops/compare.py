@@ -2,13 +2,10 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import bool_
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import Arr, define
+from glasshouse.base import DTypeError, ShapeError, Spec, bool_
+from glasshouse.dispatch.primitive import Arr, define, refusal, sample
 from glasshouse.dispatch.value import full
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
-from glasshouse.ops.samples import refusal, sample
 
 
 def comparison(name, doc, *, ref, dtypes, why):
@@ -68,17 +65,16 @@ where = define(
     traits=("elementwise",),
 )  # fmt: skip
 
-BITS: dict = {"ranges": ((0, 6), (0, 6)), "dtypes": "bitwise"}
-bitwise_and = elementwise("bitwise_and", "The bits set in both x and y; for booleans, and.",
-                          ref=np.bitwise_and, **BITS, why="arithmetic does not reach single bits",
-                          traits=("commutative", "associative"))  # fmt: skip
-bitwise_or = elementwise("bitwise_or", "The bits set in x or y; for booleans, or.",
-                         ref=np.bitwise_or, **BITS, why="arithmetic does not reach single bits",
-                         traits=("commutative", "associative"))  # fmt: skip
-bitwise_xor = elementwise("bitwise_xor",
-                          "The bits set in just one of x and y; not, with all bits set in y.",
-                          ref=np.bitwise_xor, **BITS, why="arithmetic does not reach single bits",
-                          traits=("commutative", "associative"))  # fmt: skip
+LOGIC = {
+    "bitwise_and": "The bits set in both x and y; for booleans, and.",
+    "bitwise_or": "The bits set in x or y; for booleans, or.",
+    "bitwise_xor": "The bits set in just one of x and y; not, with all bits set in y.",
+}
+bitwise_and, bitwise_or, bitwise_xor = (
+    elementwise(name, doc, ref=getattr(np, name), ranges=((0, 6), (0, 6)), dtypes="bitwise",
+                why="arithmetic does not reach single bits", traits=("commutative", "associative"))
+    for name, doc in LOGIC.items()
+)  # fmt: skip
 shift_right = elementwise("shift_right", "x shifted right by y bits, keeping the sign.",
                           ref=np.right_shift, ranges=((0, 90), (0, 4)), dtypes="integer",
                           why="division by 2**y overflows for the sign bit")  # fmt: skip

@@ -12,14 +12,12 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
+from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import Shape, Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.ops.cast import conj
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
-from glasshouse.ops.samples import refusal, sample
 from glasshouse.ops.window import check_window, window_counts, window_positions, window_view
 
 
@@ -46,20 +44,16 @@ def adjoint(x):
 def infer_matmul(a: Spec, b: Spec) -> Spec:
     check_pair("matmul", "numeric", a, b)
     if a.ndim < 2 or b.ndim < 2:
-        raise ShapeError(
-            f"matmul: expected two matrices or stacks of them; got shapes {a.shape} and {b.shape}. "
-            "Reshape vectors to (1, n) or (n, 1)."
-        )
+        raise ShapeError(f"matmul: expected two matrices or stacks of them; got shapes {a.shape} "
+                         f"and {b.shape}. Reshape vectors to (1, n) or (n, 1).")  # fmt: skip
     if a.shape[:-2] != b.shape[:-2]:
         raise ShapeError(
             f"matmul: expected equal batch axes; got {a.shape[:-2]} and {b.shape[:-2]} of shapes "
             f"{a.shape} and {b.shape}. Broadcast them first."
         )
     if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(
-            f"matmul: expected lhs.shape[-1] == rhs.shape[-2]; got {a.shape} and {b.shape}. "
-            "Transpose an operand or check the feature size."
-        )
+        raise ShapeError(f"matmul: expected lhs.shape[-1] == rhs.shape[-2]; got {a.shape} and "
+                         f"{b.shape}. Transpose an operand or check the feature size.")  # fmt: skip
     return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
 
 
@@ -103,10 +97,8 @@ def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, gro
         )
     check_window(where, spatial_ndim, stride=stride, dilation=dilation)
     if len(padding) != spatial_ndim or any(min(pair) < 0 for pair in padding):
-        raise ShapeError(
-            f"{where}: expected padding of {spatial_ndim} pairs (low, high) of 0 or more; got "
-            f"{padding}. Slice the input to crop it."
-        )
+        raise ShapeError(f"{where}: expected padding of {spatial_ndim} pairs (low, high) of 0 or "
+                         f"more; got {padding}. Slice the input to crop it.")  # fmt: skip
     if groups < 1 or x[1] % groups or w[0] % groups:
         raise OptionError(
             f"{where}: expected groups that divide the {x[1]} input and {w[0]} output channels; "
@@ -128,10 +120,8 @@ def infer_conv(x: Spec, w: Spec, **options) -> Spec:
 
 def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
     if g.shape != expected:
-        raise ShapeError(
-            f"{where}: expected g of shape {expected}, as the convolution gives; got {g.shape}. "
-            "Pass the shape and options of that convolution."
-        )
+        raise ShapeError(f"{where}: expected g of shape {expected}, as the convolution gives; got "
+                         f"{g.shape}. Pass the shape and options of that convolution.")  # fmt: skip
 
 
 def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:

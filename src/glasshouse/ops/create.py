@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import bool_, float32, from_numpy_dtype, int64
-from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base import DTypeError, ShapeError, bool_, float32, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_shape
-from glasshouse.dispatch.primitive import define
-from glasshouse.ops.samples import refusal, sample
+from glasshouse.dispatch.primitive import define, refusal, sample
 
 
 def no_batch(name: str):

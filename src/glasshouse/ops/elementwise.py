@@ -8,13 +8,11 @@ from inspect import signature
 
 import numpy as np
 
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, Rule, define, primitives
+from glasshouse.base import DTypeError, ShapeError, Spec
+from glasshouse.dispatch import LINEAR, Arr, Rule, bind, define, primitives
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, full
 from glasshouse.ops.cast import conj
-from glasshouse.ops.samples import refusal, sample
 
 POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and polynomial
 
@@ -51,10 +49,8 @@ def mismatch(name: str, specs):
 def batch_together(batched, operands):
     """All operands with a batch axis in front; those without one are repeated along it."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
-    return [
-        x if b else broadcast_to(x, (size, *x.shape))
-        for x, b in zip(operands, batched, strict=True)
-    ]
+    return [x if b else broadcast_to(x, (size, *x.shape))
+            for x, b in zip(operands, batched, strict=True)]  # fmt: skip
 
 
 def batch_elementwise(name: str):
@@ -79,10 +75,9 @@ def derivative_rules(derivative):
     return Rule(vjp, reads_y, tuple(reads)), jvp
 
 
-def elementwise(
-    name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric", flops=1,
-    ranges, error_samples=(), traits=(), source="standard", complex_flops=4,
-):  # fmt: skip
+def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric",
+                flops=1, ranges, error_samples=(), traits=(), source="standard",
+                complex_flops=4):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
     `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
     (low, high) of each operand's samples."""
@@ -156,16 +151,14 @@ exp = elementwise("exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dty
 expm1 = elementwise("expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),),
                     dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,),
                     why="exp(x) - 1 cancels near 0")  # fmt: skip
-log = elementwise(
-    "log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),), dtypes="inexact",
-    flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),), jvp=(lambda t, y, x: t / x,),
-    why="needs its own range reduction and polynomial",
-)  # fmt: skip
-log1p = elementwise(
-    "log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),), dtypes="inexact",
-    flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x + 1),), jvp=(lambda t, y, x: t / (x + 1),),
-    why="log(1 + x) cancels near 0",
-)  # fmt: skip
+log = elementwise("log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),),
+                  dtypes="inexact", flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),),
+                  jvp=(lambda t, y, x: t / x,),
+                  why="needs its own range reduction and polynomial")  # fmt: skip
+log1p = elementwise("log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),),
+                    dtypes="inexact", flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x + 1),),
+                    jvp=(lambda t, y, x: t / (x + 1),),
+                    why="log(1 + x) cancels near 0")  # fmt: skip
 sqrt = elementwise(
     "sqrt", "The square root of x.", ref=np.sqrt, ranges=((0.3, 3),), dtypes="inexact",
     vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
@@ -182,23 +175,21 @@ tanh = elementwise(
     flops=POLYNOMIAL, derivatives=(lambda y, _x: 1 - y * y,),
     why="its exponential form overflows and cancels; a hot activation in its own right",
 )  # fmt: skip
-erf = elementwise(
-    "erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.", ref=erf_ref,
-    ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
-    derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
-    why="no closed form in the other primitives", source="ISO C, 7.12.8.1",
-)  # fmt: skip
+erf = elementwise("erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.",
+                  ref=erf_ref, ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
+                  derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
+                  why="no closed form in the other primitives",
+                  source="ISO C, 7.12.8.1")  # fmt: skip
 
 add = elementwise("add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)),
                   dtypes="all", vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
                   jvp=(lambda t, *_: t, lambda t, *_: t), why="the sum everything else is made of",
                   traits=("commutative", "associative"), complex_flops=2)  # fmt: skip
-sub = elementwise(
-    "sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
-    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
-    jvp=(lambda t, *_: t, lambda t, *_: -t),
-    why="x + (-y) takes two passes over memory on an eager backend", complex_flops=2,
-)  # fmt: skip
+sub = elementwise("sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
+                  vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
+                  jvp=(lambda t, *_: t, lambda t, *_: -t),
+                  why="x + (-y) takes two passes over memory on an eager backend",
+                  complex_flops=2)  # fmt: skip
 mul = elementwise(
     "mul", "x · y; for booleans, and.", ref=np.multiply, ranges=((-2, 2), (-2, 2)), dtypes="all",
     derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
@@ -270,13 +261,12 @@ maximum = elementwise(
     derivatives=(lambda _y, a, b: tie_weight(a, b), lambda _y, a, b: tie_weight(b, a)),
     why="where(x > y, x, y) drops NaN in x", traits=("commutative", "associative", "idempotent"),
 )  # fmt: skip
-minimum = elementwise(
-    "minimum", "The smaller of x and y; NaN if either is.", ref=np.minimum,
-    ranges=((-2, 2), (-2, 2)), dtypes="real",
-    derivatives=(lambda _y, a, b: tie_weight(b, a), lambda _y, a, b: tie_weight(a, b)),
-    why="-maximum(-x, -y) is wrong for unsigned integers",
-    traits=("commutative", "associative", "idempotent"),
-)  # fmt: skip
+minimum = elementwise("minimum", "The smaller of x and y; NaN if either is.", ref=np.minimum,
+                      ranges=((-2, 2), (-2, 2)), dtypes="real",
+                      derivatives=(lambda _y, a, b: tie_weight(b, a),
+                                   lambda _y, a, b: tie_weight(a, b)),
+                      why="-maximum(-x, -y) is wrong for unsigned integers",
+                      traits=("commutative", "associative", "idempotent"))  # fmt: skip
 
 
 def squared_length(a, b):

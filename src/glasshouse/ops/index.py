@@ -7,10 +7,9 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import int64
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError
+from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, full
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
@@ -18,7 +17,6 @@ from glasshouse.ops.contract import wide
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
-from glasshouse.ops.samples import refusal, sample
 
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
@@ -26,10 +24,6 @@ def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
     check_integers(where_, indices, "Cast them to int64, or use gh.where for a mask.")
     axis = check_axis(where_, axis, x.ndim)
     return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-
-
-def infer_gather(x: Spec, indices: Spec, *, axis) -> Spec:
-    return Spec(indexed_shape("gather", x, indices, axis), x.dtype)
 
 
 def infer_scatter(name: str):
@@ -40,10 +34,8 @@ def infer_scatter(name: str):
         if name == "scatter_add":
             infer_same(name, "numeric")(Spec((), x.dtype))
         if updates.dtype is not x.dtype:
-            raise DTypeError(
-                f"{name}: expected updates of dtype {x.dtype.name}, as x has; got "
-                f"{updates.dtype.name}. Cast one of them."
-            )
+            raise DTypeError(f"{name}: expected updates of dtype {x.dtype.name}, as x has; got "
+                             f"{updates.dtype.name}. Cast one of them.")  # fmt: skip
         if updates.shape != shape:
             raise ShapeError(
                 f"{name}: expected updates of shape {shape} for x {x.shape}, indices "
@@ -69,10 +61,6 @@ def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
 def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
     """(elements before, along, after) the axis."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-def gather_ref(x, indices, *, axis):
-    return np.take(x, checked("gather", indices, x.shape[axis]), axis=axis)
 
 
 def scatter_add_ref(x, indices, updates, *, axis):
@@ -125,8 +113,7 @@ def move_axes(x, src, dst):
 
 
 def merged_indices(indices, size: int):
-    """indices (B, *I) into axes of `size`, as indices into the B axes joined to one.
-    An index out of range stays so, and is reported when it is used."""
+    """indices (B, *I) into axes of `size` as those into B axes joined; wrong ones stay wrong."""
     b = indices.shape[0]
     indices = cast(indices, int64)
     forward = where(indices < 0, indices + size, indices)
@@ -135,17 +122,21 @@ def merged_indices(indices, size: int):
     return where(inside, forward + row * size, indices * b)
 
 
+def merged_rows(x, axis: int):
+    """(x (B, ...) with B and `axis` joined in front, the size of `axis`, the other sizes)."""
+    b, *shape = x.shape
+    n = shape.pop(axis)
+    return reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape)), n, shape
+
+
 def batch_gather(batched, x, indices, *, axis):
     if batched == (True, False):
         return gather(x, indices, axis=axis + 1)
     if batched == (False, True):
         return move_axes(gather(x, indices, axis=axis), (axis,), (0,))
-    b, *shape = x.shape
-    n = shape.pop(axis)
-    rows = reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape))
+    rows, n, _ = merged_rows(x, axis)
     out = gather(rows, merged_indices(indices, n), axis=0)  # (B, *I, *pre, *post)
-    pre = range(indices.ndim, indices.ndim + axis)
-    return move_axes(out, pre, range(1, axis + 1))
+    return move_axes(out, range(indices.ndim, indices.ndim + axis), range(1, axis + 1))
 
 
 def batch_scatter(card):
@@ -156,13 +147,11 @@ def batch_scatter(card):
             x, updates = batch_together((batched[0], batched[2]), (x, updates))
             return card()(x, indices, updates, axis=axis + 1)
         x, indices, updates = batch_together(batched, (x, indices, updates))
-        b, *shape = x.shape
-        n = shape.pop(axis)
-        rows = reshape(move_axes(x, (axis + 1,), (1,)), shape=(b * n, *shape))
+        rows, n, shape = merged_rows(x, axis)
         k = indices.ndim - 1
         moved = move_axes(updates, range(axis + 1, axis + 1 + k), range(1, k + 1))
         out = card()(rows, merged_indices(indices, n), moved, axis=0)
-        return move_axes(reshape(out, shape=(b, n, *shape)), (1,), (axis + 1,))
+        return move_axes(reshape(out, shape=(x.shape[0], n, *shape)), (1,), (axis + 1,))
 
     return batch
 
@@ -175,7 +164,8 @@ def index(*shape, low=-2, high=2):
 gather = define(
     "gather", "index", "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
     why="a product with one-hot rows costs n times the work; slices take only static places",
-    infer=infer_gather, ref=gather_ref,
+    infer=lambda x, indices, *, axis: Spec(indexed_shape("gather", x, indices, axis), x.dtype),
+    ref=lambda x, at, *, axis: np.take(x, checked("gather", at, x.shape[axis]), axis=axis),
     vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
     jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
     samples=[sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),
@@ -188,25 +178,19 @@ gather = define(
 
 
 def scatter_samples():
-    return [
-        sample((3, 2), index(4), (4, 2), axis=0),
-        sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
-        sample((2, 4), index(), (2,), axis=1),
-        sample((2, 0), index(0), (2, 0), axis=1),
-    ]
+    return [sample((3, 2), index(4), (4, 2), axis=0),
+            sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
+            sample((2, 4), index(), (2,), axis=1),
+            sample((2, 0), index(0), (2, 0), axis=1)]  # fmt: skip
 
 
 def scatter_errors():
-    cases = [
-        (index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
-        (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
-        (index(2), Arr((2,), dtype="int8"), DTypeError, "updates of dtype"),
-        (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices"),
-    ]
-    return [
-        refusal(error, text, (3,), indices, updates, axis=0)
-        for indices, updates, error, text in cases
-    ]
+    cases = [(index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
+             (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
+             (index(2), Arr((2,), dtype="int8"), DTypeError, "updates of dtype"),
+             (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices")]  # fmt: skip
+    return [refusal(error, text, (3,), indices, updates, axis=0)
+            for indices, updates, error, text in cases]  # fmt: skip
 
 
 scatter_add = define(
@@ -246,8 +230,7 @@ scatter_set = define(
 
 
 def gather_along(x, indices, axis: int):
-    """The elements of x at `indices` (0 or more) along `axis`, line by line.
-    Shapes: x (..., n, ...), indices (..., k, ...) -> (..., k, ...)."""
+    """The elements of x (..., n, ...) at `indices` (..., k, ...) along `axis`, line by line."""
     last = x.ndim - 1
     lines, places = (move_axes(v, (axis,), (last,)) for v in (x, indices))
     n, shape = lines.shape[-1], places.shape
@@ -268,7 +251,6 @@ def scatter_along(updates, indices, axis: int, size: int):
 
 def line_places(places, size: int):
     """Positions (..., k) in lines of `size` elements, as flat positions in all lines."""
-    k = places.shape[-1]
-    count = math.prod(places.shape[:-1])
+    k, count = places.shape[-1], math.prod(places.shape[:-1])
     first = reshape(iota(size=count, dtype=int64) * size, shape=(count, 1))
     return reshape(reshape(places, shape=(count, k)) + first, shape=(count * k,))

@@ -13,10 +13,9 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import int64, real_dtype
+from glasshouse.base import Spec, int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
 from glasshouse.ops.cast import conj, imag, make_complex, real
 from glasshouse.ops.checks import check_option
@@ -26,7 +25,6 @@ from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import concatenate, section
 from glasshouse.ops.reduce import sum_
-from glasshouse.ops.samples import refusal, sample
 
 
 def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
@@ -36,10 +34,8 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
         raise ShapeError(f"{where_}: expected matrices (..., m, n); got {a.shape}. Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
-        raise ShapeError(
-            f"{where_}: expected square matrices (..., n, n); got shape {a.shape}. "
-            "Use qr or svd for others."
-        )
+        raise ShapeError(f"{where_}: expected square matrices (..., n, n); got shape {a.shape}. "
+                         "Use qr or svd for others.")  # fmt: skip
     return m, n
 
 
@@ -87,8 +83,7 @@ def as_row(v):
 
 def diagonal_matrix(v, dtype):
     """Square matrices of `dtype` with v (..., n) on their diagonals."""
-    n = v.shape[-1]
-    return diagonal_part(broadcast_to(as_row(cast(v, dtype)), (*v.shape, n)))
+    return diagonal_part(broadcast_to(as_row(cast(v, dtype)), (*v.shape, v.shape[-1])))
 
 
 def diagonal_of(x):
@@ -212,8 +207,7 @@ def half_lower(x):
 
 def cholesky_vjp(g, y, _a):
     inner = half_lower(matmul(adjoint(y), g))
-    outer = solve_right(y, solve(y, inner, lower=True, adjoint_a=True), lower=True)
-    return hermitian_part(outer)
+    return hermitian_part(solve_right(y, solve(y, inner, lower=True, adjoint_a=True), lower=True))
 
 
 def cholesky_jvp(t, y, a):
@@ -302,8 +296,7 @@ def qr_jvp(t, y, a, *, mode):
 def qr_flops(a: Spec, *, mode) -> int:
     """Householder reflections, for r and again for q. Source: Golub, Van Loan 2013, 5.2."""
     m, n = a.shape[-2:]
-    k = min(m, n)
-    count = math.prod(a.shape[:-2])
+    k, count = min(m, n), math.prod(a.shape[:-2])
     return 2 * count * int(2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3)
 
 
@@ -374,8 +367,7 @@ lu = define(
     "(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed` "
     "and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.",
     why="a loop over columns, whose length the program does not know",
-    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))),
-    ref=lu_ref,
+    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))), ref=lu_ref,
     vjp=(lu_vjp,), jvp=(lu_jvp,), batch=batch_first(lambda: lu),
     flops=lambda a: 2 * a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],
@@ -392,10 +384,8 @@ def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal)
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b)
     if a.dtype is not b.dtype:
-        raise DTypeError(
-            f"triangular_solve: expected operands of one dtype; got {a.dtype.name} and "
-            f"{b.dtype.name}. Cast one of them."
-        )
+        raise DTypeError(f"triangular_solve: expected operands of one dtype; got {a.dtype.name} "
+                         f"and {b.dtype.name}. Cast one of them.")  # fmt: skip
     if a.shape[:-1] != b.shape[:-1]:
         raise ShapeError(
             f"triangular_solve: expected a (..., n, n) and b (..., n, k) with equal leading axes; "
@@ -432,15 +422,12 @@ def of_triangle(x, lower: bool, unit_diagonal: bool):
     return tril(x, not unit_diagonal) if lower else triu(x, not unit_diagonal)
 
 
-def solve_vjp_b(g, _y, a, _b, *, lower, transpose, unit_diagonal):
-    return triangular_solve(
-        conj(a), g, lower=lower, transpose=not transpose, unit_diagonal=unit_diagonal
-    )
+def solve_vjp_b(g, _y, a, _b, *, transpose, **attrs):
+    return triangular_solve(conj(a), g, transpose=not transpose, **attrs)
 
 
 def solve_vjp_a(g, y, a, _b, **attrs):
-    back = solve_vjp_b(g, y, a, None, **attrs)
-    outer = matmul(back, adjoint(y))
+    outer = matmul(solve_vjp_b(g, y, a, None, **attrs), adjoint(y))
     outer = transpose(outer) if attrs["transpose"] else outer
     return -of_triangle(outer, attrs["lower"], attrs["unit_diagonal"])
 
@@ -496,28 +483,19 @@ def eigh_jvp(t, y, a):
     return real(diagonal_of(inner)), matmul(v, spectral_quotient(inner, w))
 
 
-eigh = define(
-    "eigh",
-    "linalg",
+eigh = define(  # its FLOPs: Golub, Van Loan 2013, 8.3: about 9 n³ with vectors
+    "eigh", "linalg",
     "(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a. "
     "The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.",
     why="an iteration of unknown length",
     infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
     ref=lambda a: tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric(a))),
-    vjp=(eigh_vjp,),
-    jvp=(eigh_jvp,),
-    batch=batch_first(lambda: eigh),
-    flops=lambda a: 9 * a.size * a.shape[-1],  # Golub, Van Loan 2013, 8.3: about 9 n³ with vectors
-    samples=[
-        sample(Arr((3, 3), make=spread_symmetric)),
-        sample(Arr((2, 1, 2, 2), make=spread_symmetric)),
-    ],
-    error_samples=[HALF, VECTOR, OBLONG],
-    dtypes="linalg",
-    traits=("unique_up_to_phase",),
-    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717",
-    num_outputs=2,
-)
+    vjp=(eigh_vjp,), jvp=(eigh_jvp,), batch=batch_first(lambda: eigh),
+    flops=lambda a: 9 * a.size * a.shape[-1],
+    samples=[sample(Arr(s, make=spread_symmetric)) for s in ((3, 3), (2, 1, 2, 2))],
+    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", traits=("unique_up_to_phase",),
+    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717", num_outputs=2,
+)  # fmt: skip
 
 
 # SVD: A = U diag(s) V^H. With P = U^H dA V and F_ij = 1 / (s_j² - s_i²), 0 on the diagonal:
@@ -544,8 +522,7 @@ def check_svd_gradient(a, full_matrices: bool) -> None:
 
 def imaginary_diagonal(x):
     """i Im diag(x), as matrices."""
-    zero = full(x.shape, 0, real_dtype(x.dtype))
-    return make_complex(zero, imag(diagonal_part(x)))
+    return make_complex(full(x.shape, 0, real_dtype(x.dtype)), imag(diagonal_part(x)))
 
 
 def outside(u, x):

@@ -4,13 +4,10 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec, check_axis, check_shape
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, check_shape, from_numpy_dtype
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
-from glasshouse.ops.samples import refusal, sample
 
 
 def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):
@@ -32,8 +29,7 @@ def infer_reshape(x: Spec, *, shape) -> Spec:
 
 reshape = movement(
     "reshape", "The elements of x, in row-major order, in `shape`.",
-    why="the only way to split and merge axes",
-    infer=infer_reshape,
+    why="the only way to split and merge axes", infer=infer_reshape,
     ref=lambda x, *, shape: np.reshape(x, shape),
     vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
     batch=lambda batched, x, *, shape: reshape(x, shape=(x.shape[0], *shape)),
@@ -46,10 +42,8 @@ reshape = movement(
 
 def infer_permute(x: Spec, *, axes) -> Spec:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError(
-            f"permute: expected each axis of shape {x.shape} once; got {tuple(axes)}. "
-            f"Give a permutation of 0 … {x.ndim - 1}."
-        )
+        raise ShapeError(f"permute: expected each axis of shape {x.shape} once; got {tuple(axes)}. "
+                         f"Give a permutation of 0 … {x.ndim - 1}.")  # fmt: skip
     return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
 
 
@@ -60,8 +54,7 @@ def inverse_permutation(axes) -> tuple[int, ...]:
 
 permute = movement(
     "permute", "x with its axes in the order `axes`.",
-    why="no other primitive changes the order of elements across axes",
-    infer=infer_permute,
+    why="no other primitive changes the order of elements across axes", infer=infer_permute,
     ref=lambda x, *, axes: np.transpose(x, axes),
     vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
     batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
@@ -73,10 +66,8 @@ permute = movement(
 
 def infer_expand(x: Spec, *, shape) -> Spec:
     if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
-        raise ShapeError(
-            f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; got "
-            f"{tuple(shape)}. Reshape first to add axes."
-        )
+        raise ShapeError(f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; "
+                         f"got {tuple(shape)}. Reshape first to add axes.")  # fmt: skip
     return Spec(tuple(shape), x.dtype)
 
 
@@ -88,9 +79,7 @@ def expand_vjp(g, _y, _x, *, shape):
 expand = movement(
     "expand", "x repeated along its axes of size 1 to fill `shape`.",
     why="a product with ones would compute, and read memory that a stride of 0 saves",
-    infer=infer_expand,
-    ref=lambda x, *, shape: np.broadcast_to(x, shape),
-    vjp=(expand_vjp,),
+    infer=infer_expand, ref=lambda x, *, shape: np.broadcast_to(x, shape), vjp=(expand_vjp,),
     batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
     samples=[sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)),
              sample((1, 2), shape=(0, 2)), sample((), shape=())],
@@ -130,10 +119,8 @@ def pad_vjp(g, _y, _x, *, widths, value):
 
 pad = movement(
     "pad", "x with `value` around it, and `interior` of them between neighbours, on each axis.",
-    why="a scatter into a full value would need indices for every element",
-    infer=infer_pad,
-    ref=pad_ref,
-    vjp=(pad_vjp,),
+    why="a scatter into a full value would need indices for every element", infer=infer_pad,
+    ref=pad_ref, vjp=(pad_vjp,),
     jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
     batch=lambda batched, x, *, widths, value: pad(x, widths=((0, 0, 0), *widths), value=value),
     samples=[sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
@@ -146,10 +133,8 @@ pad = movement(
 
 def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
-        raise ShapeError(
-            f"slice: expected a start, stop and step for each axis of {x.shape}; got {starts}, "
-            f"{stops}, {steps}. Give one of each per axis."
-        )
+        raise ShapeError(f"slice: expected a start, stop and step for each axis of {x.shape}; got "
+                         f"{starts}, {stops}, {steps}. Give one of each per axis.")  # fmt: skip
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not (0 <= start <= stop <= size and step >= 1):
             raise ShapeError(
@@ -160,18 +145,20 @@ def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     return Spec(tuple(sizes), x.dtype)
 
 
+def widths_around(shape, kept, starts, steps) -> tuple:
+    """The widths of the pad that puts a slice of sizes `kept` back to its place in `shape`."""
+    spans = [n + max(n - 1, 0) * (step - 1) for n, step in zip(kept, steps, strict=True)]
+    axes = zip(shape, spans, starts, steps, strict=True)
+    return tuple((start, size - start - span, step - 1) for size, span, start, step in axes)
+
+
 def slice_vjp(g, _y, _x, *, starts, stops, steps):
-    widths = []
-    for size, kept, start, step in zip(_x.shape, g.shape, starts, steps, strict=True):
-        covered = kept + max(kept - 1, 0) * (step - 1)
-        widths.append((start, size - start - covered, step - 1))
-    return pad(g, widths=tuple(widths), value=0)
+    return pad(g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0)
 
 
 slice_ = movement(
     "slice", "x[start:stop:step] on every axis, with steps of 1 or more.",
-    why="a gather would need an index for every element",
-    infer=infer_slice,
+    why="a gather would need an index for every element", infer=infer_slice,
     ref=lambda x, *, starts, stops, steps: x[tuple(map(slice, starts, stops, steps))],
     vjp=(slice_vjp,),
     batch=lambda batched, x, *, starts, stops, steps: slice_(
@@ -201,10 +188,8 @@ def infer_flip(x: Spec, *, axes) -> Spec:
 
 flip = movement(
     "flip", "x with the order along `axes` reversed.",
-    why="slice keeps to positive steps, so that its gradient is one pad",
-    infer=infer_flip,
-    ref=lambda x, *, axes: np.flip(x, axes),
-    vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
+    why="slice keeps to positive steps, so that its gradient is one pad", infer=infer_flip,
+    ref=lambda x, *, axes: np.flip(x, axes), vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
     batch=lambda batched, x, *, axes: flip(x, axes=tuple(axis + 1 for axis in axes)),
     samples=[sample((2, 3), axes=(1,)), sample((2, 3), axes=(0, 1)), sample((0,), axes=(0,))],
     error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))],
@@ -218,10 +203,8 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
     axis = check_axis("concatenate", axis, first.ndim)
     for x in xs:
         if x.dtype is not first.dtype:
-            raise DTypeError(
-                f"concatenate: expected operands of one dtype; got {first.dtype.name} and "
-                f"{x.dtype.name}. Cast one of them."
-            )
+            raise DTypeError(f"concatenate: expected operands of one dtype; got {first.dtype.name} "
+                             f"and {x.dtype.name}. Cast one of them.")  # fmt: skip
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
             raise ShapeError(
                 f"concatenate: expected equal shapes but for axis {axis}; got {first.shape} and "
@@ -256,11 +239,8 @@ def concatenate_jvp(i: int):
 
 concatenate = movement(
     "concatenate", "The operands joined along an existing axis.",
-    why="a sum of padded operands would read and add zeros",
-    infer=infer_concatenate,
-    ref=lambda *xs, axis: np.concatenate(xs, axis=axis),
-    vjp=concatenate_vjp,
-    jvp=concatenate_jvp,
+    why="a sum of padded operands would read and add zeros", infer=infer_concatenate,
+    ref=lambda *xs, axis: np.concatenate(xs, axis=axis), vjp=concatenate_vjp, jvp=concatenate_jvp,
     batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
     samples=[sample((2, 3), (1, 3), axis=0), sample((2,), (0,), (3,), axis=0),
              sample((2, 1), axis=1)],

@@ -9,11 +9,8 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import uint32
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec, check_shape
-from glasshouse.dispatch.primitive import Arr, define
-from glasshouse.ops.samples import refusal, sample
+from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, uint32
+from glasshouse.dispatch.primitive import Arr, define, refusal, sample
 
 # Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3" (SC11), sec. 3.3
 # and its library Random123: multipliers, and the key's increments (golden ratio, sqrt(3) - 1).
@@ -45,15 +42,11 @@ def philox(counter, key):
 
 def infer_bits(key: Spec, *, shape) -> Spec:
     if key.dtype is not uint32:
-        raise DTypeError(
-            f"random_bits: expected a key of dtype uint32; got {key.dtype.name}. "
-            "Take one from gh.random.Generator."
-        )
+        raise DTypeError(f"random_bits: expected a key of dtype uint32; got {key.dtype.name}. Take "
+                         "one from gh.random.Generator.")  # fmt: skip
     if key.shape[-1:] != (4,):
-        raise ShapeError(
-            f"random_bits: expected a key of shape (..., 4); got {key.shape}. "
-            "Take one from gh.random.Generator."
-        )
+        raise ShapeError(f"random_bits: expected a key of shape (..., 4); got {key.shape}. Take "
+                         "one from gh.random.Generator.")  # fmt: skip
     return Spec((*key.shape[:-1], *check_shape("random_bits", shape)), uint32)
 
 
@@ -68,26 +61,17 @@ def bits_ref(key, *, shape):
     return words[..., :size].reshape((*key.shape[:-1], *shape))
 
 
-random_bits = define(
-    "random_bits",
-    "random",
+random_bits = define(  # integer arithmetic only, so no FLOPs
+    "random_bits", "random",
     "uint32 (..., *shape): words that look random, a function of the key uint32 (..., 4) alone.",
-    why="its composite form takes 100 passes of integer arithmetic",
-    infer=infer_bits,
-    ref=bits_ref,
-    batch=lambda batched, key, *, shape: random_bits(key, shape=shape),
-    flops=lambda key, **_: 0,  # integer arithmetic only
-    samples=[
-        sample(Arr((4,), 0, 2**31), shape=(3, 2)),
-        sample(Arr((2, 3, 4), 0, 2**31), shape=(5,)),
-        sample(Arr((4,), 0, 2**31), shape=()),
-        sample(Arr((4,), 0, 2**31), shape=(0, 2)),
-    ],
-    error_samples=[
-        refusal(DTypeError, "uint32", (4,), on="int32", shape=(2,)),
-        refusal(ShapeError, "(..., 4)", Arr((3,), dtype="uint32"), shape=(2,)),
-        refusal(ShapeError, "0 or more", Arr((4,), dtype="uint32"), shape=(-1,)),
-    ],
+    why="its composite form takes 100 passes of integer arithmetic", infer=infer_bits, ref=bits_ref,
+    batch=lambda batched, key, *, shape: random_bits(key, shape=shape), flops=lambda key, **_: 0,
+    samples=[sample(Arr((4,), 0, 2**31), shape=(3, 2)),
+             sample(Arr((2, 3, 4), 0, 2**31), shape=(5,)),
+             sample(Arr((4,), 0, 2**31), shape=()), sample(Arr((4,), 0, 2**31), shape=(0, 2))],
+    error_samples=[refusal(DTypeError, "uint32", (4,), on="int32", shape=(2,)),
+                   refusal(ShapeError, "(..., 4)", Arr((3,), dtype="uint32"), shape=(2,)),
+                   refusal(ShapeError, "0 or more", Arr((4,), dtype="uint32"), shape=(-1,))],
     dtypes=(uint32,),
     source="Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3",
-)
+)  # fmt: skip

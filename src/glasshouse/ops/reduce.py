@@ -4,14 +4,12 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype, int64
-from glasshouse.base.errors import DTypeError, ShapeError
+from glasshouse.base import DTypeError, ShapeError, accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_axis, drop_axes
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import DTYPE_GROUPS, LINEAR, Arr, define, primitives
+from glasshouse.dispatch import LINEAR, Arr, bind, define, primitives
+from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
-from glasshouse.ops.samples import refusal, sample
 
 NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
 
@@ -27,21 +25,13 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None
             break
         last = axis
     else:
-        if nonempty:
-            check_nonempty(name, x, axes)
+        if nonempty and any(x.shape[axis] == 0 for axis in axes):
+            raise ShapeError(f"{name}: expected at least one element along axes {tuple(axes)}; got "
+                             f"shape {x.shape}. An empty axis has no extreme.")  # fmt: skip
         return
     raise ShapeError(
         f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. Use check_axes."
     )
-
-
-def check_nonempty(name: str, x: Spec, axes) -> None:
-    """Raise if there is no element to reduce."""
-    if any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(
-            f"{name}: expected at least one element along axes {tuple(axes)}; got shape {x.shape}. "
-            "An empty axis has no extreme."
-        )
 
 
 def spread(g, shape, axes):
@@ -59,12 +49,9 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         return Spec(drop_axes(x.shape, axes), x.dtype)
 
     wrong = {"numeric": "bool", "bool": "int32"}.get(dtypes, "complex64")
-    samples = [
-        sample(Arr((2, 3, 4), -2, 2), axes=(1,)),
-        sample(Arr((2, 3), -2, 2), axes=(0, 1)),
-        sample(Arr((3,), -2, 2), axes=()),
-        sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,)),
-    ]
+    samples = [sample(Arr((2, 3, 4), -2, 2), axes=(1,)), sample(Arr((2, 3), -2, 2), axes=(0, 1)),
+               sample(Arr((3,), -2, 2), axes=()),
+               sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,))]  # fmt: skip
     return define(
         name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
         batch=lambda batched, x, *, axes: bind(
@@ -104,8 +91,7 @@ def shifted(x, by: int, axis: int, fill):
 
 
 def scan_prod(x, axis: int):
-    """Running products along an axis, in log2(n) doubling steps.
-    Source: Hillis & Steele 1986, Data Parallel Algorithms."""
+    """Running products along an axis, in log2(n) doubling steps (Hillis & Steele 1986)."""
     step = 1
     while step < x.shape[axis]:
         x = x * shifted(x, step, axis, 1)
@@ -158,16 +144,14 @@ min_ = reduction("min", "The smallest element over `axes`; NaN if there is one."
                  nonempty=True, ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)),
                  vjp=(extreme_vjp,), jvp=(extreme_jvp,),
                  why="-max(-x) is wrong for unsigned integers", traits=("idempotent",))  # fmt: skip
-any_ = reduction(
-    "any", "True where some element over `axes` is.", dtypes="bool",
-    ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
-    why="max has no booleans and no value for an empty axis", traits=("idempotent",),
-)  # fmt: skip
-all_ = reduction(
-    "all", "True where every element over `axes` is.", dtypes="bool",
-    ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
-    why="min has no booleans and no value for an empty axis", traits=("idempotent",),
-)  # fmt: skip
+any_ = reduction("any", "True where some element over `axes` is.", dtypes="bool",
+                 ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
+                 why="max has no booleans and no value for an empty axis",
+                 traits=("idempotent",))  # fmt: skip
+all_ = reduction("all", "True where every element over `axes` is.", dtypes="bool",
+                 ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
+                 why="min has no booleans and no value for an empty axis",
+                 traits=("idempotent",))  # fmt: skip
 
 
 def position(name, doc, *, ref, why):

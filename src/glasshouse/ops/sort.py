@@ -4,12 +4,9 @@ import math
 
 import numpy as np
 
-from glasshouse.base.dtype import float32, int64
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.shape import Spec, check_axis
-from glasshouse.dispatch.primitive import Arr, define
+from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, float32, int64
+from glasshouse.dispatch.primitive import Arr, define, refusal, sample
 from glasshouse.ops.index import gather_along, scatter_along
-from glasshouse.ops.samples import refusal, sample
 
 
 def check_ordered(where: str, x: Spec) -> None:
@@ -47,13 +44,11 @@ def distinct(rng, shape):
 
 
 sort = define(
-    "sort",
-    "sort",
+    "sort", "sort",
     "(x sorted along `axis`, the positions its elements came from): smallest first, or largest "
     "first if `descending`. Equal elements keep their order; NaN comes last.",
     why="a sorting network of minimum and maximum takes log2(n)² passes and loses the positions",
-    infer=infer_sort,
-    ref=sort_ref,
+    infer=infer_sort, ref=sort_ref,
     vjp=(lambda g, y, _x, *, axis, **_: scatter_along(g[0], y[1], axis, _x.shape[axis]),),
     jvp=(lambda t, y, x, *, axis, **_: (gather_along(t, y[1], axis), None),),
     batch=lambda batched, x, *, axis, descending: sort(x, axis=axis + 1, descending=descending),
@@ -64,18 +59,15 @@ sort = define(
              sample((2, 0), axis=1, descending=False)],
     error_samples=[refusal(ShapeError, "axis", (3,), axis=1, descending=False),
                    refusal(DTypeError, "an order", (3,), on="complex64", axis=0, descending=True)],
-    dtypes="ordered",
-    num_outputs=2,
+    dtypes="ordered", num_outputs=2,
 )  # fmt: skip
 
 
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
     check_ordered("top_k", x)
     if not x.ndim or not 0 <= k <= x.shape[-1]:
-        raise ShapeError(
-            f"top_k: expected k from 0 to the length of the last axis; got k={k} for shape "
-            f"{x.shape}. Choose a smaller k."
-        )
+        raise ShapeError(f"top_k: expected k from 0 to the length of the last axis; got k={k} for "
+                         f"shape {x.shape}. Choose a smaller k.")  # fmt: skip
     shape = (*x.shape[:-1], k)
     return Spec(shape, x.dtype), Spec(shape, int64)
 

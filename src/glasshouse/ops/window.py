@@ -10,22 +10,18 @@ from itertools import product
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from glasshouse.base.dtype import accumulation_dtype, from_numpy_dtype
+from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import Shape, Spec
-from glasshouse.dispatch.primitive import LINEAR, Arr, define
+from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
 from glasshouse.ops.elementwise import batch_together, infer_same
-from glasshouse.ops.samples import refusal, sample
 
 
 def check_window(where: str, spatial_ndim: int, **options) -> None:
     """Raise unless each option is a tuple of `spatial_ndim` positive integers."""
     for name, value in options.items():
         if len(value) != spatial_ndim:
-            raise ShapeError(
-                f"{where}: expected {name} with {spatial_ndim} entries, one per spatial axis; "
-                f"got {value}. Repeat or drop entries."
-            )
+            raise ShapeError(f"{where}: expected {name} with {spatial_ndim} entries, one per "
+                             f"spatial axis; got {value}. Repeat or drop entries.")  # fmt: skip
         if any(entry < 1 for entry in value):
             raise OptionError(f"{where}: expected {name} of 1 or more; got {value}. Use 1.")
 
@@ -62,10 +58,8 @@ def window_positions(counts, size, stride, dilation):
 
 def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
     if x.ndim < spatial_ndim:
-        raise ShapeError(
-            f"{where}: expected at least {spatial_ndim} axes, one per entry of size; got shape "
-            f"{x.shape}. Add axes or shorten size."
-        )
+        raise ShapeError(f"{where}: expected at least {spatial_ndim} axes, one per entry of size; "
+                         f"got shape {x.shape}. Add axes or shorten size.")  # fmt: skip
 
 
 def options(size, stride=None, dilation=None, **others):
@@ -133,8 +127,7 @@ def fold_ref(w, *, shape, stride, dilation):
 
 
 def fold_vjp(g, _y, _w, *, shape, stride, dilation):
-    size = _w.shape[_w.ndim - len(shape) :]
-    return windows(g, size=size, stride=stride, dilation=dilation)
+    return windows(g, size=_w.shape[_w.ndim - len(shape) :], stride=stride, dilation=dilation)
 
 
 fold = define(
@@ -155,9 +148,8 @@ fold = define(
 
 def choose_in_windows(keys, size, stride, dilation):
     """(position in its window of the largest key, that key) for each window; NaN is the largest."""
-    counts = window_counts(
-        "window_select", keys.shape[keys.ndim - len(size) :], size, stride, dilation
-    )
+    sizes = keys.shape[keys.ndim - len(size) :]
+    counts = window_counts("window_select", sizes, size, stride, dilation)
     first, *others = window_positions(counts, size, stride, dilation)
     best = keys[first].copy()
     chosen = np.zeros_like(best, np.int32)
@@ -174,10 +166,8 @@ def choose_in_windows(keys, size, stride, dilation):
 def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
     check_keys("window_select", keys)
     if x.shape != keys.shape:
-        raise ShapeError(
-            f"window_select: expected x and keys of equal shape; got {x.shape} and {keys.shape}. "
-            "Broadcast one of them."
-        )
+        raise ShapeError(f"window_select: expected x and keys of equal shape; got {x.shape} and "
+                         f"{keys.shape}. Broadcast one of them.")  # fmt: skip
     windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 

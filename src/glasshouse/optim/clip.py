@@ -60,10 +60,8 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
     params = with_grad("clip_grad_value_", parameters)
     for p in params:
         if p.grad.dtype.is_complex:
-            raise DTypeError(
-                f"clip_grad_value_: expected real gradients; got {p.grad.dtype.name}. "
-                "Use clip_grad_norm_."
-            )
+            raise DTypeError(f"clip_grad_value_: expected real gradients; got {p.grad.dtype.name}. "
+                             "Use clip_grad_norm_.")  # fmt: skip
     with no_grad():
         for p in params:
             high = full(p.shape, float(clip_value), p.grad.dtype)

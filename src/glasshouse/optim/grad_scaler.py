@@ -22,10 +22,9 @@ class GradScaler:
              >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
              ([16.0], None, None, [0.0])"""
 
-    def __init__(
-        self, init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
-        growth_interval: int = 2000, enabled: bool = True,
-    ):  # fmt: skip
+    def __init__(self, init_scale: float = 65536.0, growth_factor: float = 2.0,
+                 backoff_factor: float = 0.5, growth_interval: int = 2000,
+                 enabled: bool = True):  # fmt: skip
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
             raise OptionError(
                 "GradScaler: expected init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1;"
@@ -53,10 +52,8 @@ class GradScaler:
         if not self.enabled:
             return
         if id(optimizer) in self.found:
-            raise GradError(
-                "unscale_: expected gradients that are still scaled; got ones unscaled since the "
-                "last update(). Call it once a step."
-            )
+            raise GradError("unscale_: expected gradients that are still scaled; got ones "
+                            "unscaled since the last update(). Call it once a step.")  # fmt: skip
         found = asarray(False)
         for p in optimizer.parameters():
             if p.grad is not None:

@@ -8,9 +8,8 @@ class RMSprop(Optimizer):
     """Steps scaled by the running root mean square of the gradient.
     v = alpha * v + (1 - alpha) * g^2,   centered: v - a^2 with the running mean a of g
     p = p - lr * g / (sqrt(v) + eps),   with momentum: b = momentum * b + g / (…),  p = p - lr * b
-    Raises: OptionError for options out of range.
-    Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
-    """
+    Raises: OptionError for options out of range. Source: Tieleman & Hinton 2012, lecture 6.5;
+    centered: Graves 2013, arXiv:1308.0850, eq. 38-41."""
 
     ranges = {"lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE,
               "weight_decay": NON_NEGATIVE, "momentum": NON_NEGATIVE}  # fmt: skip

@@ -264,7 +264,10 @@ class OneCycleLR(LRScheduler):
             start = check_range("OneCycleLR", "max_lr", peak, 0, math.inf) / div
             self.rates.append([start, peak, *[start] * three_phase, start / final])
         if cycle_momentum:
-            check_has_momentum(optimizer)
+            if not {"momentum", "betas"} & set(optimizer.defaults):
+                raise OptionError("OneCycleLR: expected an optimizer with momentum or betas; got "
+                                  f"{type(optimizer).__name__}. Pass "
+                                  "cycle_momentum=False.")  # fmt: skip
             low = per_group("OneCycleLR", "base_momentum", base_momentum, count)
             high = per_group("OneCycleLR", "max_momentum", max_momentum, count)
             for least, most in zip(low, high, strict=True):
@@ -299,21 +302,10 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
-        raise OptionError(
-            "OneCycleLR: expected total_steps, or epochs and steps_per_epoch; got "
-            f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}."
-        )
+        raise OptionError("OneCycleLR: expected total_steps, or epochs and steps_per_epoch; got "
+                          f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}.")  # fmt: skip
     epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
     return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)
-
-
-def check_has_momentum(optimizer) -> None:
-    """Raise OptionError if the optimizer has no momentum to move."""
-    if not {"momentum", "betas"} & set(optimizer.defaults):
-        raise OptionError(
-            f"OneCycleLR: expected an optimizer with momentum or betas; got "
-            f"{type(optimizer).__name__}. Pass cycle_momentum=False."
-        )
 
 
 class SequentialLR(LRScheduler):

@@ -24,10 +24,9 @@ class SGD(Optimizer):
     optional = ("momentum_buffer",)
     counts_steps = False
 
-    def __init__(
-        self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
-        weight_decay: float = 0.0, nesterov: bool = False, *, maximize: bool = False,
-    ):  # fmt: skip
+    def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
+                 weight_decay: float = 0.0, nesterov: bool = False, *,
+                 maximize: bool = False):  # fmt: skip
         super().__init__(params, options(locals()))
 
     def check_options(self, options):

@@ -4,11 +4,4 @@ from glasshouse.profile.compare import Comparison
 from glasshouse.profile.counter import FlopCounter
 from glasshouse.profile.profiler import ProfilerAction, profile, record_function, schedule
 
-__all__ = [
-    "Comparison",
-    "FlopCounter",
-    "ProfilerAction",
-    "profile",
-    "record_function",
-    "schedule",
-]
+__all__ = ["Comparison", "FlopCounter", "ProfilerAction", "profile", "record_function", "schedule"]

@@ -6,8 +6,7 @@ kernels); counters for memory. Arrows lead from each call to the kernel that com
 forward call to its backward. Slices of one track nest; what would not is moved to a track of its
 own.
 
-Source:  the trace event format; HTA's and PyTorch's readers
-"""
+Source:  the trace event format; HTA's and PyTorch's readers"""
 
 import gzip
 import json
@@ -19,22 +18,11 @@ import numpy as np
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.cost import Call
-from glasshouse.profile.record import (
-    ANNOTATION,
-    COMPUTED,
-    MEMORY_KINDS,
-    MODULE,
-    PULL,
-    RECORDED,
-    REGION,
-    STEP,
-)
+from glasshouse.profile import record as recorded
 from glasshouse.profile.trace import Trace
 
-CATEGORIES = {
-    RECORDED: "cpu_op", COMPUTED: "cpu_op", MODULE: "module", REGION: "pass", PULL: "cpu_op",
-    ANNOTATION: "user_annotation", STEP: "user_annotation",
-}  # fmt: skip
+# Of each kind of event, in the order of record.KINDS.
+CATEGORIES = ("cpu_op", "cpu_op", "module", "pass", "user_annotation", "cpu_op", "user_annotation")
 DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
 EXECUTION, STACKS, OVERLAPS, STREAM = 1_000, 2_000, 3_000, 7  # track = this + the thread's number
 
@@ -92,15 +80,14 @@ class Exporter:
             args: dict = {"External id": i + 1}
             if seq >= 0:
                 args |= {"Sequence number": seq, "Fwd thread id": forward_thread.get(seq, 0)}
-            if kind <= COMPUTED:
+            if kind <= recorded.COMPUTED:
                 args |= self.call_args(e)
             name = trace.name_of(e)
-            if self.hta and kind <= COMPUTED:
+            if self.hta and kind <= recorded.COMPUTED:
                 name = f"aten::{name}"
-            made.append(Slice(
-                int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
-                int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind], args,
-            ))  # fmt: skip
+            made.append(Slice(int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
+                              int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind],
+                              args))  # fmt: skip
             self.place[i] = made[-1]
         return made
 
@@ -122,7 +109,7 @@ class Exporter:
     def forward_threads(self) -> dict[int, int]:
         """The track of the forward call by its sequence number."""
         events = self.trace.events
-        first = events[(events["seq"] >= 0) & (events["kind"] <= COMPUTED)]
+        first = events[(events["seq"] >= 0) & (events["kind"] <= recorded.COMPUTED)]
         _, places = np.unique(first["seq"], return_index=True)
         return {int(first[p]["seq"]): int(first[p]["thread"]) + 1 for p in places}
 
@@ -186,7 +173,7 @@ class Exporter:
         """Steps and annotations as the stream saw them: from their first kernel to their last."""
         begins = np.array([kernel.begin for kernel, _ in kernels], np.int64)
         for i, e in enumerate(self.trace.events):
-            if e["kind"] in (STEP, ANNOTATION):
+            if e["kind"] in (recorded.STEP, recorded.ANNOTATION):
                 host = self.place[i]
                 inside = np.flatnonzero((begins >= host.begin) & (begins < host.end))
                 if len(inside):
@@ -199,11 +186,9 @@ class Exporter:
         """A slice as a trace event."""
         begin = self.time(s.begin)
         stream = self.hta and s.category in DEVICE
-        return {
-            "ph": "X", "cat": s.category, "name": s.name, "pid": 0 if stream else self.pid,
-            "tid": STREAM if stream else s.track, "ts": begin, "dur": self.time(s.end) - begin,
-            "args": s.args,
-        }  # fmt: skip
+        return {"ph": "X", "cat": s.category, "name": s.name, "pid": 0 if stream else self.pid,
+                "tid": STREAM if stream else s.track, "ts": begin, "dur": self.time(s.end) - begin,
+                "args": s.args}  # fmt: skip
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
         """The names of process and tracks."""
@@ -235,19 +220,17 @@ class Exporter:
         for ph, s in (("s", start), ("f", end)):
             record = self.slice_record(self.moved.get(id(s), s))
             more = {"bp": "e"} if ph == "f" else {}
-            yield {
-                "ph": ph, "id": self.flows, "pid": record["pid"], "tid": record["tid"],
-                "ts": record["ts"], "cat": category, "name": category, **more,
-            }  # fmt: skip
+            yield {"ph": ph, "id": self.flows, "pid": record["pid"], "tid": record["tid"],
+                   "ts": record["ts"], "cat": category, "name": category, **more}  # fmt: skip
 
     def backward_arrows(self) -> Iterator[dict]:
         """From each forward call to the slice in which it is differentiated."""
         events = self.trace.events
-        pulls = {int(e["seq"]): i for i, e in enumerate(events) if e["kind"] == PULL}
+        pulls = {int(e["seq"]): i for i, e in enumerate(events) if e["kind"] == recorded.PULL}
         seen: set[int] = set()
         for i, e in enumerate(events):
             seq = int(e["seq"])
-            if e["kind"] <= COMPUTED and seq in pulls and seq not in seen:
+            if e["kind"] <= recorded.COMPUTED and seq in pulls and seq not in seen:
                 seen.add(seq)
                 if self.place[i].begin < self.place[pulls[seq]].begin:
                     yield from self.arrow("fwdbwd", self.place[i], self.place[pulls[seq]])
@@ -262,49 +245,39 @@ class Exporter:
                 args = {"correlation": number + 1, "cbid": 211}
                 args["External id"] = caller.args["External id"] if caller else 0
                 track = kernel.track - EXECUTION + 1
-                yield {
-                    "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
-                    "pid": self.pid, "tid": track, "ts": self.time(kernel.begin), "dur": 0,
-                    "args": args,
-                }  # fmt: skip
+                yield {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
+                       "pid": self.pid, "tid": track, "ts": self.time(kernel.begin), "dur": 0,
+                       "args": args}  # fmt: skip
 
     def memory_records(self) -> Iterator[dict]:
         """Counters of the memory manager, and each allocation with its owner."""
         trace = self.trace
         for row in trace.memory:
-            ts = self.time(int(row["time"]) - trace.begin_ns)
-            common = {"pid": self.pid, "ts": ts}
+            common = {"pid": self.pid, "ts": self.time(int(row["time"]) - trace.begin_ns)}
             allocated, reserved = int(row["allocated"]), int(row["reserved"])
             counts = {"allocated": allocated, "reserved": reserved}
             yield {"ph": "C", "name": "memory", "tid": 0, "args": counts, **common}
-            kind, tag = MEMORY_KINDS[row["kind"]], trace.tags[row["tag"]]
+            kind, tag = recorded.MEMORY_KINDS[row["kind"]], trace.tags[row["tag"]]
             if kind in ("alloc", "free"):
-                args = {
-                    "Total Allocated": allocated, "Total Reserved": reserved,
-                    "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
-                    "Addr": int(row["address"]), "Device Type": 0, "Device Id": -1,
-                    "owner": str(tag),
-                }  # fmt: skip
-                yield {
-                    "ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]", "tid": 1,
-                    "args": args, **common,
-                }  # fmt: skip
+                args = {"Total Allocated": allocated, "Total Reserved": reserved,
+                        "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
+                        "Addr": int(row["address"]), "Device Type": 0, "Device Id": -1,
+                        "owner": str(tag)}  # fmt: skip
+                yield {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]",
+                       "tid": 1, "args": args, **common}  # fmt: skip
 
 
 def kernel_args(info, shares, program: int, step: int) -> dict:
     """What is shown of a kernel: kind, primitives, where they come from, work."""
-    return {
-        "kind": info.kind, "program": program, "step": step,
-        "primitives": [s.call.primitive.name for s in shares if s.call is not None],
-        "modules": sorted({s.module for s in shares if s.module}),
-        "passes": sorted({s.phase for s in shares}), "FLOPs": info.flops,
-        "bytes": info.bytes,
-    }  # fmt: skip
+    return {"kind": info.kind, "program": program, "step": step,
+            "primitives": [s.call.primitive.name for s in shares if s.call is not None],
+            "modules": sorted({s.module for s in shares if s.module}),
+            "passes": sorted({s.phase for s in shares}), "FLOPs": info.flops,
+            "bytes": info.bytes}  # fmt: skip
 
 
 def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
-    """The slices in the order of a reader; one that overlaps another in part changes its track,
-    and is noted in `moved`."""
+    """The slices in a reader's order; what overlaps in part changes its track, noted in `moved`."""
     made: list[Slice] = []
     open_ends: dict[int, list[int]] = {}
     for s in sorted(slices, key=lambda s: (s.track, s.begin, -s.end)):
@@ -322,15 +295,13 @@ def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
 
 def head_of(trace: Trace, shapes: bool) -> dict:
     """The metadata of a trace; readers that stream stop at the events, so it comes first."""
-    return {
-        "schemaVersion": 1,
-        "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
-        "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": 1},
-        "record_shapes": int(shapes), "profile_memory": int(trace.with_memory),
-        "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
-        "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
-        "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs,
-    }  # fmt: skip
+    return {"schemaVersion": 1,
+            "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
+            "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": 1},
+            "record_shapes": int(shapes), "profile_memory": int(trace.with_memory),
+            "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
+            "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
+            "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs}  # fmt: skip
 
 
 def open_text(path: Path, mode: str):
@@ -344,10 +315,8 @@ def write(path, head: dict, records: Iterable[dict]) -> Path:
     """Write a trace file, whole or not at all."""
     path = Path(path)
     if path.suffixes[-2:] != [".json", ".gz"] and path.suffix != ".json":
-        raise OptionError(
-            f"export_chrome_trace: expected a path that ends in .json or .json.gz; got "
-            f"{path.name!r}. Rename it."
-        )
+        raise OptionError("export_chrome_trace: expected a path that ends in .json or .json.gz; "
+                          f"got {path.name!r}. Rename it.")  # fmt: skip
     made = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
     try:
         with open_text(made, "w") as file:
@@ -376,9 +345,7 @@ def read(path) -> dict:
 
 def merge(paths, path) -> Path:
     """One trace file of several, of other processes or ranks; their clocks are laid together.
-
-    Raises:  OptionError if there is no file, OSError, ValueError for what is no trace
-    """
+    Raises: OptionError if there is no file, OSError, ValueError for what is no trace."""
     files = [read(p) for p in paths]
     if not files:
         raise OptionError("merge: expected one trace file or more; got none. Name the files.")
@@ -406,9 +373,7 @@ def merged(files: list[dict], base: int) -> Iterator[dict]:
 
 def check(data: dict) -> list[str]:
     """What is wrong with a trace: slices that overlap, arrows without an end or a slice.
-
-    An empty list means that every reader shows it as it is.
-    """
+    An empty list means that every reader shows it as it is."""
     wrong, tracks, starts, flows = [], {}, set(), {}
     for record in data["traceEvents"]:
         key = record["pid"], record.get("tid")

@@ -24,15 +24,11 @@ class Change(NamedTuple):
 
 
 class Comparison:
-    """The ratio of step times, after to before, with its interval, and changes by module and
-    operator.
-
-    `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence (bootstrap over
-    the steps). One step a run says nothing about noise: the interval is then the ratio itself.
-
-    Raises:  OptionError for runs without steps
-    Source:  Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13
-    """
+    """The ratio of step times, after to before, with its interval, and changes by part.
+    `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence
+    (bootstrap over the steps). One step a run says nothing about noise: the interval is then the
+    ratio itself. Raises: OptionError for runs without steps. Source: Efron & Tibshirani 1993, An
+    introduction to the bootstrap, ch. 13."""
 
     def __init__(self, before: dict, after: dict):
         steps = [np.array(run["step_ns"], float) for run in (before, after)]
@@ -41,9 +37,8 @@ class Comparison:
                 "compare: expected runs with a step or more; got none. Call prof.step()."
             )
         rng = np.random.default_rng(0)
-        medians = [
-            np.median(rng.choice(s, (SAMPLES, len(s))), axis=1) if len(s) > 1 else s for s in steps
-        ]
+        drawn = [rng.choice(s, (SAMPLES, len(s))) if len(s) > 1 else s[:, None] for s in steps]
+        medians = [np.median(s, axis=1) for s in drawn]
         self.before_ns, self.after_ns = (float(np.median(s)) for s in steps)
         self.ratio = self.after_ns / self.before_ns
         edges = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
@@ -62,11 +57,9 @@ class Comparison:
             f"{self.ratio:.3f} times ({CONFIDENCE:.0%}: {self.low:.3f} to {self.high:.3f})"
         ]
         for name, found in (("module", self.modules), ("kernel", self.operators)):
-            lines = [
-                [c.name, milliseconds(c.before_ns), milliseconds(c.after_ns),
-                 ("+" if c.gained_ns > 0 else "") + milliseconds(c.gained_ns)]
-                for c in found[:row_limit]
-            ]  # fmt: skip
+            lines = [[c.name, milliseconds(c.before_ns), milliseconds(c.after_ns),
+                      ("+" if c.gained_ns > 0 else "") + milliseconds(c.gained_ns)]
+                     for c in found[:row_limit]]  # fmt: skip
             parts.append(table([f"{name}, a step", "before", "after", "change"], lines))
         return "\n\n".join(parts) + "\n"
 

@@ -4,7 +4,7 @@ from collections import Counter
 from threading import get_ident
 from typing import NamedTuple
 
-from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.cost import call_of
 from glasshouse.dispatch.watch import Watcher
@@ -31,40 +31,31 @@ class Counted(NamedTuple):
 
 class FlopCounter(Watcher):
     """Counts the primitives that this thread calls inside, whatever runs them.
-
     A multiply-add is `multiply_add` operations: 2, or 1 to count MACs. Each count has a view:
-    "matrix" (products and convolutions, as papers and other counters do) or "all" (every
-    primitive), and a column:
-
+    "matrix" (products and convolutions, as papers and other counters do) or "all"
+    (every primitive), and a column:
     model        what the mathematics takes, zeros of a padding counted, without recomputation
     algorithmic  the same without work on padding
     executed     everything that ran, recomputation in checkpoints included
-
     `model` names the root of interest: with it, `uncalled` lists modules that did not run.
     `display` prints the table at the end.
-
-    Raises:  OptionError for another multiply_add, or a model that is no Module
+    Raises: OptionError for another multiply_add, or a model that is no Module.
     Example: >>> import glasshouse as gh
              >>> layer = gh.nn.Linear(3, 4)
              >>> with FlopCounter() as fc:
              ...     y = layer(gh.ones((2, 3)))
              >>> fc.total()
-             48
-    """
+             48"""
 
     wants_begin = False
 
     def __init__(self, model=None, *, multiply_add: int = 2, display: bool = False):
         if multiply_add not in (1, 2):
-            raise OptionError(
-                f"FlopCounter: expected multiply_add to be 1 or 2; got {multiply_add!r}. "
-                "2 counts operations, 1 counts MACs."
-            )
+            raise OptionError("FlopCounter: expected multiply_add to be 1 or 2; got "
+                              f"{multiply_add!r}. 2 counts operations, 1 counts MACs.")  # fmt: skip
         if model is not None and not hasattr(model, "named_modules"):
-            raise OptionError(
-                f"FlopCounter: expected a Module; got {type_name(model)}. Leave it out to count "
-                "everything."
-            )
+            raise OptionError(f"FlopCounter: expected a Module; got {type_name(model)}. Leave it "
+                              "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.log: list[tuple] = []
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
@@ -146,9 +137,7 @@ class FlopCounter(Watcher):
 
     def total(self, view: str = "matrix", column: str = "model", **where: str) -> int:
         """One count; `where` narrows it by phase, primitive or module (which holds all below it).
-
-        Raises:  OptionError for an unknown view, column or part
-        """
+        Raises: OptionError for an unknown view, column or part."""
         check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         for name in where:
             check_one_of("part", name, ("phase", "primitive", "module"))
@@ -228,19 +217,15 @@ class FlopCounter(Watcher):
             if any(r.executed for r in rows if fits(r, {"module": path})):
                 name = "  " * path.count(".") + path.rpartition(".")[2]
                 lines.append(line(rows, name, {"module": path}, phases, total))
-        operators = [
-            [name, *line(rows, name, {"primitive": name}, phases, total)[1:]]
-            for name in self.by("primitive", view, "executed")
-        ]
+        operators = [[name, *line(rows, name, {"primitive": name}, phases, total)[1:]]
+                     for name in self.by("primitive", view, "executed")]  # fmt: skip
         tail = [*phases, "bytes", "calls"]
         skipped = ", ".join(f"{name} {n}" for name, n in sorted(self.uncounted(view).items()))
         unit = "MACs" if self.multiply_add == 1 else "FLOPs, a multiply-add is 2"
-        return (
-            f"{'products and convolutions' if view == 'matrix' else 'all primitives'}, {unit}\n"
-            f"{table([*headings, *tail], lines)}\n\n"
-            f"{table(['operator', *headings[1:], *tail], operators)}\n"
-            + (f"\nnot counted (calls): {skipped}\n" if skipped else "")
-        )
+        return (f"{'products and convolutions' if view == 'matrix' else 'all primitives'}, {unit}\n"
+                f"{table([*headings, *tail], lines)}\n\n"
+                f"{table(['operator', *headings[1:], *tail], operators)}\n"
+                + (f"\nnot counted (calls): {skipped}\n" if skipped else ""))  # fmt: skip
 
     def __str__(self):
         return self.table()
@@ -253,20 +238,16 @@ def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
         sum(getattr(r, column) for r in own) for column in (*COLUMNS, "bytes", "calls")
     )
     by_phase = [scaled(sum(r.executed for r in own if r.phase == p)) for p in phases]
-    return [
-        name, scaled(model), percent(model, total), scaled(algorithmic), scaled(executed),
-        *by_phase, scaled(moved, "B"), f"{calls:,}",
-    ]  # fmt: skip
+    return [name, scaled(model), percent(model, total), scaled(algorithmic), scaled(executed),
+            *by_phase, scaled(moved, "B"), f"{calls:,}"]  # fmt: skip
 
 
 def first_call(rows, path: str):
     """Where a module stands in the table: parents first, then in the order of the calls."""
     order = {r.module: i for i, r in reversed(list(enumerate(rows)))}
     parts = path.split(".")
-    return [
-        min(i for m, i in order.items() if is_within(m, ".".join(parts[: k + 1])))
-        for k in range(len(parts))
-    ], len(parts)
+    return [min(i for m, i in order.items() if is_within(m, ".".join(parts[: k + 1])))
+            for k in range(len(parts))], len(parts)  # fmt: skip
 
 
 def prefixes(path: str, depth: int | None = None) -> list[str]:
@@ -281,15 +262,9 @@ def is_within(path: str, outer: str) -> bool:
 
 def fits(row: Counted, where: dict) -> bool:
     """Whether a row belongs to a phase, primitive or module."""
-    return all(
-        is_within(row.module, value) if part == "module" else getattr(row, part) == value
-        for part, value in where.items()
-    )
+    return all(is_within(row.module, value) if part == "module" else getattr(row, part) == value
+               for part, value in where.items())  # fmt: skip
 
 
 def check_one_of(what: str, value: str, known) -> None:
-    if value not in known:
-        raise OptionError(
-            f"FlopCounter: expected one of {', '.join(known)} as {what}; got {value!r}. "
-            f"{suggest(value, known)}"
-        )
+    check_known("FlopCounter", f"one of {', '.join(known)} as {what}", value, known)

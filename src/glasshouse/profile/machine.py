@@ -26,9 +26,7 @@ class Limits(NamedTuple):
 
 def count_cores() -> int:
     """Cores that this process may use, which a container can make fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def seconds_of(fn: Callable, repeats: int = 5) -> float:
@@ -56,9 +54,7 @@ def measure_matrix_flops(multiplication: Callable, smoke: bool = False) -> float
 def measure_copy(smoke: bool = False) -> float:
     """Bytes/s read and written by copies of large arrays, all cores together."""
     source = np.ones(2**20 if smoke else 2**25, np.float32)
-    parts = list(
-        zip(*(np.array_split(a, count_cores()) for a in (source, np.zeros_like(source)))),
-    )
+    parts = list(zip(*(np.array_split(a, count_cores()) for a in (source, np.zeros_like(source)))))
     with ThreadPoolExecutor(len(parts)) as pool:
         seconds = seconds_of(lambda: list(pool.map(lambda p: np.copyto(p[1], p[0]), parts)))
     return 2 * source.nbytes / seconds

@@ -22,9 +22,7 @@ class Alive(NamedTuple):
 
 class MemoryTimeline:
     """`time_ns` since the profile began, with the bytes then allocated and reserved.
-
-    `alive` are the owners at the peak, the largest first; what was there before is among them.
-    """
+    `alive` are the owners at the peak, the largest first; what was there before is among them."""
 
     def __init__(self, trace: Trace):
         rows = trace.memory
@@ -44,14 +42,10 @@ class MemoryTimeline:
             [str(a.tag), scaled(a.nbytes, "B"), percent(a.nbytes, self.peak_bytes), f"{a.count:,}"]
             for a in self.alive[:row_limit]
         ]
-        listed = sum(a.nbytes for a in self.alive)
-        rest = self.peak_bytes - listed
+        rest = self.peak_bytes - sum(a.nbytes for a in self.alive)
         lines.append(["rounding", scaled(rest, "B"), percent(rest, self.peak_bytes), ""])
-        return (
-            f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
-            + table(["alive at the peak", "bytes", "%", "blocks"], lines)
-            + "\n"
-        )
+        return (f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
+                + table(["alive at the peak", "bytes", "%", "blocks"], lines) + "\n")  # fmt: skip
 
     def __str__(self):
         return self.table()

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError, OptionError
+from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import tell
@@ -36,24 +36,14 @@ def schedule(
     *, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
     """A schedule: skip steps, then cycles of waiting, warming up and recording `active` steps.
-
-    `repeat` 0 goes on for ever.
-
-    Raises:  OptionError for negative numbers, or active below 1
+    `repeat` 0 goes on for ever. Raises: OptionError for negative numbers, or active below 1.
     Example: >>> plan = schedule(wait=1, active=2, repeat=1)
              >>> [plan(i).name for i in range(4)]
-             ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
-    """
+             ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']"""
     counts = {"wait": wait, "warmup": warmup, "repeat": repeat, "skip_first": skip_first}
     for name, count in counts.items():
-        if not isinstance(count, int) or count < 0:
-            raise OptionError(
-                f"schedule: expected {name} to be 0 or more; got {count!r}. Give a count of steps."
-            )
-    if not isinstance(active, int) or active < 1:
-        raise OptionError(
-            f"schedule: expected active to be 1 or more; got {active!r}. Record a step at least."
-        )
+        check_least("schedule", name, count, 0, "Give a count of steps.")
+    check_least("schedule", "active", active, 1, "Record a step at least.")
 
     def action(step: int) -> ProfilerAction:
         cycle, at = divmod(step - skip_first, wait + warmup + active)
@@ -75,7 +65,6 @@ class Running:
 
 class profile:
     """Records what runs inside: operator calls, modules, passes, kernels, memory; in all threads.
-
     schedule         which steps to record (`schedule(...)`); call `step()` at the end of each
     on_trace_ready   called with this profile when a recording has ended
     record_shapes    show operand shapes in events, traces and grouped tables
@@ -85,30 +74,23 @@ class profile:
     with_flops       show FLOPs in tables and traces (they are always known)
     max_events       how many events to keep; more are dropped, counted and reported
     rank             the number of this process in a merged trace
-
-    Raises:  OptionError for bad options; BackendError if another profile is recording
+    Raises: OptionError for bad options; BackendError if another profile is recording.
     Example: >>> import glasshouse as gh
              >>> with profile() as prof:
              ...     y = (gh.ones(3) + 1).numpy()
              >>> prof.key_averages().find("add").calls
-             1
-    """
+             1"""
 
-    def __init__(
-        self, *, schedule=None, on_trace_ready=None, record_shapes=False, profile_memory=False,
-        with_stack=False, with_modules=True, with_flops=True, max_events=MAX_EVENTS, rank=0,
-    ):  # fmt: skip
+    def __init__(self, *, schedule=None, on_trace_ready=None, record_shapes=False,
+                 profile_memory=False, with_stack=False, with_modules=True, with_flops=True,
+                 max_events=MAX_EVENTS, rank=0):  # fmt: skip
         for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if fn is not None and not callable(fn):
                 raise OptionError(
                     f"profile: expected {name} to be a function; got {fn!r}. "
                     "Use gh.profile.schedule(...) or a function of the profile."
                 )
-        if not isinstance(max_events, int) or max_events < 1:
-            raise OptionError(
-                f"profile: expected max_events to be 1 or more; got {max_events!r}. "
-                "Each event takes 40 bytes."
-            )
+        check_least("profile", "max_events", max_events, 1, "Each event takes 40 bytes.")
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_flops = record_shapes, with_flops
         self.options = (max_events, with_stack, with_modules, profile_memory)
@@ -122,10 +104,8 @@ class profile:
     def start(self) -> "profile":
         """Begin, as `with` does."""
         if Running.profile is not None:
-            raise BackendError(
-                "profile: expected no other profile to be recording; got one that was started "
-                "before. Stop it first."
-            )
+            raise BackendError("profile: expected no other profile to be recording; got one that "
+                               "was started before. Stop it first.")  # fmt: skip
         self.step_num, self.step_begin_ns = 0, perf_counter_ns()
         self.enter(self.action())
         Running.profile = self
@@ -150,14 +130,10 @@ class profile:
 
     def step(self) -> None:
         """A step of the training loop has ended; the schedule says what to do in the next one.
-
-        Raises:  BackendError if the profile was not started
-        """
+        Raises: BackendError if the profile was not started."""
         if Running.profile is not self:
-            raise BackendError(
-                "profile: expected step() between start and stop; got it outside. "
-                "Call it in the with block, at the end of each step."
-            )
+            raise BackendError("profile: expected step() between start and stop; got it outside. "
+                               "Call it in the with block, at the end of each step.")  # fmt: skip
         before = self.action()
         if self.recorder is not None:
             self.recorder.step(self.step_num, self.step_begin_ns)
@@ -175,10 +151,8 @@ class profile:
             return ProfilerAction.RECORD
         found = self.schedule(self.step_num)
         if not isinstance(found, ProfilerAction):
-            raise OptionError(
-                f"profile: expected the schedule to give a ProfilerAction; got {found!r}. "
-                "Use gh.profile.schedule(...)."
-            )
+            raise OptionError("profile: expected the schedule to give a ProfilerAction; got "
+                              f"{found!r}. Use gh.profile.schedule(...).")  # fmt: skip
         return found
 
     def enter(self, action: ProfilerAction) -> None:
@@ -207,10 +181,7 @@ class profile:
 
     @property
     def trace(self) -> Trace:
-        """What was recorded last.
-
-        Raises:  BackendError if nothing was
-        """
+        """What was recorded last. Raises: BackendError if nothing was."""
         if self.recorded is None:
             raise BackendError(
                 "profile: expected a recording that has ended; got none. Leave the with block, or "
@@ -236,28 +207,21 @@ class profile:
 
     def memory(self) -> MemoryTimeline:
         """Memory over time and what was alive at the peak; prints as a table.
-
-        Raises:  OptionError without profile_memory
-        """
+        Raises: OptionError without profile_memory."""
         if not self.trace.with_memory:
-            raise OptionError(
-                "memory: expected a profile with profile_memory=True; got one without. "
-                "Record again with it."
-            )
+            raise OptionError("memory: expected a profile with profile_memory=True; got one "
+                              "without. Record again with it.")  # fmt: skip
         return MemoryTimeline(self.trace)
 
     def export_chrome_trace(self, path, hta: bool = False):
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
-
         `hta` makes one that HolisticTraceAnalysis reads: whole µs, and kernels as those of a device
-        stream.
-        """
+        stream."""
         return chrome.export(self.trace, path, self.record_shapes, hta)
 
     def export_stacks(self, path, metric: str = "kernel_ns") -> None:
         """Write folded stacks for flame graphs: Python frames if recorded, pass, modules, call;
-        with its `metric`, "kernel_ns" or "self_ns", in µs.
-        """
+        with its `metric`, "kernel_ns" or "self_ns", in µs."""
         lines = [f"{';'.join(stack)} {ns // 1000}" for stack, ns in folded(self.trace, metric)]
         Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -286,10 +250,8 @@ class profile:
 class record_function(str):
     """Context and decorator: a named region of the user's in the trace; next to free when nothing
     records. It is its name: a string, for those are made fast.
-
     Example: >>> with record_function("load batch"):
-             ...     pass
-    """
+             ...     pass"""
 
     def __enter__(self):
         if watchers:

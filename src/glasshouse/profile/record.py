@@ -2,8 +2,7 @@
 
 What an event says more than its times is interned: the kind of call (shapes, dtypes, FLOPs), the
 module, the Python stack, the thread. Kernels are not written one by one: a Program run leaves one
-array with the times at which its steps ended.
-"""
+array with the times at which its steps ended."""
 
 import itertools
 import struct
@@ -23,16 +22,12 @@ from glasshouse.graph.record import Lazy
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
-EVENT = np.dtype([
-    ("begin", "i8"), ("end", "i8"), ("what", "i4"), ("scope", "i4"), ("seq", "i8"),
-    ("stack", "i4"), ("thread", "u2"), ("kind", "u1"), ("phase", "u1"),
-])  # fmt: skip
+EVENT = np.dtype([("begin", "i8"), ("end", "i8"), ("what", "i4"), ("scope", "i4"), ("seq", "i8"),
+                  ("stack", "i4"), ("thread", "u2"), ("kind", "u1"), ("phase", "u1")])  # fmt: skip
 PACK = struct.Struct("<qqiiqiHBB").pack_into
 SIZE = EVENT.itemsize
-MEMORY = np.dtype([
-    ("time", "i8"), ("address", "i8"), ("nbytes", "i8"), ("allocated", "i8"), ("reserved", "i8"),
-    ("tag", "i4"), ("kind", "u1"),
-])  # fmt: skip
+MEMORY = np.dtype([("time", "i8"), ("address", "i8"), ("nbytes", "i8"), ("allocated", "i8"),
+                   ("reserved", "i8"), ("tag", "i4"), ("kind", "u1")])  # fmt: skip
 PACK_MEMORY = struct.Struct("<qqqqqiB").pack
 MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
@@ -80,8 +75,7 @@ class Recorder(Watcher):
         self.room, self.with_stack = room, stacks
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
-        self.buffer = memoryview(self.table)
-        self.numbers = itertools.count()
+        self.buffer, self.numbers = memoryview(self.table), itertools.count()
         self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Stacks()
         self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
         self.names, self.tags = Numbers(), Numbers()
@@ -97,8 +91,7 @@ class Recorder(Watcher):
         if self.allocations:
             self.manager = memory.current()
             self.manager.tell()
-            self.live = dict(self.manager.live)
-            self.before = self.manager.stats()
+            self.live, self.before = dict(self.manager.live), self.manager.stats()
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         self.watch()
@@ -112,8 +105,7 @@ class Recorder(Watcher):
             self.manager.tell()
             self.subscription.remove()
             self.subscription = None
-        self.end_ns = perf_counter_ns()
-        self.count = next(self.numbers)
+        self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
 
     # -- what a watcher is told ----------------------------------------------------------------
 
@@ -121,10 +113,8 @@ class Recorder(Watcher):
         """One event that is no call."""
         i = next(self.numbers)
         if i < self.room:
-            PACK(
-                self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
-                0, self.threads[get_ident()], kind, self.phases[state.phase],
-            )  # fmt: skip
+            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
+                 0, self.threads[get_ident()], kind, self.phases[state.phase])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -150,8 +140,7 @@ class Recorder(Watcher):
         if self.kernels > 4 * self.room:
             self.dropped_runs += 1
             return
-        ends = np.asarray(run.ends_ns, np.int64)
-        events = np.asarray(run.events, np.int32)
+        ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int32)
         thread = self.threads[get_ident()]
         self.runs.append(Run(run.program, run.begin_ns, ends, run.end_ns, events, thread))
 
@@ -160,15 +149,10 @@ class Recorder(Watcher):
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
             self.dropped_memory += 1
             return
-        self.memory_rows += PACK_MEMORY(
-            event.time_ns,
-            event.address,
-            event.nbytes,
-            event.allocated_bytes,
-            event.reserved_bytes,
-            self.tags[event.tag],
-            MEMORY_KINDS.index(event.kind),
-        )
+        self.memory_rows += PACK_MEMORY(event.time_ns, event.address, event.nbytes,
+                                        event.allocated_bytes, event.reserved_bytes,
+                                        self.tags[event.tag],
+                                        MEMORY_KINDS.index(event.kind))  # fmt: skip
 
     def events(self) -> np.ndarray:
         """What was written, as records."""
@@ -207,20 +191,16 @@ def writer_of_calls(recorder: Recorder):
                 number = pairs[key] = call_of(primitive, specs, attrs, out).number
         else:
             number = call_of(primitive, specs, attrs, out).number
-        PACK(
-            buffer, i * SIZE, begin_ns, perf_counter_ns(), number, scopes[now["scope"]], seq,
-            stack, threads[now["thread"]], kind, phases[now["phase"]],
-        )  # fmt: skip
+        PACK(buffer, i * SIZE, begin_ns, perf_counter_ns(), number, scopes[now["scope"]], seq,
+             stack, threads[now["thread"]], kind, phases[now["phase"]])  # fmt: skip
 
     return op
 
 
 class Stacks:
     """A number for each Python stack; `stacks` has them: code, instruction, code, instruction …
-
     They are told apart by the ids of their code objects, which live as long as they are kept here:
-    a code object's own hash reads all of it.
-    """
+    a code object's own hash reads all of it."""
 
     def __init__(self):
         self.numbers: dict[tuple, int] = {}

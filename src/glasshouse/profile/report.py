@@ -27,20 +27,18 @@ def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
     marks = trace.loop_steps()
     machine = limits()
-    return {
-        "made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
-        "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
-        "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
-        "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
-        "flops_per_s": machine.flops_per_s, "bytes_per_s": machine.bytes_per_s,
-        "step_ns": [end - begin for _, begin, end in marks] or [trace.wall_ns],
-        "modules": [row._asdict() for row in ModuleTree(trace).rows()],
-        "kernels": [row._asdict() for row in kernels(trace)],
-        "operators": [row._asdict() for row in key_averages(trace, True)],
-        "programs": [program_data(program) for program in trace.programs],
-        "memory": memory_data(trace) if trace.with_memory else None,
-        "backend": flags.backend, "advice": advice(trace), "breaks": [],
-    }  # fmt: skip
+    return {"made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
+            "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
+            "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
+            "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
+            "flops_per_s": machine.flops_per_s, "bytes_per_s": machine.bytes_per_s,
+            "step_ns": [end - begin for _, begin, end in marks] or [trace.wall_ns],
+            "modules": [row._asdict() for row in ModuleTree(trace).rows()],
+            "kernels": [row._asdict() for row in kernels(trace)],
+            "operators": [row._asdict() for row in key_averages(trace, True)],
+            "programs": [program_data(program) for program in trace.programs],
+            "memory": memory_data(trace) if trace.with_memory else None, "backend": flags.backend,
+            "advice": advice(trace), "breaks": []}  # fmt: skip
 
 
 def advice(trace: Trace) -> list[str]:
@@ -76,20 +74,14 @@ def program_data(program) -> dict:
     for info in infos:
         kinds[info.kind] = kinds.get(info.kind, 0) + 1
     sources = program.sources
-    texts = {
-        i: Source(sources[i].text, []).named(f"kernel{i}")
-        for i in sorted({info.number for info in infos}) if i in sources
-    }  # fmt: skip
-    return {
-        "kinds": kinds, "arena_bytes": program.arena_bytes, "c": texts,
-        "first": [info.number for info in infos],
-        "hosts": sorted({info.name for info in infos if info.kind == "host"}),
-        "sources": [
-            [[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out)]
-             for s in info.sources]
-            for info in infos
-        ],
-    }  # fmt: skip
+    texts = {i: Source(sources[i].text, []).named(f"kernel{i}")
+             for i in sorted({info.number for info in infos}) if i in sources}  # fmt: skip
+    return {"kinds": kinds, "arena_bytes": program.arena_bytes, "c": texts,
+            "first": [info.number for info in infos],
+            "hosts": sorted({info.name for info in infos if info.kind == "host"}),
+            "sources": [[[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out)]
+                         for s in info.sources]
+                        for info in infos]}  # fmt: skip
 
 
 def memory_data(trace: Trace) -> dict:
@@ -101,20 +93,15 @@ def memory_data(trace: Trace) -> dict:
         keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
     else:
         keep = np.arange(count)
-    return {
-        "time_ns": timeline.time_ns[keep].tolist(),
-        "allocated": timeline.allocated[keep].tolist(),
-        "reserved": timeline.reserved[keep].tolist(),
-        "peak_bytes": timeline.peak_bytes, "peak_ns": timeline.peak_ns,
-        "alive": [[*a.tag, a.nbytes, a.count] for a in timeline.alive],
-    }  # fmt: skip
+    return {"time_ns": timeline.time_ns[keep].tolist(),
+            "allocated": timeline.allocated[keep].tolist(),
+            "reserved": timeline.reserved[keep].tolist(), "peak_bytes": timeline.peak_bytes,
+            "peak_ns": timeline.peak_ns,
+            "alive": [[*a.tag, a.nbytes, a.count] for a in timeline.alive]}  # fmt: skip
 
 
 def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:
-    """[(frames, ns)]: Python frames if they were recorded, the pass, the modules, the call.
-
-    Raises:  OptionError for an unknown metric
-    """
+    """[(frames, ns)]: Python frames if recorded, pass, modules, call. Raises: OptionError."""
     if metric not in ("kernel_ns", "self_ns"):
         raise OptionError(
             f"export_stacks: expected kernel_ns or self_ns as metric; got {metric!r}. "
@@ -176,10 +163,9 @@ def write_report(trace: Trace, path, against=None) -> Path:
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
     if against is not None:
         found = Comparison(json.loads(Path(against).read_text(encoding="utf-8")), data)
-        data["comparison"] = {
-            "ratio": found.ratio, "low": found.low, "high": found.high,
-            "modules": found.modules[:100], "kernels": found.operators[:100],
-        }  # fmt: skip
+        data["comparison"] = {"ratio": found.ratio, "low": found.low, "high": found.high,
+                              "modules": found.modules[:100],
+                              "kernels": found.operators[:100]}  # fmt: skip
     path = Path(path)
     path.write_text(page_of(data), encoding="utf-8")
     return path

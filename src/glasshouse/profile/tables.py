@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import check_known
 from glasshouse.dispatch.cost import Call
 from glasshouse.profile.counter import OUTSIDE, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
@@ -61,41 +61,25 @@ class Averages:
         return self.rows[i]
 
     def find(self, name: str) -> Average:
-        """The group called `name`.
-
-        Raises:  OptionError, naming the nearest, if there is none
-        """
-        for row in self.rows:
-            if row.name == name:
-                return row
+        """The group called `name`. Raises: OptionError, naming the nearest, if there is none."""
         names = [row.name for row in self.rows]
-        raise OptionError(
-            f"key_averages: expected the name of a group; got {name!r}. {suggest(name, names)}"
-        )
+        check_known("key_averages", "the name of a group", name, names)
+        return self.rows[names.index(name)]
 
     def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
         """The groups as text, the largest in the column `sort_by` first.
-
-        Raises:  OptionError for an unknown column
-        """
-        if sort_by not in SORT_KEYS:
-            raise OptionError(
-                f"table: expected a column to sort by; got {sort_by!r}. "
-                f"{suggest(sort_by, SORT_KEYS)}"
-            )
-        rows = sorted(self.rows, key=lambda r: -getattr(r, SORT_KEYS[sort_by]))
+        Raises: OptionError for an unknown column."""
+        column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
+        rows = sorted(self.rows, key=lambda r: -getattr(r, column))
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
-        lines = [
-            [
-                r.name, milliseconds(r.self_host_ns), percent(r.self_host_ns, host),
-                milliseconds(r.host_ns), milliseconds(r.kernel_ns), percent(r.kernel_ns, kernel),
-                f"{r.calls:,}", milliseconds(r.kernel_ns_average),
-                *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops), *[r.shapes] * self.shapes,
-            ]
-            for r in rows[:row_limit]
-        ]  # fmt: skip
+        lines = [[r.name, milliseconds(r.self_host_ns), percent(r.self_host_ns, host),
+                  milliseconds(r.host_ns), milliseconds(r.kernel_ns), percent(r.kernel_ns, kernel),
+                  f"{r.calls:,}", milliseconds(r.kernel_ns_average),
+                  *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops),
+                  *[r.shapes] * self.shapes]
+                 for r in rows[:row_limit]]  # fmt: skip
         text = table(headings, lines)
         if len(rows) > row_limit:
             text += f"\n… {len(rows) - row_limit} more rows"
@@ -108,11 +92,9 @@ class Averages:
 
 def summary(trace: Trace) -> str:
     """What the tables are of, and what is missing in them."""
-    lines = [
-        f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
-        f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
-        f"{len(trace.steps.step):,} kernel runs"
-    ]
+    lines = [f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
+             f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
+             f"{len(trace.steps.step):,} kernel runs"]  # fmt: skip
     if trace.dropped or trace.dropped_memory or trace.dropped_runs:
         lines.append(
             f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
@@ -135,25 +117,15 @@ def key_averages(
     keys, first, inverse = np.unique(key, return_index=True, return_inverse=True)
     group = np.zeros(len(keys), np.int64)
     for i, place in enumerate(first):
-        event = events[place]
-        label = label_of(trace, event, group_by_input_shape, group_by_stack_n)
+        label = label_of(trace, events[place], group_by_input_shape, group_by_stack_n)
         group[i] = names.setdefault(label, len(names))
     of_event = group[inverse] if len(keys) else inverse
-    size = len(names)
-    calls = np.bincount(of_event, minlength=size)
-    host = np.bincount(of_event, events["end"] - events["begin"], size)
-    own = np.bincount(of_event, trace.self_ns, size)
-    kernel = np.bincount(of_event, trace.kernel_ns_of_events, size)
-    flops_of, bytes_of = costs_of(trace)
-    total_flops = np.bincount(of_event, flops_of, size)
-    total_bytes = np.bincount(of_event, bytes_of, size)
-    rows = [
-        Average(
-            name, kind, int(calls[i]), int(host[i]), int(own[i]), float(kernel[i]),
-            int(total_flops[i]), int(total_bytes[i]), shapes, frames,
-        )
-        for (name, kind, shapes, frames), i in names.items()
-    ]  # fmt: skip
+    columns = (np.ones(len(events)), events["end"] - events["begin"], trace.self_ns,
+               trace.kernel_ns_of_events, *costs_of(trace))  # fmt: skip
+    sums = [np.bincount(of_event, column, len(names)) for column in columns]
+    kinds = (int, int, int, float, int, int)
+    rows = [Average(name, kind, *(of(x[i]) for of, x in zip(kinds, sums)), shapes, frames)
+            for (name, kind, shapes, frames), i in names.items()]  # fmt: skip
     return Averages(trace, rows, group_by_input_shape, flops)
 
 
@@ -227,14 +199,10 @@ def kernels(trace: Trace) -> list[KernelRow]:
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
     """The kernels as text."""
     rows, total = kernels(trace), trace.kernel_ns
-    lines = [
-        [
-            f"{r.kind} {r.name}", f"{r.module} {r.phase}".strip(), milliseconds(r.time_ns),
-            percent(r.time_ns, total), f"{r.runs:,}", scaled(r.flops), scaled(r.bytes, "B"),
-            scaled(r.flops_per_s, "FLOP/s"), scaled(r.bytes_per_s, "B/s"),
-        ]
-        for r in rows[:row_limit]
-    ]  # fmt: skip
+    lines = [[f"{r.kind} {r.name}", f"{r.module} {r.phase}".strip(), milliseconds(r.time_ns),
+              percent(r.time_ns, total), f"{r.runs:,}", scaled(r.flops), scaled(r.bytes, "B"),
+              scaled(r.flops_per_s, "FLOP/s"), scaled(r.bytes_per_s, "B/s")]
+             for r in rows[:row_limit]]  # fmt: skip
     headings = ["kernel", "for", "time", "%", "runs", "FLOPs", "bytes", "rate", "bandwidth"]
     return table(headings, lines, left=2) + "\n"
 
@@ -301,17 +269,13 @@ class ModuleTree:
                     total = sums.setdefault((path, part), [0.0] * 5)
                     total[:] = [a + b for a, b in zip(total, values, strict=True)]
                     if path == module:
-                        calls = own_calls.get((path, part), 0)
-                        own_calls[path, part] = calls + values[4]
-        return [
-            ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
-            for (path, phase), values in sums.items()
-        ]
+                        own_calls[path, part] = own_calls.get((path, part), 0) + values[4]
+        return [ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
+                for (path, phase), values in sums.items()]  # fmt: skip
 
     def table(self, depth: int | None = 3) -> str:
         """The tree as text."""
-        rows = self.rows(depth)
-        total = self.trace.kernel_ns
+        rows, total = self.rows(depth), self.trace.kernel_ns
         by = {(r.module, r.phase): r for r in rows}
         phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
         headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]
@@ -320,11 +284,10 @@ class ModuleTree:
             r = by[path, ""]
             times = [milliseconds(by[path, p].kernel_ns) if (path, p) in by else "" for p in phases]
             rate = scaled(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
-            lines.append([
-                "  " * path.count(".") + path.rpartition(".")[2], f"{r.calls:,}",
-                milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
-                milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"), rate,
-            ])  # fmt: skip
+            lines.append(["  " * path.count(".") + path.rpartition(".")[2], f"{r.calls:,}",
+                          milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
+                          milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"),
+                          rate])  # fmt: skip
         return table(headings, lines) + "\n" + summary(self.trace)
 
     def __str__(self):

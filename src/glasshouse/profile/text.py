@@ -36,13 +36,9 @@ def table(headings: list[str], rows: list[list[str]], left: int = 1, limit: int 
     for row in cells:
         row[:left] = [shortened(cell, limit) for cell in row[:left]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
+    lines = ["  ".join(cell.ljust(width) if i < left else cell.rjust(width)
+                       for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
+             for row in cells]  # fmt: skip
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 

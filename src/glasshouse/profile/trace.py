@@ -1,7 +1,6 @@
 """What a profile recorded, as columns: events of the Python side and steps of the execution side.
 
-Nothing here is worked out before it is asked for; all is done on whole columns.
-"""
+Nothing here is worked out before it is asked for; all is done on whole columns."""
 
 import os
 import socket
@@ -12,16 +11,7 @@ import numpy as np
 
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
-from glasshouse.profile.record import (
-    COMPUTED,
-    KINDS,
-    MEMORY,
-    MODULE,
-    PULL,
-    REGION,
-    STEP,
-    Recorder,
-)
+from glasshouse.profile.record import COMPUTED, KINDS, MEMORY, MODULE, PULL, REGION, STEP, Recorder
 
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
@@ -82,15 +72,12 @@ class Trace:
         self.began_at_ns = recorder.began_at_ns
         self.dropped = max(0, recorder.count - recorder.room)
         self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
-        self.names = list(recorder.names)
-        self.phases = list(recorder.phases)
-        self.threads = recorder.threads.names
-        self.stacks = recorder.stacks.stacks
+        self.names, self.phases = list(recorder.names), list(recorder.phases)
+        self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
         self.scopes = ["" if scope is None else scope.path for scope in recorder.scopes]
         self.runs = recorder.runs
         self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
-        self.tags = list(recorder.tags)
-        self.live = recorder.live
+        self.tags, self.live = list(recorder.tags), recorder.live
         self.before = recorder.before if recorder.allocations else None
         self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
@@ -102,8 +89,7 @@ class Trace:
         """The event that each event lies in on its thread, or -1."""
         events = self.events
         order = np.lexsort((-events["end"], events["begin"], events["thread"]))
-        ends = events["end"][order].tolist()
-        threads = events["thread"][order].tolist()
+        ends, threads = events["end"][order].tolist(), events["thread"][order].tolist()
         found, stack, thread = [-1] * len(order), [], -1
         for i, (place, end) in enumerate(zip(order.tolist(), ends, strict=True)):
             if threads[i] != thread:
@@ -120,8 +106,7 @@ class Trace:
         """The time of each event without the events in it."""
         time = (self.events["end"] - self.events["begin"]).astype(np.int64)
         inside = self.parents >= 0
-        within = np.bincount(self.parents[inside], time[inside], len(time))
-        return time - within.astype(np.int64)
+        return time - np.bincount(self.parents[inside], time[inside], len(time)).astype(np.int64)
 
     @cached_property
     def is_op(self) -> np.ndarray:
@@ -145,25 +130,20 @@ class Trace:
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
         flat = self.stacks[stack]
-        return [
-            f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
-            for code, lasti in zip(flat[::2], flat[1::2], strict=True)
-            if not code.co_filename.startswith(PACKAGE)
-        ]
+        return [f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
+                for code, lasti in zip(flat[::2], flat[1::2], strict=True)
+                if not code.co_filename.startswith(PACKAGE)]  # fmt: skip
 
     def codes(self, stack: int) -> list[tuple]:
         """The user's functions of a stack, the outermost first: (code, "file.py(1): function")."""
         flat = self.stacks[stack]
-        return [
-            (code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
-            for code in reversed(flat[::2])
-            if not code.co_filename.startswith(PACKAGE)
-        ]
+        return [(code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
+                for code in reversed(flat[::2])
+                if not code.co_filename.startswith(PACKAGE)]  # fmt: skip
 
     def event_list(self) -> list[Event]:
         """Every event of the Python side as an object, in the order of their ends."""
-        kernel = self.kernel_ns_of_events
-        made = []
+        kernel, made = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
             call = Call.by_number[e["what"]] if e["kind"] <= COMPUTED else None
             cost = call.cost if call else None
@@ -205,8 +185,7 @@ class Trace:
         """Every step that ran, in order; on backends that compute at once each call is a step."""
         columns: list[list[np.ndarray]] = [[] for _ in Steps._fields]
         for i, run in enumerate(self.runs):
-            count = len(run.ends_ns)
-            number = self.number_of[id(run.program)]
+            count, number = len(run.ends_ns), self.number_of[id(run.program)]
             row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread)
             for column, value in zip(columns, row, strict=True):
                 column.append(np.broadcast_to(value, count))
@@ -279,13 +258,9 @@ def shares_of(trace: Trace, program: int, step: int, info, events) -> list[Share
         return [Share(program, step, origin.place, None, *where(trace, origin, events), 1.0)]
     weights = [weight(source.call) for source in info.sources]
     whole = sum(weights)
-    return [
-        Share(
-            program, step, source.origin.place, source.call, *where(trace, source.origin, events),
-            w / whole if whole else 1 / len(weights),
-        )
-        for source, w in zip(info.sources, weights, strict=True)
-    ]  # fmt: skip
+    return [Share(program, step, source.origin.place, source.call,
+                  *where(trace, source.origin, events), w / whole if whole else 1 / len(weights))
+            for source, w in zip(info.sources, weights, strict=True)]  # fmt: skip
 
 
 def weight(call: Call) -> float:

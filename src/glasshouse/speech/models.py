@@ -44,8 +44,7 @@ class AsrTransformer(nn.Module):
         self.dropout = nn.Dropout(dropout)
         options = (dim, heads, ff, dropout, "relu")
         stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
-        self.layers = nn.Sequential(*stack)
-        self.output = nn.Linear(dim, labels)
+        self.layers, self.output = nn.Sequential(*stack), nn.Linear(dim, labels)
 
     def forward(self, features):
         x = as_value(features, where="AsrTransformer")

@@ -2,8 +2,7 @@
 
 import math
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import broadcast_shapes, check_axis
+from glasshouse.base import DTypeError, OptionError, ShapeError, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import contract as cards
@@ -41,10 +40,8 @@ def matmul(x1, x2, /):
              [11]"""
     x1, x2 = promoted("matmul", x1, x2)
     if not x1.ndim or not x2.ndim:
-        raise ShapeError(
-            f"matmul: expected operands with one axis or more; got {x1.shape} and {x2.shape}. "
-            "Use * for scalars."
-        )
+        raise ShapeError(f"matmul: expected operands with one axis or more; got {x1.shape} and "
+                         f"{x2.shape}. Use * for scalars.")  # fmt: skip
     if x1.shape[-1] != x2.shape[-2 if x2.ndim > 1 else 0]:
         raise ShapeError(
             f"matmul: expected lhs.shape[-1] == rhs.shape[-2]; got {x1.shape} and {x2.shape}. "
@@ -74,16 +71,13 @@ def stacked_product(x1: Value, x2: Value):
 
 
 def vecdot(x1, x2, /, *, axis: int = -1):
-    """The sum of conj(x1) · x2 over one axis.
-    Shapes: (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b).
-    Raises: ShapeError if the sizes along `axis` differ."""
+    """The sum of conj(x1) · x2 over one axis. Shapes: (*a, n, *b), (*a, n, *b), broadcast but for
+    the axis -> (*a, *b). Raises: ShapeError if the sizes along `axis` differ."""
     x1, x2 = promoted("vecdot", x1, x2)
     axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != x2.shape[axis]:
-        raise ShapeError(
-            f"vecdot: expected equal sizes along axis {axis}; got {x1.shape} and {x2.shape}. "
-            "Slice one of them."
-        )
+        raise ShapeError(f"vecdot: expected equal sizes along axis {axis}; got {x1.shape} and "
+                         f"{x2.shape}. Slice one of them.")  # fmt: skip
     moved = [permute(x, axes=(*(i for i in range(x.ndim) if i != x.ndim + axis), x.ndim + axis))
              for x in (conj(x1), x2)]  # fmt: skip
     stack = broadcast_shapes("vecdot", *(x.shape[:-1] for x in moved))
@@ -189,24 +183,19 @@ def einsum(subscripts: str, /, *operands):
 
 def parse_subscripts(subscripts: str, values):
     """The letters of each operand and of the result; broadcast axes get the letters 0, 1 …"""
-    text = subscripts.replace(" ", "")
-    left, arrow, right = text.partition("->")
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(values):
-        raise OptionError(
-            f"einsum: expected {len(terms)} operands for {subscripts!r}; got {len(values)}. "
-            "Give one operand per comma-separated term."
-        )
+        raise OptionError(f"einsum: expected {len(terms)} operands for {subscripts!r}; got "
+                          f"{len(values)}. Give one operand per comma-separated term.")  # fmt: skip
     rest = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, values, strict=True)]
     widest = max((r for t, r in zip(terms, rest, strict=True) if "..." in t), default=0)
     dots = [str(i) for i in range(widest)]
     found = []
     for term, r, x in zip(terms, rest, values, strict=True):
         if r < 0 or (r and "..." not in term):
-            raise ShapeError(
-                f"einsum: expected {term!r} to name every axis of its operand; got shape "
-                f"{x.shape}. Use one letter per axis, or '...'."
-            )
+            raise ShapeError(f"einsum: expected {term!r} to name every axis of its operand; got "
+                             f"shape {x.shape}. Use one letter per axis, or '...'.")  # fmt: skip
         head, _, tail = term.partition("...")
         found.append([*head, *(dots[widest - r :] if "..." in term else ()), *tail])
     letters = [letter for term in found for letter in term]
@@ -218,10 +207,8 @@ def parse_subscripts(subscripts: str, values):
     wrong = [c for c in result if c not in letters or result.count(c) > 1]
     wrong += [c for c in letters if not (c.isalpha() or c in dots)]
     if wrong:
-        raise OptionError(
-            f"einsum: expected letters, and a result that names each at most once; got "
-            f"{wrong[0]!r} in {subscripts!r}. Check the subscripts."
-        )
+        raise OptionError("einsum: expected letters, and a result that names each at most once; "
+                          f"got {wrong[0]!r} in {subscripts!r}. Check the subscripts.")  # fmt: skip
     return found, result
 
 
@@ -234,10 +221,8 @@ def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
             if known == 1:
                 sizes[letter] = size
             elif size not in (known, 1):
-                raise ShapeError(
-                    f"einsum: expected one size for {letter!r} in {subscripts!r}; got {known} and "
-                    f"{size}. Check the operands' shapes."
-                )
+                raise ShapeError(f"einsum: expected one size for {letter!r} in {subscripts!r}; got "
+                                 f"{known} and {size}. Check the operands' shapes.")  # fmt: skip
     return sizes
 
 

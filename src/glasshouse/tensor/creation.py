@@ -5,10 +5,10 @@ import operator
 
 import numpy as np
 
+from glasshouse.base import check_shape
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32, int64
 from glasshouse.base.errors import DeviceError, DTypeError, OptionError, ShapeError, type_name
-from glasshouse.base.shape import check_shape
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.bind import box
@@ -23,10 +23,8 @@ def check_device(where: str, device) -> None:
     """Raise DeviceError unless `device` is None or that of the current backend."""
     here = backends.current()
     if device is not None and device != here.device:
-        raise DeviceError(
-            f"{where}: expected device {here.device!r} of backend {here.name}; got {device!r}. "
-            "Choose another backend with gh.backends.use."
-        )
+        raise DeviceError(f"{where}: expected device {here.device!r} of backend {here.name}; got "
+                          f"{device!r}. Choose another backend with gh.backends.use.")  # fmt: skip
 
 
 def eval(*tensors) -> None:
@@ -57,10 +55,8 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
-        raise OptionError(
-            f"asarray: expected data that needs no copy; got {type_name(obj)} for dtype {dtype}. "
-            "Leave copy at None."
-        )
+        raise OptionError(f"asarray: expected data that needs no copy; got {type_name(obj)} for "
+                          f"dtype {dtype}. Leave copy at None.")  # fmt: skip
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -151,17 +147,14 @@ def full(shape, fill_value, dtype=None, *, device=None):
     dtype = dtype or by_python_type[type(fill_value)]
     endless = type(fill_value) is float and not math.isfinite(fill_value)
     if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
-        raise DTypeError(
-            f"full: expected a fill_value that fits {dtype.name}; got {fill_value}. "
-            "Choose another dtype."
-        )
+        raise DTypeError(f"full: expected a fill_value that fits {dtype.name}; got {fill_value}. "
+                         "Choose another dtype.")  # fmt: skip
     return values.full(shape, fill_value, dtype, "full")
 
 
 def full_like(x, /, fill_value, dtype=None, *, device=None):
-    """A tensor of `fill_value` with the shape of x.
-    Shapes: x (...) -> (...). Dtypes: that of x unless given.
-    Raises: DTypeError for a value that does not fit the dtype. Source: standard."""
+    """A tensor of `fill_value` with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x
+    unless given. Raises: DTypeError for a value that does not fit the dtype. Source: standard."""
     x = as_value(x, where="full_like")
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
@@ -210,11 +203,8 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     if step == 0:
         raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
-    dtype = (
-        (dtypes.default_int if whole else dtypes.default_float)
-        if dtype is None
-        else as_dtype(dtype)
-    )
+    dtype = ((dtypes.default_int if whole else dtypes.default_float) if dtype is None
+             else as_dtype(dtype))  # fmt: skip
     if whole and dtype.is_integer:
         return whole_range(range(start, stop, step), dtype)
     size = max(0, math.ceil((stop - start) / step))
@@ -298,9 +288,8 @@ def triu(x, /, *, k: int = 0):
 def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     """Coordinate tensors of the grid that the vectors span.
     With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
-    exchanged.
-    Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any, each kept.
-    Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
+    exchanged. Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any,
+    each kept. Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
     Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
              [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]"""
     check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
@@ -310,10 +299,8 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     order = list(range(len(arrays)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = 1, 0
-    shaped = [
-        values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))
-        for x, axis in zip(arrays, order, strict=True)
-    ]
+    shaped = [values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))
+              for x, axis in zip(arrays, order, strict=True)]  # fmt: skip
     return broadcast_arrays(*shaped)
 
 

@@ -26,8 +26,7 @@ def choose(condition, x, y):
 
 def sign_is_set(x):
     """True where the sign bit of real x is set, also for -0 and NaN."""
-    integer = {2: int16, 4: int32, 8: int64}[x.dtype.itemsize]
-    return parts_of.bitcast(x, dtype=integer) < 0
+    return parts_of.bitcast(x, dtype={2: int16, 4: int32, 8: int64}[x.dtype.itemsize]) < 0
 
 
 def flip_if(condition, x):
@@ -163,10 +162,6 @@ def complex_log(base: float):
 def complex_exp2(z):
     """exp(z log 2)"""
     return cards.exp(scaled(math.log(2))(z))
-
-
-def complex_abs(z):
-    return hypot(*split(z))
 
 
 def complex_sign(z):

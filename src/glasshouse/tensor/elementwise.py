@@ -37,20 +37,16 @@ def check_real(where: str, *xs: Value) -> None:
     """Raise DTypeError if a value is complex."""
     for x in xs:
         if x.dtype.is_complex:
-            raise DTypeError(
-                f"{where}: expected real values; got {x.dtype.name}. "
-                "Take gh.real, gh.imag or gh.abs first."
-            )
+            raise DTypeError(f"{where}: expected real values; got {x.dtype.name}. Take gh.real, "
+                             "gh.imag or gh.abs first.")  # fmt: skip
 
 
 def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
     """Raise DTypeError unless all values are integers (or booleans)."""
     for x in xs:
         if x.dtype.is_inexact or (x.dtype.is_bool and not bools):
-            raise DTypeError(
-                f"{where}: expected {'booleans or ' if bools else ''}integers; got {x.dtype.name}. "
-                "Compare or cast first."
-            )
+            raise DTypeError(f"{where}: expected {'booleans or ' if bools else ''}integers; got "
+                             f"{x.dtype.name}. Compare or cast first.")  # fmt: skip
 
 
 DOC = """{about}
@@ -325,7 +321,7 @@ def plain(name, compute, about, dtypes, errors, given, result):
 
 def abs_of(x: Value):
     if x.dtype.is_complex:
-        return elementary.complex_abs(x)
+        return elementary.hypot(*split(x))
     return x if x.dtype.is_bool else cards.abs_(x)
 
 
@@ -393,10 +389,9 @@ bitwise_invert = plain("bitwise_invert", operator.invert, "Every bit of x flippe
 
 
 def where(condition, x1, x2, /):
-    """x1 where the condition holds, else x2.
-    Shapes: condition (...), x1 (...), x2 (...) -> their common broadcast shape.
-    Dtypes: condition bool (what is not 0 counts as true); x1 and x2 promoted to each other.
-    Raises: ShapeError if the shapes do not broadcast. Source: standard.
+    """x1 where the condition holds, else x2. Shapes: condition (...), x1 (...), x2 (...) -> their
+    common broadcast shape. Dtypes: condition bool (what is not 0 counts as true); x1 and x2
+    promoted to each other. Raises: ShapeError if the shapes do not broadcast. Source: standard.
     Example: >>> where([True, False], 1.5, [0.0, 2.0]).tolist()
              [1.5, 2.0]"""
     condition = truth(as_value(condition, where="where"))
@@ -475,9 +470,8 @@ def allclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool 
 
 
 def array_equal(x1, x2, /, equal_nan: bool = False) -> bool:
-    """Whether x1 and x2 have the same shape and equal elements, as a Python bool.
-    Shapes: x1 (...), x2 (...). Dtypes: any. Raises: DTypeError for what is not numeric.
-    Source: NumPy.
+    """Whether x1 and x2 have the same shape and equal elements, as a Python bool. Shapes: x1 (...),
+    x2 (...). Dtypes: any. Raises: DTypeError for what is not numeric. Source: NumPy.
     Example: >>> array_equal([1, 2], [1.0, 2.0])
              True"""
     x1, x2 = (as_value(x, where="array_equal") for x in (x1, x2))

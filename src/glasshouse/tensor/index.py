@@ -11,8 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from glasshouse.base.dtype import int64
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
+from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64, type_name
 from glasshouse.base.shape import Shape, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_to, cast, full, reshape
@@ -69,10 +68,8 @@ def expand_key(key, ndim: int) -> list:
             f"index: expected at most one '...'; got {len(rests)}. Write the other axes as ':'."
         )
     if used > ndim:
-        raise IndexOutOfRangeError(
-            f"index: expected at most {ndim} indices, one per axis; got {used}. "
-            "Remove some, or add axes with None."
-        )
+        raise IndexOutOfRangeError(f"index: expected at most {ndim} indices, one per axis; got "
+                                   f"{used}. Remove some, or add axes with None.")  # fmt: skip
     place = rests[0] + 1 if rests else len(items)
     items[place:place] = [slice(None)] * (ndim - used)
     return items
@@ -176,10 +173,8 @@ def index_array(item, axis: int, size: int):
             )
         return item.indices
     if not isinstance(item, (np.ndarray, Value)):
-        raise DTypeError(
-            f"index: expected integers, slices, None, '...' or arrays; got {type_name(item)} "
-            f"{item!r}. Convert it to an integer."
-        )
+        raise DTypeError("index: expected integers, slices, None, '...' or arrays; got "
+                         f"{type_name(item)} {item!r}. Convert it to an integer.")  # fmt: skip
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
@@ -250,8 +245,7 @@ class Merged:
     """The axes with index arrays brought side by side and merged into one, with flat indices."""
 
     def __init__(self, plan: Plan):
-        self.shape = tuple(plan.shape)
-        self.axes = sorted(plan.arrays)
+        self.shape, self.axes = tuple(plan.shape), sorted(plan.arrays)
         rest = [i for i in range(len(self.shape)) if i not in self.axes]
         before = [i for i in rest if i < self.axes[0]] if plan.adjacent else []
         after = [i for i in rest if i not in before]
@@ -259,8 +253,7 @@ class Merged:
         self.before = tuple(self.shape[i] for i in before)
         self.after = tuple(self.shape[i] for i in after)
         self.count = math.prod(self.shape[i] for i in self.axes)
-        self.indices = self.flat_indices(plan)
-        self.axis = len(before)
+        self.indices, self.axis = self.flat_indices(plan), len(before)
 
     def flat_indices(self, plan: Plan):
         """One index into the merged axis for every result, broadcast over the index arrays."""
@@ -353,8 +346,7 @@ def update(x: Value, key, value, name: str, scatter):
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
     run = partial(scatter, part, merged.indices, value, axis=merged.axis)
-    written = explained(name, run, merged.indexed(plan))
-    return set_basic(x, plan, merged.split(written))
+    return set_basic(x, plan, merged.split(explained(name, run, merged.indexed(plan))))
 
 
 def contents(name: str, value, x: Value, shape: Shape):
@@ -385,12 +377,9 @@ def set_basic(x: Value, plan: Plan, value: Value):
     first, last = cropped[0], cropped[-1]
     if counts[first:last] == [1] * (last - first) and (plan.steps[last] == 1 or counts[last] == 1):
         return set_run(x, value, first, last, plan.starts[first : last + 1])
-    widths = []
-    for size, n, start, step in zip(x.shape, counts, plan.starts, plan.steps, strict=True):
-        covered = n + max(n - 1, 0) * (step - 1)
-        widths.append((start, size - start - covered, step - 1))
-    inside = pad(full(value.shape, True, as_value(True).dtype), widths=tuple(widths), value=False)
-    return where(inside, pad(value, widths=tuple(widths), value=0), x)
+    widths = movement.widths_around(x.shape, counts, plan.starts, plan.steps)
+    inside = pad(full(value.shape, True, as_value(True).dtype), widths=widths, value=False)
+    return where(inside, pad(value, widths=widths, value=0), x)
 
 
 def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
@@ -438,10 +427,8 @@ def along(where_: str, x, indices, axis: int):
     x, indices = as_value(x, where=where_), check_indices(where_, indices)
     axis = check_axis(where_, axis, x.ndim)
     if indices.ndim != x.ndim:
-        raise ShapeError(
-            f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
-            f"{indices.shape}. Add axes with expand_dims."
-        )
+        raise ShapeError(f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
+                         f"{indices.shape}. Add axes with expand_dims.")  # fmt: skip
     rest = [tuple(1 if i == axis else s for i, s in enumerate(v.shape)) for v in (x, indices)]
     rest = broadcast_shapes(where_, *rest)
     size, count = x.shape[axis], indices.shape[axis]
@@ -463,9 +450,8 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
 
 
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
-    """x with `values` written where `indices` name along `axis`, line by line.
-    Shapes: x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b).
-    Raises: as take_along_axis.
+    """x with `values` written where `indices` name along `axis`, line by line. Shapes: x
+    (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b). Raises: as take_along_axis.
     Example: >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
              [[1.0, 5.0]]"""
     x, indices, axis = along("put_along_axis", x, indices, axis)
@@ -481,9 +467,8 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
 
 
 def nonzero(x, /) -> tuple:
-    """The positions of the elements that are not 0, one int64 tensor per axis.
-    Shapes: each (count,); count depends on the contents, so vmap refuses it.
-    Raises: ShapeError for a 0-d x."""
+    """The positions of the elements that are not 0, one int64 tensor per axis. Shapes: each
+    (count,); count depends on the contents, so vmap refuses it. Raises: ShapeError for a 0-d x."""
     x = as_value(x, where="nonzero")
     if not x.ndim:
         raise ShapeError("nonzero: expected an axis or more; got a 0-d value. Reshape it.")
@@ -491,9 +476,8 @@ def nonzero(x, /) -> tuple:
 
 
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
-    """Where each element of x2 belongs in the sorted x1, by bisection.
-    Shapes: x1 (n,), x2 (*k) -> (*k) int64.
-    Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
+    """Where each element of x2 belongs in the sorted x1, by bisection. Shapes: x1 (n,), x2 (*k) ->
+    (*k) int64. Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
     Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
              [1, 3]"""
     check_option("searchsorted", "side", side, ("left", "right"))

@@ -3,8 +3,7 @@
 import math
 from functools import partial
 
-from glasshouse.base.dtype import inexact_dtype
-from glasshouse.base.errors import DTypeError, LinAlgError, ShapeError
+from glasshouse.base import DTypeError, LinAlgError, ShapeError, inexact_dtype
 from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
@@ -28,9 +27,8 @@ __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "l
 
 
 result = partial(result, module=__name__)
-EighResult = result(
-    "EighResult", "eigenvalues eigenvectors", "Ascending values; vectors as columns."
-)
+VALUES = "Ascending values; vectors as columns."
+EighResult = result("EighResult", "eigenvalues eigenvectors", VALUES)
 QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R.")
 SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
 SVDResult = result("SVDResult", "U S Vh", "Left vectors, descending values, right vectors as rows.")
@@ -187,8 +185,7 @@ def slogdet(x, /) -> SlogdetResult:
     packed, order = cards.lu(matrices("slogdet", x, square=True))
     pivots = diagonal(packed)
     sign = reduce.prod(elementwise.sign(pivots), axis=-1) * cast(pivot_sign(order), packed.dtype)
-    logs = elementwise.log(elementwise.abs(pivots))
-    return SlogdetResult(sign, reduce.sum(logs, axis=-1))
+    return SlogdetResult(sign, reduce.sum(elementwise.log(elementwise.abs(pivots)), axis=-1))
 
 
 def solve(x1, x2, /):
@@ -204,10 +201,8 @@ def solve(x1, x2, /):
     x2 = reshape(x2, (*x2.shape, 1)) if vector else x2
     if x2.shape[-2:-1] != x1.shape[-1:]:
         given = x2.shape[:-1] if vector else x2.shape
-        raise ShapeError(
-            f"solve: expected x2 with {x1.shape[-1]} rows, as x1 has columns; got x1 {x1.shape} "
-            f"and x2 {given}. Check the sizes."
-        )
+        raise ShapeError(f"solve: expected x2 with {x1.shape[-1]} rows, as x1 has columns; got x1 "
+                         f"{x1.shape} and x2 {given}. Check the sizes.")  # fmt: skip
     out = solve_stack(x1, x2)
     return reshape(out, out.shape[:-1]) if vector else out
 
@@ -233,10 +228,8 @@ def check_regular(where_: str, packed: Value) -> None:
             return
         value = value.data
     if packed.size and (diagonal(value.detach()).numpy() == 0).any():
-        raise LinAlgError(
-            f"{where_}: expected a regular matrix; got one with a pivot of 0. "
-            "It has no inverse: use pinv or lstsq, or add to its diagonal."
-        )
+        raise LinAlgError(f"{where_}: expected a regular matrix; got one with a pivot of 0. It has "
+                          "no inverse: use pinv or lstsq, or add to its diagonal.")  # fmt: skip
 
 
 def inv(x, /):
@@ -288,9 +281,8 @@ def inverse_row(s: Value, x: Value, rtol) -> Value:
 
 
 def matrix_rank(x, /, *, rtol=None):
-    """How many singular values exceed rtol · the largest.
-    Shapes: (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default.
-    Raises: ShapeError for fewer than two axes."""
+    """How many singular values exceed rtol · the largest. Shapes: (..., m, n) -> (...) int64; rtol
+    (...), max(m, n) · eps by default. Raises: ShapeError for fewer than two axes."""
     x = matrices("matrix_rank", x)
     s = svdvals(x)
     return reduce.count_nonzero(s > cutoff(s, x.shape, rtol), axis=-1)
@@ -322,10 +314,8 @@ def cross(x1, x2, /, *, axis: int = -1):
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
-        raise ShapeError(
-            f"cross: expected size 3 along axis {axis}; got {x1.shape} and {x2.shape}. "
-            "Choose the axis of the vectors."
-        )
+        raise ShapeError(f"cross: expected size 3 along axis {axis}; got {x1.shape} and "
+                         f"{x2.shape}. Choose the axis of the vectors.")  # fmt: skip
     both = values.broadcast_values("cross", x1, x2)
     a, b = ([getitem(moveaxis(x, axis, 0), i) for i in range(3)] for x in both)
     parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
@@ -431,10 +421,8 @@ def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     vector = x2.ndim == 1
     columns = reshape(x2, (*x2.shape, 1)) if vector else x2
     if columns.shape[-2] != x1.shape[-2]:
-        raise ShapeError(
-            f"lstsq: expected x2 with {x1.shape[-2]} rows; got x1 {x1.shape} and x2 {x2.shape}. "
-            "Check the sizes."
-        )
+        raise ShapeError(f"lstsq: expected x2 with {x1.shape[-2]} rows; got x1 {x1.shape} and x2 "
+                         f"{x2.shape}. Check the sizes.")  # fmt: skip
     u, s, vh = svd(x1, full_matrices=False)
     weights = matmul(adjoint(u), columns) * matrix_transpose(inverse_row(s, x1, rtol))
     solution = matmul(adjoint(vh), weights)

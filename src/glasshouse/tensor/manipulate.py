@@ -5,7 +5,7 @@ import operator
 
 import numpy as np
 
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError, suggest, type_name
+from glasshouse.base.errors import DTypeError, OptionError, ShapeError, check_known, type_name
 from glasshouse.base.shape import broadcast_shapes as common_shape
 from glasshouse.base.shape import check_axes, check_axis, check_shape
 from glasshouse.dispatch import value as values
@@ -36,10 +36,8 @@ def reshape(x, /, shape, *, copy=None):
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
         if known == 0 or x.size % known:
-            raise ShapeError(
-                f"reshape: expected sizes whose product divides {x.size}; got {tuple(shape)} for "
-                f"shape {x.shape}. Name all sizes."
-            )
+            raise ShapeError(f"reshape: expected sizes whose product divides {x.size}; got "
+                             f"{tuple(shape)} for shape {x.shape}. Name all sizes.")  # fmt: skip
         sizes[sizes.index(-1)] = x.size // known
     return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
@@ -70,10 +68,8 @@ def permute_dims(x, /, axes):
              [[1, 3], [2, 4]]"""
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
-        raise ShapeError(
-            f"permute_dims: expected each of the {x.ndim} axes of shape {x.shape} once; got "
-            f"{tuple(axes)}. Name every axis."
-        )
+        raise ShapeError(f"permute_dims: expected each of the {x.ndim} axes of shape {x.shape} "
+                         f"once; got {tuple(axes)}. Name every axis.")  # fmt: skip
     order = tuple(check_axis("permute_dims", axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else movement.permute(x, axes=order)
 
@@ -92,10 +88,8 @@ def transpose(x, /, *axes):
         return permute_dims(x, axes[0])
     if len(axes) == 2:
         return swapaxes(x, *axes)
-    raise OptionError(
-        f"transpose: expected no axes, two axes, or one tuple of all; got {axes}. "
-        "Use gh.permute_dims for an order of axes."
-    )
+    raise OptionError(f"transpose: expected no axes, two axes, or one tuple of all; got {axes}. "
+                      "Use gh.permute_dims for an order of axes.")  # fmt: skip
 
 
 def swapaxes(x, axis1: int, axis2: int, /):
@@ -116,10 +110,8 @@ def moveaxis(x, source, destination, /):
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(source) != len(destination):
-        raise ShapeError(
-            f"moveaxis: expected as many sources as destinations; got {tuple(source)} and "
-            f"{tuple(destination)}. Give one destination per source."
-        )
+        raise ShapeError(f"moveaxis: expected as many sources as destinations; got {tuple(source)} "
+                         f"and {tuple(destination)}. Give one destination per source.")  # fmt: skip
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
     given = (source, destination)
@@ -138,8 +130,7 @@ def expand_dims(x, /, axis=0):
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = check_axes("expand_dims", axis, x.ndim + count)
     sizes = iter(x.shape)
-    shape = tuple(1 if i in new else next(sizes) for i in range(x.ndim + count))
-    return values.reshape(x, shape)
+    return values.reshape(x, tuple(1 if i in new else next(sizes) for i in range(x.ndim + count)))
 
 
 def squeeze(x, /, axis=None):
@@ -151,17 +142,14 @@ def squeeze(x, /, axis=None):
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
     axes = check_axes("squeeze", axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
-        raise ShapeError(
-            f"squeeze: expected axes of size 1; got axis {axis} of shape {x.shape}. "
-            "Index or reduce that axis instead."
-        )
+        raise ShapeError(f"squeeze: expected axes of size 1; got axis {axis} of shape {x.shape}. "
+                         "Index or reduce that axis instead.")  # fmt: skip
     return values.reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
 
 def broadcast_to(x, /, shape):
-    """x repeated along new leading axes and axes of size 1 to fill `shape`.
-    Shapes: x (...) -> shape. Dtypes: any, kept.
-    Raises: ShapeError if x does not broadcast to shape. Source: standard.
+    """x repeated along new leading axes and axes of size 1 to fill `shape`. Shapes: x (...) ->
+    shape. Dtypes: any, kept. Raises: ShapeError if x does not broadcast to shape. Source: standard.
     Example: >>> broadcast_to([1, 2], (2, 2)).tolist()
              [[1, 2], [1, 2]]"""
     x = as_value(x, where="broadcast_to")
@@ -186,10 +174,8 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 def sequence(where: str, arrays) -> list[Value]:
     """The arrays as values of one dtype; there must be one at least."""
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
-        raise DTypeError(
-            f"{where}: expected a sequence of tensors; got {type_name(arrays)}. "
-            "Put the tensors into a list."
-        )
+        raise DTypeError(f"{where}: expected a sequence of tensors; got {type_name(arrays)}. Put "
+                         "the tensors into a list.")  # fmt: skip
     arrays = [as_value(x, where=where) for x in arrays]
     if not arrays:
         raise ShapeError(f"{where}: expected at least one tensor; got none. Give one or more.")
@@ -233,9 +219,8 @@ def check_equal(where: str, shapes, arrays) -> None:
 
 
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
-    """The slices of x along an axis, which disappears.
-    Shapes: x (..., n, ...) -> n times (..., ...). Dtypes: any, kept.
-    Raises: ShapeError for an axis out of range. Source: standard.
+    """The slices of x along an axis, which disappears. Shapes: x (..., n, ...) -> n times
+    (..., ...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> [a.tolist() for a in unstack([[1, 2], [3, 4]])]
              [[1, 2], [3, 4]]"""
     x = as_value(x, where="unstack")
@@ -283,9 +268,8 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
 
 
 def flip(x, /, axis=None):
-    """x with the order of elements reversed along the given axes, or along all.
-    Shapes: x (...) -> (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range.
-    Source: standard.
+    """x with the order of elements reversed along the given axes, or along all. Shapes: x (...) ->
+    (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
     Example: >>> flip([[1, 2], [3, 4]], axis=1).tolist()
              [[2, 1], [4, 3]]"""
     x = as_value(x, where="flip")
@@ -308,10 +292,8 @@ def roll(x, /, shift, axis=None):
     if len(axes) == 1 < len(shifts):
         axes = tuple(axes) * len(shifts)
     if len(shifts) != len(axes):
-        raise ShapeError(
-            f"roll: expected a shift per axis; got shifts {tuple(shifts)} for axes {tuple(axes)}. "
-            "Give as many of both."
-        )
+        raise ShapeError(f"roll: expected a shift per axis; got shifts {tuple(shifts)} for axes "
+                         f"{tuple(axes)}. Give as many of both.")  # fmt: skip
     for by, along in zip(shifts, axes, strict=True):
         x = rolled(x, operator.index(by), check_axis("roll", along, x.ndim))
     return x
@@ -332,8 +314,7 @@ def tile(x, repetitions, /):
     Raises: ShapeError for negative repetitions. Source: standard.
     Example: >>> tile([1, 2], (2, 2)).tolist()
              [[1, 2, 1, 2], [1, 2, 1, 2]]"""
-    x = as_value(x, where="tile")
-    counts = check_shape("tile", repetitions)
+    x, counts = as_value(x, where="tile"), check_shape("tile", repetitions)
     ndim = max(len(counts), x.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
     shape = (1,) * (ndim - x.ndim) + x.shape
@@ -344,26 +325,22 @@ def tile(x, repetitions, /):
 
 
 def repeat(x, repeats, /, axis=None):
-    """x with each element repeated, all as often or each its own number of times.
-    A tensor of `repeats` is read at once, since the result's shape depends on it.
-    Shapes: x (..., n, ...) -> (..., sum of repeats, ...); without an axis, of x flattened.
-    Dtypes: any, kept. Raises: ShapeError for negative repeats, or if there is not one per element.
-    Source: standard.
+    """x with each element repeated, all as often or each its own number of times. A tensor of
+    `repeats` is read at once, since the result's shape depends on it. Shapes: x (..., n, ...) ->
+    (..., sum of repeats, ...); without an axis, of x flattened. Dtypes: any, kept.
+    Raises: ShapeError for negative repeats, or if there is not one per element. Source: standard.
     Example: >>> repeat([1, 2], [1, 3]).tolist()
              [1, 2, 2, 2]"""
     x = as_value(x, where="repeat")
     if axis is None:
         x, axis = values.reshape(x, (x.size,)), 0
     axis = check_axis("repeat", axis, x.ndim)
-    size = x.shape[axis]
-    counts = np.asarray(repeats)
+    size, counts = x.shape[axis], np.asarray(repeats)
     if counts.dtype.kind not in "iu" and counts.size:
         raise DTypeError(f"repeat: expected integers as repeats; got {counts.dtype}. Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():
-        raise ShapeError(
-            f"repeat: expected one count of 0 or more for each of {size} elements; got "
-            f"{counts.tolist()}. Give {size} counts, or one for all."
-        )
+        raise ShapeError(f"repeat: expected one count of 0 or more for each of {size} elements; "
+                         f"got {counts.tolist()}. Give {size} counts, or one for all.")  # fmt: skip
     if counts.size == 1:
         count = int(counts.reshape(()))
         shape = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
@@ -386,8 +363,7 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
              [3, 2, 1, 2, 3]"""
     x = as_value(x, where="pad")
     widths = pad_widths(pad_width, x)
-    if mode not in PAD_MODES:
-        raise OptionError(f"pad: expected a mode; got {mode!r}. {suggest(mode, PAD_MODES)}")
+    check_known("pad", "a mode", mode, PAD_MODES)
     if mode == "constant":
         return movement.pad(x, widths=tuple((*w, 0) for w in widths), value=constant_values)
     for axis, width in enumerate(widths):

@@ -5,11 +5,9 @@ the spellings that differ. Importing this module completes the class."""
 
 import sys
 
+from glasshouse.base import OptionError, as_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import as_dtype
-from glasshouse.base.errors import OptionError
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import bind, primitives
 from glasshouse.dispatch.value import cast
 from glasshouse.tensor import contract, elementwise, index, manipulate, namespace, reduce, search
 from glasshouse.tensor.handle import Tensor
@@ -77,10 +75,8 @@ def array_namespace(self, /, *, api_version=None):
     """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
-        raise OptionError(
-            f"__array_namespace__: expected a version of the Array API up to {followed[-1]}; got "
-            f"{api_version!r}. Leave it at None."
-        )
+        raise OptionError("__array_namespace__: expected a version of the Array API up to "
+                          f"{followed[-1]}; got {api_version!r}. Leave it at None.")  # fmt: skip
     return sys.modules["glasshouse"]
 
 
@@ -104,10 +100,9 @@ ONE_LINERS = {
     "fill_": (lambda self, value: self.copy_(value), "This tensor, now with `value` everywhere."),
     "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere."),
 }  # fmt: skip
-CASTS = {
-    "bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half": dtypes.float16,
-    "bfloat16": dtypes.bfloat16, "float": dtypes.float32, "double": dtypes.float64,
-}  # fmt: skip
+CASTS = {"bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half": dtypes.float16,
+         "bfloat16": dtypes.bfloat16, "float": dtypes.float32,
+         "double": dtypes.float64}  # fmt: skip
 
 
 def casting(dtype):

@@ -7,9 +7,9 @@ from functools import reduce
 import ml_dtypes
 import numpy as np
 
+from glasshouse.base import DType, as_dtype, promote, promote_scalar, real_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import DType, as_dtype, promote, promote_scalar, real_dtype
-from glasshouse.base.errors import DTypeError, OptionError, suggest
+from glasshouse.base.errors import DTypeError, OptionError, check_known
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.tensor.creation import check_device
@@ -18,11 +18,10 @@ from glasshouse.tensor.manipulate import copied
 __array_api_version__ = "2024.12"
 e, pi, inf, nan, newaxis = math.e, math.pi, math.inf, math.nan, None
 
-STANDARD_KINDS = {
-    "bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),
-    "integral": ("int", "uint"), "real floating": ("float",), "complex floating": ("complex",),
-    "numeric": ("int", "uint", "float", "complex"),
-}  # fmt: skip
+STANDARD_KINDS = {"bool": ("bool",), "signed integer": ("int",), "unsigned integer": ("uint",),
+                  "integral": ("int", "uint"), "real floating": ("float",),
+                  "complex floating": ("complex",),
+                  "numeric": ("int", "uint", "float", "complex")}  # fmt: skip
 EXTENSION_DTYPES = ("float16", "bfloat16")  # ours, but not the standard's
 
 
@@ -89,10 +88,7 @@ def isdtype(dtype, kind) -> bool:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str) and kind not in dtypes.by_name:
-        if kind not in STANDARD_KINDS:
-            raise OptionError(
-                f"isdtype: expected a kind of dtype; got {kind!r}. {suggest(kind, STANDARD_KINDS)}"
-            )
+        check_known("isdtype", "a kind of dtype", kind, STANDARD_KINDS)
         return dtype.kind in STANDARD_KINDS[kind]
     return dtype is as_dtype(kind)
 
@@ -126,8 +122,7 @@ def astype(x, dtype, /, *, copy: bool = True, device=None):
     Example: >>> astype([1.7, -1.7], "int32").tolist()
              [1, -1]"""
     check_device("astype", device)
-    x = as_value(x, where="astype")
-    dtype = as_dtype(dtype)
+    x, dtype = as_value(x, where="astype"), as_dtype(dtype)
     return copied(x) if copy and x.dtype is dtype else cast(x, dtype)
 
 

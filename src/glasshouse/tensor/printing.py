@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.errors import OptionError, check_known
 from glasshouse.dispatch.value import Value
 
 
@@ -37,17 +37,11 @@ class set_print_options(AbstractContextManager):
     def __init__(self, **options):
         known = PrintOptions.__dataclass_fields__
         for name, value in options.items():
-            if name not in known:
-                raise OptionError(
-                    f"set_print_options: expected a known option; got {name!r}. "
-                    f"{suggest(name, known)}"
-                )
+            check_known("set_print_options", "a known option", name, known)
             given = isinstance(value, int) and value >= 0
             if not given and (name, value) != ("line_width", None):
-                raise OptionError(
-                    f"set_print_options: expected {name} as an integer of 0 or more; got "
-                    f"{value!r}. Pass an int."
-                )
+                raise OptionError(f"set_print_options: expected {name} as an integer of 0 or more; "
+                                  f"got {value!r}. Pass an int.")  # fmt: skip
         self.before = Current.options
         Current.options = replace(self.before, **options)
 

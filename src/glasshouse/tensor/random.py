@@ -9,9 +9,8 @@ import threading
 
 import numpy as np
 
+from glasshouse.base import DTypeError, OptionError, ShapeError, check_axis, check_shape
 from glasshouse.base.dtype import DType, as_dtype, default_int, float32, float64, int32, uint64
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import check_axis, check_shape
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
 from glasshouse.ops.cast import bitcast
@@ -33,9 +32,8 @@ observers: list[list] = []  # lists that get (generator, key) of each draw
 
 
 def mixed(n: int) -> int:
-    """A 64-bit integer that depends on every bit of the 64-bit integer `n`.
-    Source: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64).
-    """
+    """A 64-bit integer that depends on every bit of the 64-bit integer `n`. Source: Steele, Lea &
+    Flood 2014, Fast splittable pseudorandom number generators (SplitMix64)."""
     n = (n + 0x9E3779B97F4A7C15) & 2**64 - 1
     n = ((n ^ n >> 30) * 0xBF58476D1CE4E5B9) & 2**64 - 1
     n = ((n ^ n >> 27) * 0x94D049BB133111EB) & 2**64 - 1
@@ -106,10 +104,8 @@ class Generator:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
         except (KeyError, TypeError, ValueError):
-            raise OptionError(
-                f"set_state: expected what state() returned; got {state!r}. "
-                "Save it with generator.state()."
-            ) from None
+            raise OptionError(f"set_state: expected what state() returned; got {state!r}. Save it "
+                              "with generator.state().") from None  # fmt: skip
         with self.lock:
             self.seed, self.draws, self.key_words = seed, draws, (first, second)
 
@@ -133,8 +129,7 @@ def seed(n: int) -> None:
 
 def bits(shape, generator: Generator | None = None) -> Value:
     """Uniform random bits as uint32."""
-    key = (generator or global_generator).key()
-    return random_bits(key, shape=check_shape("random", shape))
+    return random_bits((generator or global_generator).key(), shape=check_shape("random", shape))
 
 
 def check_floating(where_: str, dtype) -> DType:
@@ -173,9 +168,8 @@ def unit(shape, dtype: DType, generator) -> Value:
 
 def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
     """Numbers uniform in [low, high).
-    Where low and high are tensors, rounding may give `high` itself.
-    Shapes: low and high broadcast to `shape`.
-    Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
+    Where low and high are tensors, rounding may give `high` itself. Shapes: low and high broadcast
+    to `shape`. Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
     Example: >>> seed(0); 0 <= uniform(()).item() < 1
              True"""
     dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)
@@ -188,8 +182,7 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
         drawn = drawn * (high - low) + low
     elif drawn.dtype is dtype:
         return drawn
-    bound = np.asarray(high).astype(dtype.np)
-    largest = np.nextafter(bound, np.asarray(low).astype(dtype.np))
+    largest = np.nextafter(np.asarray(high).astype(dtype.np), np.asarray(low).astype(dtype.np))
     return cards.minimum(cast(drawn, dtype), full(shape, largest.item(), dtype))
 
 
@@ -250,10 +243,8 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     low, high = operator.index(low), operator.index(high)
     info = np.iinfo(dtype.np)
     if not info.min <= low < high <= info.max + 1:
-        raise OptionError(
-            f"randint: expected low < high within {dtype.name}; got {low} and {high}. "
-            "Widen the range or the dtype."
-        )
+        raise OptionError(f"randint: expected low < high within {dtype.name}; got {low} and "
+                          f"{high}. Widen the range or the dtype.")  # fmt: skip
     drawn = below(high - low, shape, generator)
     if dtype is uint64:
         return cast(drawn, dtype) + low
@@ -367,8 +358,7 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
     scores = gumbel((n,), dtype=float64, generator=generator)
     if weights is not None:
         scores = scores + cards.log(weights)
-    order = sort(scores, axis=0, descending=True)[1]
-    return gather(order, as_value(np.arange(count)), axis=0)
+    return gather(sort(scores, axis=0, descending=True)[1], as_value(np.arange(count)), axis=0)
 
 
 def shuffle(x, axis: int = 0, generator=None) -> Value:
@@ -397,8 +387,7 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
         found = where(good & ~accepted, d * v, found)
         accepted = accepted | good
     boost = cards.log(1 - unit(shape, float64, generator)) / alpha
-    drawn = where(alpha < 1, found * cards.exp(boost), found)
-    return cast(drawn * scale, dtype)
+    return cast(where(alpha < 1, found * cards.exp(boost), found) * scale, dtype)
 
 
 def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:

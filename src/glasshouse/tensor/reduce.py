@@ -5,8 +5,8 @@ place with size 1."""
 
 import math
 
+from glasshouse.base import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.base.shape import check_axes, check_axis
 from glasshouse.dispatch import value as values
@@ -210,17 +210,14 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
     """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
-        raise ShapeError(
-            f"{where}: expected an axis for {x.ndim} axes; got None and shape {x.shape}. "
-            "Name one axis."
-        )
+        raise ShapeError(f"{where}: expected an axis for {x.ndim} axes; got None and shape "
+                         f"{x.shape}. Name one axis.")  # fmt: skip
     return cast(x, summed_dtype(where, x.dtype, dtype)), check_axis(where, axis or 0, x.ndim)
 
 
 def with_first(x: Value, axis: int, value) -> Value:
     """x with one more element, `value`, in front along `axis`."""
-    widths = tuple((int(i == axis), 0, 0) for i in range(x.ndim))
-    return movement.pad(x, widths=widths, value=value)
+    return movement.pad(x, widths=tuple((int(i == axis), 0, 0) for i in range(x.ndim)), value=value)
 
 
 def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False):

@@ -2,9 +2,7 @@
 
 from collections import namedtuple
 
-from glasshouse.base.dtype import int64
-from glasshouse.base.errors import OptionError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import OptionError, check_axis, int64
 from glasshouse.dispatch.value import Value, as_value, cast, full, reshape
 from glasshouse.ops import create
 from glasshouse.ops import index as indexing
@@ -60,10 +58,8 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     check_real("topk", x)
     axis = check_axis("topk", axis, x.ndim)
     if not 0 <= k <= x.shape[axis]:
-        raise OptionError(
-            f"topk: expected k from 0 to {x.shape[axis]}; got {k} for shape {x.shape} and "
-            f"axis {axis}. Choose a smaller k."
-        )
+        raise OptionError(f"topk: expected k from 0 to {x.shape[axis]}; got {k} for shape "
+                          f"{x.shape} and axis {axis}. Choose a smaller k.")  # fmt: skip
     if largest:
         found = sorting.top_k(moveaxis(x, axis, -1), k=k)
         return TopK(*(moveaxis(y, -1, axis) for y in found))
@@ -121,10 +117,8 @@ def distinct(where: str, x) -> UniqueAll:
     ends = concat([part(starts, 0, min(1, starts.size), starts.size), [x.size]])
     counts = part(ends, 0, 0, starts.size) - starts
     rank = reductions.cumsum(cast(new, int64), axis=0, reverse=False) - 1
-    places = create.iota(size=x.size, dtype=rank.dtype)
-    inverse = indexing.scatter_set(places, order, rank, axis=0)
-    values = indexing.gather(x, first, axis=0)
-    return UniqueAll(values, first, reshape(inverse, shape), counts)
+    inverse = indexing.scatter_set(create.iota(size=x.size, dtype=rank.dtype), order, rank, axis=0)
+    return UniqueAll(indexing.gather(x, first, axis=0), first, reshape(inverse, shape), counts)
 
 
 def unique_counts(x, /) -> UniqueCounts:

@@ -23,23 +23,18 @@ class BertLike(nn.Module):
     ):
         super().__init__()
         self.max_len = max_len
-        self.tokens = nn.Embedding(vocab, dim)
-        self.positions = nn.Embedding(max_len, dim)
-        self.norm = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(max_len, dim)
+        self.norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
         options = (dim, heads, ff, dropout, "gelu")
         stack = (nn.TransformerEncoderLayer(*options, batch_first=True) for _ in range(layers))
-        self.layers = nn.Sequential(*stack)
-        self.output = nn.Linear(dim, vocab)
+        self.layers, self.output = nn.Sequential(*stack), nn.Linear(dim, vocab)
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self, tokens):
         tokens = as_value(tokens, where="BertLike")
         if tokens.ndim != 2 or tokens.shape[1] > self.max_len:
-            raise ShapeError(
-                f"BertLike: expected tokens (N, L) with L at most {self.max_len}; got "
-                f"{tokens.shape}. Cut the text, or raise max_len."
-            )
+            raise ShapeError(f"BertLike: expected tokens (N, L) with L at most {self.max_len}; got "
+                             f"{tokens.shape}. Cut the text, or raise max_len.")  # fmt: skip
         x = self.tokens(tokens) + self.positions(arange(tokens.shape[1]))
         return self.output(self.layers(self.dropout(self.norm(x))))

@@ -2,17 +2,16 @@
 
 import functools
 import itertools
-from contextlib import contextmanager
 
 from glasshouse.autograd.backward import seeds_of, zeros
 from glasshouse.autograd.function import fresh
 from glasshouse.autograd.tape import Leaf, Node, Walk, recording, sequence
+from glasshouse.base.flags import having
 from glasshouse.base.tree import flatten, unflatten
+from glasshouse.dispatch import Value, primitives
 from glasshouse.dispatch.autocast import autocast_again, autocast_modes
 from glasshouse.dispatch.bind import bind, state
-from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.value import Value
 from glasshouse.tensor import random
 
 
@@ -66,7 +65,7 @@ def checkpoint(fn):
     def region(*args, **kwargs):
         tape, alone = tape_in_force()
         if not (alone and (state if tape is None else tape).records):
-            with numbered_region():
+            with having(state, region=next(regions)):  # its number, for who traces
                 return fn(*args, **kwargs)
         leaves, treedef = flatten((args, kwargs))
         before = random.default_generator().state()
@@ -75,16 +74,6 @@ def checkpoint(fn):
         return attach(fn, leaves, treedef, out, tape, before)
 
     return region
-
-
-@contextmanager
-def numbered_region():
-    """Inside, `state.region` is the number of this region, for who traces."""
-    before, state.region = state.region, next(regions)
-    try:
-        yield
-    finally:
-        state.region = before
 
 
 regions = itertools.count()

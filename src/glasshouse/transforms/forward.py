@@ -3,11 +3,9 @@
 import functools
 
 from glasshouse.autograd.backward import zeros
-from glasshouse.base.errors import DTypeError, ShapeError
-from glasshouse.base.tree import flatten, unflatten
+from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
+from glasshouse.dispatch import LINEAR, Mode
 from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.mode import Mode
-from glasshouse.dispatch.primitive import LINEAR
 from glasshouse.dispatch.value import Value, as_value
 from glasshouse.ops.checks import check_like
 from glasshouse.transforms.reverse import as_leaves, check_outputs
@@ -18,8 +16,7 @@ class JvpMode(Mode):
 
     def wrap(self, primal, tangent):
         dual = box(primal, primal.spec, None)
-        dual.mode = self
-        dual.tangent = tangent
+        dual.mode, dual.tangent = self, tangent
         return dual
 
     def constant(self, value):
@@ -84,10 +81,8 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     values, in_def = as_leaves("jvp", tuple(primals))
     ts, t_def = flatten(tuple(tangents))
     if t_def != in_def:
-        raise ShapeError(
-            f"jvp: expected tangents structured as the primals, {in_def}; got {t_def}. "
-            "Give one tangent per primal."
-        )
+        raise ShapeError(f"jvp: expected tangents structured as the primals, {in_def}; got "
+                         f"{t_def}. Give one tangent per primal.")  # fmt: skip
     ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
     mode = JvpMode()
     with mode:

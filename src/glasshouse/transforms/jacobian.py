@@ -4,10 +4,8 @@ import functools
 
 import numpy as np
 
-from glasshouse.base.errors import GradError, ShapeError
-from glasshouse.base.tree import flatten, tree_map, unflatten
-from glasshouse.dispatch.bind import bind
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
+from glasshouse.dispatch import bind, primitives
 from glasshouse.dispatch.value import Value, as_value, reshape
 from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp
@@ -45,10 +43,8 @@ def reverse_columns(fn, primals):
     """The Jacobian by one pullback per output element."""
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
-        raise GradError(
-            "jacobian: expected a function that returns one tensor; got a structure of them. "
-            "Return one, or concatenate them."
-        )
+        raise GradError("jacobian: expected a function that returns one tensor; got a structure "
+                        "of them. Return one, or concatenate them.")  # fmt: skip
     if not out.size:
         return tree_map(lambda x: basis(x.spec)[:0].reshape(*out.shape, *x.shape), primals)
     rows = vmap(pullback)(basis(out.spec))

@@ -49,10 +49,8 @@ class Pullback:
         Raises: ShapeError, DTypeError unless `cotangents` is structured as the output."""
         gs, treedef = flatten(cotangents)
         if treedef != self.out_def:
-            raise ShapeError(
-                f"vjp: expected cotangents structured as the output, {self.out_def}; got "
-                f"{treedef}. Give one tensor per output."
-            )
+            raise ShapeError(f"vjp: expected cotangents structured as the output, {self.out_def}; "
+                             f"got {treedef}. Give one tensor per output.")  # fmt: skip
         pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
         tracked = [(y, g) for y, g in pairs if y.node is not None and y.mode is self.mode]
         found: list = [None] * len(self.inputs)
@@ -83,10 +81,8 @@ def split_aux(where: str, out, has_aux: bool):
     if not has_aux:
         return out, None
     if not (isinstance(out, tuple) and len(out) == 2):
-        raise DTypeError(
-            f"{where}: expected the function to return (output, aux), as has_aux=True says; got "
-            f"{type_name(out)}. Return a pair."
-        )
+        raise DTypeError(f"{where}: expected the function to return (output, aux), as has_aux=True "
+                         f"says; got {type_name(out)}. Return a pair.")  # fmt: skip
     return out
 
 
@@ -151,10 +147,8 @@ def check_argnums(where: str, argnums) -> tuple[int, ...]:
     """`argnums` as a tuple of positions."""
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
-        raise DTypeError(
-            f"{where}: expected argnums as a position from 0, or a tuple of them; got {argnums!r}. "
-            "Count the positional arguments from 0."
-        )
+        raise DTypeError(f"{where}: expected argnums as a position from 0, or a tuple of them; got "
+                         f"{argnums!r}. Count the positional arguments from 0.")  # fmt: skip
     return tuple(numbers)
 
 

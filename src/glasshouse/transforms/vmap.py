@@ -2,12 +2,10 @@
 
 import functools
 
-from glasshouse.base.errors import DTypeError, ShapeError, TransformError, type_name
-from glasshouse.base.shape import Spec, check_axis
+from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
+from glasshouse.dispatch import Mode, primitives
 from glasshouse.dispatch.bind import bind, box, state
-from glasshouse.dispatch.mode import Mode
-from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, full
 from glasshouse.ops.checks import check_option
 
@@ -16,8 +14,7 @@ class VmapMode(Mode):
     """Holds one batch axis: its values show one example, their payload has the axis in front."""
 
     def __init__(self, size: int, randomness: str = "error"):
-        self.size = size
-        self.randomness = randomness
+        self.size, self.randomness = size, randomness
 
     def wrap(self, value):
         """A value of this level around `value`, whose first axis is the batch."""
@@ -55,8 +52,7 @@ class VmapMode(Mode):
         if self.randomness == "same":
             return below(primitive, args, attrs)
         if self.randomness == "different":
-            bits = below(primitive, args, {"shape": (self.size, *attrs["shape"])})
-            return self.wrap(bits)
+            return self.wrap(below(primitive, args, {"shape": (self.size, *attrs["shape"])}))
         raise TransformError(
             "vmap: expected no random numbers in the mapped function; got a draw. Pass "
             "randomness='different' (one draw per example) or 'same' (one for all)."
@@ -125,10 +121,8 @@ def batch_size(values, axes) -> int:
     """The size that all mapped axes share."""
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
-        raise ShapeError(
-            "vmap: expected at least one mapped argument; got in_axes=None for all. "
-            "Give an axis for one of them."
-        )
+        raise ShapeError("vmap: expected at least one mapped argument; got in_axes=None for all. "
+                         "Give an axis for one of them.")  # fmt: skip
     if len(set(sizes)) > 1:
         raise ShapeError(f"vmap: expected mapped axes of one size; got {sizes}. Check in_axes.")
     return sizes[0]
@@ -153,16 +147,12 @@ def finish(mode: VmapMode, out, out_axes):
             try:
                 leaf = as_value(leaf, where="vmap")
             except DTypeError:
-                raise DTypeError(
-                    f"vmap: expected the function to return tensors; got {type_name(leaf)}. "
-                    "Return tensors only."
-                ) from None
+                raise DTypeError("vmap: expected the function to return tensors; got "
+                                 f"{type_name(leaf)}. Return tensors only.") from None  # fmt: skip
         if axis is None:
             if leaf.mode is mode:
-                raise ShapeError(
-                    "vmap: expected an unmapped result where out_axes is None; got a mapped one. "
-                    "Give an axis for it."
-                )
+                raise ShapeError("vmap: expected an unmapped result where out_axes is None; got a "
+                                 "mapped one. Give an axis for it.")  # fmt: skip
             results.append(leaf)
             continue
         batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data

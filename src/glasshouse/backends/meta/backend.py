@@ -1,8 +1,7 @@
 """The backend without storage: the default one up to the plan of each Program.
 
 Calls are recorded, cut and planned as on the lazy backend, and the memory manager is simulated, so
-what would be allocated, donated and freed, and when, is what a run would do.
-"""
+what would be allocated, donated and freed, and when, is what a run would do."""
 
 from typing import NamedTuple
 
@@ -11,16 +10,7 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.base.errors import BackendError, user_line
 from glasshouse.base.shape import Spec
-from glasshouse.compile.program import (
-    ARENA_TAG,
-    SMALL_BYTES,
-    Entry,
-    Plan,
-    is_worth_compiling,
-    rewritten,
-    settle,
-    tag_of,
-)
+from glasshouse.compile import program
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import References
 from glasshouse.dispatch.bind import state
@@ -40,7 +30,7 @@ class MetaArray:
 class MetaRun(NamedTuple):
     """A Program that would have run: its plan, what was in use then, by address, and the bytes."""
 
-    plan: Plan | References
+    plan: program.Plan | References
     live: dict[int, tuple[int, memory.Tag]]
     allocated_bytes: int
 
@@ -59,38 +49,38 @@ class Backend(RecordingBackend):
         """Forget what would have run, and begin with no memory in use."""
         self.recorder = Recorder()  # of its own: what others recorded is to be computed
         self.manager = memory.current().simulate()
-        self.entries: dict[tuple, Entry] = {}
+        self.entries: dict[tuple, program.Entry] = {}
         self.runs: list[MetaRun] = []
 
     def execute(self, recording: Recording) -> None:
         """Plan what was recorded; the results have their specs, and memory in the simulation."""
-        entry = self.entries.setdefault((recording.key, state.recompute), Entry())
-        if entry.program is None and is_worth_compiling(entry, recording):
-            entry.program = Plan(rewritten(graph_of(recording)))
+        entry = self.entries.setdefault((recording.key, state.recompute), program.Entry())
+        if entry.program is None and program.is_worth_compiling(entry, recording):
+            entry.program = program.Plan(program.rewritten(graph_of(recording)))
         specs = [recording.nodes[at].spec for at in recording.outputs]
         if entry.program is None:
             entry.references = entry.references or References(recording)
             self.note(entry.references)
-            settle(recording, [MetaArray(spec) for spec in specs], [])
+            program.settle(recording, [MetaArray(spec) for spec in specs], [])
             return
         plan = entry.program
         outputs = self.allocate(plan, recording)
         made = [MetaArray(spec, outputs[base.at]) for base, spec in plan.outputs]
         del outputs
-        settle(recording, made, plan.owns)
+        program.settle(recording, made, plan.owns)
 
-    def allocate(self, plan: Plan, recording: Recording) -> list:
+    def allocate(self, plan: program.Plan, recording: Recording) -> list:
         """The memory of the outputs, taken beside the arena as a run does."""
-        arena = self.manager.alloc(plan.arena_bytes, ARENA_TAG)
+        arena = self.manager.alloc(plan.arena_bytes, program.ARENA_TAG)
         outputs = []
         for buffer in plan.made:
             at = plan.source_of(buffer, recording.donated)
             if at is not None:
                 outputs.append(getattr(recording.leaves[at].value, "buffer", None))
-            elif buffer.spec.nbytes < SMALL_BYTES:
+            elif buffer.spec.nbytes < program.SMALL_BYTES:
                 outputs.append(None)
             else:
-                outputs.append(self.manager.alloc(buffer.spec.nbytes, tag_of(buffer)))
+                outputs.append(self.manager.alloc(buffer.spec.nbytes, program.tag_of(buffer)))
         self.note(plan)
         del arena
         return outputs
@@ -102,15 +92,12 @@ class Backend(RecordingBackend):
 
     def leaf(self, spec: Spec, owned: bool = True) -> Lazy:
         """A payload that counts as computed; `owned` ones lie in the manager's memory."""
-        managed = owned and spec.nbytes >= SMALL_BYTES
+        managed = owned and spec.nbytes >= program.SMALL_BYTES
         buffer = self.manager.alloc(spec.nbytes, memory.Tag()) if managed else None
         return computed(MetaArray(spec, buffer), spec, owned)
 
     def to_numpy(self, data: Lazy) -> np.ndarray:
-        """The array of a constant; all else has no value.
-
-        Raises:  BackendError, with the line that asked
-        """
+        """The array of a constant. Raises: BackendError for all else, with the line that asked."""
         if isinstance(data.value, np.ndarray):
             return data.value
         raise BackendError(

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import DeviceError
-from glasshouse.base.shape import Spec
+from glasshouse.base import DeviceError, Spec, from_numpy_dtype
 from glasshouse.dispatch.backend import TensorBackend, quiet
 from glasshouse.dispatch.primitive import primitives
 

@@ -5,14 +5,10 @@ asks for no contents. It is also the backend to copy: fill in the methods, then 
 card that you compute yourself, called with payloads and the card's attrs, e.g.
 
     def add(self, x, y): ...
-    def sum(self, x, *, axes): ...
-"""
+    def sum(self, x, *, axes): ..."""
 
-from glasshouse.base.dtype import from_numpy_dtype
-from glasshouse.base.errors import BackendError
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.backend import TensorBackend
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.base import BackendError, Spec, from_numpy_dtype
+from glasshouse.dispatch import TensorBackend, primitives
 
 
 class Backend(TensorBackend):

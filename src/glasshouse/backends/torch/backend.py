@@ -1,8 +1,7 @@
 """The torch backend: payloads are torch tensors, each card one or a few calls of torch's kernels.
 
 torch has no (or few) kernels for uint16 and uint32: such operands are widened to int64 and the
-result narrowed again. What is left (uint64, some 16-bit types) runs on the card's reference.
-"""
+result narrowed again. What is left (uint64, some 16-bit types) runs on the card's reference."""
 
 import math
 
@@ -10,11 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from glasshouse.base.dtype import by_name
-from glasshouse.base.errors import DeviceError, IndexOutOfRangeError, LinAlgError
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.backend import TensorBackend
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.base import DeviceError, IndexOutOfRangeError, LinAlgError, Spec, by_name
+from glasshouse.dispatch import TensorBackend, primitives
 from glasshouse.ops.movement import infer_pad, placed
 from glasshouse.ops.random import INCREMENTS, MULTIPLIERS, ROUNDS
 from glasshouse.ops.window import window_counts, window_positions
@@ -34,6 +30,18 @@ def missing(error: Exception) -> bool:
     )
 
 
+def over_axes(reduction):
+    """The method of a reduction over axes, which none leave as it is."""
+    return lambda self, x, *, axes: reduction(x, dim=axes) if axes else x
+
+
+def along_axis(position):
+    """The method that finds a position along an axis; booleans count as numbers."""
+    return lambda self, x, *, axis: position(
+        x.to(torch.uint8) if x.dtype is torch.bool else x, axis
+    )
+
+
 class Backend(TensorBackend):
     """One method per card; `device` is "cpu", "cuda" or "cuda:1"."""
 
@@ -41,10 +49,8 @@ class Backend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise DeviceError(
-                f"torch: expected device 'cpu', or 'cuda' where there is one; got {device!r}. "
-                "Use 'torch'."
-            )
+            raise DeviceError("torch: expected device 'cpu', or 'cuda' where there is one; got "
+                              f"{device!r}. Use 'torch'.")  # fmt: skip
         super().__init__(device)
 
     def kernel(self, name: str):
@@ -129,34 +135,6 @@ class Backend(TensorBackend):
 
     # -- elementwise -----------------------------------------------------------------------
 
-    neg = staticmethod(torch.neg)
-    abs = staticmethod(torch.abs)
-    floor = staticmethod(torch.floor)
-    round = staticmethod(torch.round)
-    exp = staticmethod(torch.exp)
-    expm1 = staticmethod(torch.expm1)
-    log = staticmethod(torch.log)
-    log1p = staticmethod(torch.log1p)
-    sqrt = staticmethod(torch.sqrt)
-    sin = staticmethod(torch.sin)
-    cos = staticmethod(torch.cos)
-    tanh = staticmethod(torch.tanh)
-    erf = staticmethod(torch.erf)
-    add = staticmethod(torch.add)
-    sub = staticmethod(torch.sub)
-    mul = staticmethod(torch.mul)
-    pow = staticmethod(torch.pow)
-    maximum = staticmethod(torch.maximum)
-    minimum = staticmethod(torch.minimum)
-    atan2 = staticmethod(torch.atan2)
-    equal = staticmethod(torch.eq)
-    less = staticmethod(torch.lt)
-    bitwise_and = staticmethod(torch.bitwise_and)
-    bitwise_or = staticmethod(torch.bitwise_or)
-    bitwise_xor = staticmethod(torch.bitwise_xor)
-    shift_right = staticmethod(torch.bitwise_right_shift)
-    where = staticmethod(torch.where)
-
     def div(self, x, y):
         if x.dtype.is_floating_point or x.dtype.is_complex:
             return torch.div(x, y)
@@ -189,23 +167,8 @@ class Backend(TensorBackend):
             x = torch.prod(x, dim=axis, dtype=x.dtype)
         return x
 
-    def max(self, x, *, axes):
-        return torch.amax(x, dim=axes) if axes else x
-
-    def min(self, x, *, axes):
-        return torch.amin(x, dim=axes) if axes else x
-
-    def any(self, x, *, axes):
-        return torch.any(x, dim=axes) if axes else x
-
-    def all(self, x, *, axes):
-        return torch.all(x, dim=axes) if axes else x
-
-    def argmax(self, x, *, axis):
-        return torch.argmax(x.to(torch.uint8) if x.dtype is torch.bool else x, dim=axis)
-
-    def argmin(self, x, *, axis):
-        return torch.argmin(x.to(torch.uint8) if x.dtype is torch.bool else x, dim=axis)
+    max, min, any, all = map(over_axes, (torch.amax, torch.amin, torch.any, torch.all))
+    argmax, argmin = map(along_axis, (torch.argmax, torch.argmin))
 
     def cumsum(self, x, *, axis, reverse):
         if reverse:
@@ -242,7 +205,8 @@ class Backend(TensorBackend):
 
     def gather(self, x, indices, *, axis):
         places = checked("gather", indices, x.shape[axis]).reshape(-1)
-        return x.index_select(axis, places).reshape(rows_shape(x, indices, axis))
+        shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+        return x.index_select(axis, places).reshape(shape)
 
     def scatter_add(self, x, indices, updates, *, axis):
         places = checked("scatter_add", indices, x.shape[axis]).reshape(-1)
@@ -263,8 +227,6 @@ class Backend(TensorBackend):
         return out.index_copy_(axis, written, rows.index_select(axis, last[written]))
 
     # -- contract --------------------------------------------------------------------------
-
-    matmul = staticmethod(torch.matmul)
 
     def conv(self, x, w, *, stride, padding, dilation, groups):
         x, even = even_padding(x, padding)
@@ -350,22 +312,22 @@ class Backend(TensorBackend):
         return factors("svd", torch.linalg.svd, a, full_matrices)
 
 
+# Cards that are one function of torch: by its name, or by their own and its name.
+SAME = ("neg abs floor round exp expm1 log log1p sqrt sin cos tanh erf add sub mul pow maximum "
+        "minimum atan2 bitwise_and bitwise_or bitwise_xor where matmul")  # fmt: skip
+RENAMED = {"equal": "eq", "less": "lt", "shift_right": "bitwise_right_shift"}
+for ours, theirs in ({name: name for name in SAME.split()} | RENAMED).items():
+    setattr(Backend, ours, staticmethod(getattr(torch, theirs)))
+
+
 def wide_product(x, multiplier: int):
     """The upper and lower 32 bits of x · multiplier, of 32-bit words held in int64."""
     low, high = x * (multiplier & 0xFFFF), x * (multiplier >> 16)  # each below 2**48
     return (high + (low >> 16)) >> 16, (low + ((high & 0xFFFF) << 16)) & WORD
 
 
-def rows_shape(x, indices, axis: int):
-    """The shape of the rows of x that indices name."""
-    return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-
-
 def checked(where: str, indices, size: int):
-    """`indices` as int64, counted from the front.
-
-    Raises:  IndexOutOfRangeError, naming the first one outside [-size, size)
-    """
+    """`indices` as int64 from the front. Raises: IndexOutOfRangeError, with the first wrong one."""
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():

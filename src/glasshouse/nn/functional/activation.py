@@ -3,9 +3,7 @@ nothing."""
 
 import math
 
-from glasshouse.base.dtype import as_dtype
-from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.base.shape import check_axis
+from glasshouse.base import OptionError, ShapeError, as_dtype, check_axis
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating, widened
 from glasshouse.ops.checks import check_option
@@ -210,16 +208,13 @@ def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
-        raise OptionError(
-            f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
-            "Pass dim=-1 for the last axis."
-        )
+        raise OptionError(f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
+                          "Pass dim=-1 for the last axis.")  # fmt: skip
     return x, check_axis(where_, axis if dim is None else dim, x.ndim)
 
 
 def shifted(x: Value, axis: int) -> Value:
-    """x - max(x) along axis, the form in which exp cannot overflow.
-    The maximum is detached: it cancels in the result, so its gradient is 0."""
+    """x - max(x) along axis; the maximum cancels in the result, so it is detached."""
     return x - reduce.max(x, axis=axis, keepdims=True).detach()
 
 

@@ -20,9 +20,8 @@ def scaled_dot_product_attention(
     """softmax(scale · q kᵀ + mask) v, scale = 1 / √E unless given.
     A boolean mask is True where a query may attend; a floating one is added. A query that may
     attend nowhere gives 0. `is_causal` lets query i attend to keys 0 … i. `enable_gqa` lets groups
-    of query heads (axis -3) share one key and value head.
-    Shapes: query (..., L, E), key (..., S, E), value (..., S, D), attn_mask broadcasting to
-    (..., L, S) -> (..., L, D).
+    of query heads (axis -3) share one key and value head. Shapes: query (..., L, E), key
+    (..., S, E), value (..., S, D), attn_mask broadcasting to (..., L, S) -> (..., L, D).
     Raises: ShapeError for sizes that do not fit; OptionError for a mask beside is_causal.
     Source: Vaswani et al. 2017, arXiv:1706.03762, eq. 1; Ainslie et al. 2023, arXiv:2305.13245."""
     where = "scaled_dot_product_attention"
@@ -92,10 +91,8 @@ def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value
         mask = as_value(mask, where=where)
         sizes = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
         if mask.ndim > scores.ndim or any(m not in (1, s) for m, s in sizes):
-            raise ShapeError(
-                f"{where}: expected a mask that broadcasts to {scores.shape}; got {mask.shape}. "
-                "Its last axes are queries and keys."
-            )
+            raise ShapeError(f"{where}: expected a mask that broadcasts to {scores.shape}; got "
+                             f"{mask.shape}. Its last axes are queries and keys.")  # fmt: skip
         scores = choose(mask, scores, -math.inf) if mask.dtype.is_bool else scores + mask
     top = reduce.max(scores, axis=-1, keepdims=True).detach()
     e = exp(scores - choose(top == -math.inf, 0, top))

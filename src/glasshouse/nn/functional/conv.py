@@ -5,8 +5,8 @@ Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K)."""
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, reshape
 from glasshouse.nn import checks
-from glasshouse.nn.checks import check_divides, check_floating, check_ndim, int_tuple
-from glasshouse.nn.functional.axes import AXES, by_axes
+from glasshouse.nn.checks import check_divides, check_floating, int_tuple
+from glasshouse.nn.functional.axes import by_axes, spatial_input
 from glasshouse.ops.checks import check_like, check_option
 from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import pad
@@ -14,31 +14,34 @@ from glasshouse.ops.movement import pad
 
 def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """The convolution over the last n axes, with errors in the name of `where`."""
-    x, weight = check_operands(where, n, input, weight)
-    stride = int_tuple(where, "stride", stride, n, 1)
-    dilation = int_tuple(where, "dilation", dilation, n, 1)
+    x, weight, stride, dilation = check_operands(where, n, input, weight, stride, dilation)
     check_divides(where, "out_channels", weight.shape[0], "groups", groups)
     check_channels(where, x, n, weight.shape[1] * groups)
     kernel = weight.shape[2:]
     widths = conv_padding(where, padding, kernel, stride, dilation)
     check_extent(where, x.shape[-n:], kernel, dilation, widths)
-    batched = x.ndim == n + 2
-    y = conv(x if batched else reshape(x, (1, *x.shape)), weight, stride=stride, padding=widths,
-             dilation=dilation, groups=groups)  # fmt: skip
-    y = add_channels(where, y, bias)
-    return y if batched else reshape(y, y.shape[1:])
+    options = {"stride": stride, "padding": widths, "dilation": dilation, "groups": groups}
+    return on_batch(x, n, lambda x: add_channels(where, conv(x, weight, **options), bias))
 
 
-def check_operands(where: str, n: int, input, weight) -> tuple[Value, Value]:
-    """Input and weight as values whose numbers of axes and dtypes fit an n-axis convolution."""
-    x, weight = check_floating(where, input), check_floating(where, weight, "weight")
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+def on_batch(x: Value, n: int, compute) -> Value:
+    """compute(x), where x without a batch axis gets one for the time."""
+    if x.ndim == n + 2:
+        return compute(x)
+    y = compute(reshape(x, (1, *x.shape)))
+    return reshape(y, y.shape[1:])
+
+
+def check_operands(where: str, n: int, input, weight, stride, dilation):
+    """Input and weight as values whose numbers of axes and dtypes fit; stride and dilation."""
+    x, weight = spatial_input(where, n, input), check_floating(where, weight, "weight")
     if weight.ndim != n + 2:
         raise ShapeError(
             f"{where}: expected a weight of {n + 2} axes; got {weight.shape}. Reshape the weight."
         )
     checks.check_same_dtype(where, x, weight)
-    return x, weight
+    stride = int_tuple(where, "stride", stride, n, 1)
+    return x, weight, stride, int_tuple(where, "dilation", dilation, n, 1)
 
 
 def check_channels(where: str, x: Value, n: int, channels: int) -> None:
@@ -68,10 +71,8 @@ def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, i
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if any(s != 1 for s in stride):
-        raise OptionError(
-            f"{where}: expected stride 1 with padding='same'; got stride {stride}. "
-            "Give the padding as numbers."
-        )
+        raise OptionError(f"{where}: expected stride 1 with padding='same'; got stride {stride}. "
+                          "Give the padding as numbers.")  # fmt: skip
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((total // 2, total - total // 2) for total in totals)
 
@@ -88,9 +89,7 @@ def convolve_transposed(
     where, n, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
 ):
     """The transposed convolution over the last n axes, with errors in the name of `where`."""
-    x, weight = check_operands(where, n, input, weight)
-    stride = int_tuple(where, "stride", stride, n, 1)
-    dilation = int_tuple(where, "dilation", dilation, n, 1)
+    x, weight, stride, dilation = check_operands(where, n, input, weight, stride, dilation)
     padding = int_tuple(where, "padding", padding, n)
     extra = int_tuple(where, "output_padding", output_padding, n)
     checks.check_positive(where, groups=groups)
@@ -101,20 +100,20 @@ def convolve_transposed(
             f"{where}: expected output_padding smaller than stride or dilation; got {extra}, "
             f"stride {stride} and dilation {dilation}. Lower output_padding."
         )
-    batched = x.ndim == n + 2
-    x = x if batched else reshape(x, (1, *x.shape))
     options = (stride, padding, extra, dilation)
-    sizes, missing = transposed_sizes(x.shape[2:], weight.shape[2:], *options)
+    sizes, missing = transposed_sizes(x.shape[-n:], weight.shape[2:], *options)
     if min(sizes) < 1:
         raise ShapeError(f"{where}: expected sizes of 1 or more; got {sizes}. Lower padding.")
-    if any(missing):
-        x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
-    y = conv_data_grad(
-        x, weight, shape=sizes, stride=stride, padding=tuple((p, p) for p in padding),
-        dilation=dilation, groups=groups,
-    )  # fmt: skip
-    y = add_channels(where, y, bias)
-    return y if batched else reshape(y, y.shape[1:])
+
+    def compute(x: Value) -> Value:
+        if any(missing):
+            x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
+        pairs = tuple((p, p) for p in padding)
+        y = conv_data_grad(x, weight, shape=sizes, stride=stride, padding=pairs,
+                           dilation=dilation, groups=groups)  # fmt: skip
+        return add_channels(where, y, bias)
+
+    return on_batch(x, n, compute)
 
 
 def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):

@@ -3,8 +3,7 @@
 import numpy as np
 
 from glasshouse.autograd import Function, is_grad_enabled
-from glasshouse.base.dtype import int64
-from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.base import DTypeError, IndexOutOfRangeError, OptionError, ShapeError, int64
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, widened
 from glasshouse.nn.functional.loss import reduced
@@ -27,12 +26,11 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
     "mean" divides each loss by its target's length before the mean over the batch. What lies behind
     the lengths is not read. The gradient comes with the loss, from one recursion over time for both
-    directions.
-    Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels,
-    lengths (N,) or () of integers -> (), or (N,) or () with reduction "none".
+    directions. Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,)
+    of labels, lengths (N,) or () of integers -> (), or (N,) or () with reduction "none".
     Raises: ShapeError for shapes or lengths that do not fit; DTypeError unless labels and lengths
-    are integers; IndexOutOfRangeError for a label outside [0, C).
-    Source: Graves et al. 2006, "Connectionist temporal classification", sec. 4.
+    are integers; IndexOutOfRangeError for a label outside [0, C). Source: Graves et al. 2006,
+    "Connectionist temporal classification", sec. 4.
     Example: >>> lp = log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
              >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
              0.2877"""
@@ -158,26 +156,21 @@ def align(x, labels, frames, sizes, blank, both: bool):
     if not both:
         return loss, None
     back = flip(reached[:, n:], axes=(0, 2))
-    share = choose((times < frames) & possible, ahead + back - emitted - total, NEVER)
-    return loss, exp(share)
+    return loss, exp(choose((times < frames) & possible, ahead + back - emitted - total, NEVER))
 
 
 def follow(emitted, labels, starts, begin, times, blank) -> Value:
-    """log of the probability of all ways to be at label l at time t, that label included.
-    A row waits at its first labels until its time to begin; then each step stays, goes on by one
-    label, or jumps over a blank between two labels that differ. Eleven primitives a step.
-    Shapes: emitted (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L).
-    """
+    """log of the probability of all ways to be at label l at time t, that label included. A row
+    waits at its first labels until its time to begin; then each step stays, goes on by one label,
+    or jumps over a blank between two labels that differ. Eleven primitives a step. Shapes: emitted
+    (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L)."""
     t, b, length = emitted.shape
     at = arange(length)
     apart = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
     jumps = pad(apart, widths=((0, 0, 0), (2, 0, 0)), value=False)
     begun = times > begin  # (T, B, 1)
-    ways = (
-        choose(times >= begin, emitted, 0),
-        choose(begun & (at > 0), emitted, NEVER),
-        choose(begun & jumps, emitted, NEVER),
-    )
+    ways = (choose(times >= begin, emitted, 0), choose(begun & (at > 0), emitted, NEVER),
+            choose(begun & jumps, emitted, NEVER))  # fmt: skip
     weights = concatenate(*[reshape(w, (t, b, 1, length)) for w in ways], axis=2)
     back = reshape(arange(3), (3, 1))
     source = choose(at > back, at - back, 0)  # (3, L)

@@ -10,9 +10,8 @@ from glasshouse.tensor import random, where
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
-    """Each element 0 with probability p, else x / (1 - p); x itself when not training.
-    Shapes: any -> the same. Raises: OptionError for p outside [0, 1].
-    Source: Srivastava et al. 2014."""
+    """Each element 0 with probability p, else x / (1 - p); x itself when not training. Shapes: any
+    -> the same. Raises: OptionError for p outside [0, 1]. Source: Srivastava et al. 2014."""
     x = check_floating("dropout", input)
     return drop("dropout", x, p, training, x.shape)
 
@@ -38,14 +37,12 @@ def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout for SELU networks: dropped elements take SELU's lower limit, and all are scaled and
-    shifted so that mean 0 and variance 1 stay. Shapes: any -> the same.
-    Raises: OptionError for p outside [0, 1].
-    Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3."""
+    shifted so that mean 0 and variance 1 stay. Shapes: any -> the same. Raises: OptionError for p
+    outside [0, 1]. Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3."""
     x = check_floating("alpha_dropout", input)
     p = check_probability("alpha_dropout", p)
     if not training or p in (0, 1):
         return x * 0 if training and p else x
     limit = -SELU_ALPHA * SELU_SCALE
     scale = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
-    kept = where(random.bernoulli(1 - p, x.shape), x, limit)
-    return kept * scale - scale * p * limit
+    return where(random.bernoulli(1 - p, x.shape), x, limit) * scale - scale * p * limit

@@ -52,10 +52,8 @@ def check_padding_idx(where: str, padding_idx, rows: int):
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise OptionError(
-            f"{where}: expected padding_idx from {-rows} to {rows - 1}; got {padding_idx}. "
-            "Name a row of the weight."
-        )
+        raise OptionError(f"{where}: expected padding_idx from {-rows} to {rows - 1}; got "
+                          f"{padding_idx}. Name a row of the weight.")  # fmt: skip
     return padding_idx % rows
 
 

@@ -23,8 +23,7 @@ def linear(input, weight, bias=None, *, _where="linear"):
             f"{x.shape}. Flatten or transpose the input, or change in_features."
         )
     check_same_dtype(_where, x, weight)
-    rows = reshape(x, (prod(x.shape[:-1]), features))
-    y = matmul(rows, matrix_transpose(weight))
+    y = matmul(reshape(x, (prod(x.shape[:-1]), features)), matrix_transpose(weight))
     if bias is not None:
         y = y + bias_like(y, bias)
     return reshape(y, (*x.shape[:-1], weight.shape[0]))

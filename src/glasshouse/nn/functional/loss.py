@@ -26,10 +26,8 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
-        raise ShapeError(
-            f"{where}: expected input and target of one shape; got {x.shape} and {target.shape}. "
-            "Reshape or broadcast one of them."
-        )
+        raise ShapeError(f"{where}: expected input and target of one shape; got {x.shape} and "
+                         f"{target.shape}. Reshape or broadcast one of them.")  # fmt: skip
     return x, target
 
 
@@ -50,9 +48,8 @@ def l1_loss(input, target, reduction="mean"):
 
 
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
-    """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
-    Shapes: two equal ones -> (). Raises: OptionError if beta < 0.
-    Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
+    """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2. Shapes: two equal ones ->
+    (). Raises: OptionError if beta < 0. Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
     if beta < 0:
         raise OptionError(f"smooth_l1_loss: expected beta of 0 or more; got {beta}. Change beta.")
     if beta == 0:
@@ -95,9 +92,8 @@ def bounded_log(x: Value) -> Value:
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
-    Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
-    Shapes: input and target equal, weight and pos_weight broadcasting to them -> ().
-    Source: standard."""
+    Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x). Shapes: input and target equal,
+    weight and pos_weight broadcasting to them -> (). Source: standard."""
     where = "binary_cross_entropy_with_logits"
     x, target = operands(where, input, target, reduction)
     loss = exact_softplus(-x)
@@ -151,10 +147,8 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
             f"{target.shape}. Convert the target with target.long()."
         )
     if target.shape != expected:
-        raise ShapeError(
-            f"{where}: expected a target of {expected} for input {x.shape}; got {target.shape}. "
-            "Give one class index for each prediction."
-        )
+        raise ShapeError(f"{where}: expected a target of {expected} for input {x.shape}; got "
+                         f"{target.shape}. Give one class index for each prediction.")  # fmt: skip
     counts = target != ignore_index
     index = choose(counts, choose(target < 0, target - classes, target), 0)
     table = arange(classes)

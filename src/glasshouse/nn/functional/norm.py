@@ -3,8 +3,7 @@
 from math import prod
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import OptionError, ShapeError
-from glasshouse.base.shape import check_shape
+from glasshouse.base import OptionError, ShapeError, check_shape
 from glasshouse.dispatch.value import Value, cast, reshape
 from glasshouse.nn.checks import check_divides, check_floating, widened
 from glasshouse.ops.checks import check_like
@@ -38,10 +37,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         mean, centred, var = batch_moments(_where, wide)
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
     elif running_mean is None or running_var is None:
-        raise OptionError(
-            f"{_where}: expected running_mean and running_var when not training; got None. "
-            "Pass them, or training=True."
-        )
+        raise OptionError(f"{_where}: expected running_mean and running_var when not training; got "
+                          "None. Pass them, or training=True.")  # fmt: skip
     else:
         centred = wide - along_channels(running_mean, wide)
         var = along_channels(running_var, wide)
@@ -60,10 +57,8 @@ def along_channels(value: Value, x: Value) -> Value:
 def batch_moments(where: str, x: Value):
     """`moments` over all axes but the channels."""
     if x.size <= x.shape[1]:
-        raise ShapeError(
-            f"{where}: expected more than 1 value per channel while training; got {x.shape}. "
-            "Use a larger batch, or eval()."
-        )
+        raise ShapeError(f"{where}: expected more than 1 value per channel while training; got "
+                         f"{x.shape}. Use a larger batch, or eval().")  # fmt: skip
     return moments(x, (0, *range(2, x.ndim)))
 
 
@@ -85,25 +80,20 @@ def outside(x: Value, mode) -> Value:
     return x
 
 
-def instance_norm(
-    input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True,
-    momentum=0.1, eps=1e-5, *, _where="instance_norm",
-):  # fmt: skip
+def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None,
+                  use_input_stats=True, momentum=0.1, eps=1e-5, *,
+                  _where="instance_norm"):  # fmt: skip
     """`batch_norm` with a mean and variance for each sample and channel.
-    The running statistics move towards the mean over the samples of theirs.
-    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
-    Source: Ulyanov et al. 2016, arXiv:1607.08022."""
+    The running statistics move towards the mean over the samples of theirs. Shapes: input
+    (N, C, ...), the others (C,) -> (N, C, ...). Source: Ulyanov et al. 2016, arXiv:1607.08022."""
     x = check_floating(_where, input)
     if not use_input_stats:
         statistics = (running_mean, running_var)
         return batch_norm(x, *statistics, weight, bias, False, momentum, eps, _where=_where)
     if x.ndim < 3 or prod(x.shape[2:]) < 2:
-        raise ShapeError(
-            f"{_where}: expected more than 1 spatial element in (N, C, ...); got {x.shape}. "
-            "Use a larger input."
-        )
-    wide = widened(x)
-    mean, centred, var = moments(wide, tuple(range(2, x.ndim)))
+        raise ShapeError(f"{_where}: expected more than 1 spatial element in (N, C, ...); got "
+                         f"{x.shape}. Use a larger input.")  # fmt: skip
+    mean, centred, var = moments(widened(x), tuple(range(2, x.ndim)))
     new = (reduce.mean(mean, axis=0), reduce.mean(var, axis=0))
     update_running(running_mean, running_var, *new, prod(x.shape[2:]), momentum)
     return cast(affine_channels(centred / sqrt(var + eps), weight, bias), x.dtype)
@@ -133,13 +123,10 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _wh
 
 def trailing_axes(where: str, input, normalized_shape, *parameters):
     """Input, checked, and the axes that `normalized_shape` names."""
-    x = check_floating(where, input)
-    shape = check_shape(where, normalized_shape)
+    x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(
-            f"{where}: expected an input that ends in {shape}; got {x.shape}. "
-            "Set normalized_shape to the last axes of the input."
-        )
+        raise ShapeError(f"{where}: expected an input that ends in {shape}; got {x.shape}. Set "
+                         "normalized_shape to the last axes of the input.")  # fmt: skip
     for value in parameters:
         if value is not None:
             check_like(where, "weight and bias", value, shape)
@@ -160,10 +147,9 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="group_norm"):
     """(x - mean) / √(var + eps) · weight + bias, with statistics for each sample and group of
-    channels, and weight and bias for each channel.
-    Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...).
-    Raises: OptionError unless num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494, eq. 7.
-    """
+    channels, and weight and bias for each channel. Shapes: input (N, C, ...), weight and bias (C,)
+    -> (N, C, ...). Raises: OptionError unless num_groups divides C. Source: Wu & He 2018,
+    arXiv:1803.08494, eq. 7."""
     x = check_floating(_where, input)
     if x.ndim < 2:
         raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
@@ -194,8 +180,7 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
         return sqrt(maximum(reduce.sum(x * x, axis=axis, keepdims=True), eps * eps))
     if p == 1:
         return maximum(reduce.sum(abs(x), axis=axis, keepdims=True), eps)
-    total = reduce.sum(abs(x) ** p, axis=axis, keepdims=True)
-    return maximum(total, eps**p) ** (1 / p)
+    return maximum(reduce.sum(abs(x) ** p, axis=axis, keepdims=True), eps**p) ** (1 / p)
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):

@@ -27,15 +27,11 @@ def pad(input, pad, mode="constant", value=None):
     check_option("pad", "mode", mode, PAD_MODES)
     widths = tuple(pad)
     if len(widths) % 2 or not all(isinstance(w, int) for w in widths):
-        raise OptionError(
-            f"pad: expected an even number of integers, (low, high) per axis; got {pad!r}. "
-            "Give the pair of the last axis first."
-        )
+        raise OptionError("pad: expected an even number of integers, (low, high) per axis; got "
+                          f"{pad!r}. Give the pair of the last axis first.")  # fmt: skip
     if len(widths) > 2 * x.ndim:
-        raise ShapeError(
-            f"pad: expected at most {x.ndim} pairs for input {x.shape}; got {len(widths) // 2}. "
-            "Remove pairs."
-        )
+        raise ShapeError(f"pad: expected at most {x.ndim} pairs for input {x.shape}; got "
+                         f"{len(widths) // 2}. Remove pairs.")  # fmt: skip
     pairs = {x.ndim - 1 - i: widths[2 * i : 2 * i + 2] for i in range(len(widths) // 2)}
     if mode == "constant":
         return pad_constant(x, pairs, 0 if value is None else value)
@@ -51,10 +47,8 @@ def pad_constant(x: Value, pairs: dict, value) -> Value:
         widths = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
         for axis, (low, high) in pairs.items():
             if low + high + x.shape[axis] < 0:
-                raise ShapeError(
-                    f"pad: expected to crop at most the size of axis {axis} of {x.shape}; got "
-                    f"{(low, high)}. Crop less."
-                )
+                raise ShapeError(f"pad: expected to crop at most the size of axis {axis} of "
+                                 f"{x.shape}; got {(low, high)}. Crop less.")  # fmt: skip
         if any(w < 0 for pair in widths for w in pair):
             x = crop(x, widths)
         grown = tuple((max(low, 0), max(high, 0), 0) for low, high in widths)
@@ -70,8 +64,7 @@ def crop(x: Value, widths) -> Value:
 
 
 def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int]:
-    """For each position along the padded axis, the position of x that it shows.
-    "circular" crops first, so that what it repeats is what is left."""
+    """The position of x that each place of the padded axis shows; "circular" crops first."""
     size = shape[axis]
     limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
     if max(low, high) > limits[mode] or size + low + high < 1:
@@ -89,16 +82,14 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    """The patches of the images, each as a column.
-    Shapes: input (N, C, H, W) or (C, H, W) -> (N, C · kh · kw, L), L patches in row-major order.
-    Raises: ShapeError for another number of axes or a kernel larger than the padded input.
-    Source: Chellapilla et al. 2006 (im2col)."""
+    """The patches of the images, each as a column. Shapes: input (N, C, H, W) or (C, H, W) ->
+    (N, C · kh · kw, L), L patches in row-major order. Raises: ShapeError for another number of axes
+    or a kernel larger than the padded input. Source: Chellapilla et al. 2006 (im2col)."""
     x = check_floating("unfold", input)
     check_ndim("unfold", x, (3, 4), "(C, H, W) or (N, C, H, W)")
     options = (kernel_size, dilation, padding, stride)
     kernel, dilation, padding, stride = patch_options("unfold", *options)
-    widths = tuple((p, p) for p in padding)
-    check_extent("unfold", x.shape[-2:], kernel, dilation, widths)
+    check_extent("unfold", x.shape[-2:], kernel, dilation, tuple((p, p) for p in padding))
     x = pad(x, (padding[1], padding[1], padding[0], padding[0]))
     options = {"stride": stride, "dilation": dilation}
     patches = window.windows(x, size=kernel, **options)  # (…, C, h, w, kh, kw)

@@ -7,8 +7,8 @@ from math import prod
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
-from glasshouse.nn.checks import check_floating, check_ndim, int_tuple, widened
-from glasshouse.nn.functional.axes import AXES, by_axes
+from glasshouse.nn.checks import int_tuple, widened
+from glasshouse.nn.functional.axes import by_axes, spatial_input
 from glasshouse.nn.functional.conv import check_extent
 from glasshouse.ops import movement
 from glasshouse.ops.index import gather
@@ -20,8 +20,7 @@ from glasshouse.tensor import where as choose
 def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
              return_indices=False):  # fmt: skip
     """The largest element of each window over the last n axes; errors name `where`."""
-    x = check_floating(where, input)
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     dilation = int_tuple(where, "dilation", dilation, n, 1)
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, dilation, ceil_mode)
@@ -41,16 +40,13 @@ def pool_options(where: str, n: int, kernel, stride, padding):
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise OptionError(
-            f"{where}: expected padding of at most half the kernel; got padding {padding} and "
-            f"kernel_size {kernel}. Pad less."
-        )
+        raise OptionError(f"{where}: expected padding of at most half the kernel; got padding "
+                          f"{padding} and kernel_size {kernel}. Pad less.")  # fmt: skip
     return kernel, stride, padding
 
 
 def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
-    """(low, high) widths per axis; ceil_mode adds behind what its last window lacks.
-    A window that would start behind the input and its padding in front does not count."""
+    """(low, high) widths per axis; ceil_mode adds what a window that starts inside lacks."""
     widths = tuple((p, p) for p in padding)
     check_extent(where, sizes, kernel, dilation, widths)
     if not ceil_mode:
@@ -76,8 +72,7 @@ def grow(x: Value, widths, value) -> Value:
 def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False,
              count_include_pad=True, divisor_override=None):  # fmt: skip
     """The mean of each window over the last n axes, with errors in the name of `where`."""
-    x = check_floating(where, input)
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     if divisor_override == 0:
         raise OptionError(f"{where}: expected a divisor_override other than 0; got 0. Change it.")
@@ -93,8 +88,7 @@ def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=Fal
 
 
 def sum_windows(x: Value, axis: int, k: int, stride: int) -> Value:
-    """The sums of windows of k elements along one axis, added element by element of the window.
-    Axis by axis that is sum(kernel) additions instead of prod(kernel), and no window is written."""
+    """Sums of windows of k elements along one axis, element by element: no window is written."""
     count = (x.shape[axis] - k) // stride + 1
     ends = [first + (count - 1) * stride + 1 for first in range(k)]
     parts = [movement.section(x, axis, i, end, stride) for i, end in enumerate(ends)]
@@ -127,8 +121,7 @@ def adaptive_avg_pool(where: str, n: int, input, output_size):
 
 def adaptive_operands(where: str, n: int, input, output_size):
     """Input, checked, and the number of bins for each of its last n axes."""
-    x = check_floating(where, input)
-    check_ndim(where, x, (n + 1, n + 2), f"(C, {AXES[n]}) or (N, C, {AXES[n]})")
+    x = spatial_input(where, n, input)
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
     kept = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(given))
     return x, int_tuple(where, "output_size", kept, n, 1)
@@ -175,8 +168,7 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
     x, sizes = adaptive_operands(where, n, input, output_size)
     lead, spatial = x.ndim - n, x.shape[-n:]
     places = flat_bins(spatial, sizes)  # (prod(sizes), elements of a bin)
-    flat = reshape(x, (*x.shape[:lead], prod(spatial)))
-    taken = gather(flat, places, axis=lead)
+    taken = gather(reshape(x, (*x.shape[:lead], prod(spatial))), places, axis=lead)
     best = reduce.argmax(taken.detach(), axis=-1, keepdims=True)
     y = reshape(take_along_axis(taken, best, axis=-1), (*x.shape[:lead], *sizes))
     if not return_indices:

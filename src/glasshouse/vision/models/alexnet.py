@@ -26,8 +26,7 @@ class AlexNet(nn.Module):
                                         nn.ReLU(), nn.Linear(64 * width, num_classes))  # fmt: skip
 
     def forward(self, images):
-        x = self.avgpool(self.features(images))
-        return self.classifier(x.flatten(1))
+        return self.classifier(self.avgpool(self.features(images)).flatten(1))
 
 
 def alexnet(num_classes=1000, **options) -> AlexNet:

@@ -26,16 +26,14 @@ class VGG(nn.Module):
             channels = factor * width
         self.features = nn.Sequential(*parts)
         self.avgpool = nn.AdaptiveAvgPool2d((7, 7))
-        self.classifier = nn.Sequential(
-            nn.Linear(channels * 7 * 7, hidden), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(hidden, hidden), nn.ReLU(), nn.Dropout(dropout),
-            nn.Linear(hidden, num_classes),
-        )  # fmt: skip
+        self.classifier = nn.Sequential(nn.Linear(channels * 7 * 7, hidden), nn.ReLU(),
+                                        nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(),
+                                        nn.Dropout(dropout),
+                                        nn.Linear(hidden, num_classes))  # fmt: skip
         self.apply(reset)
 
     def forward(self, images):
-        x = self.avgpool(self.features(images))
-        return self.classifier(x.flatten(1))
+        return self.classifier(self.avgpool(self.features(images)).flatten(1))
 
 
 def reset(module) -> None:

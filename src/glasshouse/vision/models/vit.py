@@ -14,8 +14,7 @@ class EncoderBlock(nn.Module):
         super().__init__()
         self.ln_1 = nn.LayerNorm(dim, eps=1e-6)
         self.self_attention = nn.MultiheadAttention(dim, heads, dropout, batch_first=True)
-        self.dropout = nn.Dropout(dropout)
-        self.ln_2 = nn.LayerNorm(dim, eps=1e-6)
+        self.dropout, self.ln_2 = nn.Dropout(dropout), nn.LayerNorm(dim, eps=1e-6)
         self.mlp = nn.Sequential(nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout),
                                  nn.Linear(mlp_dim, dim), nn.Dropout(dropout))  # fmt: skip
         for i in (0, 3):
@@ -35,11 +34,9 @@ class Encoder(nn.Module):
         super().__init__()
         self.pos_embedding = nn.Parameter(zeros((1, length, dim)))
         nn.init.normal_(self.pos_embedding, std=0.02)
-        self.dropout = nn.Dropout(dropout)
-        self.layers = nn.Sequential()
+        self.dropout, self.layers = nn.Dropout(dropout), nn.Sequential()
         for i in range(layers):
-            block = EncoderBlock(heads, dim, mlp_dim, dropout)
-            self.layers.add_module(f"encoder_layer_{i}", block)
+            self.layers.add_module(f"encoder_layer_{i}", EncoderBlock(heads, dim, mlp_dim, dropout))
         self.ln = nn.LayerNorm(dim, eps=1e-6)
 
     def forward(self, x):
