@@ -15,8 +15,11 @@ from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.session import Capture
+from glasshouse.capture.values import Source
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
+from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module
 
 front = GlasshouseFront()
@@ -68,13 +71,13 @@ def compiler_of(compiler):
 
 def is_target(x) -> bool:
     """Whether something is to be captured, rather than a compiler (whose second parameter is
-    example_inputs, or inputs)."""
+    called example_inputs)."""
     if isinstance(x, Module) or isinstance(x, types.MethodType):
         return True
     if not isinstance(x, types.FunctionType):
         return False
     names = list(inspect.signature(x).parameters)
-    return not (len(names) == 2 and "input" in names[1])
+    return not (len(names) == 2 and names[1].startswith("example"))
 
 
 def optimize(compiler="glass", nopython: bool = False, dynamic: bool = False, frontend=None):
@@ -164,7 +167,8 @@ def is_users(fn: types.FunctionType) -> bool:
     file = fn.__code__.co_filename
     if (
         name.startswith("glasshouse.")
-        or file.startswith(PACKAGE)
+        or file.startswith((PACKAGE, "<graph module>"))
+        or fn.__code__ in config.disabled
         or getattr(fn, "__gh_disabled__", False)
         or file.startswith("<frozen")
     ):
@@ -334,13 +338,46 @@ def explain(fn, *args, **kwargs) -> Explanation:
 def export(fn, *args, **kwargs):
     """(graph module, guards) of fn as one graph for these arguments.
 
+    The graph module takes fn's tensors in the order of its signature and gives what fn gives.
+
     Raises:  CaptureError if there is a break
     """
     capture = Capture(eager, front, nopython=True)
+    capture.exporting = True
     Optimizing(capture)(fn)(*args, **kwargs)
     entry = capture.entries[0] if capture.entries else None
     if entry is None or entry.graph is None:
         raise CaptureError(
             "export: expected a function that computes with tensors; got no graph. Check it."
         )
-    return entry.graph, [str(guard) for guard in entry.guards]
+    return exported(entry), [str(guard) for guard in entry.guards]
+
+
+def exported(entry) -> GraphModule:
+    """The graph with the inputs and the result of the function."""
+    graph, new = Graph(), {}
+    made = {name: graph.placeholder(name) for name, x in entry.slots.items() if front.is_tensor(x)}
+    for node in entry.graph.graph:
+        if node.op == "placeholder" and node.target in made:
+            new[node] = made[node.target]
+        elif node.op != "output":
+            operands = [map_nodes(x, new.__getitem__) for x in (node.args, node.kwargs)]
+            new[node] = graph.create_node(node.op, node.target, *operands, node.name)
+            new[node].meta = dict(node.meta)
+    graph.output(shown(entry.outcome, new, made))
+    return GraphModule(entry.graph, graph)
+
+
+def shown(var, new, made):
+    """A result as the operand of an output node."""
+    origin, value = var.origin, var.value
+    if isinstance(origin, Node):
+        return new[origin]
+    if isinstance(origin, Source) and origin.kind == "slot" and origin.text in made:
+        return made[origin.text]
+    if isinstance(value, (list, tuple)) and var.items is not None:
+        items = [shown(x, new, made) for x in var.items]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if type(value) is dict and var.items is not None:
+        return {k: shown(v, new, made) for k, (_, v) in var.items.items()}
+    return value

@@ -42,6 +42,7 @@ from glasshouse.capture.values import (
     Var,
     constant,
 )
+from glasshouse.graph.ir import Node
 
 # Functions of constants alone, whose result is the same each time.
 PURE = {
@@ -508,6 +509,12 @@ class Calls:
             type(x.value) in (int, float) and (x.origin is None or isinstance(x.origin, (Source, Number)))
             for x in args)  # fmt: skip
 
+    def is_size_call(self, args) -> bool:
+        """Whether arithmetic is on sizes that the graph computes."""
+        return any(isinstance(x.origin, Node) for x in args) and all(
+            type(x.value) in (int, float) for x in args
+        )
+
     def number(self, fn, args) -> Var:
         """Arithmetic that later calls do again."""
         for x in args:
@@ -914,9 +921,7 @@ class Calls:
             return self.call(Var(method), [x], {}, then)
         items = self.sequence(x)
         if items is not None:
-            view = isinstance(x.origin, Made) and x.origin.kind == "view"
-            base = x.origin.parts[0] if view else x
-            return self.deliver(then, self.track(Var(Over(base, list(items)), Made("iterator"))))
+            return self.deliver(then, self.track(Var(Over(x, list(items)), Made("iterator"))))
         if method is MISSING and isinstance(
             static_lookup(kind, "__getitem__")[0], types.FunctionType
         ):
@@ -997,6 +1002,8 @@ class Calls:
             user = [x for x in (lhs, rhs) if not self.is_tensor(x) and self.user_operator(x, fn)]
             if not user:
                 return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
+        if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
+            return self.deliver(then, self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True))
         if fn in ARITHMETIC and self.is_number_call([lhs, rhs]):
             return self.deliver(then, self.number(fn, [lhs, rhs]))
         joined = self.sequence_operator(fn, lhs, rhs)

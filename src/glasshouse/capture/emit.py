@@ -325,9 +325,7 @@ class Emitter:
 
     # -- the whole -----------------------------------------------------------------------------
 
-    def function(
-        self, body: list[str], at: Frame, root: types.CodeType, slots: int, graph
-    ) -> types.FunctionType:
+    def function(self, body: list[str], line: int, root: types.CodeType, slots: int, graph) -> types.FunctionType:
         """The replacement of these statements."""
         inputs = ", ".join(self.name(var) for _, var in self.tracer.inputs)
         run = [f"o = graph({inputs})"] if graph is not None else []
@@ -337,10 +335,9 @@ class Emitter:
         self.names["graph"] = graph
         self.text = text
         tree = ast.parse(text)
-        line = at.line or root.co_firstlineno
         for node in ast.walk(tree):
             if hasattr(node, "lineno"):
-                node.lineno = node.end_lineno = line
+                node.lineno = node.end_lineno = line or root.co_firstlineno
         exec(compile(tree, root.co_filename, "exec"), self.names)
         made = self.names.pop("replacement")
         made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)

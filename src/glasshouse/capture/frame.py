@@ -6,6 +6,7 @@ from glasshouse.capture.bytecode import Decoded, decoded
 from glasshouse.capture.values import Made, Var
 
 END = Var("end")  # what a finished iterator gives
+SIZED = (dict, set, type({}.keys()), type({}.values()), type({}.items()))
 LATER = Var("later")  # the result comes when an inlined frame returns
 
 
@@ -69,11 +70,11 @@ class Over(Iterator):
     def __init__(self, base: Var, kept: list[Var] | None = None):
         super().__init__()
         self.base, self.kept = base, kept
-        self.size = len(base.value) if isinstance(base.value, (dict, set)) else -1
+        self.size = len(base.value) if isinstance(base.value, SIZED) else -1
 
     def step(self, tracer):
         if self.size >= 0 and len(self.base.value) != self.size:
-            kind = "dictionary" if isinstance(self.base.value, dict) else "Set"
+            kind = "Set" if isinstance(self.base.value, set) else "dictionary"
             tracer.fail_here(RuntimeError(f"{kind} changed size during iteration"))
         items = tracer.sequence(self.base) if self.kept is None else self.kept
         if self.index >= len(items):
@@ -130,7 +131,7 @@ def iterator_of(values, index: int, size: int):
 
 def changed_size(values):
     """What is left of an iterator over something that grew or shrank."""
-    kind = "dictionary" if isinstance(values, dict) else "Set"
+    kind = "Set" if isinstance(values, set) else "dictionary"
     raise RuntimeError(f"{kind} changed size during iteration")
     yield
 

@@ -152,6 +152,7 @@ class FrontEnd:
             tracer.inputs.append((node, var))
             if not self.is_tensor(var.value):
                 node.meta["number"] = True
+                tracer.typed(var)
         tracer.lifted[id(var)] = node, var
         if self.is_tensor(var.value):
             self.guard(tracer, var)
@@ -193,7 +194,7 @@ class FrontEnd:
         if isinstance(var.origin, Node):
             return var.origin
         if tracer.varies(var):
-            if numbers:
+            if numbers or type(value) is int:
                 return self.lift(tracer, var)
             return tracer.known(var)
         if type(value) in (list, tuple):

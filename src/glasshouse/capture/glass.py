@@ -7,6 +7,7 @@ outside gets a second Program for that.
 """
 
 import sys
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
 from glasshouse.base.errors import GradError
+from glasshouse.capture.front import VARYING
 from glasshouse.compile.program import make_program, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
@@ -353,7 +355,7 @@ class Runner(Interpreter):
         finally:
             recorder.varying = False
         scalars = [x for x in recorder.pending[mark:] if x.scalar is not None]
-        if len(numbers) == len(scalars) == 1:
+        if len(numbers) == len(scalars) == 1 and node.target in VARYING:
             self.links[id(scalars[0])] = self.order[numbers[0]]
             self.kept.append(scalars[0])
         else:
@@ -391,7 +393,7 @@ class Backward:
                 raise NotFit
             return True
 
-        with recording(None, False), phase("backward"):
+        with without_hooks(targets), recording(None, False), phase("backward"):
             for tensor, payload in zip(self.tracked, cotangents, strict=True):
                 seed = box(payload, tensor.spec, backend)
                 walk.seed((tensor.node, tensor.slot), seed)
@@ -430,6 +432,19 @@ class Backward:
         for slot, (kind, at) in enumerate(self.slots):
             tensor = (outs if kind == "out" else handles)[at]
             tensor.node, tensor.slot = node, slot
+
+
+@contextmanager
+def without_hooks(nodes):
+    """Inside, hooks of these nodes do not run: they will, when gradients really arrive there."""
+    before = [(node, node.grad_hooks) for node in nodes]
+    for node in nodes:
+        node.grad_hooks = None
+    try:
+        yield
+    finally:
+        for node, kept in before:
+            node.grad_hooks = kept
 
 
 class Spent:

@@ -1,6 +1,7 @@
 """The front end of Glasshouse's own tensors, modules and optimizers."""
 
 import enum
+import operator
 import types
 
 from glasshouse.autograd.tape import Leaf, grad_mode, sequence
@@ -15,6 +16,7 @@ from glasshouse.dispatch.bind import hooks, state, timers, watchers
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.scope import phase, scope_of
 from glasshouse.dispatch.value import Value
+from glasshouse.graph.ir import Node
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
 from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module, Parameter, functional_call
@@ -95,10 +97,7 @@ class GlasshouseFront(FrontEnd):
     def guard_spec(self, tracer, value, source, inside):
         """Guard shape and dtype; a size that was seen to vary may be anything."""
         spec = tracer.guards.source("get", inside, "spec", f"{source.text}.spec")
-        sizes = [
-            None if tracer.varying_size(f"{source.text}.shape[{i}]") else n
-            for i, n in enumerate(value.shape)
-        ]
+        sizes = [None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)]
         wanted = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
         tracer.guards.add("spec", spec, wanted)
 
@@ -267,6 +266,11 @@ class GlasshouseFront(FrontEnd):
             return self.gradient(tracer, var)
         if name == "shape" and isinstance(var.origin, Source):
             return self.shape(tracer, var)
+        if name == "shape" and isinstance(var.origin, Node) and tracer.sized():
+            return self.computed_shape(tracer, var)
+        if name in ("size", "nbytes") and tracer.sized():
+            node = tracer.graph.call_function(getattr, (self.lift(tracer, var), name))
+            return Var(getattr(value, name), node)
         if name in FIXED:
             return constant(getattr(value, name))
         if name == "__class__":
@@ -280,16 +284,37 @@ class GlasshouseFront(FrontEnd):
 
     def shape(self, tracer, var):
         """The shape; sizes that vary are numbers that do."""
-        text = var.origin.text
-        varying = [tracer.varying_size(f"{text}.shape[{i}]") for i in range(var.value.ndim)]
+        source, value = var.origin, var.value
+        varying = [self.is_free(tracer, source, value, i) for i in range(value.ndim)]
         if not any(varying):
-            return Var(var.value.shape, None)
-        base = tracer.guards.source("attr", var.origin, "shape", f"{text}.shape")
+            return Var(value.shape, None)
+        text = source.text
+        base = tracer.guards.source("attr", source, "shape", f"{text}.shape")
         items = [
             Var(n, tracer.guards.source("item", base, i, f"{text}.shape[{i}]")) if free else Var(n)
-            for i, (n, free) in enumerate(zip(var.value.shape, varying, strict=True))
+            for i, (n, free) in enumerate(zip(value.shape, varying, strict=True))
+        ]
+        return Var(value.shape, Made("tuple"), items)
+
+    def is_free(self, tracer, source, value, axis: int) -> bool:
+        """Whether the size of an axis may be another one in a later call."""
+        if axis in value.__dict__.get("_gh_dynamic", ()):
+            tracer.dynamic.add(f"{source.text}.shape[{axis}]")
+        return tracer.varying_size(f"{source.text}.shape[{axis}]")
+
+    def computed_shape(self, tracer, var):
+        """The shape of a tensor that the graph computes, as the graph computes it."""
+        node = tracer.graph.call_function(getattr, (var.origin, "shape"))
+        items = [
+            Var(n, tracer.graph.call_function(operator.getitem, (node, i)))
+            for i, n in enumerate(var.value.shape)
         ]
         return Var(var.value.shape, Made("tuple"), items)
+
+    def length(self, tracer, var):
+        if tracer.sized():
+            return tracer.sequence(self.metadata(tracer, var, "shape"))[0]
+        return super().length(tracer, var)
 
     def gradient(self, tracer, var):
         """tensor.grad."""
@@ -460,7 +485,7 @@ class GlasshouseFront(FrontEnd):
         if own and own_call is not Module.__call__:
             return tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
         tracer.typed(fn)
-        leaf = cls.__module__.startswith("glasshouse.nn.") and not isinstance(
+        leaf = f"{cls.__module__}.".startswith("glasshouse.nn.") and not isinstance(
             module, INLINED_MODULES
         )
         if leaf and not has_hooks(module) and "forward" not in module.__dict__:

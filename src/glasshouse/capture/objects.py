@@ -22,6 +22,7 @@ from glasshouse.capture.values import (
     constant,
     static_lookup,
 )
+from glasshouse.graph.ir import Node
 
 VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
 SEQUENCES = (list, tuple, range, str, bytes)
@@ -87,9 +88,18 @@ class Objects:
                 self.known(arg)
         elif isinstance(origin, Made):
             self.known_parts(var)
+        elif type(value) in (int, bool, tuple):  # made of sizes: from here on, of these
+            self.fix_sizes()
         else:
             raise Break("a value that the graph computes is needed", None)
         return value
+
+    def fix_sizes(self) -> None:
+        """Rely on every size that was let free."""
+        for _, var in list(self.inputs):
+            if self.is_tensor(var):
+                for item in self.sequence(self.front.metadata(self, var, "shape")):
+                    self.known(item)
 
     def known_parts(self, var: Var) -> None:
         """Rely on everything that something new is made of."""
@@ -117,7 +127,7 @@ class Objects:
     def foldable(self, var: Var) -> bool:
         """Whether a value may be relied on without making the graph too special."""
         value, origin = var.value, var.origin
-        if isinstance(origin, Number) or self.varies(var):
+        if isinstance(origin, (Number, Node)) and type(value) in (int, bool) or self.varies(var):
             return True
         if self.is_tensor(var):
             return False
@@ -544,13 +554,14 @@ class Objects:
             if name not in value.__dict__:
                 return self.deliver(then, Var(self.do(getattr, value, name)))
             source = self.entry_source(self.dict_of(obj), name) if self.live else None
-            if value.__name__.partition(".")[0] == "glasshouse" or obj.origin is None:
-                source = None if not self.live else self.guards.source(
-                    "attr", self.guards.source("const", None, value, value.__name__), name, f"{value.__name__}.{name}")  # fmt: skip
-                if value.__name__.partition(".")[0] == "glasshouse":
-                    found = value.__dict__[name]
-                    return self.deliver(then, Var(found) if isinstance(found, (*SCALARS, *FUNCTIONS)) else
-                                        self.load(found, source))  # fmt: skip
+            if obj.origin is None and self.live:
+                base = self.guards.source("const", None, value, value.__name__)
+                table = self.guards.source("dict", base, None, f"{value.__name__}.__dict__")
+                source = self.entry_source(table, name)
+            if self.frames[-1].trusted:
+                found = value.__dict__[name]
+                plain = isinstance(found, (*SCALARS, *FUNCTIONS))
+                return self.deliver(then, Var(found) if plain else self.load(found, source))
             return self.deliver(then, self.load(value.__dict__[name], source))
         if isinstance(value, super):
             return self.super_attribute(obj, name, then)

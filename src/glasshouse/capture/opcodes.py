@@ -21,7 +21,7 @@ BINARY = (operator.add, operator.and_, operator.floordiv, operator.lshift, opera
           operator.ipow, operator.irshift, operator.isub, operator.itruediv, operator.ixor)  # fmt: skip
 COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 CONVERT = (None, str, repr, ascii)
-MISSING = object()
+SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
 
 
 def contains(container, element):
@@ -754,6 +754,8 @@ def unknown_operation(code: types.CodeType) -> str | None:
     """An operation that has no handler, or None."""
     found = unknown.get(id(code))
     if found is None or found[0] is not code:
-        missing = next((x.op for x in decoded(code).instructions if x.op not in HANDLERS), None)
+        operations = (x.op for x in decoded(code).instructions if x.op not in HANDLERS)
+        names = (name for name in code.co_names if name in SEES_FRAMES)
+        missing = next(operations, None) or next(names, None)
         found = unknown[id(code)] = (code, missing)
     return found[1]

@@ -7,7 +7,7 @@ from typing import Any
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.bytecode import GENERATORS
-from glasshouse.capture.calls import plain_value
+from glasshouse.capture.calls import plain_value, slot_list
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import END, Frame, Generator, Iterator
@@ -37,6 +37,8 @@ class Entry:
         self.broke: Break | None = None
         self.where = ""
         self.capture_ns = self.compile_ns = 0
+        self.outcome: Var | None = None  # for export: the result, and the arguments by name
+        self.slots: dict = {}
 
 
 class Capture:
@@ -45,6 +47,7 @@ class Capture:
     def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
         self.compiler, self.front = compiler, front
         self.nopython, self.dynamic = nopython, dynamic
+        self.exporting = False
         self.resumes: dict[tuple, tuple] = {}
         self.entries: list[Entry] = []
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
@@ -114,24 +117,24 @@ def may_capture(dispatcher, capture, slots) -> bool:
     if not entries:
         return not dispatcher.__dict__.get("hopeless")
     owner = owner_of(slots)
+    full = dispatcher.__dict__.setdefault("full", set())
+    if owner in full:
+        return False
     mine = [e for e in entries if e[2].owner == owner]
     for entry in mine:
         note_failure(capture, entry, slots)
-    if len(mine) >= config.cache_limit:
-        if not dispatcher.__dict__.get("full"):
-            dispatcher.full = True
-            counters.add("limits")
-            name, reason, old, new = (
-                capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
-            )
-            warnings.warn(
-                f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
-                f"calls run uncaptured. The last guard that failed: {reason} (was {old}, is {new})."
-                f" Raise gh.capture.config.cache_limit, or pass dynamic=True.",
-                stacklevel=4,
-            )
-        return False
-    return True
+    if len(mine) < config.cache_limit:
+        return True
+    full.add(owner)
+    counters.add("limits")
+    _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
+    warnings.warn(
+        f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of calls "
+        f"run uncaptured. The last guard that failed: {reason} (was {old}, is {new}). Raise "
+        "gh.capture.config.cache_limit, or pass dynamic=True.",
+        stacklevel=4,
+    )
+    return False
 
 
 def owner_of(slots):
@@ -142,7 +145,7 @@ def owner_of(slots):
 
 def note_failure(capture, entry, slots) -> None:
     """Log which guard of an entry failed, and let the numbers that changed vary from now on."""
-    guards, _, info = entry
+    guards, _, info = entry[:3]
     failed = guards.check(slots)
     if failed < 0:
         return
@@ -215,8 +218,19 @@ class Session:
             if not tracer.live:
                 return self.given_up(outcome)
             return self.finish(outcome)
+        except BaseException:
+            self.leave_contexts()
+            raise
         finally:
             front.end(tracer)
+
+    def leave_contexts(self) -> None:
+        """An error ends the call: no_grad and the like that the trace entered end as well."""
+        if not self.behind:
+            for context in reversed(self.tracer.contexts):
+                context.value.__exit__(None, None, None)
+
+    behind = False  # whether Python goes on from here
 
     def given_up(self, outcome: Var):
         """The trace could not be kept; the result is there all the same."""
@@ -237,6 +251,7 @@ class Session:
         tracer, capture = self.tracer, self.capture
         broke = outcome if isinstance(outcome, Break) else None
         at = tracer.frames[-1] if broke else None
+        line = tracer.frames[0].line if broke else self.fn.__code__.co_firstlineno
         if broke is not None:
             if capture.nopython:
                 raise CaptureError(explained(broke, at))
@@ -245,17 +260,20 @@ class Session:
         lost = self.unfinished()
         try:
             if lost is None:
-                graph, run = self.replacement(emitter, outcome, broke, at)
+                graph, run = self.replacement(emitter, outcome, broke, line)
         except CannotRebuild as found:
             lost = found.what, found.site
         if lost is not None:
             return self.without_entry(outcome, *lost)
-        self.install(run, emitter, broke, at)
+        info = self.install(run, emitter, broke, at)
         self.settle(emitter, graph)
         if broke is None:
+            if capture.exporting:
+                info.outcome, info.slots = outcome, dict(zip(slot_list(self.fn.__code__), self.slots, strict=False))
             return real(outcome)
         tracer.front.end(tracer)
         native().set_hook(self.callback)
+        self.behind = True
         return self.tail(0, broke)
 
     def unfinished(self):
@@ -267,15 +285,15 @@ class Session:
                 return "an unfinished generator", made.site
         return None
 
-    def replacement(self, emitter: Emitter, outcome, broke, at):
+    def replacement(self, emitter: Emitter, outcome, broke, line: int):
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
         for context in reversed(tracer.contexts):
-            tracer.graph.call_method("__exit__", (tracer.context_nodes[id(context)], None, None, None))
+            node = tracer.context_nodes[id(context)]
+            tracer.graph.call_method("__exit__", (node, None, None, None))
         body = emitter.at_return(outcome) if broke is None else emitter.at_break(broke)
         graph = self.compiled(emitter)
-        at, code = at or first_frame(self.fn), self.fn.__code__
-        return graph, emitter.function(body, at, code, len(self.slots), graph)
+        return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph)
 
     def without_entry(self, outcome, what: str, site):
         """Go on without keeping anything; what could not be made again is left to Python next time."""
@@ -342,7 +360,7 @@ class Session:
     def before_trace(self, values):
         return values
 
-    def install(self, run, emitter: Emitter, broke, at) -> None:
+    def install(self, run, emitter: Emitter, broke, at) -> Entry:
         """Put the entry first."""
         tracer = self.tracer
         tracer.keep_apart()
@@ -358,7 +376,9 @@ class Session:
         if config.print_bytecode:
             print_bytecode(self.fn, run)
         native().set_skip(run.__code__, True)
-        self.dispatcher.entries.insert(0, (compiler.made(native().Guards), run, info))
+        made = compiler.made(native().Guards)
+        self.dispatcher.entries.insert(0, (made, run, info, broke is None))
+        return info
 
     def settle(self, emitter: Emitter, graph) -> None:
         """Have the compiled graph compute what the trace recorded."""
@@ -477,17 +497,6 @@ def is_context_node(node: Node) -> bool:
     return node.target in ("__enter__", "__exit__") or any(
         u.target == "__enter__" for u in node.users
     )
-
-
-def first_frame(fn):
-    return Line(fn.__code__.co_firstlineno)
-
-
-class Line:
-    """Where a replacement says it is."""
-
-    def __init__(self, line: int):
-        self.line = line
 
 
 def explained(broke: Break, at: Frame) -> str:

@@ -454,7 +454,7 @@ def traceback_entry(f: Frame):
     code = f.code.code
     raiser = RAISER.__code__.replace(
         co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
-        co_firstlineno=f.line or code.co_firstlineno)  # fmt: skip
+        co_firstlineno=(f.line or code.co_firstlineno) - 1)  # fmt: skip
     try:
         types.FunctionType(raiser, f.globals)()
     except ZeroDivisionError as error:

@@ -272,7 +272,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *fn;      /* the user's function */
-    PyObject *entries; /* list of (Guards, function), newest first */
+    PyObject *entries; /* list of (Guards, function, info, whole), newest first */
     PyObject *miss;    /* called as miss(dispatcher, *slots) */
     PyObject *dict, *weakrefs;
     long hits;
@@ -280,6 +280,7 @@ typedef struct {
 
 enum { ON, RUN_ONLY, OFF };
 static _Thread_local int mode = ON;
+static _Thread_local PyObject *callback; /* of the frame hook */
 
 static int count_slots(PyCodeObject *co) {
     return co->co_argcount + co->co_kwonlyargcount + ((co->co_flags & CO_VARARGS) != 0)
@@ -340,7 +341,10 @@ static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
         if (run_guards((Guards *)PyTuple_GET_ITEM(entry, 0), slots, n) >= 0) continue;
         d->hits++;
         Py_INCREF(entry);
+        PyObject *cb = callback;
+        if (PyTuple_GET_ITEM(entry, 3) == Py_True) callback = NULL; /* it calls nothing of the user's */
         result = PyObject_Vectorcall(PyTuple_GET_ITEM(entry, 1), slots, n, NULL);
+        if (cb) callback = cb;
         Py_DECREF(entry);
         Py_DECREF(entries);
         return result;
@@ -415,7 +419,7 @@ static PyMemberDef dispatcher_members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(Dispatcher, dict), READONLY},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Dispatcher, weakrefs), READONLY},
     {"fn", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "the user's function"},
-    {"entries", T_OBJECT, offsetof(Dispatcher, entries), READONLY, "[(guards, replacement)]"},
+    {"entries", T_OBJECT, offsetof(Dispatcher, entries), READONLY, "[(guards, replacement, info, whether it calls nothing opaque)]"},
     {"hits", T_LONG, offsetof(Dispatcher, hits), READONLY, "calls that an entry answered"},
     {NULL}};
 static PyGetSetDef dispatcher_getset[] = {
@@ -435,7 +439,6 @@ static PyTypeObject DispatcherType = {
 static Py_ssize_t extra_index = -1;
 static int threads_on;
 static PyCodeObject *stub; /* "return its argument": has the evaluator pop a frame for us */
-static _Thread_local PyObject *callback;
 static _PyFrameEvalFunction before; /* who had the hook: called for every frame that we do not take */
 
 static PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {

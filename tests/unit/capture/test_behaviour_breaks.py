@@ -343,7 +343,7 @@ def in_user_context(x):
         x = x * k
         gh.graph_break()
         x = x + 1
-    return x
+    return x * 1
 
 
 def raise_in_user_context(x):
@@ -455,7 +455,7 @@ def deleted_local(x):
     del y
     gh.graph_break()
     try:
-        return y
+        return y  # noqa: F821
     except UnboundLocalError:
         return z
 
@@ -688,7 +688,9 @@ def test_paths_that_join_share_their_tail():
     assert len(counting.graphs) <= 30  # not 2**6
 
 
-@pytest.mark.parametrize("fn", [item, branch, for_explicit, nested_call, in_no_grad, in_try, prints])
+@pytest.mark.parametrize(
+    "fn", [item, branch, for_explicit, nested_call, in_no_grad, in_try, prints]
+)
 def test_nopython_names_the_line(fn):
     fast = gh.optimize("eager", nopython=True)(fn)
     with pytest.raises(gh.CaptureError, match=rf"{__file__.rpartition('/')[2]}:\d+"):

@@ -1,4 +1,4 @@
-"""Guards: whatever changes between two calls gives Python's result, and a new entry only if needed."""
+"""Guards: whatever changes between calls, results are Python's; new entries only if needed."""
 
 import math
 from types import SimpleNamespace
@@ -106,7 +106,7 @@ def total(x, parts):
 
 
 def by_key(x, parts):
-    return x + len(parts) + (parts["a"] if "a" in parts else 0)
+    return x + len(parts) + (parts["a"] if "a" in parts else 0)  # noqa: SIM401
 
 
 def all_keys(x, parts):
@@ -165,8 +165,7 @@ def members(x, k):
     return x + 1 if 2 in k else x - 1
 
 
-# name: (function, first second arguments, what it is called with; the last number is the most entries
-# that may be made, None where it does not matter)
+# name: (function, its second arguments, the most entries that may be made or None)
 CASES = {
     "int_same": (scaled, [2, 2, 2, 2], 1),
     "float_same": (scaled, [0.5, 0.5, 0.5], 1),
@@ -220,7 +219,7 @@ CASES = {
     "range": (total, [range(3), range(4), range(0), range(3)], None),
     "attribute": (by_attribute, [Thing(value=1.5), Thing(value=2.5), Thing(value=X(3))], None),
     "attribute_absent": (optional_attribute, [Thing(), Thing(value=2.0), Thing()], None),
-    "class_of_object": (by_attribute, [Thing(value=2), Other(value=2), SimpleNamespace(value=2)], 3),
+    "class": (by_attribute, [Thing(value=2), Other(value=2), SimpleNamespace(value=2)], 3),
     "other_object": (by_attribute, [Thing(value=2), Thing(value=2), Thing(value=2)], 1),
     "chain": (
         chained,
@@ -234,7 +233,7 @@ CASES = {
     "function": (call_it, [plus, minus, plus, gh.sin, gh.cos, abs], None),
     "operation": (call_it, [gh.sin, gh.cos, gh.sin], 2),
     "layer": (call_it, [nn.ReLU(), nn.Tanh(), nn.ReLU()], None),
-    "lambda": (call_it, [lambda t: t + k for k in (1, 2, 3)], None),
+    "lambda": (call_it, [lambda t, k=k: t + k for k in (1, 2, 3)], None),
     "method": (call_it, [X(3).__add__, X(3, seed=4).__mul__], None),
     "nested_containers": (
         item_of,

@@ -1,6 +1,7 @@
 """Robustness: recursion, threads, generators, exceptions, debuggers, memory, copies."""
 
 import asyncio
+import contextlib
 import copy
 import gc
 import pickle
@@ -634,14 +635,14 @@ def test_optimizer_and_model_die():
     assert [w() for w in watches] == [None] * 3
 
 
-def calls_flat(call, count=20_000):
+def calls_flat(call, count=20_000, warm=200):
     """Memory does not grow while something is called often."""
-    for _ in range(200):
+    for _ in range(warm):
         call()
     gc.collect()
     tracemalloc.start()
     try:
-        for _ in range(200):
+        for _ in range(warm):
             call()
         gc.collect()
         before = tracemalloc.get_traced_memory()[0]
@@ -675,11 +676,11 @@ def test_breaks_keep_memory_flat():
 
 def test_misses_keep_memory_flat():
     fast, x = gh.optimize("eager")(lambda x, k: [x, k + "!"]), X(3)
-    texts = [f"t{k}" for k in range(500)]
+    texts = [f"t{k}" for k in range(20)]
     with gh.capture.config.override(cache_limit=2), pytest.warns(UserWarning):
         for k in texts[:5]:
             fast(x, k)
-    assert calls_flat(lambda: [fast(x, k) for k in texts], 40) < 100_000
+    assert calls_flat(lambda: [fast(x, k) for k in texts], 50, 5) < 100_000
 
 
 def test_exceptions_keep_memory_flat():
@@ -689,10 +690,8 @@ def test_exceptions_keep_memory_flat():
     fast, x = gh.optimize("eager")(fn), X(3)
 
     def call():
-        try:
+        with contextlib.suppress(ValueError):
             fast(x)
-        except ValueError:
-            pass
 
     assert calls_flat(call, 1000) < 100_000
 
@@ -701,10 +700,8 @@ def test_wrong_calls_keep_memory_flat():
     fast, x = gh.optimize("eager")(lambda x, *, k: x), X(3)
 
     def call():
-        try:
+        with contextlib.suppress(TypeError):
             fast(x, 1, *[2] * 5, j=3)
-        except TypeError:
-            pass
 
     assert calls_flat(call, 5000) < 100_000
 
@@ -720,7 +717,7 @@ def test_captures_keep_memory_flat():
         fast = gh.optimize("eager")(fn)
         fast(x), fast(x)
 
-    assert calls_flat(call, 300) < 300_000
+    assert calls_flat(call, 300, 50) < 300_000
 
 
 def test_reference_counts_of_arguments():
@@ -869,7 +866,7 @@ def test_many_arguments():
 
 
 def test_long_function():
-    lines = "\n".join(f"    n = n * 3 % 1000 + {i}" for i in range(1500))
+    lines = "\n".join(f"    n = n * 3 % 1000 + {i}" for i in range(400))
     space = {"gh": gh}
     exec(f"def fn(x, n=1):\n{lines}\n    gh.graph_break()\n{lines}\n    return x * n\n", space)
     fast = gh.optimize("eager")(space["fn"])

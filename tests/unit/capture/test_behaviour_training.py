@@ -49,7 +49,9 @@ def Y(n, classes=3, seed=1):
 
 
 def close(a, b, what="", atol=2e-6):
-    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-4, atol=atol, err_msg=what, strict=True)
+    np.testing.assert_allclose(
+        a.numpy(), b.numpy(), rtol=2e-4, atol=atol, err_msg=what, strict=True
+    )
 
 
 def same_models(a, b):
