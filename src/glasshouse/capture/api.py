@@ -113,6 +113,7 @@ class Optimizing(ContextDecorator):
         if available() is None:
             return fn
         if isinstance(fn, Module):
+            self.capture.name = type(fn).__name__
             return OptimizedModule(fn, self.capture)
         if isinstance(fn, types.MethodType):
             return types.MethodType(self.dispatcher(fn.__func__), fn.__self__)

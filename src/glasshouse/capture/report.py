@@ -7,7 +7,7 @@ class Explanation:
     """Graphs, breaks, guards, recompiles and times of what was captured."""
 
     def __init__(self, fn, capture, result=None):
-        self.name = getattr(fn, "__qualname__", type(fn).__name__)
+        self.name = fn if isinstance(fn, str) else getattr(fn, "__qualname__", type(fn).__name__)
         self.entries, self.breaks, self.recompiles = (
             capture.entries,
             capture.breaks,

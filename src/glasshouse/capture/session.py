@@ -44,7 +44,12 @@ class Entry:
 class Capture:
     """One use of `optimize`: the compiler, the entries of all functions, breaks and recompiles."""
 
+    kept: "list[Capture] | None" = None  # gets every Capture, if it is a list
+    name = "captured"
+
     def __init__(self, compiler, front, nopython: bool = False, dynamic: bool = False):
+        if Capture.kept is not None:
+            Capture.kept.append(self)
         self.compiler, self.front = compiler, front
         self.nopython, self.dynamic = nopython, dynamic
         self.exporting = False
@@ -59,6 +64,8 @@ class Capture:
         """A callable that answers calls of `fn` from entries, and captures what is new."""
         made = native().Dispatcher(fn, miss)
         made.capture = self
+        if not self.resumes and self.name == "captured":
+            self.name = fn.__qualname__
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             made.__dict__[name] = getattr(fn, name)
         made.__wrapped__ = fn

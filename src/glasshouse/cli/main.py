@@ -14,6 +14,7 @@ from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, O
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
+from glasshouse.cli.explain import explain
 from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
@@ -157,6 +158,7 @@ def show_flags():
 main.add_command(analyze)
 main.add_command(bench)
 main.add_command(calibrate_command)
+main.add_command(explain)
 main.add_command(flops)
 main.add_command(profile)
 main.add_command(show)
