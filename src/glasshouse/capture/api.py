@@ -1,5 +1,7 @@
 """What users call: optimize and what goes with it."""
 
+import copy
+import copyreg
 import functools
 import inspect
 import types
@@ -10,7 +12,7 @@ from typing import Any
 from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, type_name
 from glasshouse.capture import tracer as tracing
 from glasshouse.capture.config import config, counters
-from glasshouse.capture.glass import glass
+from glasshouse.capture.glass import eager, glass
 from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
 from glasshouse.capture.report import Explanation
@@ -24,11 +26,6 @@ from glasshouse.nn.module import Module
 
 front = GlasshouseFront()
 tracing.Tracer.default_front, tracing.Tracer.default_config = front, config
-
-
-def eager(graph_module, example_inputs):
-    """The compiler that runs the graph as it is."""
-    return graph_module.forward
 
 
 def printed(graph_module, example_inputs):
@@ -187,7 +184,9 @@ STANDARD = inspect.__file__.rpartition("/")[0]
 def available():
     """The native part, or None, with a warning, where it cannot be made."""
     try:
-        return native()
+        made = native()
+        copyreg.pickle(made.Dispatcher, lambda d: (again, (d.fn, *options(d.capture))))
+        return made
     except (CompileError, OSError, ImportError) as error:
         warn_once(f"capture needs a C compiler and Python's headers: {error}")
         return None
@@ -205,7 +204,18 @@ class OptimizedModule:
         return self._dispatcher(self._module, *args, **kwargs)
 
     def __getattr__(self, name: str):
+        if "_module" not in self.__dict__:
+            raise AttributeError(name)
         return getattr(self.__dict__["_module"], name)
+
+    def __reduce_ex__(self, protocol):
+        return again, (self._module, *options(self.capture))
+
+    def __copy__(self):
+        return again(copy.copy(self._module), *options(self.capture))
+
+    def __deepcopy__(self, memo):
+        return again(copy.deepcopy(self._module, memo), *options(self.capture))
 
     def __setattr__(self, name: str, value) -> None:
         setattr(self._module, name, value)
@@ -219,6 +229,16 @@ class OptimizedModule:
     @property
     def __class__(self):
         return type(self.__dict__["_module"]) if "_module" in self.__dict__ else OptimizedModule
+
+
+def options(capture: Capture) -> tuple:
+    """What `again` needs to capture anew."""
+    return capture.compiler, capture.nopython, capture.dynamic
+
+
+def again(fn, compiler, nopython: bool, dynamic: bool):
+    """A copy of something captured: with the same options, and entries of its own."""
+    return Optimizing(Capture(compiler, front, nopython, dynamic))(fn)
 
 
 def call_module(module, *args, **kwargs):

@@ -78,7 +78,7 @@ def decoded(code: types.CodeType) -> Decoded:
     """The decoded form, made once; code objects compare by value, so the table is by identity."""
     found = known.get(id(code))
     if found is None or found.code is not code:
-        if len(known) > 4096:
+        if len(known) > 128:
             known.clear()
         found = known[id(code)] = Decoded(code)
     return found

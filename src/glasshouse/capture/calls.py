@@ -498,6 +498,8 @@ class Calls:
             )
         if hashable(f) and f in POLYFILLS:
             return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
+        if f in (abs, pow) and not kwargs and self.is_tensor(args[0]):
+            return self.deliver(then, self.front.operate(self, f, args))
         if f in OPERATORS and len(args) == 2 and not kwargs:
             return self.binary(f, args[0], args[1], then)
         if f in UNARY and len(args) == 1 and not kwargs:

@@ -79,6 +79,10 @@ class FrontEnd:
         """Whether a number at a source is expected to differ from call to call."""
         return False
 
+    def is_stale(self, tracer, var: Var) -> bool:
+        """Whether what is read here was changed by a call that Python does again."""
+        return False
+
     def ambient(self, tracer) -> None:
         """Guard what the library keeps beside the arguments: modes and so on."""
 
@@ -227,6 +231,7 @@ class FrontEnd:
         node = tracer.graph.create_node(op, target, operands, named)
         node.meta["line"] = tracer.frames[-1].where
         node.meta["user"] = tracer.user_line()
+        self.annotate(node)
         values = [x.value for x in args]
         words = {k: v.value for k, v in kwargs.items()}
         try:
@@ -234,7 +239,11 @@ class FrontEnd:
         except Hidden:
             self.undo(tracer, depth)
             shown = call if op != "call_module" else Var(fn)
-            raise Break("a tensor's value is needed", shown, args, kwargs) from None
+            name = target if isinstance(target, str) else getattr(target, "__name__", "a call")
+            raise Break(
+                f"{name}() needs a tensor's value", shown, args, kwargs,
+                "read values behind the captured function, or accept the break",
+            ) from None  # fmt: skip
         except Exception as error:
             self.undo(tracer, depth)
             raise UserError(error) from None
@@ -290,6 +299,9 @@ class FrontEnd:
             or isinstance(value, (tuple, list))
             and any(map(self.holds_tensor, value))
         )
+
+    def annotate(self, node: Node) -> None:
+        """Note where in a model a call is."""
 
     def describe(self, node: Node, value) -> None:
         """Note what is known of a node's value."""

@@ -20,7 +20,7 @@ from glasshouse.compile.program import make_program, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import box, hooks, state, watchers
+from glasshouse.dispatch.bind import box, hooks, state, timers, watchers
 from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
@@ -106,8 +106,8 @@ class Kernelled:
         """The numbers of a call as the kernels read them."""
         return [known if at is None else pack(inputs[at], kind) for at, known, kind in self.scalars]
 
-    def run(self, payloads: list[Lazy], scalars, donated=()) -> list:
-        """The results as arrays."""
+    def run(self, payloads: list[Lazy], scalars, donated=(), first: bool = False) -> list:
+        """The results as arrays. The calls of a first run were counted as they were recorded."""
         arrays = []
         for x in payloads:
             if not x.value.flags.c_contiguous:
@@ -118,7 +118,8 @@ class Kernelled:
         ends_ns = np.empty(len(self.program.schedule), np.int64)
         begin_ns = perf_counter_ns()
         found = self.program.run(arrays, scalars, donated, ends_ns)
-        tell("replay", self.counts)
+        if not first:
+            tell("replay", self.counts)
         tell("program", ProgramRun(self.program, begin_ns, ends_ns, perf_counter_ns(), self.events))
         return found
 
@@ -171,7 +172,8 @@ class Plan:
         mark = len(recorder.pending)
         if tracked:
             self.backward = Backward(self, tracked, [b[2:] for b in before], began)
-            self.backward.walk(constants)
+            with unwatched():
+                self.backward.walk(constants)
         pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
         later = pending[mark:]
         del pending[mark:]
@@ -195,7 +197,7 @@ class Plan:
         """Make the Program of a recording, and run it."""
         self.forward = Kernelled(recorded, known, constants, links)
         self.nodes = [recorded.nodes[at] for at in recorded.outputs]
-        values = self.forward.run(recorded.leaves, recorded.scalars, recorded.donated)
+        values = self.forward.run(recorded.leaves, recorded.scalars, recorded.donated, first=True)
         settle(recorded, values, self.forward.program.owns)
         known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
 
@@ -316,7 +318,44 @@ class Sources:
         return self.cotangents[at] if kind == COTANGENT else at
 
 
-class Runner(Interpreter):
+@contextmanager
+def unwatched():
+    """Inside, nobody is told of calls: they are recorded for later."""
+    told = watchers[:], timers[:]
+    watchers.clear(), timers.clear()
+    try:
+        yield
+    finally:
+        watchers[:], timers[:] = told
+
+
+class Placed(Interpreter):
+    """Runs a graph with each call in the module that it belongs to."""
+
+    def run(self, *args):
+        outer = state.scope
+        try:
+            return super().run(*args)
+        finally:
+            state.scope = outer
+
+    def run_node(self, node):
+        if "scope" in node.meta:
+            state.scope = node.meta["scope"]
+        return super().run_node(node)
+
+
+def eager(graph_module, example_inputs):
+    """The compiler that runs the graph as it is."""
+
+    def run(*inputs):
+        return Placed(graph_module).run(*inputs) if watchers else forward(*inputs)
+
+    forward = graph_module.forward
+    return run
+
+
+class Runner(Placed):
     """Runs a graph and notes which recorded scalars are numbers that it was given."""
 
     def __init__(self, module: GraphModule, recorder):
@@ -333,18 +372,14 @@ class Runner(Interpreter):
         """The outputs; draws of random keys and arrays from outside are noted."""
         self.recorder.imported = self.imported
         random.observers.append(self.draws)
-        outer = state.scope
         try:
             return self.run(*inputs)
         finally:
-            state.scope = outer
             self.recorder.imported = None
             random.observers[:] = [x for x in random.observers if x is not self.draws]
             self.env = {}
 
     def run_node(self, node):
-        if "scope" in node.meta:
-            state.scope = node.meta["scope"]
         numbers = [x for x in node.all_input_nodes if x.meta.get("number")]
         if not numbers or node.op == "output":
             return super().run_node(node)

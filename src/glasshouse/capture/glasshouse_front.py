@@ -64,7 +64,7 @@ class GlasshouseFront(FrontEnd):
         if not isinstance(fn, types.FunctionType):
             owner = getattr(fn, "__self__", None)
             return isinstance(owner, type) and issubclass(owner, Value) or is_function_apply(fn)
-        if not name.startswith(OPERATIONS) or fn.__name__ in LEFT_TO_PYTHON:
+        if name == "glasshouse.ops.checks" or not name.startswith(OPERATIONS) or fn.__name__ in LEFT_TO_PYTHON:
             return False
         return "<locals>" not in fn.__qualname__ and (
             "." not in fn.__qualname__ or is_tensor_method(fn)
@@ -114,6 +114,12 @@ class GlasshouseFront(FrontEnd):
 
     def is_ambient(self, value):
         return value is state or value is hooks
+
+    def is_stale(self, tracer, var):
+        """Whether a scheduler's step may have changed what is read."""
+        if not tracer.scheduled or not isinstance(var.origin, Source):
+            return False
+        return isinstance(var.value, (Optimizer, LRScheduler)) or "param_groups" in var.origin.text
 
     def can_trace(self) -> bool:
         """Whether nothing but autocast is between calls and backend."""
@@ -343,6 +349,9 @@ class GlasshouseFront(FrontEnd):
         if name == "grad":
             var.items["grad"] = value
         return None
+
+    def annotate(self, node):
+        node.meta["scope"] = state.scope
 
     def describe(self, node, value):
         node.meta["spec"] = value.spec

@@ -444,6 +444,8 @@ class Objects:
 
     def entry(self, var: Var, key) -> Var | None:
         """The Var at a key of a dict, guarded; None if there is none."""
+        if self.scheduled and self.front.is_stale(self, var):
+            raise Break("a read behind a scheduler's step")
         if var.items is None:
             if var.origin is None:
                 self.whole_dict(var)
@@ -589,6 +591,8 @@ class Objects:
     def instance_attribute(self, obj: Var, name: str, then, special: bool):
         """An attribute of an ordinary object."""
         value, cls = obj.value, type(obj.value)
+        if self.scheduled and self.front.is_stale(self, obj):
+            raise Break("a read behind a scheduler's step")
         self.typed(obj)
         getter = cls.__getattribute__
         if getter not in PLAIN_GETTERS and isinstance(getter, types.FunctionType):

@@ -757,5 +757,7 @@ def unknown_operation(code: types.CodeType) -> str | None:
         operations = (x.op for x in decoded(code).instructions if x.op not in HANDLERS)
         names = (name for name in code.co_names if name in SEES_FRAMES)
         missing = next(operations, None) or next(names, None)
+        if len(unknown) > 128:
+            unknown.clear()
         found = unknown[id(code)] = (code, missing)
     return found[1]
