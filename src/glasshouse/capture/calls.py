@@ -118,6 +118,11 @@ class Calls:
             return self.call_builtin(fn, args, kwargs, then)
         if isinstance(f, self.dispatcher_type):
             return self.call(Var(f.fn), args, kwargs, then)
+        if isinstance(f, CACHED):
+            if all(self.foldable(x) for x in (*args, *kwargs.values())):
+                self.known(fn)
+                return self.fold(fn, f, args, kwargs, then)
+            return self.call(Var(f.__wrapped__), args, kwargs, then)
         if isinstance(f, GETTERS) and len(args) == 1 and not kwargs:
             return self.call_getter(fn, args[0], then)
         method = static_lookup(type(f), "__call__")[0]
@@ -471,6 +476,8 @@ class Calls:
     def call_builtin(self, fn: Var, args, kwargs, then):
         """A builtin function: known, pure, or a break."""
         f = fn.value
+        if isinstance(fn.origin, Source) and isinstance(getattr(f, "__self__", builtins), types.ModuleType):
+            self.guards.add("is", fn.origin, f)
         handler = BUILTINS.get(f) if hashable(f) else None
         if handler is None and hashable(f) and f in POLYFILLS:
             return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
@@ -1086,6 +1093,8 @@ class Calls:
                 if isinstance(eq, types.FunctionType):
                     return tracer.call(Var(eq), [x, y], {}, negate)
             if not isinstance(method, types.FunctionType):
+                if not (tracer.foldable(x) and tracer.foldable(y)):
+                    return attempt(tracer, number + 1)  # a builtin does not know the user's class
                 return tracer.builtin_method(Var(method), x, name, [y], {}, after)
             return tracer.call(Var(method), [x, y], {}, after)
 
@@ -1745,6 +1754,7 @@ for native in (input, open):
 NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()}
 NATIVES |= {enumerate_of: enumerate, zip_of: zip}
 COMPARISONS = {operator.lt, operator.gt, operator.le, operator.ge, operator.eq, operator.ne}
+CACHED = type(functools.lru_cache(len))
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 UNARY = {operator.neg, operator.pos, operator.invert}
 OPERATORS = {f for f in (*REVERSED, *IN_PLACE)}

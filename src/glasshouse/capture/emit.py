@@ -379,7 +379,11 @@ class Emitter:
             words += [f"{n}={self.name(v)}" for n, v in found.kwargs.items()]
             if found.loop is not None:
                 words.append(self.pool(END_OF_LOOP))
-            steps, result = [f"r = {self.callee(found.fn)}({', '.join(words)})"], "r"
+            call, result = f"{self.callee(found.fn)}({', '.join(words)})", "r"
+            if frame.handled:
+                words = [self.name(frame.handled[-1]), self.callee(found.fn), *words]
+                call = f"{self.pool(handling)}({', '.join(words)})"
+            steps = [f"r = {call}"]
         else:
             return [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
         handler = frame.code.handler_at(frame.at)
@@ -459,17 +463,17 @@ def class_attribute(cls: type, name: str):
 def delete_attribute(obj, name: str) -> None:
     """Delete an attribute, if it is there: it may have been set and deleted in one call."""
     if name in getattr(obj, "__dict__", (name,)):
-        object.__delattr__(obj, name)
+        (type if isinstance(obj, type) else object).__delattr__(obj, name)
 
 
-def handling(error: BaseException, fn, *args):
+def handling(error: BaseException, fn, *args, **kwargs):
     """fn(*args) while an exception is being handled."""
     trace = error.__traceback__
     try:
         raise error
     except BaseException:
         error.__traceback__ = trace
-        return fn(*args)
+        return fn(*args, **kwargs)
 
 
 from glasshouse.capture.bytecode import VERSION  # noqa: E402

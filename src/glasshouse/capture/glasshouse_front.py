@@ -62,7 +62,8 @@ class GlasshouseFront(FrontEnd):
             return issubclass(fn, Value)
         name = getattr(fn, "__module__", None) or ""
         if not isinstance(fn, types.FunctionType):
-            owner = getattr(fn, "__self__", None)
+            bound = isinstance(fn, (types.BuiltinFunctionType, types.MethodType))
+            owner = fn.__self__ if bound else None
             return isinstance(owner, type) and issubclass(owner, Value) or is_function_apply(fn)
         if name == "glasshouse.ops.checks" or not name.startswith(OPERATIONS) or fn.__name__ in LEFT_TO_PYTHON:
             return False

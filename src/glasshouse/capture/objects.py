@@ -602,6 +602,9 @@ class Objects:
         if name == "__dict__" and hasattr(value, "__dict__"):
             return self.deliver(then, self.object_dict(obj))
         found, owner = static_lookup(cls, name)
+        written = next((t[name] for c in cls.__mro__ if name in (t := self.class_items.get(c, ()))), None)
+        if written is not None and name not in getattr(value, "__dict__", ()):
+            return self.deliver(then, written)
         if found is not MISSING and owner is not None:
             self.rely_on_class(obj, cls, name, found)
             kind = type(found)
@@ -755,7 +758,8 @@ class Objects:
     def super_attribute(self, sup: Var, name: str, then):
         """super().name: found behind the class in the object's order, bound to the object."""
         cls, obj = sup.items
-        start = obj.value if isinstance(obj.value, type) else type(self.typed(obj))
+        own = isinstance(obj.value, type) and issubclass(obj.value, cls.value)
+        start = obj.value if own else type(self.typed(obj))
         order = start.__mro__
         for base in order[order.index(cls.value) + 1 :]:
             if name in base.__dict__:

@@ -299,8 +299,8 @@ class Opcodes:
 
     def unpack_unknown(self, f, x):
         """Have the items drawn, then run the same instruction on a tuple of them."""
-        self.call(Var(tuple), [x], {})
         f.ip = f.at
+        self.call(Var(tuple), [x], {})
 
     def op_UNPACK_EX(self, f, ins):
         before, after = ins.arg & 255, ins.arg >> 8

@@ -92,9 +92,12 @@ def miss(dispatcher, *slots):
         allowed = hook.get_mode() == 0 and capture.front.can_trace()
         if allowed and may_capture(dispatcher, capture, slots):
             return Session(dispatcher, capture, slots, callback).run()
+        hook.set_skip(dispatcher.fn.__code__, True)  # the hook is not to bring it here again
         hook.set_hook(callback)
         return plainly(dispatcher.fn, slots)
     finally:
+        if callback is not None:
+            hook.set_skip(dispatcher.fn.__code__, False)
         hook.set_hook(callback)
 
 
@@ -147,7 +150,7 @@ def may_capture(dispatcher, capture, slots) -> bool:
 def owner_of(slots):
     """The object whose method is called: entries are counted for each."""
     first = slots[0] if slots else None
-    return id(first) if hasattr(first, "__dict__") and not hasattr(first, "shape") else None
+    return id(first) if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
 
 
 def note_failure(capture, entry, slots) -> None:
@@ -205,6 +208,7 @@ class Session:
             callback,
         )
         self.fn = dispatcher.fn
+        self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
         self.tracer = Tracer(capture.front, config)
         self.tracer.dynamic = capture.varying
         self.tracer.dispatcher_type = native().Dispatcher
@@ -281,6 +285,7 @@ class Session:
         tracer.front.end(tracer)
         native().set_hook(self.callback)
         self.behind = True
+        self.finalize(broke)
         return self.tail(0, broke)
 
     def unfinished(self):
@@ -460,11 +465,25 @@ class Session:
         args = [self.value(x) for x in broke.args_]
         if broke.loop is not None:
             args.append(END_OF_LOOP)
-        return self.value(broke.fn)(*args, **{k: self.value(v) for k, v in broke.kwargs.items()})
+        words = {k: self.value(v) for k, v in broke.kwargs.items()}
+        handled = self.tracer.frames[-1].handled
+        if handled:
+            return handling(handled[-1].value, self.value(broke.fn), *args, **words)
+        return self.value(broke.fn)(*args, **words)
 
     def value(self, var: Var):
         """A Var as Python sees it from here on."""
-        return real(var) if self.tracer.live else plain_value(var)
+        return self.final[id(var)] if id(var) in self.final else plain_value(var)
+
+    def finalize(self, broke: Break) -> None:
+        """Put Python's own iterators where ours are, before anything else sees them."""
+        if not any(isinstance(v.value, (Iterator, Generator)) for v in self.tracer.tracked.values()):
+            return
+        frames = self.tracer.frames
+        seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
+        for var in (*seen, *broke.args_, *broke.kwargs.values()):
+            if id(var) not in self.final:
+                self.final[id(var)] = real(var)
 
     def resumed(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
         """Go on at an instruction."""

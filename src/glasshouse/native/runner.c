@@ -10,7 +10,6 @@
 
 enum { ARENA, INPUT, OUTPUT, SCALAR, ERROR };
 enum { KERNEL, ONEDNN, HOST };
-enum { MAX_ARGS = 128 };
 
 typedef struct { int arg; void *memory; } ExecArg; /* dnnl_exec_arg_t */
 
@@ -57,7 +56,10 @@ static void *address(int64_t code, char *arena, void **inputs, void **outputs, i
    -1 - step where oneDNN failed; it stops where the error flag is set. `ends_ns` gets the time at the end of each step, if it is given. */
 int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void **inputs,
                void **outputs, int64_t *scalars, int64_t *error, int64_t *ends_ns) {
-  void *a[MAX_ARGS];
+  int32_t most = 1;
+  for (int64_t i = begin; i < end; i++)
+    if (steps[i].count > most) most = steps[i].count;
+  void *a[most];
   for (int64_t i = begin; i < end; i++) {
     const Step *step = steps + i;
     if (step->kind == HOST || *error) return i;
