@@ -57,6 +57,8 @@ ARITHMETIC = {
     operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow, float, int, abs, round,
     math.sqrt, math.exp, math.log, math.cos, math.sin, math.pow, math.floor, math.ceil, math.tanh,
 }  # fmt: skip
+SURE = {operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.iadd,
+        operator.isub, operator.imul, abs, float}  # fmt: skip
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
 REVERSED = {
     operator.add: "__radd__", operator.sub: "__rsub__", operator.mul: "__rmul__", operator.mod: "__rmod__",
@@ -78,7 +80,7 @@ SKIPPED = {
     "logging", "warnings", "importlib", "threading", "inspect", "traceback", "re", "unittest", "pdb", "bdb",
     "numpy", "random", "copy", "pickle", "os", "subprocess", "socket", "tempfile", "time", "asyncio",
     "_pytest", "pytest", "hypothesis", "ast", "dis", "tokenize", "weakref", "selectors", "concurrent",
-    "multiprocessing", "collections", "dataclasses", "enum", "typing", "abc", "types", "string",
+    "multiprocessing", "collections", "typing", "abc", "types", "string",
     "statistics", "fractions", "decimal", "datetime", "textwrap", "shutil", "struct", "heapq", "bisect", "json", "pathlib", "io", "queue", "gc", "sysconfig", "ctypes",
 }  # fmt: skip
 LIMIT_DEPTH = 120
@@ -495,7 +497,7 @@ class Calls:
         if isinstance(f, types.MethodWrapperType):
             this = self.tracked.get(id(f.__self__)) or constant(f.__self__)
             return self.builtin_method(fn, this, f.__name__, args, kwargs, then)
-        if hashable(f) and f in ARITHMETIC and self.is_number_call(args) and not kwargs:
+        if hashable(f) and self.may_vary(f) and self.is_number_call(args) and not kwargs:
             return self.deliver(then, self.number(f, args))
         vary = (*args, *kwargs.values())
         if hashable(f) and f in PURE and all(self.foldable(x) for x in vary):
@@ -512,6 +514,10 @@ class Calls:
         if f in UNARY and len(args) == 1 and not kwargs:
             return self.unary(f, args[0], then)
         raise Break(f"call of {getattr(f, '__qualname__', f)}", fn, args, kwargs)
+
+    def may_vary(self, fn) -> bool:
+        """Whether arithmetic may be left to each call: it cannot raise, or is the library's own."""
+        return fn in SURE or fn in ARITHMETIC and self.frames[-1].trusted
 
     def is_number_call(self, args) -> bool:
         return bool(args) and any(self.varies(x) for x in args) and all(
@@ -993,7 +999,7 @@ class Calls:
             return self.deliver(then, Var(self.do(fn, x.value)))
         if self.is_tensor(x):
             return self.deliver(then, self.front.operate(self, fn, [x]))
-        if fn in ARITHMETIC and self.is_number_call([x]):
+        if self.may_vary(fn) and self.is_number_call([x]):
             return self.deliver(then, self.number(fn, [x]))
         if self.foldable(x):
             return self.deliver(then, constant(self.do(fn, self.known(x))))
@@ -1013,7 +1019,7 @@ class Calls:
                 return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
         if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
             return self.deliver(then, self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True))
-        if fn in ARITHMETIC and self.is_number_call([lhs, rhs]):
+        if self.may_vary(fn) and self.is_number_call([lhs, rhs]):
             return self.deliver(then, self.number(fn, [lhs, rhs]))
         joined = self.sequence_operator(fn, lhs, rhs)
         if joined is not None:

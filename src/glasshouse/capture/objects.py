@@ -312,7 +312,7 @@ class Objects:
             del cell.value.cell_contents
         else:
             cell.value.cell_contents = var.value
-        cell.items = var
+        cell.items = var if self.live else None
         if not cell.is_new:
             self.write(cell, ("cell", var))
 
@@ -359,7 +359,8 @@ class Objects:
             self.do(f.globals.__delitem__, name)
         else:
             f.globals[name] = var.value
-        scope.items[name] = var
+        if self.live:
+            scope.items[name] = var
         self.write(scope, ("item", Var(name), var))
 
     # -- containers ----------------------------------------------------------------------------
@@ -481,6 +482,10 @@ class Objects:
     def store_item(self, var: Var, key: Var, value: Var | None) -> None:
         """var[key] = value of a list or dict (None deletes)."""
         raw = self.known_key(key)
+        if not self.live:
+            if value is None:
+                return self.do(var.value.__delitem__, raw)
+            return self.do(var.value.__setitem__, raw, value.value)
         if isinstance(var.value, dict):
             if id(var) not in self.original_keys and not var.is_new:
                 self.original_keys[id(var)] = tuple(var.value)
@@ -602,7 +607,7 @@ class Objects:
         if name == "__dict__" and hasattr(value, "__dict__"):
             return self.deliver(then, self.object_dict(obj))
         found, owner = static_lookup(cls, name)
-        written = next((t[name] for c in cls.__mro__ if name in (t := self.class_items.get(c, ()))), None)
+        written = self.class_written(cls, name)
         if written is not None and name not in getattr(value, "__dict__", ()):
             return self.deliver(then, written)
         if found is not MISSING and owner is not None:
@@ -634,6 +639,11 @@ class Objects:
         result = self.do(getattr, value, name)
         raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)]) if result is not None else Break(
             f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])  # fmt: skip
+
+    def class_written(self, cls: type, name: str) -> Var | None:
+        """What the trace put into a class, or a base of it, under this name."""
+        tables = (self.class_items.get(c, ()) for c in cls.__mro__)
+        return next((table[name] for table in tables if name in table), None)
 
     def is_library(self, cls: type) -> bool:
         return cls.__module__.startswith("glasshouse.")
@@ -728,8 +738,9 @@ class Objects:
             if meta is not MISSING and isinstance(meta, types.FunctionType):
                 return self.deliver(then, self.bound(cls, Var(meta)))
             return self.deliver(then, Var(self.do(getattr, value, name)))
-        if name in self.class_items.get(value, ()):
-            return self.deliver(then, self.class_items[value][name])
+        written = self.class_written(value, name)
+        if written is not None:
+            return self.deliver(then, written)
         if isinstance(found, staticmethod):
             return self.deliver(then, Var(found.__func__))
         if isinstance(found, classmethod):
@@ -842,6 +853,8 @@ class Objects:
             self.do(object.__setattr__, value, name, var.value)
         else:
             self.do(object.__delattr__, value, name)
+        if not self.live:
+            return None
         if obj.items is None or not isinstance(obj.items, dict):
             obj.items = {}
         obj.items[name] = var

@@ -225,9 +225,11 @@ class Tracer(Opcodes, Objects, Calls):
         """Go on as a plain interpreter: nothing of this trace is kept."""
         self.live = False
         self.why_stopped = reason
-        for var in self.tracked.values():
-            if isinstance(var.value, (list, dict, set)):
-                var.items = var.origin = None  # what is in it is seen again when it is needed
+        for var in self.tracked.values():  # what is in them is looked at again when it is needed
+            var.items = var.origin = None
+        for scope in self.scopes.values():
+            scope.items = {}
+        self.class_items.clear()
         self.front.stop(self)
 
     def yield_value(self, f: Frame, var: Var) -> None:
