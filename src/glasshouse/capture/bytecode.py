@@ -68,7 +68,8 @@ class Decoded:
         """The slots that may be read from instruction `i` on."""
         if self.live is None:
             self.live = liveness(self)
-        return self.live[i] if i < len(self.live) else frozenset()
+        found = self.live[i] if i < len(self.live) else frozenset()
+        return found | {0} if keeps_closure(self.code) else found  # super() reads the first
 
 
 known: dict[int, Decoded] = {}

@@ -11,6 +11,7 @@ import types
 from collections import OrderedDict
 
 from glasshouse.capture.frame import Enumerate, Frame, Generator, Over, Zip
+from glasshouse.capture.native import native
 from glasshouse.capture.tracer import Lasti, slot_values
 from glasshouse.capture.values import NULL, SCALARS, CannotRebuild, Made, Number, Source, Var
 from glasshouse.graph.ir import Node
@@ -380,8 +381,9 @@ class Emitter:
             if found.loop is not None:
                 words.append(self.pool(END_OF_LOOP))
             call, result = f"{self.callee(found.fn)}({', '.join(words)})", "r"
-            if frame.handled:
-                words = [self.name(frame.handled[-1]), self.callee(found.fn), *words]
+            if frame.handled or self.tracer.began_handling:
+                error = self.name(frame.handled[-1]) if frame.handled else "None"
+                words = [error, self.callee(found.fn), *words]
                 call = f"{self.pool(handling)}({', '.join(words)})"
             steps = [f"r = {call}"]
         else:
@@ -437,8 +439,8 @@ class Emitter:
         words = [self.name(x) if x is not None else "None" for x in values] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
         call = f"{self.pool(fn)}({', '.join(words)})"
-        if frame.handled and extra != "e":
-            error = self.name(frame.handled[-1])
+        if (frame.handled or self.tracer.began_handling) and extra != "e":
+            error = self.name(frame.handled[-1]) if frame.handled else "None"
             return f"{self.pool(handling)}({error}, {call[: call.index('(')]}, {', '.join(words)})"
         return call
 
@@ -466,14 +468,14 @@ def delete_attribute(obj, name: str) -> None:
         (type if isinstance(obj, type) else object).__delattr__(obj, name)
 
 
-def handling(error: BaseException, fn, *args, **kwargs):
-    """fn(*args) while an exception is being handled."""
-    trace = error.__traceback__
+def handling(error: BaseException | None, fn, *args, **kwargs):
+    """fn(*args) while an exception (or none) is being handled."""
+    before = sys.exc_info()[1]
+    native().set_handled(error)
     try:
-        raise error
-    except BaseException:
-        error.__traceback__ = trace
         return fn(*args, **kwargs)
+    finally:
+        native().set_handled(before)
 
 
 from glasshouse.capture.bytecode import VERSION  # noqa: E402

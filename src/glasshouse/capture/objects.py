@@ -369,6 +369,8 @@ class Objects:
         """The items as Vars, where they are known without running the user's code; else None."""
         value = var.value
         kind = type(value)
+        if not self.live and isinstance(value, (list, tuple, set, frozenset, dict)):
+            return [Var(x) for x in value]
         if var.items is not None and isinstance(value, (list, tuple)):
             return var.items
         if isinstance(value, (list, tuple)) and (
@@ -425,6 +427,8 @@ class Objects:
         """All (key, value) of a dict, guarded."""
         if not isinstance(var.value, dict):
             raise Break(f"a {type(var.value).__name__} is unpacked as a mapping", None)
+        if not self.live:
+            return [(Var(k), Var(v)) for k, v in var.value.items()]
         self.whole_dict(var)
         return [(var.items[k][0], var.items[k][1]) for k in var.value]
 
@@ -447,6 +451,8 @@ class Objects:
         """The Var at a key of a dict, guarded; None if there is none."""
         if self.scheduled and self.front.is_stale(self, var):
             raise Break("a read behind a scheduler's step")
+        if not self.live:
+            return Var(var.value[key]) if key in var.value else None
         if var.items is None:
             if var.origin is None:
                 self.whole_dict(var)

@@ -52,6 +52,11 @@ def import_name(names, name, fromlist, level):
     return builtins.__import__(name, names, None, fromlist, level)
 
 
+def drawn(iterable):
+    """The items as a tuple, without asking for a length."""
+    return tuple(x for x in iterable)
+
+
 def is_error(value) -> bool:
     return isinstance(value, BaseException) or (
         isinstance(value, type) and issubclass(value, BaseException)
@@ -300,7 +305,7 @@ class Opcodes:
     def unpack_unknown(self, f, x):
         """Have the items drawn, then run the same instruction on a tuple of them."""
         f.ip = f.at
-        self.call(Var(tuple), [x], {})
+        self.call(Var(drawn), [x], {})
 
     def op_UNPACK_EX(self, f, ins):
         before, after = ins.arg & 255, ins.arg >> 8

@@ -1,5 +1,6 @@
 """From a call that no entry answers to a new entry: trace, compile, install, go on."""
 
+import sys
 import types
 import warnings
 from time import perf_counter_ns
@@ -234,6 +235,16 @@ class Session:
             raise
         finally:
             front.end(tracer)
+            self.close_generators()
+
+    def close_generators(self) -> None:
+        """What nobody else holds ends here, as it would with the last reference to it."""
+        for var in self.tracer.tracked.values():
+            made = var.value
+            if isinstance(made, Generator) and made.started and not made.finished and not made.running:
+                # In the Var, in `made`, in its frame, in the argument.
+                if sys.getrefcount(made) <= 4:
+                    made.close()
 
     def leave_contexts(self) -> None:
         """An error ends the call: no_grad and the like that the trace entered end as well."""
@@ -467,8 +478,9 @@ class Session:
             args.append(END_OF_LOOP)
         words = {k: self.value(v) for k, v in broke.kwargs.items()}
         handled = self.tracer.frames[-1].handled
-        if handled:
-            return handling(handled[-1].value, self.value(broke.fn), *args, **words)
+        if handled or self.tracer.began_handling:
+            error = handled[-1].value if handled else None
+            return handling(error, self.value(broke.fn), *args, **words)
         return self.value(broke.fn)(*args, **words)
 
     def value(self, var: Var):
@@ -495,8 +507,10 @@ class Session:
         items = [self.value(x) + moved // 2 if isinstance(x, Lasti) else self.value(x)
                  for x in stack if x is not NULL]  # fmt: skip
         words[0] = (words[0], *items, *more)
-        if frame.handled and not (more and isinstance(more[0], BaseException)):
-            return handling(frame.handled[-1].value, fn, *words)
+        raising = more and isinstance(more[0], BaseException)
+        if (frame.handled or self.tracer.began_handling) and not raising:
+            error = frame.handled[-1].value if frame.handled else None
+            return handling(error, fn, *words)
         return fn(*words)
 
 

@@ -62,7 +62,7 @@ class Tracer(Opcodes, Objects, Calls):
         self.inputs: list[tuple] = []  # (node, Var) of each placeholder
         self.members: dict[str, object] = {}  # what the graph's module owns
         self.dynamic: set[str] = set()  # sources of numbers and sizes that were seen to vary
-        self.all_dynamic = self.scheduled = False
+        self.all_dynamic = self.scheduled = self.began_handling = False
         self.lifted: dict[int, tuple] = {}
         self.snapshots: dict[int, tuple] = {}
         self.guarded: set[int] = set()
@@ -93,6 +93,7 @@ class Tracer(Opcodes, Objects, Calls):
             frame.locals[at] = self.load(value, source)
         if code.co_name.startswith("__resume_at_") and sys.exc_info()[1] is not None:
             frame.handled = [Var(sys.exc_info()[1], Made("handled"))]
+            self.began_handling = True
         self.frames.append(frame)
 
     def run(self):

@@ -521,7 +521,12 @@ static PyObject *set_skip(PyObject *m, PyObject *a) {
     SetExtra(code, extra_index, on ? (void *)1 : NULL);
     Py_RETURN_NONE;
 }
+static PyObject *set_handled(PyObject *m, PyObject *error) {
+    PyErr_SetHandledException(error == Py_None ? NULL : error);
+    Py_RETURN_NONE;
+}
 static PyMethodDef functions[] = {
+    {"set_handled", set_handled, METH_O, "Make an exception (or None) the one that is being handled."},
     {"set_hook", set_hook, METH_O, "Have frames of this thread shown to a callback; the one before."},
     {"set_mode", set_mode, METH_O, "0 on, 1 run only, 2 off, in this thread; the mode before."},
     {"get_mode", get_mode, METH_NOARGS, "The mode of this thread."},
