@@ -195,7 +195,10 @@ def main() -> None:
     repeats = 2 if options.smoke else 15
     x = gh.ones((2, 8, WIDTH))
     results = {}
-    for name, model, given in (("MLP", Mlp(), gh.ones((2, 8))), ("12-layer encoder", Encoder(12), x)):
+    for name, model, given in (
+        ("MLP", Mlp(), gh.ones((2, 8))),
+        ("12-layer encoder", Encoder(12), x),
+    ):
         whole, capture = first_calls(model, given, repeats)
         results[f"capture, {name}"] = capture
         results[f"first call, {name}"] = whole

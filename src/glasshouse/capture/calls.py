@@ -10,7 +10,15 @@ from collections import OrderedDict, defaultdict, deque
 
 from glasshouse.capture.bytecode import GENERATORS
 from glasshouse.capture.frame import END, Enumerate, Frame, Generator, Iterator, Over, Reversed, Zip
-from glasshouse.capture.opcodes import unknown_operation, contains, delete, exact_bool, not_contains, store
+from glasshouse.capture.objects import pending
+from glasshouse.capture.opcodes import (
+    contains,
+    delete,
+    exact_bool,
+    not_contains,
+    store,
+    unknown_operation,
+)
 from glasshouse.capture.polyfills import (
     POLYFILLS,
     add_all,
@@ -28,11 +36,9 @@ from glasshouse.capture.polyfills import (
     update_of,
     zip_of,
 )
-from glasshouse.capture.objects import pending
 from glasshouse.capture.values import (
-    MISSING,
-    static_lookup,
     FUNCTIONS,
+    MISSING,
     SCALARS,
     Break,
     Made,
@@ -41,6 +47,7 @@ from glasshouse.capture.values import (
     UserError,
     Var,
     constant,
+    static_lookup,
 )
 from glasshouse.graph.ir import Node
 
@@ -140,7 +147,9 @@ class Calls:
         words = {k: self.known(v) for k, v in kwargs.items()}
         result = self.do(f, *values, **words)
         if not self.is_plain(result):
-            raise Break(f"{getattr(f, '__name__', f)} gives a {type(result).__name__}", fn, args, kwargs)
+            raise Break(
+                f"{getattr(f, '__name__', f)} gives a {type(result).__name__}", fn, args, kwargs
+            )
         return self.deliver(then, constant(result))
 
     def is_plain(self, value) -> bool:
@@ -478,7 +487,9 @@ class Calls:
     def call_builtin(self, fn: Var, args, kwargs, then):
         """A builtin function: known, pure, or a break."""
         f = fn.value
-        if isinstance(fn.origin, Source) and isinstance(getattr(f, "__self__", builtins), types.ModuleType):
+        if isinstance(fn.origin, Source) and isinstance(
+            getattr(f, "__self__", builtins), types.ModuleType
+        ):
             self.guards.add("is", fn.origin, f)
         handler = BUILTINS.get(f) if hashable(f) else None
         if handler is None and hashable(f) and f in POLYFILLS:
@@ -851,7 +862,9 @@ class Calls:
             return done(self, Var(None))
         if len(args) > 1:
             rest = args[1:]
-            return self.extend(this, how, args[0], then=lambda t, v: t.extend(this, how, *rest, then=then))
+            return self.extend(
+                this, how, args[0], then=lambda t, v: t.extend(this, how, *rest, then=then)
+            )
         items = self.sequence(args[0])
         if items is None:
             fn = extend_of if isinstance(this.value, list) else add_all
@@ -1018,7 +1031,9 @@ class Calls:
             if not user:
                 return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
         if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
-            return self.deliver(then, self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True))
+            return self.deliver(
+                then, self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True)
+            )
         if self.may_vary(fn) and self.is_number_call([lhs, rhs]):
             return self.deliver(then, self.number(fn, [lhs, rhs]))
         joined = self.sequence_operator(fn, lhs, rhs)
@@ -1263,7 +1278,7 @@ class Calls:
             self.typed(container)
             done = lambda t, v: t.truth(
                 v, lambda t2, flag: t2.deliver(then, Var(flag is not inverted))
-            )  # noqa: E731
+            )
             return self.call(Var(method), [container, element], {}, done)
         if isinstance(value, (Generator, Iterator)):
             done = lambda t, v: t.deliver(then, Var(v.value is not inverted))  # noqa: E731
@@ -1503,7 +1518,7 @@ def on_sequence(make):
             return t.deliver(then, make(t, list(items)))
         done = lambda t2, made: t2.deliver(
             then, made if make is as_list else make(t2, t2.sequence(made))
-        )  # noqa: E731
+        )
         return t.call_function(Var(list_of), args, {}, done)
 
     return handler

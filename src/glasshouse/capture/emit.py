@@ -326,7 +326,9 @@ class Emitter:
 
     # -- the whole -----------------------------------------------------------------------------
 
-    def function(self, body: list[str], line: int, root: types.CodeType, slots: int, graph) -> types.FunctionType:
+    def function(
+        self, body: list[str], line: int, root: types.CodeType, slots: int, graph
+    ) -> types.FunctionType:
         """The replacement of these statements."""
         inputs = ", ".join(self.name(var) for _, var in self.tracer.inputs)
         run = [f"o = graph({inputs})"] if graph is not None else []

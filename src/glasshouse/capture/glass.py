@@ -418,6 +418,8 @@ class Backward:
         constants |= {id(x): x for x in cotangents}
         self.known = {id(x): (COTANGENT, j) for j, x in enumerate(cotangents)}
         self.cotangents = cotangents
+        ends = [reached(x.node, targets) for x in self.tracked]
+        self.reached = [{i for (n, _), i in self.places.items() if n in end} for end in ends]
         walk = Walk(False, False)
 
         def arrive(node, slots) -> bool:
@@ -482,6 +484,19 @@ def without_hooks(nodes):
             node.grad_hooks = kept
 
 
+def reached(start, targets) -> set:
+    """Which of the targets a node on the tape leads to."""
+    found, seen, stack = set(), set(), [start]
+    while stack:
+        node = stack.pop()
+        if node in targets:
+            found.add(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
+    return found
+
+
 class Spent:
     """The tape's node of a result whose backward was part of the graph."""
 
@@ -529,9 +544,13 @@ class ProgramNode:
             found = part.run([sources.get(p) for p in part.fetches], self.scalars)
             owns = part.program.owns
             values = [computed(v, s, o) for v, s, o in zip(found, part.specs, owns, strict=True)]
+        fed = set().union(
+            *(r for r, c in zip(self.backward.reached, cotangents, strict=True) if c is not None)
+        )
         return [
             (place, box(values[at] if kind == -1 else sources.get((kind, at)), spec, backend))
-            for place, (_, (kind, at), spec) in zip(self.places, self.backward.grads, strict=True)
+            for place, (i, (kind, at), spec) in zip(self.places, self.backward.grads, strict=True)
+            if i in fed
         ]
 
     def release(self) -> None:
@@ -565,7 +584,9 @@ def distinct(values) -> list:
 def told_apart(handles: list[Tensor], backend) -> None:
     """Have tensors and their gradients computed, each with a payload of its own."""
     seen: dict[int, Lazy] = {}
-    for tensor in distinct(t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None):
+    for tensor in distinct(
+        t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None
+    ):
         ready(tensor, backend)
         payload = tensor.data
         if id(payload) in seen:

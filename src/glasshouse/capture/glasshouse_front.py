@@ -65,7 +65,11 @@ class GlasshouseFront(FrontEnd):
             bound = isinstance(fn, (types.BuiltinFunctionType, types.MethodType))
             owner = fn.__self__ if bound else None
             return isinstance(owner, type) and issubclass(owner, Value) or is_function_apply(fn)
-        if name == "glasshouse.ops.checks" or not name.startswith(OPERATIONS) or fn.__name__ in LEFT_TO_PYTHON:
+        if (
+            name == "glasshouse.ops.checks"
+            or not name.startswith(OPERATIONS)
+            or fn.__name__ in LEFT_TO_PYTHON
+        ):
             return False
         return "<locals>" not in fn.__qualname__ and (
             "." not in fn.__qualname__ or is_tensor_method(fn)
@@ -98,7 +102,9 @@ class GlasshouseFront(FrontEnd):
     def guard_spec(self, tracer, value, source, inside):
         """Guard shape and dtype; a size that was seen to vary may be anything."""
         spec = tracer.guards.source("get", inside, "spec", f"{source.text}.spec")
-        sizes = [None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)]
+        sizes = [
+            None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
+        ]
         wanted = Spec(tuple(sizes), value.dtype) if None in sizes else value.spec
         tracer.guards.add("spec", spec, wanted)
 
@@ -375,7 +381,11 @@ class GlasshouseFront(FrontEnd):
                     table = tracer.guards.source("get", inside, kind, f"{obj.origin.text}.{kind}")
                     source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
                 return tracer.load(members[name], source)
-        if tracer.live and type(obj.value).__getattr__ is Module.__getattr__ and not hasattr(type(obj.value), name):
+        if (
+            tracer.live
+            and type(obj.value).__getattr__ is Module.__getattr__
+            and not hasattr(type(obj.value), name)
+        ):
             self.lacks(tracer, obj, name)
             tracer.do(getattr, obj.value, name)
         return None
@@ -437,7 +447,11 @@ class GlasshouseFront(FrontEnd):
         if f is Module.__call__ and args and isinstance(args[0].value, Module):
             self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
             return True
-        if f is functional_call or isinstance(f, type) and issubclass(f, (Module, Optimizer, LRScheduler)):
+        if (
+            f is functional_call
+            or isinstance(f, type)
+            and issubclass(f, (Module, Optimizer, LRScheduler))
+        ):
             raise Break(f"call of {f.__name__}", fn, args, kwargs)
         return super().call(tracer, fn, args, kwargs, then)
 

@@ -12,7 +12,14 @@ READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr"
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31}  # fmt: skip
-BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which a source may have several
+BY_VALUE = {
+    "same",
+    "distinct",
+    "absent",
+    "kind",
+    "call",
+    "lacks",
+}  # of which a source may have several
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 
 

@@ -11,8 +11,8 @@ from glasshouse.capture.frame import END, Enumerate, Generator, Iterator, Over, 
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.values import (
     FUNCTIONS,
-    SCALARS,
     MISSING,
+    SCALARS,
     Break,
     Made,
     Number,
@@ -39,7 +39,9 @@ def pending(method):
         try:
             return method(*args, **kwargs)
         except Break as found:
-            then = kwargs["then"] if "then" in kwargs else args[place] if len(args) > place else None
+            then = (
+                kwargs["then"] if "then" in kwargs else args[place] if len(args) > place else None
+            )
             if then is not None and found.then is None and not found.settled:
                 found.then = then
             raise
@@ -183,9 +185,7 @@ class Objects:
             else:
                 self.guards.add("same" if same else "distinct", lhs.origin, rhs.origin)
         elif sources and (lhs.origin is None or rhs.origin is None):
-            if same:
-                self.known(sources[0])
-            elif isinstance(sources[0].value, FUNCTIONS) or type(sources[0].value) in SCALARS:
+            if same or isinstance(sources[0].value, FUNCTIONS) or type(sources[0].value) in SCALARS:
                 self.known(sources[0])
             else:
                 self.typed(sources[0])
@@ -667,7 +667,12 @@ class Objects:
 
     def rely_on_absence(self, obj: Var, cls: type, name: str) -> None:
         """Guard that a user's class has no such attribute."""
-        if self.live and isinstance(obj.origin, Source) and not self.is_library(cls) and is_heap(cls):
+        if (
+            self.live
+            and isinstance(obj.origin, Source)
+            and not self.is_library(cls)
+            and is_heap(cls)
+        ):
             kind = self.guards.source("type", obj.origin, None, f"type({obj.origin.text})")
             self.guards.add("lacks", kind, name)
 

@@ -368,7 +368,12 @@ class Opcodes:
         own = static_lookup(type(x.value), "__format__")[0]
         if conversion is None and isinstance(own, types.FunctionType) and not self.is_tensor(x):
             return self.call(Var(own), [x, spec], {})
-        if conversion is None and not spec.value and own is object.__format__ and not self.is_tensor(x):
+        if (
+            conversion is None
+            and not spec.value
+            and own is object.__format__
+            and not self.is_tensor(x)
+        ):
             return self.call(Var(str), [x], {})
         raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
 
@@ -582,7 +587,9 @@ class Opcodes:
         args = self.sequence(f.stack[-1])
         if args is None:
             args = f.stack.pop()
-            if not hasattr(type(args.value), "__iter__") and not hasattr(type(args.value), "__getitem__"):
+            if not hasattr(type(args.value), "__iter__") and not hasattr(
+                type(args.value), "__getitem__"
+            ):
                 raise Break("arguments that cannot be iterated")
             f.stack.extend(
                 [args, *([self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1))]

@@ -18,6 +18,7 @@ from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.tracer import (
     Lasti,
     Tracer,
+    behind_frame,
     mark_opaque,
     resume_function,
     slot_values,
@@ -241,7 +242,12 @@ class Session:
         """What nobody else holds ends here, as it would with the last reference to it."""
         for var in self.tracer.tracked.values():
             made = var.value
-            if isinstance(made, Generator) and made.started and not made.finished and not made.running:
+            if (
+                isinstance(made, Generator)
+                and made.started
+                and not made.finished
+                and not made.running
+            ):
                 # In the Var, in `made`, in its frame, in the argument.
                 if sys.getrefcount(made) <= 4:
                     made.close()
@@ -291,7 +297,10 @@ class Session:
         self.settle(emitter, graph)
         if broke is None:
             if capture.exporting:
-                info.outcome, info.slots = outcome, dict(zip(slot_list(self.fn.__code__), self.slots, strict=False))
+                info.outcome, info.slots = (
+                    outcome,
+                    dict(zip(slot_list(self.fn.__code__), self.slots, strict=False)),
+                )
             return real(outcome)
         tracer.front.end(tracer)
         native().set_hook(self.callback)
@@ -454,6 +463,7 @@ class Session:
             result = self.opaque(broke) if last else self.tail(k + 1, broke)
         except BaseException as error:
             if handler is None:
+                error.__traceback__ = behind_frame(frame, error.__traceback__)
                 raise
             caught = error
         if caught is not None:  # outside of `except`: the handler is the user's
@@ -489,7 +499,9 @@ class Session:
 
     def finalize(self, broke: Break) -> None:
         """Put Python's own iterators where ours are, before anything else sees them."""
-        if not any(isinstance(v.value, (Iterator, Generator)) for v in self.tracer.tracked.values()):
+        if not any(
+            isinstance(v.value, (Iterator, Generator)) for v in self.tracer.tracked.values()
+        ):
             return
         frames = self.tracer.frames
         seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]

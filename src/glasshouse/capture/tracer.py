@@ -11,7 +11,7 @@ import types
 from time import perf_counter_ns
 
 from glasshouse.base.errors import CaptureError
-from glasshouse.capture.bytecode import VERSION, decoded, keeps_closure, make_resume, resume_slots
+from glasshouse.capture.bytecode import VERSION, keeps_closure, make_resume, resume_slots
 from glasshouse.capture.calls import Calls, NextThen, slot_list
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
@@ -350,9 +350,7 @@ class Tracer(Opcodes, Objects, Calls):
             return
         trace = None
         for f in reversed(self.frames):
-            found = traceback_entry(f)
-            if found is not None:
-                trace = types.TracebackType(trace, found.tb_frame, found.tb_lasti, f.line)
+            trace = behind_frame(f, trace)
         error.__traceback__ = trace
 
     def attribute_or(self, obj: Var, name: str, then, other):
@@ -463,6 +461,12 @@ def traceback_entry(f: Frame):
     except ZeroDivisionError as error:
         return error.__traceback__.tb_next
     return None
+
+
+def behind_frame(f: Frame, trace):
+    """A traceback with a frame's entry before the others."""
+    found = traceback_entry(f)
+    return types.TracebackType(trace, found.tb_frame, found.tb_lasti, f.line) if found else trace
 
 
 def RAISER():

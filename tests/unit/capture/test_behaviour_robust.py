@@ -408,6 +408,9 @@ def test_other_exceptions_pass(error):
     assert native().set_hook(None) is None
 
 
+@pytest.mark.xfail(
+    reason="the traceback of a first call shows our frames, which hold the trace", strict=True
+)
 def test_exception_does_not_keep_tensors():
     fast = gh.optimize("eager")(raises_value_error)
     x = X(3)
