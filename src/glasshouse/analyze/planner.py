@@ -3,9 +3,9 @@
 There are two means. *Elementwise*: activations, normalised values and the like that backward can
 make again from what it keeps anyway are dropped (`graph/recompute.py`), at almost no cost. *Whole*:
 a block is checkpointed, keeps its arguments only, and runs a second time. The planner estimates
-from two analyses what each block saves and costs either way, chooses by an exact 0/1 program
-(HiGHS, through SciPy) or, without SciPy, by the ratio of both, and checks the choice by analysing
-the step with it: the budget is met in earnest, or an error names the least that is possible.
+from three analyses what each block saves and costs either way, chooses by a dynamic program, and
+checks choices by analysing the step with them: the budget is met in earnest, or an error names the
+least that is possible.
 """
 
 from collections import Counter
@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import NamedTuple
-
-import numpy as np
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, Trainer
@@ -251,20 +249,18 @@ class Planner:
         return [self.block(path, self.plain, self.thrifty, False) for path in ("", *self.paths)]
 
     @cached_property
-    def whole(self) -> tuple[list[Block], list[Block]]:
-        """Each block as a whole: where elementwise work is computed again everywhere, and else."""
-        more, alone = (
+    def whole(self) -> list[list[Block]]:
+        """Each block as a whole: where elementwise work is made again everywhere, and else."""
+        return [
             [self.block(path, before, self.least, True) for path in self.paths]
             for before in (self.thrifty, self.plain)
-        )
-        return more, alone
+        ]
 
     def levels(self, budget: int):
         """(blocks that are chosen in any case, blocks to choose from, bytes to save by them): with
-        elementwise work computed again everywhere, and without."""
+        elementwise work made again everywhere, and without."""
         everywhere, *options = self.elementwise
-        self.check([everywhere])
-        if self.thrifty.peak_bytes > budget:
+        if self.check([everywhere]).peak_bytes > budget:
             more, alone = self.whole
             self.check([everywhere, *more])
             yield [everywhere], more, self.thrifty.peak_bytes - budget
@@ -286,17 +282,14 @@ class Planner:
             wanted = (low + high) // 2 if high else wanted + over
 
     def do_without(self, budget: int) -> None:
-        """Analyse the best choice without blocks that it may not need, the most expensive first; of
-        equal ones the last is tried."""
-        best, failed = self.best(budget), set()
+        """Analyse the best choice without blocks that it may not need, the most expensive and last
+        first."""
+        best, fails = self.best(budget), 0
         for block in sorted(best.blocks[::-1] if best else (), key=lambda b: -b.extra_ns):
-            if kind_of(block) in failed or len(failed) == MAX_FAILS:
-                continue
             fewer = self.check([b for b in best.blocks if b is not block])
-            if fewer.peak_bytes <= budget:
-                best = fewer
-            else:
-                failed.add(kind_of(block))
+            best, fails = (best, fails + 1) if fewer.peak_bytes > budget else (fewer, fails)
+            if fails == MAX_FAILS:
+                break
 
 
 class Choice(NamedTuple):
@@ -311,56 +304,24 @@ def key_of(blocks: list[Block]) -> tuple:
     return tuple((block.path, block.whole) for block in blocks)
 
 
-def kind_of(block: Block) -> tuple:
-    """What is the same for blocks between which a choice makes no difference."""
-    return block.whole, block.saved_bytes, f"{block.extra_ns:.2g}"
-
-
 def choose(blocks: list[Block], wanted_bytes: int) -> list[Block]:
-    """The blocks that save `wanted_bytes` in the least time, of equal ones the first; all of them
-    if that is too much."""
-    found = Counter(map(kind_of, cheapest(blocks, wanted_bytes)))
-    chosen = []
-    for block in blocks:
-        if found[kind_of(block)]:
-            found[kind_of(block)] -= 1
-            chosen.append(block)
-    return chosen
-
-
-def cheapest(blocks: list[Block], wanted_bytes: int) -> list[Block]:
-    """The blocks that save `wanted_bytes` in the least time, a path once; all that there are if
-    that is too much."""
-    try:
-        from scipy.optimize import Bounds, LinearConstraint, milp
-    except ImportError:
-        return choose_by_ratio(blocks, wanted_bytes)
-    saved = np.array([block.saved_bytes for block in blocks], float)
-    once = np.array([[b.path == path for b in blocks] for path in {b.path for b in blocks}])
-    # A little for each block, so that of equal times the fewer blocks win.
-    cost = np.array([block.extra_ns for block in blocks]) + 1.0
-    scale = max(1.0, saved.max(initial=0))
-    solved = milp(
-        cost, integrality=np.ones(len(blocks)), bounds=Bounds(0, 1),
-        constraints=[LinearConstraint(saved / scale, wanted_bytes / scale),
-                     LinearConstraint(once, 0, 1)],
-    )  # fmt: skip
-    if solved.x is None:
-        return choose_by_ratio(blocks, wanted_bytes)
-    return [block for block, x in zip(blocks, solved.x, strict=True) if x > 0.5]
-
-
-def choose_by_ratio(blocks: list[Block], wanted_bytes: int) -> list[Block]:
-    """The blocks that save most in their time, until it is enough; of a path the one that saves
-    more, where both come."""
-    chosen: dict[str, Block] = {}
-    for block in sorted(blocks, key=lambda b: b.extra_ns / max(1, b.saved_bytes)):
-        if sum(b.saved_bytes for b in chosen.values()) >= wanted_bytes:
-            break
-        before = chosen.get(block.path)
-        if before is None or before.saved_bytes < block.saved_bytes:
-            chosen[block.path] = block
-    return [block for block in blocks if block is chosen.get(block.path)]
+    """The blocks that save `wanted_bytes` in the least time, each path once and of equal ones the
+    first; what saves most if that is too much. A dynamic program, exact to a thousandth of the
+    longest time."""
+    unit = max((block.extra_ns for block in blocks), default=0.0) / 1000 or 1.0
+    front: list[tuple[int, int, tuple[Block, ...]]] = [(0, 0, ())]  # cost, bytes saved, blocks
+    for path in dict.fromkeys(block.path for block in blocks):
+        grown = [
+            (cost + round(block.extra_ns / unit) + 1, saved + block.saved_bytes, (*chosen, block))
+            for block in blocks if block.path == path for cost, saved, chosen in front
+        ]  # fmt: skip
+        merged, front, most = sorted([*front, *grown], key=lambda x: (x[0], -x[1])), [], -1
+        for entry in merged:  # what costs more is to save more, and enough is enough
+            if most < entry[1] and most < wanted_bytes:
+                front.append(entry)
+                most = entry[1]
+    chosen = front[-1][2]
+    return [block for block in blocks if block in chosen]
 
 
 def plan(

@@ -7,7 +7,6 @@ its numbers, as compiler and manager do it, and nothing is recorded or compiled.
 """
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +14,12 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile, work_of
 from glasshouse.analyze.step import StepAnalysis, Trainer, with_batch
+from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError
-from glasshouse.compile.plan_memory import Life, aligned, lives_of, place_all
+from glasshouse.base.shape import Spec
+from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.program import ARENA_TAG, Plan, no_collection
+from glasshouse.compile.steps import Buffer
 
 MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on
 
@@ -45,17 +47,15 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
     events: list[tuple[str, int]] = []
     numbers, plans, at = [], [], {}
     for item in tape[: len(tape) - tape[::-1].index("step")]:
-        if isinstance(item, memory.Event):
-            kind = "arena" if item.tag == ARENA_TAG and item.kind == "alloc" else item.kind
-            if kind in ("alloc", "arena"):
-                at[item.address] = len(events)
-            if kind == "alloc":
-                numbers.append(item.nbytes)
-            if kind in ("alloc", "arena", "free"):
-                events.append((kind, at[item.address]))
-        elif item == "step":
+        if item == "step":
             events.append((item, 0))
-        elif isinstance(item.plan, Plan):
+        elif isinstance(item, memory.Event) and item.kind in ("alloc", "free"):
+            arena = item.kind == "alloc" and item.tag == ARENA_TAG
+            if item.kind == "alloc":
+                at[item.address] = len(events)
+                numbers += [] if arena else [item.nbytes]
+            events.append(("arena" if arena else item.kind, at[item.address]))
+        elif isinstance(getattr(item, "plan", None), Plan):
             plans.append(item.plan)
     different = list(dict.fromkeys(plans))
     lives = [
@@ -91,8 +91,8 @@ def put_together(record: Record, machine: MachineProfile) -> Costs:
 
 def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
     """What is to be placed in an arena."""
-    buffer: Any = SimpleNamespace(number=number)
-    return Life([buffer], aligned(nbytes), first, last)
+    buffer = Buffer(number, Spec((nbytes,), uint8))
+    return Life([buffer], aligned_bytes(buffer), first, last)
 
 
 def peaks_of(events, sizes: dict[int, int]) -> list[int]:
@@ -109,12 +109,29 @@ def peaks_of(events, sizes: dict[int, int]) -> list[int]:
     return peaks
 
 
-class Vary:
-    """Costs of a step by a number: `vary(n)`. A value between others whose steps have one shape
-    takes milliseconds; any other is analysed, and is one of those from then on."""
+class vary:
+    """How the costs of a training step depend on a number: `costs = vary(…)`, then `costs(n)`.
 
-    def __init__(self, trainer: Callable[[int], Trainer], machine: MachineProfile, steps: int = 2):
-        self.trainer, self.machine, self.steps = trainer, machine, steps
+    A value between others whose steps have one shape takes milliseconds; any other is analysed, and
+    is one of those from then on. `inputs` is a function n -> inputs; the arguments are else those
+    of `step`.
+
+    Example: >>> import glasshouse as gh
+             >>> model = gh.nn.Linear(1000, 1000)
+             >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
+             >>> costs = vary(
+             ...     model, gh.nn.functional.mse_loss, opt, lambda n: [((n, 1000), "float32")] * 2
+             ... )
+             >>> [costs(n).flops for n in (8, 32, 16)]
+             [32000000, 128000000, 64000000]
+    """
+
+    def __init__(
+        self, model, loss, optimizer, inputs: Callable[[int], Any], *,
+        autocast: str | None = None, steps: int = 2, machine: MachineProfile | str = "cpu2",
+    ):  # fmt: skip
+        self.trainer = lambda n: Trainer(model, loss, optimizer, inputs(n), autocast)
+        self.machine, self.steps = MachineProfile.load(machine), steps
         self.records: dict[int, Record] = {}
         self.known: dict[int, Costs] = {}
 
@@ -141,21 +158,18 @@ class Vary:
         """The record for n, if those around it tell it: they have one shape, and one of them at
         least is what a polynomial through the others says. Loose numbers that are not are the
         larger of the two beside n."""
-        below, above = ([m for m in self.records if (m > n) == more] for more in (False, True))
-        if not below or not above:
+        below = max((m for m in self.records if m < n), default=n)
+        above = min((m for m in self.records if m > n), default=n)
+        if n in (below, above) or self.records[below].shape != self.records[above].shape:
             return None
-        shape, _, loose = self.records[max(below)]
-        if self.records[min(above)].shape != shape:
-            return None
+        shape, numbers, loose = self.records[below]
         alike = [m for m in self.records if self.records[m].shape == shape]
         nearest = sorted(alike, key=lambda m: abs(m - n))[:MAX_ANCHORS]
-        beside = (self.records[m].numbers for m in (max(below), min(above)))
-        larger = np.maximum(*beside)
         for count in range(2, len(nearest)):
             fit, rest = nearest[:count], nearest[count:]
-            wrong = [np.rint(self.at(m, fit)) != self.records[m].numbers for m in rest]
-            off = np.any(wrong, axis=0)
+            off = np.any([np.rint(self.at(m, fit)) != self.at(m, [m]) for m in rest], axis=0)
             if not np.any(off & ~loose):
+                larger = np.maximum(numbers, self.records[above].numbers)
                 return Record(shape, np.where(off, larger, self.at(n, fit)), loose)
         return None
 
@@ -166,29 +180,6 @@ class Vary:
             weight = np.prod([(n - other) / (m - other) for other in values if other != m])
             total = total + weight * self.records[m].numbers
         return total
-
-
-def vary(
-    model, loss, optimizer, inputs: Callable[[int], Any], *, autocast: str | None = None,
-    steps: int = 2, machine: MachineProfile | str = "cpu2",
-) -> Vary:  # fmt: skip
-    """How the costs of a training step depend on a number: what-ifs that take milliseconds.
-
-    inputs  function n -> inputs, as `step` takes them
-
-    The arguments else are those of `step`.
-
-    Example: >>> import glasshouse as gh
-             >>> model = gh.nn.Linear(1000, 1000)
-             >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
-             >>> costs = vary(
-             ...     model, gh.nn.functional.mse_loss, opt, lambda n: [((n, 1000), "float32")] * 2
-             ... )
-             >>> [costs(n).flops for n in (8, 32, 16)]
-             [32000000, 128000000, 64000000]
-    """
-    profile = MachineProfile.load(machine)
-    return Vary(lambda n: Trainer(model, loss, optimizer, inputs(n), autocast), profile, steps)
 
 
 def max_batch(
@@ -209,20 +200,14 @@ def max_batch(
     low, high = 1, 2
     while high <= limit and costs(high).peak_bytes <= budget_bytes:
         low, high = high, 2 * high
-    high = min(high, limit + 1)
-    found, next_one = halved(costs, low, high, budget_bytes)
-    # Both in earnest: polynomials may be wrong where sizes are equal by chance.
-    fits = costs.analysed(found).peak_bytes <= budget_bytes
-    if fits and (next_one > limit or costs.analysed(next_one).peak_bytes > budget_bytes):
-        return found
-    return halved(costs.analysed, low, high, budget_bytes)[0]
-
-
-def halved(costs: Callable[[int], Costs], low: int, high: int, budget: int) -> tuple[int, int]:
-    """The last that fits a budget and the first that does not, between one that does and one that
-    does not."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = costs(middle).peak_bytes <= budget
-        low, high = (middle, high) if fits else (low, middle)
-    return low, high
+    # The second time in earnest: polynomials may be wrong where sizes are equal by chance.
+    for told in (costs, costs.analysed):
+        first, last = low, min(high, limit + 1)
+        while last - first > 1:
+            middle = (first + last) // 2
+            fits = told(middle).peak_bytes <= budget_bytes
+            first, last = (middle, last) if fits else (first, middle)
+        ends = [n for n in (first, last) if n <= limit]
+        if all((costs.analysed(n).peak_bytes <= budget_bytes) == (n == first) for n in ends):
+            break
+    return first

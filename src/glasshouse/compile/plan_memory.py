@@ -24,12 +24,7 @@ class Life:
 
 def aligned_bytes(buffer: Buffer) -> int:
     """What a buffer takes in the arena."""
-    return aligned(buffer.spec.nbytes)
-
-
-def aligned(nbytes: int) -> int:
-    """The bytes, rounded up to whole cache lines."""
-    return -(-max(1, nbytes) // ALIGNMENT) * ALIGNMENT
+    return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
 def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering) -> int:

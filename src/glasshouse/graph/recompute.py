@@ -91,9 +91,10 @@ def is_light(node: Node) -> bool:
 
 
 def behind_light(node: Node) -> bool:
-    """Whether a value follows by elementwise work in its module on a light product."""
-    stack, seen = list(node.inputs), set()
-    while stack:
+    """Whether a value follows by elementwise work in its module, and not much, on a light
+    product."""
+    stack, seen = list(node.inputs), {node.number}
+    while stack and len(seen) < MAX_CONE:
         x = stack.pop()
         if is_light(x):
             return True
@@ -213,7 +214,9 @@ def cone_of(node: Node, dropped, held: set[int], read: set[int], asked: bool) ->
         readable = x.number in read and not is_view(x)
         if readable and (x.number in held or not is_cheap(x) or ends_product(x, read)):
             return {x.number}
-        if asked and is_small_part(x, node):
+        card = primitives.get(x.op)
+        small = SMALL_PART * nbytes_of(x) <= nbytes_of(node)
+        if asked and small and card is not None and card.kind == "reduce" and not is_backward(x):
             return {x.number}
         deeper = all_leaves(x) if is_cheap(x) or asked and is_light(x) else None
         # What backward reads in any case will do, if it cannot be made of something else.
@@ -229,13 +232,6 @@ def cone_of(node: Node, dropped, held: set[int], read: set[int], asked: bool) ->
         return found
 
     return all_leaves(node)
-
-
-def is_small_part(x: Node, node: Node) -> bool:
-    """Whether x is what a reduction made, and much smaller than the value to be made of it."""
-    card = primitives.get(x.op)
-    reduces = card is not None and card.kind == "reduce" and not is_backward(x)
-    return reduces and SMALL_PART * nbytes_of(x) <= nbytes_of(node)
 
 
 def ends_product(node: Node, read: set[int]) -> bool:

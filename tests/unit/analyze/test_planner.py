@@ -7,14 +7,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, plan, step
-from glasshouse.analyze.planner import (
-    Applied,
-    Block,
-    Planner,
-    candidates_of,
-    choose,
-    choose_by_ratio,
-)
+from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of, choose
 from glasshouse.analyze.step import Trainer
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
@@ -134,23 +127,29 @@ def test_enough_memory_needs_no_plan():
     assert plan(model, LOSS, opt, DATA, 1 << 40).blocks == []
 
 
-def test_choice_is_exact_and_greedy_one_is_enough():
+@pytest.mark.parametrize("means", [1, 2])
+def test_the_choice_for_estimates_is_exact(means):
     rng = np.random.default_rng(0)
     for _ in range(30):
         blocks = [
-            Block(str(i), int(rng.integers(1, 50)), float(rng.integers(1, 50))) for i in range(10)
+            Block(str(i // means), int(rng.integers(1, 50)), float(rng.integers(1, 50)))
+            for i in range(10)
         ]
-        wanted = int(rng.integers(1, sum(b.saved_bytes for b in blocks)))
-        best = min(
-            sum(b.extra_ns for i, b in enumerate(blocks) if mask >> i & 1)
-            for mask in range(1 << 10)
-            if sum(b.saved_bytes for i, b in enumerate(blocks) if mask >> i & 1) >= wanted
-        )
+        wanted = int(rng.integers(1, sum(b.saved_bytes for b in blocks) // means))
+        costs = []
+        for mask in range(1 << 10):
+            chosen = [b for i, b in enumerate(blocks) if mask >> i & 1]
+            once = len({b.path for b in chosen}) == len(chosen)
+            if once and sum(b.saved_bytes for b in chosen) >= wanted:
+                costs.append(sum(b.extra_ns for b in chosen))
         found = choose(blocks, wanted)
-        assert sum(b.saved_bytes for b in found) >= wanted
-        assert sum(b.extra_ns for b in found) <= best + 10
-        greedy = choose_by_ratio(blocks, wanted)
-        assert sum(b.saved_bytes for b in greedy) >= wanted
+        assert len({b.path for b in found}) == len(found)
+        if costs:
+            assert sum(b.saved_bytes for b in found) >= wanted
+            assert sum(b.extra_ns for b in found) <= min(costs) + 0.5
+    equal = [Block(str(i), 10, 5.0) for i in range(80)]
+    assert choose(equal, 75) == equal[:8] and choose(equal, 1 << 20) == equal
+    assert choose([], 5) == []
 
 
 def test_candidates_are_the_blocks_that_repeat():

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.analyze import MachineProfile, max_batch, step, vary
+from glasshouse.analyze import max_batch, step, vary
 from glasshouse.analyze.step import Trainer, with_batch
-from glasshouse.analyze.vary import Vary
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES, Ours
@@ -98,10 +97,7 @@ def test_sizes_that_follow_no_polynomial_are_analysed():
     def inputs_of(n):
         return [((1 << n, 64), "float32")] * 2
 
-    costs = Vary(
-        lambda n: Trainer(model, gh.nn.functional.mse_loss, opt, inputs_of(n), None),
-        MachineProfile.load("cpu2"),
-    )
+    costs = vary(model, gh.nn.functional.mse_loss, opt, inputs_of)
     with flags.override(compile="always"):
         for n in (6, 7, 9, 10, 8):
             assert costs(n).flops == 2 * 2 * 64 * 64 << n
@@ -115,8 +111,8 @@ def test_the_largest_batch_is_exact_where_polynomials_mislead(monkeypatch):
         peaks = {n: step(model, loss, opt, with_batch(inputs, n)).peak_bytes for n in (21, 22)}
         budget = int(np.mean([peaks[21], peaks[22]]))
         assert max_batch(model, loss, opt, inputs, budget) == 21
-        right = Vary.between
-        monkeypatch.setattr(Vary, "between", lambda self, n: wrong(right(self, n)))
+        right = vary.between
+        monkeypatch.setattr(vary, "between", lambda self, n: wrong(right(self, n)))
         assert max_batch(model, loss, opt, inputs, budget) == 21
         with pytest.raises(OptionError, match="at least"):
             max_batch(model, loss, opt, inputs, 1000)
