@@ -316,7 +316,7 @@ def table_seconds(smoke: bool) -> float:
 
 def analysis(smoke: bool) -> dict:
     """What analyses of a large model and of every node of ViT take."""
-    return {**scale(smoke), "vit_table_s": table_seconds(smoke)}
+    return {**in_new_process(scale, smoke), "vit_table_s": table_seconds(smoke)}
 
 
 def measure_parts(smoke: bool) -> dict:

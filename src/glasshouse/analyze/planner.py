@@ -199,11 +199,12 @@ class Planner:
         return self.analyse([*self.everywhere, *(Block(path, 0, 0.0) for path in self.paths)])
 
     def held(self, found: StepAnalysis, path: str) -> int:
-        """Activations of a module at the peak."""
+        """What a module holds at the peak; also what it has made again then, which shows that
+        computing this one again saves nothing."""
         module = f"{self.root}.{path}" if path else self.root
         return sum(
             row.nbytes for row in found.memory
-            if row.kind == "activations" and is_within(row.module, module)
+            if row.kind in ("activations", "temporaries") and is_within(row.module, module)
         )  # fmt: skip
 
     def time(self, found: StepAnalysis, path: str) -> float:
