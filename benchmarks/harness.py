@@ -15,9 +15,12 @@ from glasshouse.cli.info import machine, versions
 RESULTS = Path(__file__).parent / "results"
 
 
-def parse_arguments(description: str) -> argparse.Namespace:
-    """The options of every benchmark: `smoke` (run once, prove nothing) and `out`."""
+def parse_arguments(description: str, parts=()) -> argparse.Namespace:
+    """The options of every benchmark: `smoke` (run once, prove nothing) and `out`; where there are
+    `parts`, those to run, all unless named."""
     parser = argparse.ArgumentParser(description=description)
+    if parts:
+        parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}")
     parser.add_argument("--smoke", action="store_true", help="a short run that only shows it works")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the JSON record")
     return parser.parse_args()

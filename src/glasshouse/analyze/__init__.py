@@ -5,7 +5,7 @@ from glasshouse.analyze.cost_table import CostTable, symbolic_profile
 from glasshouse.analyze.machine import MachineProfile, calibrate
 from glasshouse.analyze.meta import meta
 from glasshouse.analyze.planner import Plan, plan
-from glasshouse.analyze.step import StepAnalysis, max_batch, step
+from glasshouse.analyze.step import StepAnalysis, step
 from glasshouse.analyze.trace import (
     register_function,
     register_leaf_module,
@@ -13,10 +13,12 @@ from glasshouse.analyze.trace import (
     register_shape_rule,
     symbolic_trace,
 )
+from glasshouse.analyze.vary import Costs, max_batch, vary
 
 __all__ = [
     "Compared",
     "CostTable",
+    "Costs",
     "MachineProfile",
     "Plan",
     "StepAnalysis",
@@ -32,4 +34,5 @@ __all__ = [
     "step",
     "symbolic_profile",
     "symbolic_trace",
+    "vary",
 ]

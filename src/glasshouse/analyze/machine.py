@@ -50,23 +50,20 @@ class MachineProfile:
 
     def ns(self, info: StepInfo) -> float:
         """The time of a step."""
-        if info.kind in ("host", "reference"):
-            return REFERENCE_NS + REFERENCE_NS_PER_BYTE * info.bytes
-        if info.kind == "template":
-            return 1e9 * info.flops / self.template + self.overhead_ns
-        moving = info.bytes / rate_at(self.bandwidth, info.bytes)
-        computing = 0.0
-        for source in info.sources:
-            cost, name = source.call.cost, source.call.primitive.name
-            if name in MATRIX:
-                dtype = source.call.specs[0].dtype.name
-                strided = any(s > 1 for s in source.call.attrs.get("stride", ()))
-                rates = self.rates(f"{name} strided" if strided else name, dtype)
-                computing += cost.flops / rate_at(rates, cost.flops)
-            else:
-                computing += cost.flops / self.elementwise
-        if not info.sources:
-            moving *= self.reorder
+        return self.ns_of(*work_of(info))
+
+    def ns_of(self, what: tuple[str, ...], numbers: list[int]) -> float:
+        """The time of what `work_of` says of a step."""
+        kind, *products = what
+        nbytes, flops, *of_products = numbers
+        if kind in ("host", "reference"):
+            return REFERENCE_NS + REFERENCE_NS_PER_BYTE * nbytes
+        if kind == "template":
+            return 1e9 * (flops + sum(of_products)) / self.template + self.overhead_ns
+        moving = nbytes / rate_at(self.bandwidth, nbytes) * (self.reorder if kind == "copy" else 1)
+        computing = flops / self.elementwise
+        for product, n in zip(products, of_products, strict=True):
+            computing += n / rate_at(self.rates(*product.rsplit(" ", 1)), n)
         return 1e9 * max(moving, computing) + self.overhead_ns
 
     def ns_of_call(self, call: Call) -> float:
@@ -105,6 +102,23 @@ class MachineProfile:
                 f"{suggest(str(path), BUILT_IN)} Write one with `glasshouse calibrate`."
             )
         return cls(**json.loads(Path(path).read_text()))
+
+
+def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
+    """What takes time in a step, its kind and the products in it with their dtypes, and how much:
+    bytes, FLOPs of all else, FLOPs of each product."""
+    numbers, products = [info.bytes, 0], []
+    for source in info.sources:
+        call = source.call
+        if call.primitive.name in MATRIX:
+            strided = any(s > 1 for s in call.attrs.get("stride", ()))
+            name = f"{call.primitive.name} strided" if strided else call.primitive.name
+            products.append(f"{name} {call.specs[0].dtype.name}")
+            numbers.append(call.cost.flops)
+        else:
+            numbers[1] += call.cost.flops
+    copies = info.kind in ("kernel", "onednn") and not info.sources
+    return ("copy" if copies else info.kind, *products), numbers
 
 
 def rate_at(points: list[tuple[float, float]], size: float) -> float:

@@ -3,21 +3,20 @@
 There are two means. *Elementwise*: activations, normalised values and the like that backward can
 make again from what it keeps anyway are dropped (`graph/recompute.py`), at almost no cost. *Whole*:
 a block is checkpointed, keeps its arguments only, and runs a second time. The planner estimates
-from two analyses what each block saves and costs either way, chooses by an exact 0/1 program
-(HiGHS, through SciPy) or, without SciPy, by the ratio of both, and checks the choice by analysing
-the step with it: the budget is met in earnest, or an error names the least that is possible.
+from three analyses what each block saves and costs either way, chooses by a dynamic program, and
+checks choices by analysing the step with them: the budget is met in earnest, or an error names the
+least that is possible.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import NamedTuple
-
-import numpy as np
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, Trainer
-from glasshouse.analyze.trace import is_leaf, no_leaf_types
+from glasshouse.analyze.trace import no_leaf_types
 from glasshouse.base.errors import OptionError, suggest, type_name
 from glasshouse.dispatch.bind import state
 from glasshouse.nn.module import Module
@@ -25,7 +24,8 @@ from glasshouse.profile.counter import is_within
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.transforms.checkpoint import checkpoint
 
-MAX_CHECKS = 24  # analyses that looking for a cheaper choice may take
+MAX_CHECKS = 5  # choices that are tried, of those that compute the same things again in any case
+MAX_FAILS = 2  # blocks that a choice is tried without in vain
 
 
 class Block(NamedTuple):
@@ -45,17 +45,19 @@ class Plan(AbstractContextManager):
     blocks        those chosen, with their estimated savings and costs
     peak_bytes    the planned peak of a step with them; at most the budget
     plain_bytes   that without
-    extra_ns      predicted time for computing again
+    extra_ns      by how much the predicted time of a step grows
     """
 
-    def __init__(self, model: Module, blocks: list[Block], plain: StepAnalysis, peak_bytes: int):
-        self.model, self.blocks, self.peak_bytes = model, blocks, peak_bytes
-        self.plain_bytes, self.plain_ns = plain.peak_bytes, plain.predicted_ns
+    def __init__(self, planner: "Planner", budget: int | float):
+        self.planner, self.model = planner, planner.model
+        _, self.plain_bytes, self.plain_ns = planner.check([])
+        self.blocks, self.peak_bytes, ns = planner.search(in_bytes(budget, self.plain_bytes))
+        self.extra_ns = ns - self.plain_ns
         self.applied: Applied | None = None
 
-    @property
-    def extra_ns(self) -> float:
-        return sum(block.extra_ns for block in self.blocks)
+    def at(self, budget: int | float) -> "Plan":
+        """The plan for another budget; what was analysed for this one is not analysed again."""
+        return Plan(self.planner, budget)
 
     def apply(self) -> "Plan":
         """Have the chosen blocks compute again in this thread's backward passes."""
@@ -143,31 +145,30 @@ def once_updated(module: Module, forward):
 
 
 def candidates_of(model: Module) -> list[str]:
-    """Paths of the blocks that may be computed again: the outermost modules of the user's classes
-    that repeat, else containers that do, else the model's own parts."""
+    """Paths of the blocks that may be computed again: the outermost modules with parts whose class
+    repeats, else containers that do, else the model's own parts."""
     parts = [
         (path, m) for path, m in model.named_modules() if path and any(True for _ in m.parameters())
     ]
     kinds = Counter(type(m) for _, m in parts)
-    repeated = [(path, m) for path, m in parts if kinds[type(m)] > 1 and not is_leaf(m)]
+    repeated = [
+        (path, m) for path, m in parts if kinds[type(m)] > 1 and any(True for _ in m.children())
+    ]
     own = [path for path, m in repeated if type(m) not in no_leaf_types]
     found = own or [path for path, _ in repeated] or [name for name, _ in model.named_children()]
     return [p for p in found if not any(p != o and is_within(p, o) for o in found)]
 
 
 class Planner:
-    """Looks for the cheapest choice whose step fits the budget."""
+    """Looks for the cheapest choice whose step fits a budget; what was analysed stays known, so
+    that further budgets take less."""
 
     def __init__(self, trainer: Trainer, paths: list[str], machine: MachineProfile):
         self.trainer, self.machine, self.model = trainer, machine, trainer.model
-        self.root = type(self.model).__name__
-        self.plain = trainer.analyse(2, machine)
-        self.checked: dict[tuple, int] = {(): self.plain.peak_bytes}
-        everything = [Block("", 0, 0.0, whole=False)]
-        self.thrifty = self.analyse(everything)
-        self.all_elementwise = [self.elementwise("")]
-        self.some_elementwise = [self.elementwise(path) for path in paths]
-        self.whole = [self.whole_block(path) for path in paths]
+        self.root, self.paths = type(self.model).__name__, paths
+        self.checked: dict[tuple, Choice] = {}
+        self.plain = self.analyse([])
+        self.everywhere = [Block("", 0, 0.0, whole=False)]
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
         """The step with a choice applied."""
@@ -176,76 +177,128 @@ class Planner:
             found = self.trainer.analyse(2, self.machine)
         finally:
             applied.undo()
-        self.checked[key_of(chosen)] = found.peak_bytes
+        self.checked[key_of(chosen)] = Choice(chosen, found.peak_bytes, found.predicted_ns)
         return found
 
-    def peak(self, chosen: list[Block]) -> int:
-        """The planned peak of a step with a choice applied."""
+    def check(self, chosen: list[Block]) -> "Choice":
+        """A choice with what it comes to."""
         key = key_of(chosen)
-        return self.checked[key] if key in self.checked else self.analyse(chosen).peak_bytes
+        if key not in self.checked:
+            self.analyse(chosen)
+        self.checked[key] = self.checked[key]._replace(blocks=chosen)  # estimates may be new
+        return self.checked[key]
+
+    @cached_property
+    def thrifty(self) -> StepAnalysis:
+        """The step with all elementwise work computed again."""
+        return self.analyse(self.everywhere)
+
+    @cached_property
+    def least(self) -> StepAnalysis:
+        """The step with all blocks computed again."""
+        return self.analyse([*self.everywhere, *(Block(path, 0, 0.0) for path in self.paths)])
 
     def held(self, found: StepAnalysis, path: str) -> int:
-        """Activations of a module at the peak."""
+        """What a module holds at the peak; also what it has made again then, which shows that
+        computing this one again saves nothing."""
         module = f"{self.root}.{path}" if path else self.root
         return sum(
             row.nbytes for row in found.memory
-            if row.kind == "activations" and is_within(row.module, module)
+            if row.kind in ("activations", "temporaries") and is_within(row.module, module)
         )  # fmt: skip
 
-    def time(self, found: StepAnalysis, path: str, phase: str) -> float:
-        """Predicted ns of a module in one pass."""
+    def time(self, found: StepAnalysis, path: str) -> float:
+        """Predicted ns of computing a module again."""
         module = f"{self.root}.{path}" if path else self.root
         return sum(
             kernel.ns for kernel in found.kernels
-            if kernel.phase == phase and is_within(kernel.module, module)
+            if kernel.phase == "recompute" and is_within(kernel.module, module)
         )  # fmt: skip
 
-    def elementwise(self, path: str) -> Block:
-        saved = self.held(self.plain, path) - self.held(self.thrifty, path)
-        return Block(path, max(0, saved), self.time(self.thrifty, path, "recompute"), whole=False)
+    def block(self, path: str, before: StepAnalysis, after: StepAnalysis, whole: bool) -> Block:
+        """A block with what it saves and takes, by two analyses."""
+        saved = self.held(before, path) - self.held(after, path)
+        extra = self.time(after, path) - self.time(before, path)
+        return Block(path, max(0, saved), max(0.0, extra), whole)
 
-    def whole_block(self, path: str) -> Block:
-        return Block(path, self.held(self.thrifty, path), self.time(self.plain, path, "forward"))
-
-    def search(self, budget: int) -> tuple[list[Block], int]:
-        """The choice and its peak.
+    def search(self, budget: int) -> "Choice":
+        """The choice that takes the least time, of those that were analysed and fit.
 
         Raises:  OptionError, with the least peak that was found, if none fits
         """
-        if self.plain.peak_bytes <= budget:
-            return [], self.plain.peak_bytes
-        if self.thrifty.peak_bytes <= budget:
-            options, always, start = self.some_elementwise, [], self.plain.peak_bytes
-            best = self.all_elementwise
-        else:
-            options, always, start = self.whole, self.all_elementwise, self.thrifty.peak_bytes
-            best = [*always, *options]
-            if (least := self.peak(best)) > budget:
-                raise OptionError(
-                    f"plan: expected a budget of at least {least:,} bytes, the peak with all of it "
-                    f"computed again; got {budget:,}. Use a smaller batch or autocast."
-                )
-        wanted = start - budget
-        for _ in range(MAX_CHECKS // 2):
-            chosen = [*always, *choose(options, wanted)]
-            missing = self.peak(chosen) - budget
-            if missing <= 0:
-                best = chosen
-                break
-            if len(chosen) == len(always) + len(options):
-                break
-            wanted += max(missing, wanted // 32)
-        return self.without_needless(best, budget)
+        if self.plain.peak_bytes > budget:
+            for always, options, missing in self.levels(budget):
+                self.explore(always, options, missing, budget)
+            self.do_without(budget)
+        found = self.best(budget)
+        if found is None:
+            least = min(choice.peak_bytes for choice in self.checked.values())
+            raise OptionError(
+                f"plan: expected a budget of at least {least:,} bytes, the peak with all of it "
+                f"computed again; got {budget:,}. Use a smaller batch or autocast."
+            )
+        return found
 
-    def without_needless(self, chosen: list[Block], budget: int) -> tuple[list[Block], int]:
-        """The choice without blocks that it can do without, the most expensive first."""
-        for block in sorted(chosen, key=lambda b: -b.extra_ns):
-            if len(self.checked) > MAX_CHECKS:
+    def best(self, budget: int) -> "Choice | None":
+        """The cheapest of the choices that were analysed and fit."""
+        found = [choice for choice in self.checked.values() if choice.peak_bytes <= budget]
+        return min(found, key=lambda choice: choice.ns, default=None)
+
+    @cached_property
+    def elementwise(self) -> list[Block]:
+        """The whole model and each block, by its elementwise work."""
+        return [self.block(path, self.plain, self.thrifty, False) for path in ("", *self.paths)]
+
+    @cached_property
+    def whole(self) -> list[list[Block]]:
+        """Each block as a whole: where elementwise work is made again everywhere, and else."""
+        return [
+            [self.block(path, before, self.least, True) for path in self.paths]
+            for before in (self.thrifty, self.plain)
+        ]
+
+    def levels(self, budget: int):
+        """(blocks that are chosen in any case, blocks to choose from, bytes to save by them): with
+        elementwise work made again everywhere, and without."""
+        everywhere, *options = self.elementwise
+        if self.check([everywhere]).peak_bytes > budget:
+            more, alone = self.whole
+            self.check([everywhere, *more])
+            yield [everywhere], more, self.thrifty.peak_bytes - budget
+            options += alone
+        yield [], options, self.plain.peak_bytes - budget
+
+    def explore(self, always: list[Block], options: list[Block], missing: int, budget: int) -> None:
+        """Analyse choices around the cheapest that saves what is missing, by the estimates: more
+        until one fits, then less until that one fits no more."""
+        low, wanted, high = 0, missing, 0
+        for _ in range(MAX_CHECKS):
+            blocks = [*always, *choose(options, wanted)]
+            best = self.best(budget)
+            takes = self.plain.predicted_ns + sum(block.extra_ns for block in blocks)
+            if best is not None and takes >= best.ns:
                 break
-            fewer = [b for b in chosen if b is not block]
-            if self.peak(fewer) <= budget:
-                chosen = fewer
-        return chosen, self.peak(chosen)
+            over = self.check(blocks).peak_bytes - budget
+            low, high = (wanted, high) if over > 0 else (low, wanted)
+            wanted = (low + high) // 2 if high else wanted + over
+
+    def do_without(self, budget: int) -> None:
+        """Analyse the best choice without blocks that it may not need, the most expensive and last
+        first."""
+        best, fails = self.best(budget), 0
+        for block in sorted(best.blocks[::-1] if best else (), key=lambda b: -b.extra_ns):
+            fewer = self.check([b for b in best.blocks if b is not block])
+            best, fails = (best, fails + 1) if fewer.peak_bytes > budget else (fewer, fails)
+            if fails == MAX_FAILS:
+                break
+
+
+class Choice(NamedTuple):
+    """Blocks that were analysed together: the planned peak of a step, and its predicted ns."""
+
+    blocks: list[Block]
+    peak_bytes: int
+    ns: float
 
 
 def key_of(blocks: list[Block]) -> tuple:
@@ -253,35 +306,23 @@ def key_of(blocks: list[Block]) -> tuple:
 
 
 def choose(blocks: list[Block], wanted_bytes: int) -> list[Block]:
-    """The blocks that save `wanted_bytes` in the least time; all of them if that is too much."""
-    if sum(block.saved_bytes for block in blocks) <= wanted_bytes:
-        return list(blocks)
-    try:
-        from scipy.optimize import Bounds, LinearConstraint, milp
-    except ImportError:
-        return choose_by_ratio(blocks, wanted_bytes)
-    saved = np.array([[block.saved_bytes for block in blocks]], float)
-    # A little for each block, so that of equal times the fewer blocks win.
-    cost = np.array([block.extra_ns for block in blocks]) + 1.0
-    solved = milp(
-        cost, integrality=np.ones(len(blocks)), bounds=Bounds(0, 1),
-        constraints=LinearConstraint(saved / saved.max(), wanted_bytes / saved.max()),
-    )  # fmt: skip
-    if solved.x is None:
-        return choose_by_ratio(blocks, wanted_bytes)
-    return [block for block, x in zip(blocks, solved.x, strict=True) if x > 0.5]
-
-
-def choose_by_ratio(blocks: list[Block], wanted_bytes: int) -> list[Block]:
-    """The blocks that save most in their time, until it is enough."""
-    chosen: set[str] = set()
-    total = 0
-    for block in sorted(blocks, key=lambda b: b.extra_ns / max(1, b.saved_bytes)):
-        if total >= wanted_bytes:
-            break
-        chosen.add(block.path)
-        total += block.saved_bytes
-    return [block for block in blocks if block.path in chosen]
+    """The blocks that save `wanted_bytes` in the least time, each path once and of equal ones the
+    first; what saves most if that is too much. A dynamic program, exact to a thousandth of the
+    longest time."""
+    unit = max((block.extra_ns for block in blocks), default=0.0) / 1000 or 1.0
+    front: list[tuple[int, int, tuple[Block, ...]]] = [(0, 0, ())]  # cost, bytes saved, blocks
+    for path in dict.fromkeys(block.path for block in blocks):
+        grown = [
+            (cost + round(block.extra_ns / unit) + 1, saved + block.saved_bytes, (*chosen, block))
+            for block in blocks if block.path == path for cost, saved, chosen in front
+        ]  # fmt: skip
+        merged, front, most = sorted([*front, *grown], key=lambda x: (x[0], -x[1])), [], -1
+        for entry in merged:  # what costs more is to save more, and enough is enough
+            if most < entry[1] and most < wanted_bytes:
+                front.append(entry)
+                most = entry[1]
+    chosen = front[-1][2]
+    return [block for block in blocks if block in chosen]
 
 
 def plan(
@@ -318,13 +359,16 @@ def plan(
                 f"plan: expected paths of modules; got {path!r}. {suggest(path, known)}"
             )
     trainer = Trainer(model, loss, optimizer, inputs, autocast)
-    planner = Planner(trainer, list(blocks or candidates_of(model)), chosen)
-    if isinstance(budget, float):
-        if not 0 < budget <= 1:
-            raise OptionError(
-                f"plan: expected a part above 0 and at most 1, or bytes; got {budget!r}. "
-                "Write 0.5 for half of the peak."
-            )
-        budget = int(budget * planner.plain.peak_bytes)
-    found, peak = planner.search(budget)
-    return Plan(model, found, planner.plain, peak)
+    return Plan(Planner(trainer, list(blocks or candidates_of(model)), chosen), budget)
+
+
+def in_bytes(budget: int | float, whole: int) -> int:
+    """A budget in bytes; one that is a float is a part of the whole."""
+    if not isinstance(budget, float):
+        return budget
+    if not 0 < budget <= 1:
+        raise OptionError(
+            f"plan: expected a part above 0 and at most 1, or bytes; got {budget!r}. "
+            "Write 0.5 for half of the peak."
+        )
+    return int(budget * whole)

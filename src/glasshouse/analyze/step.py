@@ -267,9 +267,12 @@ class Trainer:
         loss.backward()
         optimizer.step()
 
-    def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
-        """The steps, planned one after the other."""
+    def analyse(self, steps: int, machine: MachineProfile, tape: list | None = None):
+        """The StepAnalysis of the steps, planned one after the other. The `tape` gets what the
+        manager does; after each step its runs, and "step"."""
         backend, peaks = meta_backend(), []
+        if tape is not None:
+            backend.manager.subscribe(tape.append)
         optimizer = self.optimizer
         fixed = optimizer if hasattr(optimizer, "step") else None
         storage = without_storage(self.model, fixed, backend)
@@ -286,6 +289,8 @@ class Trainer:
                     self.run(optimizer, inputs)
                 backend.evaluate()
                 peaks.append(manager.stats().peak_allocated_bytes)
+                if tape is not None:
+                    tape.extend([*backend.runs, "step"])
             after = self.owners(optimizer)
             runs = list(backend.runs)
         found = StepAnalysis(runs, peaks, kinds | after[0], modules | after[1], counter, machine)
@@ -358,32 +363,3 @@ def with_batch(inputs, batch: int) -> list[Spec]:
     """The inputs' specs with another first axis."""
     specs = [spec_of("step", x) for x in inputs]
     return [Spec((batch, *s.shape[1:]), s.dtype) if s.shape else s for s in specs]
-
-
-def max_batch(
-    model, loss, optimizer, inputs, budget_bytes: int, *, limit: int = 1 << 16, **options
-):
-    """The largest batch whose step stays within `budget_bytes`: that one fits, the next does not.
-
-    The first axis of every input is the batch.
-
-    Raises:  OptionError, with the least that is needed, if not even one example fits
-    """
-
-    def peak(batch: int) -> int:
-        found = step(model, loss, optimizer, with_batch(inputs, batch), **options)
-        return found.peak_bytes
-
-    if (least := peak(1)) > budget_bytes:
-        raise OptionError(
-            f"max_batch: expected a budget of at least {least:,} bytes, for one example; got "
-            f"{budget_bytes:,}. Use gh.checkpoint, autocast or a smaller model."
-        )
-    low, high = 1, 2
-    while high <= limit and peak(high) <= budget_bytes:
-        low, high = high, 2 * high
-    high = min(high, limit + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if peak(middle) <= budget_bytes else (low, middle)
-    return low

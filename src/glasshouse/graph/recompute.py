@@ -2,7 +2,8 @@
 
 What a product or convolution made is kept; what follows from kept values by elementwise work
 (activations, normalised values, dropout masks) is dropped after its last use in the forward pass,
-and made again just before the backward pass reads it.
+and made again just before the backward pass reads it. In modules that were asked for, products with
+little work for the bytes that they make, such as the scores of attention, count as such work.
 
 Without being asked to, this is done where it is next to free: for large values that only matrix
 products read, with hundreds of operations for each byte that making them again moves."""
@@ -15,6 +16,8 @@ CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept
 FREE_BYTES = 1 << 20  # from this size on a value is dropped unasked, …
 FREE_FLOPS = 300  # … if its products take this many FLOPs a byte: the pass over it is lost in them
+LIGHT_FLOPS = 64  # products up to this many FLOPs for a byte of their result are light
+SMALL_PART = 8  # what a reduction makes may be kept instead, if it is this many times smaller
 MAX_CONE = 48  # nodes that one value may take to make again
 
 
@@ -27,10 +30,15 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     if not dropped:
         return graph
     stale = set(dropped)  # and what is computed where it is used, of something dropped
+    makeable: set[int] = set()  # of kept values, without much work
     for node in nodes:
-        follows = is_cheap(node) and not is_backward(node) and node.number not in pinned
-        if follows and any(x.number in stale for x in node.inputs):
-            stale.add(node.number)
+        there = node.number in pinned or is_kept(node)
+        light = is_cheap(node) or within(node.origin.module, modules) and is_light(node)
+        if there or light and all(x.number in makeable for x in node.inputs):
+            makeable.add(node.number)
+            follows = is_cheap(node) and not is_backward(node) and node.number not in pinned
+            if follows and any(x.number in stale for x in node.inputs):
+                stale.add(node.number)
     new = Graph()
     made: dict[int, Node] = {}
     again: dict[int, Node] = {}
@@ -73,6 +81,28 @@ def is_cheap(node: Node) -> bool:
     return card is not None and node.host is None and card.kind in CHEAP
 
 
+def is_light(node: Node) -> bool:
+    """Whether making a product again takes about as long as moving it."""
+    if node.op != "matmul" or node.host is not None:
+        return False
+    flops = primitives[node.op].flops(*(x.spec for x in node.inputs))
+    return flops <= LIGHT_FLOPS * nbytes_of(node)
+
+
+def behind_light(node: Node) -> bool:
+    """Whether a value follows by elementwise work in its module, and not much, on a light
+    product."""
+    stack, seen = list(node.inputs), {node.number}
+    while stack and len(seen) < MAX_CONE:
+        x = stack.pop()
+        if is_light(x):
+            return True
+        if x.number not in seen and is_cheap(x) and x.origin.module == node.origin.module:
+            seen.add(x.number)
+            stack.extend(x.inputs)
+    return False
+
+
 def nbytes_of(node: Node) -> int:
     """Bytes of a value; 0 for those of several results."""
     return 0 if isinstance(node.spec, tuple) else node.spec.nbytes
@@ -93,17 +123,24 @@ def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
     for node in reversed(nodes):  # who reads a view reads what it is a view of
         if node.number in read and not is_backward(node) and is_cheap(node) and is_view(node):
             read.update(x.number for x in node.inputs)
-    found = [n for n in nodes if n.number in read and n.number not in outputs and not is_backward(n)
-             and is_cheap(n) and not is_view(n) and nbytes_of(n) >= SMALL_BYTES
-             and feeds_opaque(n, users)
-             and (within(n.origin.module, modules) or is_next_to_free(n, users))]  # fmt: skip
-    dropped: set[int] = set()
+    asked = {n.number for n in nodes if within(n.origin.module, modules)}
+    found = [
+        n for n in nodes
+        if n.number in read and n.number not in outputs and not is_backward(n) and is_cheap(n)
+        and not is_view(n) and nbytes_of(n) >= SMALL_BYTES
+        and (
+            feeds_opaque(n, users) and (n.number in asked or is_next_to_free(n, users))
+            or n.number in asked and behind_light(n)
+        )
+    ]  # fmt: skip
+    dropped: dict[int, set[int]] = {}  # with the kept values that each is made of
     pinned: set[int] = set()
     for node in sorted(found, key=lambda n: -nbytes_of(n)):
         if node.number not in pinned:
-            leaves = cone_of(node, dropped, pinned | {n.number for n in found}, read)
+            held = pinned | {n.number for n in found}
+            leaves = cone_of(node, dropped, held, read, node.number in asked)
             if leaves is not None:
-                dropped.add(node.number)
+                dropped[node.number] = leaves
                 pinned |= leaves
     return dropped, pinned
 
@@ -149,9 +186,10 @@ def within(path: str, modules: tuple[str, ...]) -> bool:
     return any(path == m or path.startswith(m + ".") for m in modules)
 
 
-def cone_of(node: Node, dropped: set[int], held: set[int], read: set[int]) -> set[int] | None:
+def cone_of(node: Node, dropped, held: set[int], read: set[int], asked: bool) -> set[int] | None:
     """The kept values that a value can be made of; None if something else is needed, or too much
-    work. Other dropped values are not passed: chains of them would all be made at once."""
+    work. Other dropped values are passed in the same module only: long chains of them would all be
+    made at once. `asked`: light products are passed too, and small results of reductions kept."""
     known: dict[int, set[int] | None] = {}
 
     def leaves_of(x: Node) -> set[int] | None:
@@ -163,12 +201,19 @@ def cone_of(node: Node, dropped: set[int], held: set[int], read: set[int]) -> se
         return known[x.number]
 
     def found_at(x: Node) -> set[int] | None:
-        if x.number in dropped or len(known) > MAX_CONE:
+        if x.number in dropped:
+            near = asked and x.origin.module == node.origin.module
+            return dropped[x.number] if near else None
+        if len(known) > MAX_CONE:
             return None
         readable = x.number in read and not is_view(x)
         if readable and (x.number in held or not is_cheap(x) or ends_product(x, read)):
             return {x.number}
-        deeper = all_leaves(x) if is_cheap(x) else None
+        card = primitives.get(x.op)
+        small = SMALL_PART * nbytes_of(x) <= nbytes_of(node)
+        if asked and small and card is not None and card.kind == "reduce" and not is_backward(x):
+            return {x.number}
+        deeper = all_leaves(x) if is_cheap(x) or asked and is_light(x) else None
         # What backward reads in any case will do, if it cannot be made of something else.
         return {x.number} if deeper is None and readable else deeper
 

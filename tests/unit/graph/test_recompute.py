@@ -17,8 +17,8 @@ class Net(gh.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.a, self.b = gh.nn.Linear(64, 256), gh.nn.Linear(256, 64)
-        self.norm, self.drop = gh.nn.LayerNorm(256), gh.nn.Dropout(0.2)
+        self.a, self.b = gh.nn.Linear(256, 512), gh.nn.Linear(512, 256)
+        self.norm, self.drop = gh.nn.LayerNorm(512), gh.nn.Dropout(0.2)
 
     def forward(self, x):
         return x + self.b(self.drop(gh.nn.functional.gelu(self.norm(self.a(x)))))
@@ -28,7 +28,7 @@ def recording():
     """The recording of a step, and its graph after the other passes."""
     gh.random.seed(0)
     model = gh.nn.Sequential(Net(), Net())
-    x = gh.asarray(np.random.default_rng(0).standard_normal((256, 64)).astype("float32"))
+    x = gh.asarray(np.random.default_rng(0).standard_normal((64, 256)).astype("float32"))
     gh.eval(x, *model.parameters())
     gh.nn.functional.mse_loss(model(x), x).backward()
     grads = [p.grad for p in model.parameters()]
@@ -58,6 +58,30 @@ def test_products_are_not_computed_again():
     assert again and all(n.origin.module.startswith("Sequential") for n in again)
 
 
+def test_scores_of_attention_are_made_again_and_values_stay():
+    gh.random.seed(0)
+    layer = gh.nn.MultiheadAttention(64, 2, dropout=0.1, batch_first=True)
+    x = gh.asarray(np.random.default_rng(0).standard_normal((2, 96, 64)).astype("float32"))
+    gh.eval(x, *layer.parameters())
+    gh.mean(layer(x, x, x)[0] ** 2).backward()
+    grads = [p.grad for p in layer.parameters()]
+    found = recorder.take()
+    graph = graph_of(found)
+    for _, rewrite in PASSES:
+        graph = rewrite(graph)
+    thrifty = recompute(graph, ("MultiheadAttention",))
+    verify(thrifty)
+    again = [n for n in thrifty.nodes if n.origin.phase == "recompute"]
+    assert [n.shape for n in again if n.op == "matmul"] == [(2, 2, 96, 96)]
+    read = {x.number for n in thrifty.nodes if n.origin.phase == "backward" for x in n.inputs}
+    kept = [n for n in thrifty.nodes if n.origin.phase == "forward" and n.number in read]
+    large = {n.op for n in kept if n.shape == (2, 2, 96, 96)}
+    assert large <= {"full", "expand", "less"} and grads  # the mask of the dropout stays
+    arrays = [leaf.value for leaf in found.leaves]
+    plain, planned = (run(g, arrays, found.scalars) for g in (graph, thrifty))
+    assert all(np.array_equal(a, b) for a, b in zip(plain, planned, strict=True))
+
+
 def test_other_modules_are_left_alone():
     _, graph, _grads = recording()
     assert recompute(graph, ()) is graph and recompute(graph, ("Other",)) is graph
@@ -73,7 +97,7 @@ def test_training_is_the_same_compiled(modules):
         gh.random.seed(0)
         model = gh.nn.Sequential(Net(), Net())
         opt = gh.optim.SGD(model.parameters(), lr=0.1)
-        x = gh.asarray(np.random.default_rng(0).standard_normal((256, 64)).astype("float32"))
+        x = gh.asarray(np.random.default_rng(0).standard_normal((64, 256)).astype("float32"))
         state.recompute = chosen
         try:
             with flags.override(compile="always"):

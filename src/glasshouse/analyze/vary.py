@@ -1,0 +1,213 @@
+"""What if: how the cost of a step depends on one number, such as the batch or the length.
+
+A step is taken apart into its shape (which steps in which order, what lives how long) and its
+numbers (bytes and FLOPs). Where steps for several values have one shape, their numbers are
+polynomials of the value; for a value between them memory is laid out and handed out again with
+its numbers, as compiler and manager do it, and nothing is recorded or compiled.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from glasshouse import memory
+from glasshouse.analyze.machine import MachineProfile, work_of
+from glasshouse.analyze.step import StepAnalysis, Trainer, with_batch
+from glasshouse.base.dtype import uint8
+from glasshouse.base.errors import OptionError
+from glasshouse.base.shape import Spec
+from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
+from glasshouse.compile.program import ARENA_TAG, Plan, no_collection
+from glasshouse.compile.steps import Buffer
+
+MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on
+
+
+class Costs(NamedTuple):
+    """What a step costs: the largest peak, those of each step, FLOPs in products, time."""
+
+    peak_bytes: int
+    peaks: list[int]
+    flops: int
+    predicted_ns: float
+
+
+class Record(NamedTuple):
+    """A step taken apart: what it has in common with steps of other sizes, its sizes, and which of
+    those are, or include, what a library works in: they follow no rule of ours."""
+
+    shape: tuple
+    numbers: np.ndarray
+    loose: np.ndarray
+
+
+def taken_apart(found: StepAnalysis, tape: list) -> Record:
+    """The record of an analysis."""
+    events: list[tuple[str, int]] = []
+    numbers, plans, at = [], [], {}
+    for item in tape[: len(tape) - tape[::-1].index("step")]:
+        if item == "step":
+            events.append((item, 0))
+        elif isinstance(item, memory.Event) and item.kind in ("alloc", "free"):
+            arena = item.kind == "alloc" and item.tag == ARENA_TAG
+            if item.kind == "alloc":
+                at[item.address] = len(events)
+                numbers += [] if arena else [item.nbytes]
+            events.append(("arena" if arena else item.kind, at[item.address]))
+        elif isinstance(getattr(item, "plan", None), Plan):
+            plans.append(item.plan)
+    different = list(dict.fromkeys(plans))
+    lives = [
+        sorted(lives_of(plan.schedule), key=lambda life: life.buffers[0].number)
+        for plan in different
+    ]
+    work = [work_of(info) for run in found.runs for info in run.plan.step_infos()]
+    loose = [False] * len(numbers) + [life.buffers[0].node is None for own in lives for life in own]
+    numbers += [life.buffers[0].spec.nbytes for own in lives for life in own]
+    loose += [what[0] == "onednn" and i == 0 for what, sizes in work for i in range(len(sizes))]
+    numbers += [n for _, sizes in work for n in sizes]
+    shape = (
+        tuple(events), tuple(map(different.index, plans)),
+        tuple(tuple((x.buffers[0].number, x.first, x.last) for x in own) for own in lives),
+        tuple(what for what, _ in work),
+    )  # fmt: skip
+    numbers.append(found.counter.total())
+    return Record(shape, np.array(numbers, float), np.array([*loose, False]))
+
+
+def put_together(record: Record, machine: MachineProfile) -> Costs:
+    """What a step with this record costs."""
+    events, plans, lives, work = record.shape
+    numbers = iter(np.rint(record.numbers).astype(np.int64).tolist())
+    sizes = {at: next(numbers) for kind, at in events if kind == "alloc"}
+    arenas = [place_all([life_of(next(numbers), *x) for x in own]) for own in lives]
+    of_runs = iter([arenas[i] for i in plans])
+    sizes |= {at: next(of_runs) for kind, at in events if kind == "arena"}
+    ns = sum(machine.ns_of(what, [next(numbers) for _ in range(len(what) + 1)]) for what in work)
+    peaks = peaks_of(events, sizes)
+    return Costs(max(peaks), peaks, next(numbers), ns)
+
+
+def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
+    """What is to be placed in an arena."""
+    buffer = Buffer(number, Spec((nbytes,), uint8))
+    return Life([buffer], aligned_bytes(buffer), first, last)
+
+
+def peaks_of(events, sizes: dict[int, int]) -> list[int]:
+    """The peak of each step, of a manager that does this."""
+    manager, held, peaks = memory.current().simulate(), {}, []
+    for kind, at in events:
+        if kind == "step":
+            peaks.append(manager.counts.peak_allocated_bytes)
+            manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
+        elif kind == "free":
+            del held[at]
+        else:
+            held[at] = manager.alloc(sizes[at])
+    return peaks
+
+
+class vary:
+    """How the costs of a training step depend on a number: `costs = vary(…)`, then `costs(n)`.
+
+    A value between others whose steps have one shape takes milliseconds; any other is analysed, and
+    is one of those from then on. `inputs` is a function n -> inputs; the arguments are else those
+    of `step`.
+
+    Example: >>> import glasshouse as gh
+             >>> model = gh.nn.Linear(1000, 1000)
+             >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
+             >>> costs = vary(
+             ...     model, gh.nn.functional.mse_loss, opt, lambda n: [((n, 1000), "float32")] * 2
+             ... )
+             >>> [costs(n).flops for n in (8, 32, 16)]
+             [32000000, 128000000, 64000000]
+    """
+
+    def __init__(
+        self, model, loss, optimizer, inputs: Callable[[int], Any], *,
+        autocast: str | None = None, steps: int = 2, machine: MachineProfile | str = "cpu2",
+    ):  # fmt: skip
+        self.trainer = lambda n: Trainer(model, loss, optimizer, inputs(n), autocast)
+        self.machine, self.steps = MachineProfile.load(machine), steps
+        self.records: dict[int, Record] = {}
+        self.known: dict[int, Costs] = {}
+
+    def __call__(self, n: int) -> Costs:
+        if n not in self.known:
+            record = self.between(n)
+            if record is None:
+                return self.analysed(n)
+            with no_collection():
+                self.known[n] = put_together(record, self.machine)
+        return self.known[n]
+
+    def analysed(self, n: int) -> Costs:
+        """The costs by an analysis of their own."""
+        if n not in self.records:
+            tape: list = []
+            found = self.trainer(n).analyse(self.steps, self.machine, tape)
+            self.records[n] = taken_apart(found, tape)
+            flops = found.counter.total()
+            self.known[n] = Costs(found.peak_bytes, found.peaks, flops, found.predicted_ns)
+        return self.known[n]
+
+    def between(self, n: int) -> Record | None:
+        """The record for n, if those around it tell it: they have one shape, and one of them at
+        least is what a polynomial through the others says. Loose numbers that are not are the
+        larger of the two beside n."""
+        below = max((m for m in self.records if m < n), default=n)
+        above = min((m for m in self.records if m > n), default=n)
+        if n in (below, above) or self.records[below].shape != self.records[above].shape:
+            return None
+        shape, numbers, loose = self.records[below]
+        alike = [m for m in self.records if self.records[m].shape == shape]
+        nearest = sorted(alike, key=lambda m: abs(m - n))[:MAX_ANCHORS]
+        for count in range(2, len(nearest)):
+            fit, rest = nearest[:count], nearest[count:]
+            off = np.any([np.rint(self.at(m, fit)) != self.at(m, [m]) for m in rest], axis=0)
+            if not np.any(off & ~loose):
+                larger = np.maximum(numbers, self.records[above].numbers)
+                return Record(shape, np.where(off, larger, self.at(n, fit)), loose)
+        return None
+
+    def at(self, n: int, values: list[int]) -> np.ndarray:
+        """The numbers at n of the polynomial through these values."""
+        total: Any = 0.0
+        for m in values:
+            weight = np.prod([(n - other) / (m - other) for other in values if other != m])
+            total = total + weight * self.records[m].numbers
+        return total
+
+
+def max_batch(
+    model, loss, optimizer, inputs, budget_bytes: int, *, limit: int = 1 << 16, **options
+):
+    """The largest batch whose step stays within `budget_bytes`: that one fits, the next does not.
+
+    The first axis of every input is the batch.
+
+    Raises:  OptionError, with the least that is needed, if not even one example fits
+    """
+    costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
+    if (least := costs(1).peak_bytes) > budget_bytes:
+        raise OptionError(
+            f"max_batch: expected a budget of at least {least:,} bytes, for one example; got "
+            f"{budget_bytes:,}. Use gh.checkpoint, autocast or a smaller model."
+        )
+    low, high = 1, 2
+    while high <= limit and costs(high).peak_bytes <= budget_bytes:
+        low, high = high, 2 * high
+    # The second time in earnest: polynomials may be wrong where sizes are equal by chance.
+    for told in (costs, costs.analysed):
+        first, last = low, min(high, limit + 1)
+        while last - first > 1:
+            middle = (first + last) // 2
+            fits = told(middle).peak_bytes <= budget_bytes
+            first, last = (middle, last) if fits else (first, middle)
+        ends = [n for n in (first, last) if n <= limit]
+        if all((costs.analysed(n).peak_bytes <= budget_bytes) == (n == first) for n in ends):
+            break
+    return first

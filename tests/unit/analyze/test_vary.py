@@ -1,0 +1,123 @@
+"""What-ifs: costs between analysed values are what an analysis says, and nothing is recorded."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.analyze import max_batch, step, vary
+from glasshouse.analyze.step import Trainer, with_batch
+from glasshouse.base.errors import OptionError
+from glasshouse.base.flags import flags
+from glasshouse.cli.bench_worker import CASES, Ours
+
+
+def costs_of(found):
+    return found.peak_bytes, found.peaks, found.counter.total()
+
+
+def check(costs, found, exact=True):
+    """The same to the byte; where packed operands of oneDNN come in steps, a little more."""
+    assert costs.flops == found.counter.total()
+    assert costs.predicted_ns == pytest.approx(found.predicted_ns, rel=1e-9 if exact else 0.02)
+    if exact:
+        assert costs.peaks == found.peaks and costs.peak_bytes == found.peak_bytes
+    assert found.peak_bytes <= costs.peak_bytes <= 1.03 * found.peak_bytes
+
+
+def encoder(length):
+    """Tokens of attention: what it keeps grows with the square of their number."""
+    return [((4, length, 64), "float32")] * 2
+
+
+def attention():
+    gh.random.seed(0)
+    layers = (gh.nn.TransformerEncoderLayer(64, 2, 128, 0.0, batch_first=True) for _ in range(2))
+    model = gh.nn.Sequential(*layers)
+    return model, gh.nn.functional.mse_loss, gh.optim.AdamW(model.parameters(), lr=1e-3)
+
+
+@pytest.mark.parametrize(
+    "inputs_of, exact", [(encoder, False), (lambda n: [((n, 80, 64), "float32")] * 2, True)]
+)
+def test_values_in_between_are_told_without_an_analysis(inputs_of, exact, monkeypatch):
+    model, loss, opt = attention()
+    with flags.override(compile="always"):
+        costs = vary(model, loss, opt, inputs_of)
+        for n in (80, 96, 112, 128):
+            assert costs(n)[:3] == costs_of(step(model, loss, opt, inputs_of(n)))
+        expected = {n: step(model, loss, opt, inputs_of(n)) for n in (81, 100, 111, 127)}
+        monkeypatch.setattr(Trainer, "analyse", None)  # from here on nothing can be analysed
+        for n, found in expected.items():
+            check(costs(n), found, exact)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "alexnet"])
+def test_models_of_other_batches(name):
+    gh.random.seed(0)
+    options, arrays = CASES[name].sizes(smoke=True)
+    model = CASES[name].make(**options)
+    opt = gh.optim.SGD(model.parameters(), lr=0.1)
+
+    def inputs_of(n):
+        return with_batch([gh.asarray(a) for a in arrays], n)
+
+    with flags.override(compile="always"):
+        costs = vary(model, Ours.loss_of, opt, inputs_of)
+        for n in (16, 24, 32, 20, 28, 30, 18):
+            check(costs(n), step(model, Ours.loss_of, opt, inputs_of(n)), name != "vit_b_16")
+        assert len(costs.records) < 7
+
+
+def test_steps_of_another_shape_are_analysed():
+    """A threshold in the user's code lies between the values that were analysed."""
+
+    class Switch(gh.nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return gh.tanh(y) if x.shape[0] > 80 else y
+
+    model = Switch(64, 64)
+    opt = gh.optim.SGD(model.parameters(), lr=0.1)
+
+    def inputs_of(n):
+        return [((n, 64), "float32")] * 2
+
+    loss = gh.nn.functional.mse_loss
+    with flags.override(compile="always"):
+        costs = vary(model, loss, opt, inputs_of)
+        for n in (32, 48, 64, 96, 112, 128, 72, 88):
+            assert costs(n)[:3] == costs_of(step(model, loss, opt, inputs_of(n)))
+    assert set(costs.records) == {32, 48, 64, 96, 112, 128, 72, 88}
+
+
+def test_sizes_that_follow_no_polynomial_are_analysed():
+    model = gh.nn.Linear(64, 64)
+    opt = gh.optim.SGD(model.parameters(), lr=0.1)
+
+    def inputs_of(n):
+        return [((1 << n, 64), "float32")] * 2
+
+    costs = vary(model, gh.nn.functional.mse_loss, opt, inputs_of)
+    with flags.override(compile="always"):
+        for n in (6, 7, 9, 10, 8):
+            assert costs(n).flops == 2 * 2 * 64 * 64 << n
+    assert 8 in costs.records
+
+
+def test_the_largest_batch_is_exact_where_polynomials_mislead(monkeypatch):
+    model, loss, opt = attention()
+    inputs = encoder(32)
+    with flags.override(compile="always"):
+        peaks = {n: step(model, loss, opt, with_batch(inputs, n)).peak_bytes for n in (21, 22)}
+        budget = int(np.mean([peaks[21], peaks[22]]))
+        assert max_batch(model, loss, opt, inputs, budget) == 21
+        right = vary.between
+        monkeypatch.setattr(vary, "between", lambda self, n: wrong(right(self, n)))
+        assert max_batch(model, loss, opt, inputs, budget) == 21
+        with pytest.raises(OptionError, match="at least"):
+            max_batch(model, loss, opt, inputs, 1000)
+
+
+def wrong(record):
+    """A record that says less than is true."""
+    return record and record._replace(numbers=record.numbers * 0.9)
