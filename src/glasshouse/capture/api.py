@@ -69,7 +69,7 @@ def compiler_of(compiler):
 def is_target(x) -> bool:
     """Whether something is to be captured, rather than a compiler (whose second parameter is
     called example_inputs)."""
-    if isinstance(x, Module) or isinstance(x, types.MethodType):
+    if isinstance(x, (Module, types.MethodType)):
         return True
     if not isinstance(x, types.FunctionType):
         return False
@@ -121,7 +121,8 @@ class Optimizing(ContextDecorator):
         if not isinstance(fn, types.FunctionType):
             if not callable(fn):
                 raise OptionError(
-                    f"optimize: expected a function, method or Module; got {type_name(fn)}. Pass one."
+                    f"optimize: expected a function, method or Module; got {type_name(fn)}. "
+                    "Pass one."
                 )
             return types.MethodType(self.dispatcher(type(fn).__call__), fn)
         return self.dispatcher(fn)
@@ -134,7 +135,7 @@ class Optimizing(ContextDecorator):
         return made
 
     def for_frame(self, fn):
-        """The dispatcher of a function whose frame is entered inside the context; None to let it run."""
+        """The dispatcher of a function that is called inside the context; None to let it run."""
         if not is_users(fn):
             return None
         known = fn.__dict__.setdefault("__gh_captures__", {})
@@ -160,16 +161,11 @@ def innermost(fn):
 
 
 def is_users(fn: types.FunctionType) -> bool:
-    """Whether a function is the user's: not ours, not of the standard library or an installed one."""
+    """Whether a function is the user's: not ours, nor of the standard library, nor installed."""
     name = fn.__module__ or ""
     file = fn.__code__.co_filename
-    if (
-        name.startswith("glasshouse.")
-        or file.startswith((PACKAGE, "<graph module>"))
-        or fn.__code__ in config.disabled
-        or getattr(fn, "__gh_disabled__", False)
-        or file.startswith("<frozen")
-    ):
+    marked = fn.__code__ in config.disabled or getattr(fn, "__gh_disabled__", False)
+    if marked or name.startswith("glasshouse.") or file.startswith(OURS):
         return False
     return (
         not (file.startswith(STANDARD) or "site-packages" in file)
@@ -177,6 +173,7 @@ def is_users(fn: types.FunctionType) -> bool:
     )
 
 
+OURS = (PACKAGE, "<graph module>", "<frozen")
 STANDARD = inspect.__file__.rpartition("/")[0]
 
 
@@ -263,7 +260,7 @@ class in_mode(ContextDecorator):
 
 
 def run(fn=None):
-    """fn (or, without one, a context) in which captured functions only use the entries they have."""
+    """fn (or, without one, a context) in which captured functions only use known entries."""
     return in_mode(1) if fn is None else in_mode(1)(fn)
 
 
@@ -304,7 +301,7 @@ def listed(table: dict, fn):
 
 
 def allow_in_graph(fn):
-    """Have calls of fn (or of each in a list) be nodes of the graph, not looked into. Returns fn."""
+    """Have calls of fn (or of each in a list) be nodes, not looked into. Returns fn."""
     for one in fn if isinstance(fn, (list, tuple)) else [fn]:
         config.disallowed.pop(id(one), None)
     return listed(config.allowed, fn)

@@ -1,7 +1,7 @@
-"""CPython's bytecode: decoding, which locals are still needed, and code that goes on in the middle.
+"""CPython's bytecode: decoding, which locals are still needed, code that goes on in the middle.
 
-Every jump is relative in 3.11 and later, so code that continues at an offset, with a given stack and
-given locals, is a short prefix in front of the unchanged bytecode.
+Every jump is relative in 3.11 and later, so code that continues at an offset, with a given stack
+and given locals, is a short prefix in front of the unchanged bytecode.
 """
 
 import dis

@@ -53,8 +53,10 @@ from glasshouse.graph.ir import Node
 
 # Functions of constants alone, whose result is the same each time.
 PURE = {
-    abs, ascii, bin, bool, bytes, callable, chr, complex, divmod, float, format, hash, hex, int, len,
-    oct, ord, pow, range, repr, round, str, frozenset, slice, issubclass, tuple, list, set, dict, min, max,
+    abs, ascii, bin, bool, bytes, callable, chr, complex, divmod, float, format, hash, hex, int,
+    len,
+    oct, ord, pow, range, repr, round, str, frozenset, slice, issubclass, tuple, list, set, dict,
+    min, max,
     sum, sorted, any, all, *(f for f in vars(math).values() if callable(f)),
     *(f for n, f in vars(operator).items() if callable(f) and not isinstance(f, type)),
 }  # fmt: skip
@@ -68,7 +70,8 @@ SURE = {operator.add, operator.sub, operator.mul, operator.neg, operator.pos, op
         operator.isub, operator.imul, abs, float}  # fmt: skip
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
 REVERSED = {
-    operator.add: "__radd__", operator.sub: "__rsub__", operator.mul: "__rmul__", operator.mod: "__rmod__",
+    operator.add: "__radd__", operator.sub: "__rsub__", operator.mul: "__rmul__",
+    operator.mod: "__rmod__",
     operator.truediv: "__rtruediv__", operator.floordiv: "__rfloordiv__", operator.pow: "__rpow__",
     operator.matmul: "__rmatmul__", operator.and_: "__rand__", operator.or_: "__ror__",
     operator.xor: "__rxor__", operator.lshift: "__rlshift__", operator.rshift: "__rrshift__",
@@ -76,19 +79,26 @@ REVERSED = {
     operator.eq: "__eq__", operator.ne: "__ne__",
 }  # fmt: skip
 IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, plain) for name, plain in (
-    ("add", "add"), ("and", "and_"), ("floordiv", "floordiv"), ("lshift", "lshift"), ("matmul", "matmul"),
-    ("mul", "mul"), ("mod", "mod"), ("or", "or_"), ("pow", "pow"), ("rshift", "rshift"), ("sub", "sub"),
+    ("add", "add"), ("and", "and_"), ("floordiv", "floordiv"), ("lshift", "lshift"), ("matmul",
+    "matmul"),
+    ("mul", "mul"), ("mod", "mod"), ("or", "or_"), ("pow", "pow"), ("rshift", "rshift"), ("sub",
+    "sub"),
     ("truediv", "truediv"), ("xor", "xor"))}  # fmt: skip
 MUTATING = {
     "append", "insert", "clear", "reverse", "add", "discard", "remove", "pop", "extend", "update",
-    "setdefault", "popitem", "sort", "appendleft", "popleft", "__setitem__", "__delitem__", "move_to_end",
+    "setdefault", "popitem", "sort", "appendleft", "popleft", "__setitem__", "__delitem__",
+    "move_to_end",
 }  # fmt: skip
 SKIPPED = {
-    "logging", "warnings", "importlib", "threading", "inspect", "traceback", "re", "unittest", "pdb", "bdb",
-    "numpy", "random", "copy", "pickle", "os", "subprocess", "socket", "tempfile", "time", "asyncio",
-    "_pytest", "pytest", "hypothesis", "ast", "dis", "tokenize", "weakref", "selectors", "concurrent",
+    "logging", "warnings", "importlib", "threading", "inspect", "traceback", "re", "unittest",
+    "pdb", "bdb",
+    "numpy", "random", "copy", "pickle", "os", "subprocess", "socket", "tempfile", "time",
+    "asyncio",
+    "_pytest", "pytest", "hypothesis", "ast", "dis", "tokenize", "weakref", "selectors",
+    "concurrent",
     "multiprocessing", "collections", "typing", "abc", "types", "string",
-    "statistics", "fractions", "decimal", "datetime", "textwrap", "shutil", "struct", "heapq", "bisect", "json", "pathlib", "io", "queue", "gc", "sysconfig", "ctypes",
+    "statistics", "fractions", "decimal", "datetime", "textwrap", "shutil", "struct", "heapq",
+    "bisect", "json", "pathlib", "io", "queue", "gc", "sysconfig", "ctypes",
 }  # fmt: skip
 LIMIT_DEPTH = 120
 MAX_REPEAT = 100_000
@@ -212,7 +222,6 @@ class Calls:
     def call_function(self, fn: Var, args, kwargs, then):
         """Inline a Python function, or break."""
         f = fn.value
-        code = f.__code__
         replaced = POLYFILLS.get(f)
         if replaced is not None:
             return self.call_function(Var(replaced), args, kwargs, then)
@@ -280,7 +289,8 @@ class Calls:
             return [] if closure is None else list(closure.items)
         cells = fn.value.__closure__ or ()
         if not isinstance(fn.origin, Source):
-            return [self.load(c, self.guards.source("const", None, c, f"cell{i}") if self.live else None)
+            return [self.load(c, self.guards.source("const", None, c,
+            f"cell{i}") if self.live else None)
                     for i, c in enumerate(cells)]  # fmt: skip
         closure = self.sub(fn, "attr", "__closure__", ".__closure__")
         return [
@@ -300,7 +310,8 @@ class Calls:
         value = getattr(fn.value, kind)[key]
         base = self.sub(fn, "attr", kind, f".{kind}")
         if base is None or fn.value.__module__.startswith("glasshouse."):
-            return constant(value) if type(value) in SCALARS or isinstance(value, FUNCTIONS) else self.load(
+            return constant(value) if type(value) in SCALARS or isinstance(value,
+            FUNCTIONS) else self.load(
                 value, self.guards.source("const", None, value, "default"))  # fmt: skip
         step = "item" if isinstance(key, int) else "get"
         return self.load(value, self.guards.source(step, base, key, f"{base.text}[{key!r}]"))
@@ -346,7 +357,8 @@ class Calls:
         code = f.__code__
         probe.__code__ = EMPTY.__code__.replace(
             co_argcount=code.co_argcount, co_posonlyargcount=code.co_posonlyargcount,
-            co_kwonlyargcount=code.co_kwonlyargcount, co_nlocals=code.co_nlocals, co_varnames=code.co_varnames,
+            co_kwonlyargcount=code.co_kwonlyargcount, co_nlocals=code.co_nlocals,
+            co_varnames=code.co_varnames,
             co_flags=EMPTY.__code__.co_flags & ~0xC | code.co_flags & 0xC, co_name=code.co_name,
             co_qualname=f.__qualname__)  # fmt: skip
         probe.__defaults__, probe.__kwdefaults__, probe.__qualname__ = (
@@ -467,7 +479,7 @@ class Calls:
                 if isinstance(init, types.FunctionType):
                     return self.inline(Var(init), [made, *args], kwargs, then, made)
 
-                def filled(tracer, var):
+                def filled(tracer, var, made=made):
                     return tracer.deliver(then, made)
 
                 if args or kwargs:
@@ -532,7 +544,8 @@ class Calls:
 
     def is_number_call(self, args) -> bool:
         return bool(args) and any(self.varies(x) for x in args) and all(
-            type(x.value) in (int, float) and (x.origin is None or isinstance(x.origin, (Source, Number)))
+            type(x.value) in (int, float) and (x.origin is None or isinstance(x.origin, (Source,
+            Number)))
             for x in args)  # fmt: skip
 
     def is_size_call(self, args) -> bool:
@@ -609,9 +622,7 @@ class Calls:
         ):
             raise Break("formatting of a value", fn, args, kwargs)
         vary = (this, *args, *kwargs.values())
-        stateless = (
-            isinstance(value, STATELESS) or isinstance(value, type) or self.front.is_constant(value)
-        )
+        stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
         if stateless and all(self.foldable(x) for x in vary):
             method = getattr(self.known(this), name) if not isinstance(fn.value, type) else fn.value
             return self.fold(fn, method, args, kwargs, then)
@@ -651,7 +662,8 @@ class Calls:
     def object_new(self, fn: Var, this: Var, args, kwargs, then):
         """object.__new__(cls)."""
         cls = self.known(args[0]) if args else None
-        if fn.value is object.__new__ or (isinstance(cls, type) and cls.__new__ is object.__new__) or (
+        if fn.value is object.__new__ or (isinstance(cls,
+        type) and cls.__new__ is object.__new__) or (
                 this.value is object):  # fmt: skip
             return self.deliver(
                 then, self.track(Var(self.do(object.__new__, cls), Made("object", cls), {}))
@@ -678,7 +690,8 @@ class Calls:
         """A method of a list, dict or set."""
         value = this.value
         self.typed(this)
-        if name in ("extend", "update", "__ior__", "__iadd__", "__init__") and name != "__init__" or (
+        if name in ("extend", "update", "__ior__", "__iadd__",
+        "__init__") and name != "__init__" or (
                 name == "__init__" and (args or kwargs)):  # fmt: skip
             how = "extend" if isinstance(value, list) else "update"
             if not args and not kwargs:
@@ -703,7 +716,8 @@ class Calls:
             self.store_item(this, args[0], None)
             return self.deliver(then, Var(None))
         if isinstance(value, dict) and name in ("get", "setdefault", "pop") and args:
-            if (found := self.dict_get(this, name, args)) is not None:
+            found = self.dict_get(this, name, args)
+            if found is not None:
                 return self.deliver(then, found)
         return self.deliver(then, self.container_method(this, name, args, kwargs, fn))
 
@@ -723,7 +737,7 @@ class Calls:
         return default
 
     def container_method(self, this: Var, name: str, args, kwargs=None, fn=None) -> Var:
-        """What is left of the methods of lists, dicts and sets: done to the value and to its Vars."""
+        """What is left of the methods of containers: done to the value and to its Vars."""
         value, kwargs = this.value, kwargs or {}
         if isinstance(value, list):
             result = self.list_method(this, name, args)
@@ -744,7 +758,8 @@ class Calls:
         items, value = self.sequence(this), this.value
         if name in ("append", "insert", "pop", "clear", "reverse"):
             raw = [args[0].value] if name == "append" else [
-                x.value if name == "insert" and i else self.known(x) for i, x in enumerate(args)]  # fmt: skip
+                x.value if name == "insert" and i else self.known(x) for i,
+                x in enumerate(args)]  # fmt: skip
             self.do(getattr(value, name), *raw)
             own = [args[0]] if name == "append" else [raw[0], args[1]] if name == "insert" else raw
             result = getattr(items, name)(*own)
@@ -999,7 +1014,7 @@ class Calls:
                 return tracer.deliver(then, x)
             if default is not None:
                 return tracer.deliver(then, default)
-            tracer.fail(StopIteration() if result is None else StopIteration(result.value))
+            return tracer.fail(StopIteration() if result is None else StopIteration(result.value))
 
         return self.step(iterator, after, sent)
 
@@ -1192,14 +1207,18 @@ class Calls:
             xs, ys = dict(self.keyed(lhs)), dict(self.keyed(rhs))
             if xs.keys() != ys.keys():
                 return False
-            parts = [self.equality(xs[k], ys[k]) if not (self.foldable(xs[k]) and self.foldable(ys[k])) else
+            parts = [self.equality(xs[k],
+            ys[k]) if not (self.foldable(xs[k]) and self.foldable(ys[k])) else
                      self.known(xs[k]) == self.known(ys[k]) for k in xs]  # fmt: skip
             return None if None in parts else all(parts)
         if self.is_tensor(lhs) or self.is_tensor(rhs):
             return None
         plain = (object.__eq__, type.__eq__)
-        if type(a).__eq__ in plain and type(b).__eq__ in plain or a is None or b is None or type(a) is not type(b) and (
-                type(a) in SCALARS or type(b) in SCALARS):  # fmt: skip
+        scalar = type(a) in SCALARS or type(b) in SCALARS
+        unlike = type(a) is not type(b) and scalar
+        if (type(a).__eq__ in plain and type(b).__eq__ in plain) or (
+            a is None or b is None or unlike
+        ):
             return self.identical(lhs, rhs)
         return None
 
@@ -1218,8 +1237,8 @@ class Calls:
         if self.is_tensor(x):
             flag = self.front.truth(self, x)
             if flag is None:
-                raise Break("a branch on a tensor's value", Var(exact_bool), [x],
-                            hint="use gh.where, or let it break: each side is captured on its own")  # fmt: skip
+                hint = "use gh.where, or let it break: each side is captured on its own"
+                raise Break("a branch on a tensor's value", Var(exact_bool), [x], hint=hint)
             return then(self, flag)
         if self.foldable(x) and type(value) in SCALARS:
             return then(self, bool(self.known(x)))
@@ -1276,9 +1295,10 @@ class Calls:
         method, _ = static_lookup(type(value), "__contains__")
         if isinstance(method, types.FunctionType):
             self.typed(container)
-            done = lambda t, v: t.truth(
-                v, lambda t2, flag: t2.deliver(then, Var(flag is not inverted))
-            )
+
+            def done(t, v):
+                return t.truth(v, lambda t2, flag: t2.deliver(then, Var(flag is not inverted)))
+
             return self.call(Var(method), [container, element], {}, done)
         if isinstance(value, (Generator, Iterator)):
             done = lambda t, v: t.deliver(then, Var(v.value is not inverted))  # noqa: E731
@@ -1300,7 +1320,8 @@ class Calls:
         elif isinstance(value, (list, tuple)) and not self.is_tensor(element):
             items = self.sequence(container)
             parts = [x is element or (self.known(x) == self.known(element) if self.foldable(x) and
-                     self.foldable(element) else self.equality(x, element)) for x in items]  # fmt: skip
+                     self.foldable(element) else self.equality(x,
+                     element)) for x in items]  # fmt: skip
             found = None if None in parts and True not in parts else any(p for p in parts)
         if found is None:
             raise Break("a search in a container", Var(fn), [container, element])
@@ -1516,9 +1537,11 @@ def on_sequence(make):
         items = t.sequence(args[0])
         if items is not None:
             return t.deliver(then, make(t, list(items)))
-        done = lambda t2, made: t2.deliver(
-            then, made if make is as_list else make(t2, t2.sequence(made))
-        )
+
+        def done(t2, made):
+            found = made if make is as_list else make(t2, t2.sequence(made))
+            return t2.deliver(then, found)
+
         return t.call_function(Var(list_of), args, {}, done)
 
     return handler
@@ -1534,7 +1557,8 @@ def on_dict(cls):
             made = t.track(
                 Var(defaultdict(args[0].value if args else None), Made("call", fn, args[:1]), {})
             )
-            raise Break("a defaultdict is made", fn, args, kwargs) if len(args) > 1 or kwargs else Break(
+            raise Break("a defaultdict is made", fn, args,
+            kwargs) if len(args) > 1 or kwargs else Break(
                 "a defaultdict is made", fn, args, kwargs)  # fmt: skip
         made = t.new_dict([], cls)
         if not args and not kwargs:
@@ -1721,11 +1745,16 @@ def on_method_type(t, fn, args, kwargs, then):
 
 
 CLASSES = {
-    bool: on_bool, list: on_sequence(as_list), tuple: on_sequence(lambda t, items: t.new_tuple(items)),
-    set: on_sequence(lambda t, items: t.new_set(items)), dict: on_dict(dict), OrderedDict: on_dict(OrderedDict),
-    enumerate: on_enumerate, zip: on_zip, map: on_map, filter: on_map, reversed: on_reversed, super: on_super,
-    type: on_type, str: on_str, int: on_number, float: on_number, object: on_object, property: on_property,
-    itertools.chain: on_map, itertools.islice: on_map, itertools.repeat: on_map, itertools.count: on_map,
+    bool: on_bool, list: on_sequence(as_list), tuple: on_sequence(lambda t,
+    items: t.new_tuple(items)),
+    set: on_sequence(lambda t, items: t.new_set(items)), dict: on_dict(dict),
+    OrderedDict: on_dict(OrderedDict),
+    enumerate: on_enumerate, zip: on_zip, map: on_map, filter: on_map, reversed: on_reversed,
+    super: on_super,
+    type: on_type, str: on_str, int: on_number, float: on_number, object: on_object,
+    property: on_property,
+    itertools.chain: on_map, itertools.islice: on_map, itertools.repeat: on_map,
+    itertools.count: on_map,
     itertools.accumulate: on_map, itertools.starmap: on_map, itertools.product: on_map,
     types.MethodType: on_method_type, deque: on_property, defaultdict: on_property,
 }  # fmt: skip
@@ -1758,8 +1787,10 @@ for pure_class in (range, complex, bytes, frozenset, slice):
 
     CLASSES[pure_class] = on_pure
 BUILTINS = {
-    isinstance: on_isinstance, len: on_len, getattr: on_getattr, hasattr: on_hasattr, setattr: on_setattr,
-    delattr: on_setattr, iter: on_iter, next: on_next, id: on_id, callable: on_callable, min: on_min_max,
+    isinstance: on_isinstance, len: on_len, getattr: on_getattr, hasattr: on_hasattr,
+    setattr: on_setattr,
+    delattr: on_setattr, iter: on_iter, next: on_next, id: on_id, callable: on_callable,
+    min: on_min_max,
     max: on_min_max, sorted: on_sorted, repr: on_str, globals: on_globals, locals: on_globals,
     print: on_print, operator.getitem: on_operator, operator.contains: on_operator,
     operator.setitem: on_operator, operator.not_: on_operator, operator.truth: on_operator,
@@ -1778,7 +1809,7 @@ COMPARISONS = {operator.lt, operator.gt, operator.le, operator.ge, operator.eq, 
 CACHED = type(functools.lru_cache(len))
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 UNARY = {operator.neg, operator.pos, operator.invert}
-OPERATORS = {f for f in (*REVERSED, *IN_PLACE)}
+OPERATORS = {*REVERSED, *IN_PLACE}
 SET_ALGEBRA = {
     "union",
     "intersection",
@@ -1791,4 +1822,5 @@ SET_ALGEBRA = {
 SET_OPERATORS = {operator.or_: "union", operator.and_: "intersection", operator.sub: "difference",
                  operator.xor: "symmetric_difference"}  # fmt: skip
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
-                 types.MethodWrapperType, types.ClassMethodDescriptorType, type(functools.reduce))  # fmt: skip
+                 types.MethodWrapperType, types.ClassMethodDescriptorType,
+                 type(functools.reduce))  # fmt: skip

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from glasshouse.base.errors import OptionError, suggest, type_name
 
 DEFAULTS = {
-    "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "raise_compiler_errors": False,
-    "raise_internal_errors": False, "print_graphs": False, "print_guards": False, "print_bytecode": False,
+    "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000,
+    "raise_compiler_errors": False,
+    "raise_internal_errors": False, "print_graphs": False, "print_guards": False,
+    "print_bytecode": False,
     "print_recompiles": False,
 }  # fmt: skip
 
@@ -44,6 +46,8 @@ class Config:
         self.__dict__[name] = value
 
     def __getattr__(self, name: str):
+        if name.startswith("__"):
+            raise AttributeError(name)
         raise OptionError(
             f"capture.config: expected a setting; got {name!r}. {suggest(name, DEFAULTS)}"
         )

@@ -1,8 +1,8 @@
 """The replacement: Python that does for a later call what the trace did for the first.
 
-It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written, and
-then returns, or has Python do what broke the graph and goes on in resume functions. Its code has the
-user's file and line, so that tracebacks show them.
+It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written,
+and then returns, or has Python do what broke the graph and goes on in resume functions. Its code
+has the user's file and line, so that tracebacks show them.
 """
 
 import ast
@@ -240,7 +240,8 @@ class Emitter:
                     self.later(cell)
                 text.append(known or self.name(cell))
             closure = f"({', '.join(text)},)"
-        name = self.bind(var, f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
+        name = self.bind(var,
+        f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
                               f"{code.co_name!r}, None, {closure})")  # fmt: skip
         for part, attribute in (("defaults", "__defaults__"), ("kwdefaults", "__kwdefaults__")):
             if part in parts:

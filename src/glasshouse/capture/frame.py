@@ -1,6 +1,7 @@
 """Frames of the interpreter, and iterators that it steps itself."""
 
 import types
+from contextlib import suppress
 
 from glasshouse.capture.bytecode import Decoded, decoded
 from glasshouse.capture.values import Made, Var
@@ -18,7 +19,8 @@ class Frame:
     `saved` the stack before it.
     """
 
-    __slots__ = ("code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names", "then", "init",
+    __slots__ = ("code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names", "then",
+    "init",
                  "generator", "scope", "trusted", "handled")  # fmt: skip
 
     def __init__(self, code: types.CodeType, names: dict, count: int):
@@ -236,7 +238,5 @@ class Generator:
         if self.finished or not self.started:
             self.finished = True
             return
-        try:
+        with suppress(GeneratorExit, StopIteration):
             self.throw(GeneratorExit())
-        except (GeneratorExit, StopIteration):
-            pass

@@ -25,6 +25,8 @@ from glasshouse.graph.ir import Node
 VARYING = {operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub,
            operator.imul, operator.itruediv}  # fmt: skip
 
+WRITING = {"setitem", "delitem", "setattr", "backward", "__enter__", "__exit__"}
+
 
 class FrontEnd:
     """One kind of tensor."""
@@ -61,7 +63,7 @@ class FrontEnd:
         """Bring a tensor back to what it was before the trace."""
 
     def adopt(self, value, result) -> bool:
-        """Make the trace's tensor show what the compiled graph computed; False if that cannot be."""
+        """Make the trace's tensor show what the graph computed; False if that cannot be."""
         return False
 
     def own_gradient(self, tracer, owner: Node, value, result) -> None:
@@ -261,8 +263,8 @@ class FrontEnd:
     def writes(self, target, args) -> bool:
         """Whether an operation is there for what it writes."""
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
-        return target in self.in_place or name.endswith("_") and not name.endswith("__") or name in (
-            "setitem", "delitem", "setattr", "backward", "__enter__", "__exit__")  # fmt: skip
+        in_place = name.endswith("_") and not name.endswith("__")
+        return target in self.in_place or in_place or name in WRITING
 
     def wrap(self, tracer, node: Node, result, args, target) -> Var:
         """The result of a node as a Var."""
@@ -282,7 +284,8 @@ class FrontEnd:
                 item.meta.update(node.meta)
                 parts.append(self.wrap(tracer, item, part, [], None))
             if isinstance(result, tuple):
-                return tracer.new_tuple(parts, type(result)) if type(result) is not tuple else tracer.track(
+                return tracer.new_tuple(parts,
+                type(result)) if type(result) is not tuple else tracer.track(
                     Var(result, Made("tuple"), parts))  # fmt: skip
             return tracer.track(Var(result, Made("list"), parts))
         if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):

@@ -37,8 +37,10 @@ FIXED = {
     "requires_grad",
     "is_leaf",
 }
-OPERATIONS = ("glasshouse.tensor", "glasshouse.ops", "glasshouse.nn.functional", "glasshouse.nn.init",
-              "glasshouse.autograd", "glasshouse.dispatch.value", "glasshouse.vision", "glasshouse.metrics",
+OPERATIONS = ("glasshouse.tensor", "glasshouse.ops", "glasshouse.nn.functional",
+"glasshouse.nn.init",
+              "glasshouse.autograd", "glasshouse.dispatch.value", "glasshouse.vision",
+              "glasshouse.metrics",
               "glasshouse.dispatch.bind")  # fmt: skip
 LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
@@ -47,8 +49,8 @@ OWN = "glasshouse."
 
 
 class GlasshouseFront(FrontEnd):
-    """Tensors of this library: calls of its functions and layers are nodes; optimizers and containers
-    are Python that is interpreted like the user's."""
+    """Tensors of this library: calls of its functions and layers are nodes; optimizers and
+    containers are Python that is interpreted like the user's."""
 
     name = "glasshouse"
 
@@ -76,7 +78,8 @@ class GlasshouseFront(FrontEnd):
         )
 
     def is_constant(self, value):
-        return isinstance(value, (DType, Spec, Primitive, random.Generator, TensorBackend, enum.Enum,
+        return isinstance(value, (DType, Spec, Primitive, random.Generator, TensorBackend,
+        enum.Enum,
                                   types.GenericAlias, slice))  # fmt: skip
 
     def is_owned(self, value):
@@ -474,7 +477,8 @@ class GlasshouseFront(FrontEnd):
             cls, args, kwargs = var.origin.parts
             tracer.do(var.value.__enter__)
             made = tracer.graph.call_function(cls.value, tuple(tracer.known(x) for x in args),
-                                              {k: tracer.known(v) for k, v in kwargs.items()})  # fmt: skip
+                                              {k: tracer.known(v) for k,
+                                              v in kwargs.items()})  # fmt: skip
             tracer.graph.call_method("__enter__", (made,))
             tracer.context_nodes[id(var)] = made
             tracer.contexts.append(var)
@@ -502,7 +506,7 @@ class GlasshouseFront(FrontEnd):
         tracer.deliver(then, Var(None))
 
     def call_module(self, tracer, fn, args, kwargs, then, own=True):
-        """A module: a node if it is one of the library's layers, else its forward is interpreted."""
+        """A module: a node if it is a layer of the library, else its forward is interpreted."""
         module = fn.value
         cls = type(module)
         own_call = cls.__call__

@@ -40,7 +40,8 @@ class Guard(NamedTuple):
             "is": f"{x} is {brief(v)}", "type": f"type({x}) is {brief(v)}", "eq": f"{x} == {v!r}",
             "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "same": f"{x} is {v}",
             "keys": f"list({x}) == {brief(v)}", "distinct": f"{x} is not {v}",
-            "lacks": f"{x} has no {v!r}", "call": f"{brief(v)} holds for {x}", "spec": f"{x} == {v}", "read": f"{x} exists",
+            "lacks": f"{x} has no {v!r}", "call": f"{brief(v)} holds for {x}",
+            "spec": f"{x} == {v}", "read": f"{x} exists",
         }  # fmt: skip
         return texts[self.kind]
 
@@ -151,7 +152,8 @@ class Compiler:
         is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
         for guard in checks:
             if not (tagged and guard.kind in WITHIN_TAG) and not (is_dict and guard.kind in
-                                                                  ("absent", "kind", "keys")):  # fmt: skip
+                                                                  ("absent", "kind",
+                                                                  "keys")):  # fmt: skip
                 self.check(guard)
         if is_dict:
             self.group(source, [c for c in children if c.kind == "get"], checks)

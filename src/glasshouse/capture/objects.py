@@ -334,7 +334,8 @@ class Objects:
         elif name in f.globals:
             value = f.globals[name]
             if f.trusted:
-                return Var(value) if type(value) in SCALARS or isinstance(value, FUNCTIONS) else self.load(
+                return Var(value) if type(value) in SCALARS or isinstance(value,
+                FUNCTIONS) else self.load(
                     value, self.guards.source("const", None, value, brief_name(name)))  # fmt: skip
             return self.load(value, self.entry_source(scope.origin, name) if self.live else None)
         table = f.globals.get("__builtins__", builtins)
@@ -489,9 +490,9 @@ class Objects:
         """var[key] = value of a list or dict (None deletes)."""
         raw = self.known_key(key)
         if not self.live:
-            if value is None:
-                return self.do(var.value.__delitem__, raw)
-            return self.do(var.value.__setitem__, raw, value.value)
+            args = (raw,) if value is None else (raw, value.value)
+            self.do(var.value.__delitem__ if value is None else var.value.__setitem__, *args)
+            return
         if isinstance(var.value, dict):
             if id(var) not in self.original_keys and not var.is_new:
                 self.original_keys[id(var)] = tuple(var.value)
@@ -591,7 +592,8 @@ class Objects:
         if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS:
             if obj.is_new and name in ("__closure__", "__dict__", "__defaults__", "__kwdefaults__"):
                 raise Break(f"{name} of a new function", Var(getattr), [obj, Var(name)])
-            return self.deliver(then, self.load(getattr(value, name, None) if name != "__wrapped__" else self.do(
+            return self.deliver(then, self.load(getattr(value, name,
+            None) if name != "__wrapped__" else self.do(
                 getattr, value, name), self.sub(obj, "attr", name, f".{name}")))  # fmt: skip
         return self.instance_attribute(obj, name, then, special)
 
@@ -643,7 +645,8 @@ class Objects:
         if fallback is not MISSING and isinstance(fallback, types.FunctionType) and not special:
             return self.call(Var(fallback), [obj, Var(name)], {}, then)
         result = self.do(getattr, value, name)
-        raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)]) if result is not None else Break(
+        raise Break(f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj,
+        Var(name)]) if result is not None else Break(
             f"attribute {name!r} of a {cls.__name__}", Var(getattr), [obj, Var(name)])  # fmt: skip
 
     def class_written(self, cls: type, name: str) -> Var | None:
@@ -707,7 +710,8 @@ class Objects:
             and type(obj.value).__name__
             and isinstance(obj.value, BaseException)
         ):
-            return self.deliver(then, constant(value) if name != "args" else self.new_tuple(obj.origin.parts[1])
+            return self.deliver(then,
+            constant(value) if name != "args" else self.new_tuple(obj.origin.parts[1])
                                 if obj.origin.kind == "call" else Var(value))  # fmt: skip
         return self.deliver(then, self.load(value, self.sub(obj, "attr", name, f".{name}")))
 
@@ -729,7 +733,8 @@ class Objects:
         if getter is not MISSING:
             value = self.do(found.__get__, obj.value, type(obj.value))
             return self.deliver(then, Var(value, Made("method", obj, name)) if callable(value) else
-                                self.load(value, self.sub(obj, "attr", name, f".{name}")))  # fmt: skip
+                                self.load(value, self.sub(obj, "attr", name,
+                                f".{name}")))  # fmt: skip
         return self.deliver(then, self.load(found, self.class_source(obj, name)))
 
     def bound(self, obj: Var, fn: Var) -> Var:
@@ -799,7 +804,7 @@ class Objects:
                 if base is object and name == "__new__":
                     return self.deliver(then, Var(object.__new__))
                 return self.bind_class_attribute(obj, name, found, then)
-        self.fail(AttributeError(f"'super' object has no attribute {name!r}"))
+        return self.fail(AttributeError(f"'super' object has no attribute {name!r}"))
 
     def set_attribute(self, obj: Var, name: str, var: Var | None):
         """obj.name = var (None deletes)."""
@@ -931,6 +936,8 @@ def own_getattribute():
 
 
 PLAIN_GETTERS = own_getattribute()
-FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__dict__", "__name__",
-                  "__qualname__", "__doc__", "__module__", "__wrapped__", "__annotations__"}  # fmt: skip
+FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__dict__",
+"__name__",
+                  "__qualname__", "__doc__", "__module__", "__wrapped__",
+                  "__annotations__"}  # fmt: skip
 signature = inspect.signature

@@ -18,7 +18,8 @@ BINARY = (operator.add, operator.and_, operator.floordiv, operator.lshift, opera
           operator.mul, operator.mod, operator.or_, operator.pow, operator.rshift, operator.sub,
           operator.truediv, operator.xor, operator.iadd, operator.iand, operator.ifloordiv,
           operator.ilshift, operator.imatmul, operator.imul, operator.imod, operator.ior,
-          operator.ipow, operator.irshift, operator.isub, operator.itruediv, operator.ixor)  # fmt: skip
+          operator.ipow, operator.irshift, operator.isub, operator.itruediv,
+          operator.ixor)  # fmt: skip
 COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 CONVERT = (None, str, repr, ascii)
 SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
@@ -104,8 +105,8 @@ class Opcodes:
         var = f.locals[ins.arg]
         if var is None:
             name = f.code.slots[ins.arg]
-            self.fail(UnboundLocalError(
-                f"cannot access local variable '{name}' where it is not associated with a value"))  # fmt: skip
+            text = f"cannot access local variable '{name}' where it is not associated with a value"
+            self.fail(UnboundLocalError(text))
         f.stack.append(var)
 
     op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
@@ -314,8 +315,8 @@ class Opcodes:
             return self.unpack_unknown(f, f.stack.pop())
         f.stack.pop()
         if len(items) < before + after:
-            self.fail(ValueError(f"not enough values to unpack (expected at least {before + after}, "
-                                 f"got {len(items)})"))  # fmt: skip
+            text = f"not enough values to unpack (expected at least {before + after}"
+            self.fail(ValueError(f"{text}, got {len(items)})"))
         rest = self.new_list(items[before : len(items) - after])
         f.stack.extend(reversed([*items[:before], rest, *items[len(items) - after :]]))
         return None
@@ -747,8 +748,8 @@ class Opcodes:
         else:
             wanted = list(getattr(kind, "__match_args__", ())[: ins.arg])
             if len(wanted) < ins.arg:
-                self.fail(TypeError(f"{kind.__name__}() accepts {len(wanted)} positional sub-patterns "
-                                    f"({ins.arg} given)"))  # fmt: skip
+                text = f"{kind.__name__}() accepts {len(wanted)} positional sub-patterns"
+                self.fail(TypeError(f"{text} ({ins.arg} given)"))
         found = []
         for name in (*wanted, *names.value):
             var = subject if name is None else self.attribute_now(subject, name)

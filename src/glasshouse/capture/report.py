@@ -33,11 +33,13 @@ class Explanation:
     def __str__(self):
         head = (
             f"{self.name}: {len(self.graphs)} graphs, {self.operations} operations, "
-            f"{len(self.breaks)} breaks, {len(self.guards)} guards, {len(self.recompiles)} recompiles"
+            f"{len(self.breaks)} breaks, {len(self.guards)} guards, "
+            f"{len(self.recompiles)} recompiles"
         )
         rows = [
             [
-                entry.name, str(count(entry.graph)) if entry.graph is not None else "0", str(len(entry.guards)),
+                entry.name, str(count(entry.graph)) if entry.graph is not None else "0",
+                str(len(entry.guards)),
                 milliseconds(entry.capture_ns), milliseconds(entry.compile_ns),
                 entry.where and f"{entry.where}: {entry.broke.reason}" or "returns",
             ]

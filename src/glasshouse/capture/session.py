@@ -1,5 +1,6 @@
 """From a call that no entry answers to a new entry: trace, compile, install, go on."""
 
+import dis
 import sys
 import types
 import warnings
@@ -141,8 +142,8 @@ def may_capture(dispatcher, capture, slots) -> bool:
     counters.add("limits")
     _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
     warnings.warn(
-        f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of calls "
-        f"run uncaptured. The last guard that failed: {reason} (was {old}, is {new}). Raise "
+        f"capture: {dispatcher.fn.__qualname__} has {len(mine)} entries, the limit; new kinds of "
+        f"calls run uncaptured. The last guard that failed: {reason} (was {old}, is {new}). Raise "
         "gh.capture.config.cache_limit, or pass dynamic=True.",
         stacklevel=4,
     )
@@ -172,7 +173,8 @@ def note_failure(capture, entry, slots) -> None:
         counters.add("recompiles")
         if config.print_recompiles:
             print(
-                f"[capture] {info.name} is captured again: {guard} failed; was {old!r:.80}, is {new!r:.80}"
+                f"[capture] {info.name} is captured again: {guard} failed; "
+                f"was {line[2]}, is {line[3]}"
             )
     for other in info.guards:
         if other.kind == "eq" and type(other.value) in (int, float):
@@ -242,15 +244,10 @@ class Session:
         """What nobody else holds ends here, as it would with the last reference to it."""
         for var in self.tracer.tracked.values():
             made = var.value
-            if (
-                isinstance(made, Generator)
-                and made.started
-                and not made.finished
-                and not made.running
-            ):
-                # In the Var, in `made`, in its frame, in the argument.
-                if sys.getrefcount(made) <= 4:
-                    made.close()
+            open_still = isinstance(made, Generator) and made.started and not made.finished
+            # In the Var, in `made`, in its frame, in the argument.
+            if open_still and not made.running and sys.getrefcount(made) <= 4:
+                made.close()
 
     def leave_contexts(self) -> None:
         """An error ends the call: no_grad and the like that the trace entered end as well."""
@@ -328,7 +325,7 @@ class Session:
         return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph)
 
     def without_entry(self, outcome, what: str, site):
-        """Go on without keeping anything; what could not be made again is left to Python next time."""
+        """Go on, keeping nothing; what could not be made again is left to Python next time."""
         tracer = self.tracer
         if site is not None:
             mark_opaque(*site)
@@ -554,13 +551,12 @@ def is_context_node(node: Node) -> bool:
 def explained(broke: Break, at: Frame) -> str:
     """The message for a break where none is allowed."""
     hint = broke.hint or "Take it out of the function, or leave nopython off."
-    return f"optimize: {at.where}: expected one graph (nopython=True); got a break: {broke.reason}. {hint}"
+    what = f"expected one graph (nopython=True); got a break: {broke.reason}"
+    return f"optimize: {at.where}: {what}. {hint}"
 
 
 def print_bytecode(fn, run) -> None:
     """Print the original and the modified bytecode."""
-    import dis
-
     for title, code in (("original", fn.__code__), ("modified", run.__code__)):
         print(f"[capture] {title} bytecode of {fn.__qualname__}")
         dis.dis(code)

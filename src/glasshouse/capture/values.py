@@ -1,9 +1,9 @@
 """What the interpreter works with: real values that know where they come from.
 
 The first call of a function is run by the interpreter for real; a Var pairs each value with its
-origin, from which a later call finds or makes the same: None (a constant), a Source (a path from the
-arguments), a Node (computed by the graph), Made (a new container, object, function …), or Number
-(arithmetic on numbers that vary).
+origin, from which a later call finds or makes the same: None (a constant), a Source (a path from
+the arguments), a Node (computed by the graph), Made (a new container, object, function …), or
+Number (arithmetic on numbers that vary).
 """
 
 import types
@@ -52,9 +52,9 @@ class Number:
 class Var:
     """A value and its origin.
 
-    `items` is what is known of its inside: a list of Vars (list, tuple), {key: (key Var, Var)} (dict,
-    set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log` lists what
-    was written to something that is not new, for later calls to write as well.
+    `items` is what is known of its inside: a list of Vars (list, tuple), {key: (key Var, Var)}
+    (dict, set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log`
+    lists what was written to something that is not new, for later calls to write as well.
     """
 
     __slots__ = ("value", "origin", "items", "log")
@@ -80,7 +80,8 @@ NULL = Var(Null)
 SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 NUMBERS = (int, float)
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
-             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType, type)  # fmt: skip
+             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType,
+             type)  # fmt: skip
 CONTAINERS = (list, tuple, dict, set, OrderedDict)
 
 
