@@ -265,7 +265,10 @@ class Objects:
         return self.track(Var(cell, Made("cell"), content))
 
     def new_function(self, f, code, parts: dict) -> Var:
-        closure = tuple(x.value for x in parts["closure"].items) if "closure" in parts else None
+        # Python 3.13 sets the closure later.
+        closure = tuple(types.CellType() for _ in code.co_freevars)
+        if "closure" in parts:
+            closure = tuple(x.value for x in parts["closure"].items)
         fn = types.FunctionType(code, f.globals, code.co_name, None, closure)
         if "defaults" in parts:
             fn.__defaults__ = tuple(parts["defaults"].value)

@@ -649,6 +649,13 @@ class Opcodes:
     def op_END_SEND(self, f, ins):
         del f.stack[-2]
 
+    def op_CLEANUP_THROW(self, f, ins):
+        error = f.stack[-1]
+        if not isinstance(error.value, StopIteration):
+            raise UserError(error.value)
+        del f.stack[-3:]
+        f.stack.extend((Var(None), Var(error.value.value)))
+
     # -- with and exceptions -------------------------------------------------------------------
 
     def op_BEFORE_WITH(self, f, ins):

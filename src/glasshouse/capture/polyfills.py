@@ -2,8 +2,10 @@
 
 import functools
 import itertools
+import sys
 
 MISSING = object()
+EMPTY = "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is an empty sequence"
 
 
 def sum_of(iterable, /, start=0):
@@ -76,7 +78,7 @@ def best(keep_new, args, key, default, name):
             found, found_key = x, x_key
     if found is MISSING:
         if default is MISSING:
-            raise ValueError(f"{name}() arg is an empty sequence")
+            raise ValueError(f"{name}() {EMPTY}")
         return default
     return found
 

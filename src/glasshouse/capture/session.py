@@ -309,9 +309,12 @@ class Session:
         """A generator that stands inside a with or try: when it goes, more of it runs."""
         for var in self.tracer.tracked.values():
             made = var.value
-            if isinstance(made, Generator) and made.started and not made.finished and (
-                    made.frame.code.handler_at(made.frame.at) and not made.running):  # fmt: skip
-                return "an unfinished generator", made.site
+            if isinstance(made, Generator) and made.started and not (made.finished or made.running):
+                frame = made.frame.code
+                handler = frame.handler_at(made.frame.at)
+                # Since 3.12 all of a generator lies in a handler for StopIteration.
+                if handler and frame.instructions[handler.target].op != "CALL_INTRINSIC_1":
+                    return "an unfinished generator", made.site
         return None
 
     def replacement(self, emitter: Emitter, outcome, broke, line: int):

@@ -151,8 +151,10 @@ class Tracer(Opcodes, Objects, Calls):
         if found.loop is not None:
             found.args_ = [*found.args_, Var(END)]
         if found.fn is None:
-            raise CaptureError(f"capture: {f.where}: {found.reason} in code that already runs. "
-                               "Report it, and use gh.disable on the function.")  # fmt: skip
+            raise CaptureError(
+                f"capture: {f.where}: expected code that can go on; got a break in it: "
+                f"{found.reason}. Report it, and use gh.disable on the function."
+            )
         try:
             result, problem = self.real_call(found.fn, found.args_, found.kwargs), None
         except UserError as error:

@@ -146,6 +146,7 @@ PARTIAL = set(
     returns_map returns_started_generator set_of_unhashable set_operators slice_objects
     stop_inside_generator text_methods with_context_manager_raises with_in_loop_and_break
     with_swallows zips_strictly
+    error_in_comprehension module_call itertools_cycle
     """.split()
 )
 
