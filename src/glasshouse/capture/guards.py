@@ -60,6 +60,7 @@ class GuardSet:
     def __init__(self):
         self.sources: dict[tuple, Source] = {}
         self.guards: dict[tuple, Guard] = {}
+        self.read: list[Source] = []  # what was found there, and has to be there again
 
     def source(self, kind: str, base: Source | None, key, text: str) -> Source:
         """The one Source of a path."""
@@ -92,7 +93,7 @@ class GuardSet:
 class Compiler:
     """Lays out guards as a program: parents before children, a dict's entries together."""
 
-    def __init__(self, guards: list[Guard]):
+    def __init__(self, guards: list[Guard], read: list[Source]):
         self.ops: list[list] = []
         self.about: list[Guard | None] = []
         self.register: dict[int, int] = {}
@@ -107,6 +108,8 @@ class Compiler:
                 self.late.append(guard)
             else:
                 self.checks.setdefault(id(guard.source), []).append(guard)
+        for source in read:  # what the replacement reads has to be there
+            self.need(source)
         for root in self.roots.values():
             self.read(root)
             self.inside(root)

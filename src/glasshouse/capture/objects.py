@@ -195,6 +195,8 @@ class Objects:
 
     def load(self, value, source: Source | None) -> Var:
         """What was read at a source; one Var for one object."""
+        if self.live and source is not None and source.kind in ("get", "cell", "attr"):
+            self.guards.read.append(source)
         if (
             not self.live
             or source is None

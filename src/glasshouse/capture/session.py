@@ -24,7 +24,7 @@ from glasshouse.capture.tracer import (
     resume_function,
     slot_values,
 )
-from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Var
+from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
 from glasshouse.compile.program import no_collection
 from glasshouse.graph.ir import Node
 from glasshouse.nn.graph_module import GraphModule
@@ -251,7 +251,7 @@ class Session:
 
     def leave_contexts(self) -> None:
         """An error ends the call: no_grad and the like that the trace entered end as well."""
-        if not self.behind:
+        if not self.behind and self.tracer.live:
             for context in reversed(self.tracer.contexts):
                 context.value.__exit__(None, None, None)
 
@@ -397,7 +397,9 @@ class Session:
         tracer = self.tracer
         tracer.keep_apart()
         guards = list(tracer.guards.guards.values())
-        compiler = Compiler(guards)
+        compiler = Compiler(
+            guards, [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, Source))]
+        )
         info = Entry(self.fn.__qualname__, guards, compiler.about, owner_of(self.slots))
         info.graph = getattr(self, "module", None)
         info.source, info.broke, info.where = emitter.text, broke, "" if at is None else at.where
