@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Glass:
 class Kernelled:
     """A Program with where its inputs come from."""
 
-    def __init__(self, recorded, known: dict[int, tuple], constants, links: dict[int, int]):
+    def __init__(self, recorded, known: dict[int, tuple], constants, links):
         self.fetches = []
         for leaf in recorded.leaves:
             place = known.get(id(leaf))
@@ -89,7 +90,7 @@ class Kernelled:
                 raise NotFit
             self.fetches.append(place or (CONSTANT, leaf))
         self.scalars = [
-            (links.get(id(node)), node.scalar, node.spec.dtype.kind)
+            (links.get(node), node.scalar, node.spec.dtype.kind)
             for node in recorded.nodes
             if node.scalar is not None
         ]
@@ -179,7 +180,7 @@ class Plan:
         del pending[mark:]
         recorded = describe(pending, [x for x in wanted if x.value is None])
         del pending
-        numbers = dict(runner.links)
+        numbers = runner.links
         if recorded is not None:
             self.run_first(recorded, known, constants, numbers, inputs)
         if self.backward is not None:
@@ -361,8 +362,8 @@ class Runner(Placed):
     def __init__(self, module: GraphModule, recorder):
         super().__init__(module)
         self.recorder = recorder
-        self.links: dict[int, int] = {}  # recorded scalar -> number of the input
-        self.kept: list[Lazy] = []
+        # The number of the input for a recorded scalar; a reference here would make it an output.
+        self.links: WeakKeyDictionary[Lazy, int] = WeakKeyDictionary()
         self.fixed: set[int] = set()
         self.draws: list = []
         self.imported: list[Lazy] = []
@@ -391,8 +392,7 @@ class Runner(Placed):
             recorder.varying = False
         scalars = [x for x in recorder.pending[mark:] if x.scalar is not None]
         if len(numbers) == len(scalars) == 1 and node.target in VARYING:
-            self.links[id(scalars[0])] = self.order[numbers[0]]
-            self.kept.append(scalars[0])
+            self.links[scalars[0]] = self.order[numbers[0]]
         else:
             self.fixed |= {self.order[x] for x in numbers}
         return result
