@@ -59,6 +59,7 @@ class Runner:
     """The native runner, compiled when first needed."""
 
     library = None
+    sees_arrays = False  # whether it can read addresses from NumPy's arrays themselves
 
     @classmethod
     def get(cls):
@@ -70,7 +71,19 @@ class Runner:
                 ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *(ctypes.c_void_p,) * 6,
             )  # fmt: skip
             cls.library = library
+            cls.sees_arrays = can_see(library)
         return cls.library
+
+
+def can_see(library) -> bool:
+    """Whether NumPy's arrays are laid out as the runner thinks."""
+    library.gh_addresses.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+    samples = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(0)]
+    if any(type(x).__basicsize__ < 3 * ctypes.sizeof(ctypes.c_void_p) for x in samples):
+        return False
+    table = (ctypes.c_void_p * 3)(*map(id, samples))
+    library.gh_addresses(table, 3)
+    return [x or 0 for x in table] == [address(x) for x in samples]
 
 
 def code_of(buffer: Buffer) -> int:
@@ -278,11 +291,19 @@ def is_empty(step) -> bool:
     return all(buffer.spec.size == 0 for buffer in step.results)
 
 
+def address(array: np.ndarray) -> int:
+    """Where an array's data lie."""
+    return array.__array_interface__["data"][0]
+
+
 def pointers(arrays):
     """A C array of the addresses."""
-    return (ctypes.c_void_p * max(1, len(arrays)))(
-        *(array.__array_interface__["data"][0] for array in arrays)
-    )
+    count = len(arrays)
+    if Runner.sees_arrays:
+        table = (ctypes.c_void_p * max(1, count))(*map(id, arrays))
+        Runner.get().gh_addresses(table, count)
+        return table
+    return (ctypes.c_void_p * max(1, count))(*map(address, arrays))
 
 
 def compile_kernels(sources: list[Source]) -> dict[str, int]:

@@ -52,6 +52,12 @@ static void *address(int64_t code, char *arena, void **inputs, void **outputs, i
   }
 }
 
+/* Replaces NumPy arrays by where their data lie: an array begins with its count, its type, and this
+   address. The caller checks once that it is so. */
+void gh_addresses(void **arrays, int64_t count) {
+  for (int64_t i = 0; i < count; i++) arrays[i] = ((void **)arrays[i])[2];
+}
+
 /* Runs the steps from `begin`; returns the first step it did not do: `end`, a host step, or
    -1 - step where oneDNN failed; it stops where the error flag is set. `ends_ns` gets the time at the end of each step, if it is given. */
 int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void **inputs,

@@ -487,3 +487,24 @@ def close(a, b, tolerance) -> bool:
     if a == b:
         return math.copysign(1.0, a) == math.copysign(1.0, b)
     return math.isclose(a, b, rel_tol=max(tolerance, 1e-7))
+
+
+class Counting:
+    """A compiler that keeps its graphs and counts their runs."""
+
+    def __init__(self):
+        self.graphs, self.runs = [], 0
+
+    def __call__(self, gm, example_inputs):
+        self.graphs.append(gm)
+
+        def run(*inputs):
+            self.runs += 1
+            return gm.forward(*inputs)
+
+        return run
+
+
+def X(*shape, seed=1, dtype="float32"):
+    """A tensor of normal numbers."""
+    return gh.asarray(np.random.default_rng(seed).normal(size=shape).astype(dtype))

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def surfacing():
     gh.capture.reset()
+    gh.random.seed(0)
     with gh.capture.config.override(raise_internal_errors=True):
         yield
     gh.capture.reset()

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from checking import Counting, X
 
 import glasshouse as gh
 from glasshouse import nn
@@ -13,36 +14,6 @@ from glasshouse.base.errors import OptionError
 from glasshouse.capture.native import native
 from glasshouse.nn import functional as F
 from glasshouse.nn.graph_module import GraphModule
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    gh.reset()
-    gh.random.seed(0)
-    with gh.capture.config.override(raise_internal_errors=True):
-        yield
-    gh.reset()
-
-
-class Counting:
-    """A compiler that keeps its graphs and counts their runs."""
-
-    def __init__(self):
-        self.graphs, self.runs = [], 0
-
-    def __call__(self, gm, example_inputs):
-        self.graphs.append(gm)
-
-        def run(*inputs):
-            self.runs += 1
-            return gm.forward(*inputs)
-
-        return run
-
-
-def X(*shape, seed=1):
-    """A tensor of normal numbers."""
-    return gh.asarray(np.random.default_rng(seed).normal(size=shape).astype("float32"))
 
 
 def close(a, b):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checking import Counting, X
 
 import glasshouse as gh
 from glasshouse import nn
@@ -17,22 +18,6 @@ def fresh():
         yield
     state.modes, state.records = modes, records
     gh.reset()
-
-
-class Counting:
-    """A compiler that keeps its graphs and counts their runs."""
-
-    def __init__(self):
-        self.graphs, self.runs = [], 0
-
-    def __call__(self, gm, example_inputs):
-        self.graphs.append(gm)
-
-        def run(*inputs):
-            self.runs += 1
-            return gm.forward(*inputs)
-
-        return run
 
 
 def same(a, b):
@@ -53,11 +38,6 @@ def same(a, b):
         np.testing.assert_allclose(a, b, rtol=1e-5)
     else:
         assert a == b
-
-
-def X(*shape, seed=1):
-    """A tensor of normal numbers."""
-    return gh.asarray(np.random.default_rng(seed).normal(size=shape).astype("float32"))
 
 
 LOG = []

@@ -5,18 +5,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from checking import X
 
 import glasshouse as gh
 from glasshouse import nn
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    gh.reset()
-    gh.random.seed(0)
-    with gh.capture.config.override(raise_internal_errors=True):
-        yield
-    gh.reset()
 
 
 def same(a, b):
@@ -39,11 +31,6 @@ def same(a, b):
         assert repr(a) == repr(b)
     else:
         assert a == b
-
-
-def X(*shape, seed=1, dtype="float32"):
-    """A tensor of normal numbers."""
-    return gh.asarray(np.random.default_rng(seed).normal(size=shape).astype(dtype))
 
 
 def tracked(*shape):

@@ -4,24 +4,11 @@ import copy
 
 import numpy as np
 import pytest
+from checking import X
 
 import glasshouse as gh
 from glasshouse import nn, optim
 from glasshouse.nn import functional as F
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    gh.reset()
-    gh.random.seed(0)
-    with gh.capture.config.override(raise_internal_errors=True, raise_compiler_errors=True):
-        yield
-    gh.reset()
-
-
-def X(*shape, seed=1):
-    """A tensor of normal numbers."""
-    return gh.asarray(np.random.default_rng(seed).normal(size=shape).astype("float32"))
 
 
 def Y(n, seed=1):

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from checking import Counting, X
 
 import glasshouse as gh
 from glasshouse import nn, optim
@@ -20,27 +21,6 @@ def fresh():
         yield
     state.modes, state.records, state.scope, state.phase = before
     gh.reset()
-
-
-class Counting:
-    """A compiler that keeps its graphs and counts their runs."""
-
-    def __init__(self):
-        self.graphs, self.runs = [], 0
-
-    def __call__(self, gm, example_inputs):
-        self.graphs.append(gm)
-
-        def run(*inputs):
-            self.runs += 1
-            return gm.forward(*inputs)
-
-        return run
-
-
-def X(*shape, seed=1):
-    """A tensor of normal numbers."""
-    return gh.asarray(np.random.default_rng(seed).normal(size=shape).astype("float32"))
 
 
 def Y(n, classes=3, seed=1):
