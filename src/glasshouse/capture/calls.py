@@ -84,11 +84,6 @@ IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, plain) for name, pl
     ("mul", "mul"), ("mod", "mod"), ("or", "or_"), ("pow", "pow"), ("rshift", "rshift"), ("sub",
     "sub"),
     ("truediv", "truediv"), ("xor", "xor"))}  # fmt: skip
-MUTATING = {
-    "append", "insert", "clear", "reverse", "add", "discard", "remove", "pop", "extend", "update",
-    "setdefault", "popitem", "sort", "appendleft", "popleft", "__setitem__", "__delitem__",
-    "move_to_end",
-}  # fmt: skip
 SKIPPED = {
     "logging", "warnings", "importlib", "threading", "inspect", "traceback", "re", "unittest",
     "pdb", "bdb",

@@ -68,7 +68,6 @@ class Config:
 
 
 config = Config()
-COUNTERS = ("captures", "graphs", "operations", "breaks", "recompiles", "fallbacks", "limits")
 
 
 class Counters(dict):

@@ -10,10 +10,11 @@ import sys
 import types
 from collections import OrderedDict
 
-from glasshouse.capture.frame import Enumerate, Frame, Generator, Over, Zip
+from glasshouse.capture.bytecode import VERSION
+from glasshouse.capture.frame import Frame, Generator
 from glasshouse.capture.native import native
 from glasshouse.capture.tracer import Lasti, slot_values
-from glasshouse.capture.values import NULL, SCALARS, CannotRebuild, Made, Number, Source, Var
+from glasshouse.capture.values import NULL, CannotRebuild, Made, Number, Source, Var
 from glasshouse.graph.ir import Node
 
 LITERALS = (int, bool, str, type(None))
@@ -456,7 +457,7 @@ def loop_end(frame: Frame, target: int) -> int:
     """Where a loop goes on when its iterator is finished and off the stack."""
     ins = frame.code.instructions
     if ins[target].op == "END_FOR":
-        return target + 2 if ins[target + 1].op == "POP_TOP" and VERSION_POPS else target + 1
+        return target + 2 if ins[target + 1].op == "POP_TOP" and VERSION >= (3, 13) else target + 1
     return target
 
 
@@ -479,9 +480,3 @@ def handling(error: BaseException | None, fn, *args, **kwargs):
         return fn(*args, **kwargs)
     finally:
         native().set_handled(before)
-
-
-from glasshouse.capture.bytecode import VERSION  # noqa: E402
-
-VERSION_POPS = VERSION >= (3, 13)
-KINDS = (Over, Zip, Enumerate, SCALARS)

@@ -8,7 +8,6 @@ from glasshouse.capture.values import Made, Var
 
 END = Var("end")  # what a finished iterator gives
 SIZED = (dict, set, type({}.keys()), type({}.values()), type({}.items()))
-LATER = Var("later")  # the result comes when an inlined frame returns
 
 
 class Frame:

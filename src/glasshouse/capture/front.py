@@ -10,11 +10,9 @@ from typing import Any
 
 from glasshouse.capture.values import (
     FUNCTIONS,
-    NUMBERS,
     SCALARS,
     Break,
     Made,
-    Number,
     Source,
     UserError,
     Var,
@@ -347,6 +345,3 @@ class FrontEnd:
 
 class Hidden(Exception):
     """A tensor's value was asked for while tracing."""
-
-
-NUMERIC = (NUMBERS, Number)

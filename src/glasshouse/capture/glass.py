@@ -33,7 +33,6 @@ from glasshouse.tensor import Tensor, random
 # forward Program's outputs, a cotangent; or the payload itself.
 DATA, GRAD, KEY, OUT, COTANGENT, CONSTANT = range(6)
 MAX_PLANS = 64  # sets of sizes of one graph
-TABLES = ("_parameters", "_buffers")
 
 
 class NotFit(Exception):

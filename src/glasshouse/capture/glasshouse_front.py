@@ -45,7 +45,6 @@ OPERATIONS = ("glasshouse.tensor", "glasshouse.ops", "glasshouse.nn.functional",
 LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 CONTEXTS = (grad_mode, autocast, record_function)
-OWN = "glasshouse."
 
 
 class GlasshouseFront(FrontEnd):

@@ -85,10 +85,6 @@ class GuardSet:
     def has(self, kind: str, source: Source) -> bool:
         return (kind, id(source), None) in self.guards
 
-    def numbers(self) -> list[Guard]:
-        """The guards on the values of numbers."""
-        return [g for g in self.guards.values() if g.kind == "eq" and type(g.value) in (int, float)]
-
 
 class Compiler:
     """Lays out guards as a program: parents before children, a dict's entries together."""

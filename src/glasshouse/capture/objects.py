@@ -3,7 +3,6 @@ log of what was written."""
 
 import builtins
 import functools
-import inspect
 import types
 from collections import OrderedDict
 
@@ -23,10 +22,6 @@ from glasshouse.capture.values import (
     static_lookup,
 )
 from glasshouse.graph.ir import Node
-
-VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
-SEQUENCES = (list, tuple, range, str, bytes)
-TRUSTED = ("glasshouse.",)
 
 
 def pending(method):
@@ -341,7 +336,7 @@ class Objects:
             if f.trusted:
                 return Var(value) if type(value) in SCALARS or isinstance(value,
                 FUNCTIONS) else self.load(
-                    value, self.guards.source("const", None, value, brief_name(name)))  # fmt: skip
+                    value, self.guards.source("const", None, value, name))  # fmt: skip
             return self.load(value, self.entry_source(scope.origin, name) if self.live else None)
         table = f.globals.get("__builtins__", builtins)
         table = table if isinstance(table, dict) else table.__dict__
@@ -927,22 +922,13 @@ class Lacks:
         return f"lacks {self.key!r}"
 
 
-def brief_name(name: str) -> str:
-    return name
-
-
-def own_getattribute():
-    """The getters that do nothing special."""
-    return {
-        object.__getattribute__,
-        BaseException.__getattribute__,
-        types.MethodType.__getattribute__,
-    }
-
-
-PLAIN_GETTERS = own_getattribute()
+# The getters that do nothing special.
+PLAIN_GETTERS = {
+    object.__getattribute__,
+    BaseException.__getattribute__,
+    types.MethodType.__getattribute__,
+}
 FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__dict__",
 "__name__",
                   "__qualname__", "__doc__", "__module__", "__wrapped__",
                   "__annotations__"}  # fmt: skip
-signature = inspect.signature

@@ -12,7 +12,7 @@ from glasshouse.capture.bytecode import GENERATORS
 from glasshouse.capture.calls import plain_value, slot_list
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
-from glasshouse.capture.frame import END, Frame, Generator, Iterator
+from glasshouse.capture.frame import Frame, Generator, Iterator
 from glasshouse.capture.guards import Compiler, Guard, brief, read_source
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
@@ -374,7 +374,7 @@ class Session:
         self.values = [var.value for _, var in tracer.inputs]
         begin_ns = perf_counter_ns()
         try:
-            return self.capture.compiler(self.module, self.before_trace(self.values))
+            return self.capture.compiler(self.module, self.values)
         except Exception as error:
             if config.raise_compiler_errors:
                 raise
@@ -388,9 +388,6 @@ class Session:
             return self.module.forward
         finally:
             self.compile_ns = perf_counter_ns() - begin_ns
-
-    def before_trace(self, values):
-        return values
 
     def install(self, run, emitter: Emitter, broke, at) -> Entry:
         """Put the entry first."""
@@ -565,6 +562,3 @@ def print_bytecode(fn, run) -> None:
     for title, code in (("original", fn.__code__), ("modified", run.__code__)):
         print(f"[capture] {title} bytecode of {fn.__qualname__}")
         dis.dis(code)
-
-
-END_MARK = END

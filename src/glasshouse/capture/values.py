@@ -82,7 +82,6 @@ NUMBERS = (int, float)
 FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
              types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType,
              type)  # fmt: skip
-CONTAINERS = (list, tuple, dict, set, OrderedDict)
 
 
 def constant(value) -> Var:
