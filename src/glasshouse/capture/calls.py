@@ -248,6 +248,8 @@ class Calls:
         module = getattr(f, "__module__", None) or ""
         if module.partition(".")[0] in SKIPPED:
             return f"{module}.{f.__qualname__} is not captured"
+        if module.startswith(self.front.left_to_python):
+            return f"{f.__qualname__} runs as it is"
         missing = unknown_operation(code)
         return None if missing is None else f"{f.__qualname__} has {missing}"
 

@@ -31,6 +31,7 @@ class FrontEnd:
 
     name = "none"
     in_place: frozenset = frozenset()  # functions that write to their first argument
+    left_to_python: tuple[str, ...] = ()  # modules whose functions are never looked into
 
     # -- what a front end says of its tensors ----------------------------------------------------
 

@@ -52,6 +52,7 @@ class GlasshouseFront(FrontEnd):
     containers are Python that is interpreted like the user's."""
 
     name = "glasshouse"
+    left_to_python = ("glasshouse.transforms", "glasshouse.data", "glasshouse.interop")
 
     def is_tensor(self, value):
         return isinstance(value, Value)

@@ -648,7 +648,7 @@ def test_resume_functions_have_their_name():
     counting = Counting()
     fast = gh.optimize(counting)(toy)
     fast(X(10), X(10) - 5), fast(X(10), X(10) + 5)
-    names = {entry.name.rpartition(".")[2] for entry in fast.capture.entries}
+    names = [entry.name.rpartition(".")[2] for entry in fast.capture.entries]
     assert "toy" in names
     resumed = [name for name in names if name.startswith("__resume_at_")]
     assert len(resumed) == 2
