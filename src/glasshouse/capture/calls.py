@@ -245,7 +245,7 @@ class Calls:
             return f"{f.__qualname__} is not to be captured"
         if code.co_flags & (0x80 | 0x200):
             return f"{f.__qualname__} is a coroutine"
-        module = getattr(f, "__module__", None) or ""
+        module = str(f.__globals__.get("__name__", ""))  # wraps() copies the name of another
         if module.partition(".")[0] in SKIPPED:
             return f"{module}.{f.__qualname__} is not captured"
         if module.startswith(self.front.left_to_python):
