@@ -78,7 +78,7 @@ class Runner:
 def can_see(library) -> bool:
     """Whether NumPy's arrays are laid out as the runner thinks."""
     library.gh_addresses.argtypes = (ctypes.c_void_p, ctypes.c_int64)
-    samples = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(0)]
+    samples: list[np.ndarray] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(0)]
     if any(type(x).__basicsize__ < 3 * ctypes.sizeof(ctypes.c_void_p) for x in samples):
         return False
     table = (ctypes.c_void_p * 3)(*map(id, samples))
