@@ -474,9 +474,4 @@ def delete_attribute(obj, name: str) -> None:
 
 def handling(error: BaseException | None, fn, *args, **kwargs):
     """fn(*args) while an exception (or none) is being handled."""
-    before = sys.exc_info()[1]
-    native().set_handled(error)
-    try:
-        return fn(*args, **kwargs)
-    finally:
-        native().set_handled(before)
+    return native().call_handling(error, fn, args, kwargs)

@@ -521,12 +521,20 @@ static PyObject *set_skip(PyObject *m, PyObject *a) {
     SetExtra(code, extra_index, on ? (void *)1 : NULL);
     Py_RETURN_NONE;
 }
-static PyObject *set_handled(PyObject *m, PyObject *error) {
+/* call_handling(error or None, fn, args, kwargs): fn called while an exception (or none) is being
+   handled. In C, for a `finally` in Python would put back what is handled while it runs. */
+static PyObject *call_handling(PyObject *m, PyObject *a) {
+    PyObject *error, *fn, *args, *kwargs;
+    if (!PyArg_ParseTuple(a, "OOO!O!", &error, &fn, &PyTuple_Type, &args, &PyDict_Type, &kwargs)) return NULL;
+    PyObject *before_it = PyErr_GetHandledException();
     PyErr_SetHandledException(error == Py_None ? NULL : error);
-    Py_RETURN_NONE;
+    PyObject *result = PyObject_Call(fn, args, kwargs);
+    PyErr_SetHandledException(before_it);
+    Py_XDECREF(before_it);
+    return result;
 }
 static PyMethodDef functions[] = {
-    {"set_handled", set_handled, METH_O, "Make an exception (or None) the one that is being handled."},
+    {"call_handling", call_handling, METH_VARARGS, "Call while an exception (or none) is being handled."},
     {"set_hook", set_hook, METH_O, "Have frames of this thread shown to a callback; the one before."},
     {"set_mode", set_mode, METH_O, "0 on, 1 run only, 2 off, in this thread; the mode before."},
     {"get_mode", get_mode, METH_NOARGS, "The mode of this thread."},
