@@ -168,10 +168,9 @@ def run_hooks(node, slots) -> None:
 
 
 def freed_error():
-    return GradError(
-        "backward: expected a graph that is still there; got one that an earlier backward freed. "
-        "Pass retain_graph=True to the earlier call, or compute the result again."
-    )
+    return GradError("backward", "a graph that is still there",
+                     "one that an earlier backward freed", "Pass retain_graph=True to the earlier "
+                     "call, or compute the result again.")  # fmt: skip
 
 
 def recording(tape, enabled: bool):

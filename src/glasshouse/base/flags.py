@@ -45,8 +45,8 @@ class Flag:
                 return self.kind(text)
             except ValueError:
                 pass
-        raise OptionError(f"{self.variable}: expected a value of type {self.kind.__name__}; got "
-                          f"{text!r}. Unset it or use e.g. {self.default!r}.")  # fmt: skip
+        raise OptionError(self.variable, f"a value of type {self.kind.__name__}", repr(text),
+                          f"Unset it or use e.g. {self.default!r}.")  # fmt: skip
 
 
 declared = (

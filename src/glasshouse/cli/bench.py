@@ -71,8 +71,8 @@ class Worker:
             line = ""
         reply = json.loads(line) if line else {"error": self.last_words()}
         if "error" in reply:
-            raise BackendError(f"bench: expected a {do} of the {self.name} worker; got "
-                               f"{reply['error']}. Leave this model or mode out.")  # fmt: skip
+            raise BackendError("bench", f"a {do} of the {self.name} worker", reply["error"],
+                               "Leave this model or mode out.")  # fmt: skip
         return reply
 
     def last_words(self) -> str:
@@ -319,6 +319,4 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
         console.print(f"saved: {json_path}{saved}", soft_wrap=True)
     if len(our_steps(records)) < len(wanted):
         missing = ", ".join(m for m in wanted if m not in our_steps(records))
-        raise BackendError(
-            f"bench: expected all models to train; got none of {missing}. See above."
-        )
+        raise BackendError("bench", "all models to train", f"none of {missing}", "See above.")

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import glasshouse as gh
 from glasshouse import nn, optim
-from glasshouse.base.errors import CheckpointError, OptionError
+from glasshouse.base.errors import CheckpointError, Explained, OptionError
 from glasshouse.cli.curve import draw_in_terminal, save_picture
 from glasshouse.data import DataLoader, digits
 from glasshouse.interop import load_checkpoint, save_checkpoint
@@ -38,7 +38,7 @@ class Recipe:
     seed: int = 0
 
 
-class Diverged(ArithmeticError):
+class Diverged(Explained, ArithmeticError):
     """The loss became infinite or NaN."""
 
 
@@ -143,8 +143,8 @@ class Run:
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
-            raise CheckpointError(f"train digits: expected {path} to hold a run on the digits; got "
-                                  "another one. Choose another --out.")  # fmt: skip
+            raise CheckpointError("train digits", f"{path} to hold a run on the digits",
+                                  "another one", "Choose another --out.")  # fmt: skip
         run = cls(Recipe(**metrics["recipe"]))
         load_checkpoint(path, model=run.model, optimizer=run.optimizer, scheduler=run.schedule,
                         random_state=gh.random.default_generator())  # fmt: skip
@@ -156,7 +156,7 @@ class Run:
 def check_finite(loss: float, recipe: Recipe) -> None:
     """Raise Diverged if the loss is no finite number."""
     if not math.isfinite(loss):
-        raise Diverged(f"train digits: expected a finite loss; got {loss} with --lr {recipe.lr:g}. "
+        raise Diverged("train digits", "a finite loss", f"{loss} with --lr {recipe.lr:g}",
                        "Lower the learning rate.")  # fmt: skip
 
 
@@ -175,10 +175,9 @@ def resume_run(given: dict, out: Path) -> Run:
     for name, value in given.items():
         if name != "epochs" and value != planned[name]:
             option = name.replace("_", "-")
-            raise OptionError(
-                f"train digits: expected --{option} {planned[name]}, as in the run that lies in "
-                f"{out}; got {value}. Leave the option out, or start a run with another --out."
-            )
+            raise OptionError("train digits", f"--{option} {planned[name]}, as in the run that "
+                              f"lies in {out}", value, "Leave the option out, or start a run with "
+                              "another --out.")  # fmt: skip
     run.recipe = Recipe(**{**planned, **given})
     return run
 

@@ -209,7 +209,7 @@ def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_sa
     """The new card, entered in the registry; `rest` are its other fields. Raises: OptionError if
     the name is taken."""
     if name in primitives:
-        raise OptionError(f"define: expected a new name; got {name!r} twice. Choose another name.")
+        raise OptionError("define", "a new name", f"{name!r} twice", "Choose another name.")
     card = primitives[name] = Primitive(
         name, kind, doc, infer=infer, samples=tuple(samples), error_samples=tuple(error_samples),
         bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),

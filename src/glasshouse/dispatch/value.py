@@ -204,9 +204,7 @@ def common_dtype(where: str, operands) -> DType:
     """The dtype that all operands promote to."""
     dtypes = [x.dtype for x in operands if isinstance(x, Value)]
     if not dtypes:
-        raise DTypeError(
-            f"{where}: expected at least one tensor; got Python scalars only. Use gh.asarray."
-        )
+        raise DTypeError(where, "at least one tensor", "Python scalars only", "Use gh.asarray.")
     dtype = dtypes[0]
     for other in dtypes[1:]:
         dtype = promote(dtype, other)
@@ -231,10 +229,8 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
     if dtype.is_integer and type(value) is int:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
-            raise DTypeError(
-                f"{where}: expected an integer that fits {dtype.name}, from {info.min} to "
-                f"{info.max}; got {value}. Use a wider dtype."
-            )
+            raise DTypeError(where, f"an integer that fits {dtype.name}, from {info.min} to "
+                             f"{info.max}", value, "Use a wider dtype.")  # fmt: skip
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
 
 
@@ -273,20 +269,18 @@ def reject_foreign(where: str, kinds) -> None:
     """Raise DTypeError for tensors of other libraries."""
     for kind in kinds:
         if kind.__module__.partition(".")[0] in FOREIGN:
-            raise DTypeError(
-                f"{where}: expected a Glasshouse tensor, NumPy array or number; got "
-                f"{kind.__module__}.{kind.__name__}. Convert it with gh.from_dlpack."
-            )
+            raise DTypeError(where, "a Glasshouse tensor, NumPy array or number",
+                             f"{kind.__module__}.{kind.__name__}",
+                             "Convert it with gh.from_dlpack.")  # fmt: skip
 
 
 def join(where: str, items: list[Value]):
     """The values, promoted to each other, along a new first axis."""
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
-        raise ShapeError(
-            f"{where}: expected tensors of equal shape in a list; got "
-            f"{', '.join(str(item.shape) for item in items)}. Pad or reshape them first."
-        )
+        raise ShapeError(where, "tensors of equal shape in a list",
+                         ", ".join(str(item.shape) for item in items),
+                         "Pad or reshape them first.")  # fmt: skip
     rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
     return bind(primitives["concatenate"], rows, {"axis": 0})
 
@@ -301,10 +295,8 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
         native = from_numpy_dtype(array.dtype).np
     except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ValueError) and "inhomogeneous" in str(error):
-            raise ShapeError(
-                f"{where}: expected nested lists of equal lengths; got a ragged list. "
-                "Pad the rows to one length."
-            ) from None
+            raise ShapeError(where, "nested lists of equal lengths", "a ragged list",
+                             "Pad the rows to one length.") from None  # fmt: skip
         wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
         raise DTypeError(
             f"{where}: expected {wanted}; got {type_name(x)} {str(x)[:40]!r}. "
@@ -338,10 +330,8 @@ def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
     if own == shape:
         return x
     if broadcast_shapes(where, own, shape) != shape:
-        raise ShapeError(
-            f"{where}: expected a shape that broadcasts to {shape}; got {own}. "
-            "Only axes of size 1 can be repeated."
-        )
+        raise ShapeError(where, f"a shape that broadcasts to {shape}", own,
+                         "Only axes of size 1 can be repeated.")  # fmt: skip
     x = reshape(x, (1,) * (len(shape) - len(own)) + own)
     if x.spec.shape == shape:
         return x
@@ -395,9 +385,7 @@ def shift_left(lhs, rhs):
         return NotImplemented
     lhs, rhs = match("shift_left", lhs, rhs)
     if not lhs.dtype.is_integer:
-        raise DTypeError(
-            f"shift_left: expected integers; got {lhs.dtype.name}. Cast to an integer dtype."
-        )
+        raise DTypeError("shift_left", "integers", lhs.dtype.name, "Cast to an integer dtype.")
     return lhs * bind(primitives["pow"], (full(lhs.shape, 2, lhs.dtype), rhs), {})
 
 
@@ -407,10 +395,8 @@ def invert(x: Value):
     if ones is None and x.dtype.is_integer:
         ones = int(np.iinfo(x.dtype.np).max)
     if ones is None:
-        raise DTypeError(
-            f"bitwise_invert: expected booleans or integers; got {x.dtype.name}. "
-            "Compare or cast first."
-        )
+        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name,
+                         "Compare or cast first.")  # fmt: skip
     return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
 
 

@@ -118,8 +118,6 @@ def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
              >>> names
              ['add']"""
     if not callable(fn):
-        raise OptionError(
-            f"add_op_callback: expected a function; got {type_name(fn)}. Pass fn(call)."
-        )
+        raise OptionError("add_op_callback", "a function", type_name(fn), "Pass fn(call).")
     check_least("add_op_callback", "every", every, 1, "1 sees all calls.")
     return OpCallback(fn, every)

@@ -132,9 +132,7 @@ class Graph:
         Raises:  OptionError for an unknown op
         """
         if op not in OPS:
-            raise OptionError(
-                f"create_node: expected one of {', '.join(OPS)}; got {op!r}. {suggest(op, OPS)}"
-            )
+            raise OptionError("create_node", f"one of {', '.join(OPS)}", repr(op), suggest(op, OPS))
         wanted = name or target_name(target)
         node = Node(self, self.free_name(wanted), op, target, tuple(args), kwargs or {})
         if self.place is None:
@@ -188,10 +186,9 @@ class Graph:
         Raises:  OptionError if somebody reads it
         """
         if node.users:
-            raise OptionError(
-                f"erase_node: expected a node that nobody reads; got {node}, which "
-                f"{', '.join(map(str, node.users))} reads. Replace its uses first."
-            )
+            raise OptionError("erase_node", "a node that nobody reads",
+                              f"{node}, which {', '.join(map(str, node.users))} reads",
+                              "Replace its uses first.")  # fmt: skip
         node.set_operands((), {})
         self.nodes.remove(node)
 

@@ -29,14 +29,12 @@ class Average(Metric):
         x = to_numbers("Average.update", "value", value).astype(np.float64)
         w = to_numbers("Average.update", "weight", weight).astype(np.float64)
         if w.ndim and w.shape != x.shape:
-            raise ShapeError(
-                f"Average.update: expected one weight, or one per value of shape {x.shape}; got "
-                f"weights of shape {w.shape}. Pass a number or an equal shape."
-            )
+            raise ShapeError("Average.update", f"one weight, or one per value of shape {x.shape}",
+                             f"weights of shape {w.shape}",
+                             "Pass a number or an equal shape.")  # fmt: skip
         if not (np.isfinite(w) & (w >= 0)).all():
-            raise OptionError(
-                f"Average.update: expected finite weights >= 0; got {weight!r}. Check the weight."
-            )
+            raise OptionError("Average.update", "finite weights >= 0", repr(weight),
+                              "Check the weight.")  # fmt: skip
         added = float(np.broadcast_to(w, x.shape).sum())
         if added:
             with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is an honest NaN here

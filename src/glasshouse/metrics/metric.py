@@ -39,10 +39,8 @@ class Metric:
         Raises: CheckpointError if it is not the state of such a metric; nothing is changed then."""
         fits = isinstance(state, dict) and set(state) == set(self.gathered)
         if not (fits and all(isinstance(v, numbers.Real | None) for v in state.values())):
-            raise CheckpointError(
-                f"{type(self).__name__}: expected numbers for {sorted(self.gathered)}; "
-                f"got {state!r}. Pass what state_dict() returned."
-            )
+            raise CheckpointError(type(self).__name__, f"numbers for {sorted(self.gathered)}",
+                                  repr(state), "Pass what state_dict() returned.")  # fmt: skip
         vars(self).update(state)
 
     def __repr__(self):
@@ -59,7 +57,7 @@ def to_numbers(where: str, name: str, x) -> np.ndarray:
         array = np.asarray(None)
     if array.dtype.kind in "OUSMmc":
         got = f"{type_name(x)} {str(x)[:40]!r}" if array.dtype.kind in "OUS" else str(array.dtype)
-        raise DTypeError(f"{where}: expected {name} to be real numbers; got {got}. Convert it.")
+        raise DTypeError(where, f"{name} to be real numbers", got, "Convert it.")
     return array
 
 
@@ -69,7 +67,5 @@ def to_labels(where: str, name: str, x) -> np.ndarray:
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind not in "iub":
-        raise DTypeError(
-            f"{where}: expected {name} to be integer class numbers; got {array.dtype}. Cast it."
-        )
+        raise DTypeError(where, f"{name} to be integer class numbers", array.dtype, "Cast it.")
     return array.astype(np.int64)

@@ -58,9 +58,8 @@ class Softmax2d(Module):
     def forward(self, input):
         x = as_value(input, where="Softmax2d")
         if x.ndim not in (3, 4):
-            raise ShapeError(
-                f"Softmax2d: expected (N, C, H, W) or (C, H, W); got {x.shape}. Reshape the input."
-            )
+            raise ShapeError("Softmax2d", "(N, C, H, W) or (C, H, W)", x.shape,
+                             "Reshape the input.")  # fmt: skip
         return functional.softmax(x, dim=-3)
 
 

@@ -39,9 +39,7 @@ class Embedding(Module):
         """An Embedding whose table is `embeddings` (V, D), not trained if `freeze`."""
         table = as_value(embeddings, where="Embedding.from_pretrained")
         if table.ndim != 2:
-            raise ShapeError(
-                f"Embedding.from_pretrained: expected a table (V, D); got {table.shape}. Reshape."
-            )
+            raise ShapeError("Embedding.from_pretrained", "a table (V, D)", table.shape, "Reshape.")
         return cls(*table.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq,
                    _weight=table, _freeze=freeze)  # fmt: skip
 

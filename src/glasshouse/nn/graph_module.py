@@ -50,10 +50,8 @@ class GraphModule(Module):
         for part in path.split("."):
             found = getattr(found, part, None)
             if found is None:
-                raise OptionError(
-                    f"GraphModule: expected a root with {path!r}; got one without. Register it "
-                    "before the graph names it."
-                )
+                raise OptionError("GraphModule", f"a root with {path!r}", "one without",
+                                  "Register it before the graph names it.")  # fmt: skip
         return found
 
     def recompile(self) -> "GraphModule":

@@ -72,8 +72,8 @@ class Flatten(Module):
         x = as_value(input, where="Flatten")
         first, last = (check_axis("Flatten", i, x.ndim) for i in (self.start_dim, self.end_dim))
         if first > last:
-            raise ShapeError(f"Flatten: expected start_dim before end_dim; got {self.start_dim} "
-                             f"and {self.end_dim} for input {x.shape}. Swap them.")  # fmt: skip
+            raise ShapeError("Flatten", "start_dim before end_dim", f"{self.start_dim} and "
+                             f"{self.end_dim} for input {x.shape}", "Swap them.")  # fmt: skip
         merged = math.prod(x.shape[first : last + 1])
         return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
@@ -92,10 +92,9 @@ class Unflatten(Module):
         x = as_value(input, where="Unflatten")
         axis = check_axis("Unflatten", self.dim, x.ndim)
         if math.prod(self.unflattened_size) != x.shape[axis]:
-            raise ShapeError(
-                f"Unflatten: expected axis {axis} of {math.prod(self.unflattened_size)} elements; "
-                f"got {x.shape}. Change unflattened_size {self.unflattened_size}."
-            )
+            raise ShapeError("Unflatten",
+                             f"axis {axis} of {math.prod(self.unflattened_size)} elements", x.shape,
+                             f"Change unflattened_size {self.unflattened_size}.")  # fmt: skip
         return reshape(x, x.shape[:axis] + self.unflattened_size + x.shape[axis + 1 :])
 
     def extra_repr(self) -> str:

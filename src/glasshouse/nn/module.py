@@ -161,10 +161,9 @@ class Module:
 
     def _check_member(self, name: str, value, kind: str, cls: type) -> None:
         if value is not None and not isinstance(value, cls):
-            raise DTypeError(
-                f"{type(self).__name__}: expected a {cls.__name__} or None for {kind} {name!r}; "
-                f"got {type_name(value)}. Wrap the value, or delete the attribute first."
-            )
+            raise DTypeError(type(self).__name__, f"a {cls.__name__} or None for {kind} {name!r}",
+                             type_name(value),
+                             "Wrap the value, or delete the attribute first.")  # fmt: skip
 
     def __delattr__(self, name: str) -> None:
         for kind in MEMBERS:
@@ -187,12 +186,11 @@ class Module:
                 "Call it first in __init__."
             )
         if not isinstance(name, str) or not name or "." in name:
-            raise OptionError(f"{where}: expected a name without dots; got {name!r}. Change it.")
+            raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
         if not replace and name not in members and hasattr(self, name):
-            raise OptionError(
-                f"{where}: expected a new name; got {name!r}, an attribute. Choose another name."
-            )
+            raise OptionError(where, "a new name", f"{name!r}, an attribute",
+                              "Choose another name.")  # fmt: skip
         self._check_member(name, value, kind, cls)
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
             if other is not members:
@@ -315,7 +313,7 @@ class Module:
     def train(self, mode: bool = True):
         """This module in training mode (or not): Dropout, BatchNorm … behave accordingly."""
         if not isinstance(mode, bool):
-            raise OptionError(f"train: expected True or False; got {mode!r}. Pass a bool.")
+            raise OptionError("train", "True or False", repr(mode), "Pass a bool.")
         for module in self.modules():
             module.training = mode
         return self
@@ -349,10 +347,8 @@ class Module:
                 dtype = target
         dtype = None if dtype is None else as_dtype(dtype)
         if dtype is not None and not dtype.is_inexact:
-            raise DTypeError(
-                f"{type(self).__name__}.to: expected a floating or complex dtype; got "
-                f"{dtype.name}. Convert single tensors with tensor.to."
-            )
+            raise DTypeError(f"{type(self).__name__}.to", "a floating or complex dtype", dtype.name,
+                             "Convert single tensors with tensor.to.")  # fmt: skip
 
         def convert(tensor):
             moved = tensor if device is None else tensor.to(device=device)
@@ -409,7 +405,8 @@ class Module:
             if name in state_dict:
                 self._check_loaded(name, own[name], state_dict[name], found, wrong)
         if wrong or (strict and (missing or unexpected)):
-            raise CheckpointError(self._load_error(missing, unexpected, wrong, strict))
+            where = f"{type(self).__name__}.load_state_dict"
+            raise load_error(where, missing, unexpected, wrong, strict)
         with no_grad():
             for name, value in found.items():
                 own[name].copy_(value)
@@ -425,16 +422,6 @@ class Module:
                 found[name] = cast(value.detach(), own.dtype)
         except (TypeError, ValueError) as error:
             wrong.append(f"{name} ({error})")
-
-    def _load_error(self, missing, unexpected, wrong, strict: bool) -> str:
-        kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
-        kinds["mismatched"] = wrong
-        parts = [f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names]
-        hint = "" if wrong else " or pass strict=False"
-        return (
-            f"{type(self).__name__}.load_state_dict: expected the names and shapes of this module; "
-            f"got {'; '.join(parts)}. Load the state of an equal module{hint}."
-        )
 
     # -- printing --------------------------------------------------------------------------
     def extra_repr(self) -> str:
@@ -459,6 +446,16 @@ def adopted(given) -> Value:
     return asarray(given, copy=True)
 
 
+def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:
+    """The error for a state that does not fit."""
+    kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
+    kinds["mismatched"] = wrong
+    parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
+    hint = "" if wrong else " or pass strict=False"
+    return CheckpointError(where, "the names and shapes of this module", parts,
+                           f"Load the state of an equal module{hint}.")  # fmt: skip
+
+
 def indented(text: str) -> str:
     """`text` with all lines but the first two spaces further in."""
     return text.replace("\n", "\n  ")
@@ -474,10 +471,8 @@ def swapped(module: Module, tensors: dict):
                 places.setdefault(f"{path}.{name}" if path else name, (members, name))
     for name in tensors:
         if name not in places:
-            raise OptionError(
-                f"functional_call: expected names of parameters and buffers; got {name!r}. "
-                f"{suggest(name, places)}"
-            )
+            raise OptionError("functional_call", "names of parameters and buffers", repr(name),
+                              suggest(name, places))  # fmt: skip
     before = {name: places[name][0][places[name][1]] for name in tensors}
     ids = {id(old): tensors[name] for name, old in before.items() if old is not None}
     changed = [(m, n, m[n]) for m, n in places.values() if id(m[n]) in ids]

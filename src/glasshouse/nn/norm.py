@@ -74,10 +74,8 @@ class RunningNorm(Norm):
         x = check_floating(name, input)
         check_ndim(name, x, ndims, layout)
         if x.shape[axis] != self.num_features:
-            raise ShapeError(
-                f"{name}: expected {self.num_features} channels on axis {axis % x.ndim}; got "
-                f"{x.shape}. Change num_features, or move the channels with permute."
-            )
+            raise ShapeError(name, f"{self.num_features} channels on axis {axis % x.ndim}", x.shape,
+                             "Change num_features, or move the channels with permute.")  # fmt: skip
         return x
 
 
@@ -195,9 +193,7 @@ class GroupNorm(Norm):
     def forward(self, input):
         x = as_value(input, where="GroupNorm")
         if x.ndim < 2 or x.shape[1] != self.num_channels:
-            raise ShapeError(
-                f"GroupNorm: expected {self.num_channels} channels on axis 1; got {x.shape}. "
-                "Change num_channels, or move the channels with permute."
-            )
+            raise ShapeError("GroupNorm", f"{self.num_channels} channels on axis 1", x.shape,
+                             "Change num_channels, or move the channels with permute.")  # fmt: skip
         options = (self.num_groups, self.weight, self.bias, self.eps)
         return functional.group_norm(x, *options, _where="GroupNorm")

@@ -11,8 +11,8 @@ from glasshouse.dispatch.value import full, reshape
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
     if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
-        raise DTypeError(f"cast: expected a complex or boolean target for {x.dtype.name}; got "
-                         f"{dtype.name}. Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
+        raise DTypeError("cast", f"a complex or boolean target for {x.dtype.name}", dtype.name,
+                         "Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
     return Spec(x.shape, dtype)
 
 
@@ -42,12 +42,12 @@ def infer_bitcast(x: Spec, *, dtype) -> Spec:
         return Spec((*x.shape, 2), dtype)
     if dtype.is_complex and x.dtype is real_dtype(dtype):
         if x.shape[-1:] != (2,):
-            raise ShapeError("bitcast: expected a last axis of 2 (real, imaginary); got shape "
-                             f"{x.shape}. Stack the parts along a new last axis.")  # fmt: skip
+            raise ShapeError("bitcast", "a last axis of 2 (real, imaginary)", f"shape {x.shape}",
+                             "Stack the parts along a new last axis.")  # fmt: skip
         return Spec(x.shape[:-1], dtype)
     if x.dtype.itemsize != dtype.itemsize:
-        raise DTypeError(f"bitcast: expected dtypes of equal size; got {x.dtype.name} and "
-                         f"{dtype.name}. Use cast to convert values.")  # fmt: skip
+        raise DTypeError("bitcast", "dtypes of equal size", f"{x.dtype.name} and {dtype.name}",
+                         "Use cast to convert values.")  # fmt: skip
     return Spec(x.shape, dtype)
 
 

@@ -35,9 +35,7 @@ less = comparison("less", "True where x is below y; false for NaN.", ref=np.less
 
 def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
     if condition.dtype is not bool_:
-        raise DTypeError(
-            f"where: expected a boolean condition; got {condition.dtype.name}. Compare it with 0."
-        )
+        raise DTypeError("where", "a boolean condition", condition.dtype.name, "Compare it with 0.")
     if x != y:
         raise mismatch("where", (x, y))
     if condition.shape != x.shape:

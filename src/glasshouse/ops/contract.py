@@ -44,16 +44,14 @@ def adjoint(x):
 def infer_matmul(a: Spec, b: Spec) -> Spec:
     check_pair("matmul", "numeric", a, b)
     if a.ndim < 2 or b.ndim < 2:
-        raise ShapeError(f"matmul: expected two matrices or stacks of them; got shapes {a.shape} "
-                         f"and {b.shape}. Reshape vectors to (1, n) or (n, 1).")  # fmt: skip
+        raise ShapeError("matmul", "two matrices or stacks of them", f"shapes {a.shape} and "
+                         f"{b.shape}", "Reshape vectors to (1, n) or (n, 1).")  # fmt: skip
     if a.shape[:-2] != b.shape[:-2]:
-        raise ShapeError(
-            f"matmul: expected equal batch axes; got {a.shape[:-2]} and {b.shape[:-2]} of shapes "
-            f"{a.shape} and {b.shape}. Broadcast them first."
-        )
+        raise ShapeError("matmul", "equal batch axes", f"{a.shape[:-2]} and {b.shape[:-2]} of "
+                         f"shapes {a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip
     if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(f"matmul: expected lhs.shape[-1] == rhs.shape[-2]; got {a.shape} and "
-                         f"{b.shape}. Transpose an operand or check the feature size.")  # fmt: skip
+        raise ShapeError("matmul", "lhs.shape[-1] == rhs.shape[-2]", f"{a.shape} and {b.shape}",
+                         "Transpose an operand or check the feature size.")  # fmt: skip
     return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
 
 
@@ -91,24 +89,20 @@ def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, gro
     """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K)."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
-        raise ShapeError(
-            f"{where}: expected x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or "
-            f"more; got {x} and {w}. Add a batch axis, or choose the convolution of this rank."
-        )
+        raise ShapeError(where, "x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or "
+                         "more", f"{x} and {w}",
+                         "Add a batch axis, or choose the convolution of this rank.")  # fmt: skip
     check_window(where, spatial_ndim, stride=stride, dilation=dilation)
     if len(padding) != spatial_ndim or any(min(pair) < 0 for pair in padding):
-        raise ShapeError(f"{where}: expected padding of {spatial_ndim} pairs (low, high) of 0 or "
-                         f"more; got {padding}. Slice the input to crop it.")  # fmt: skip
+        raise ShapeError(where, f"padding of {spatial_ndim} pairs (low, high) of 0 or more",
+                         padding, "Slice the input to crop it.")  # fmt: skip
     if groups < 1 or x[1] % groups or w[0] % groups:
-        raise OptionError(
-            f"{where}: expected groups that divide the {x[1]} input and {w[0]} output channels; "
-            f"got groups={groups}. Choose a common divisor."
-        )
+        raise OptionError(where, f"groups that divide the {x[1]} input and {w[0]} output channels",
+                          f"groups={groups}", "Choose a common divisor.")  # fmt: skip
     if x[1] != w[1] * groups:
-        raise ShapeError(
-            f"{where}: expected x.shape[1] == w.shape[1] * groups; got {x[1]} input channels, w of "
-            f"shape {w} and groups={groups}. Check the channel count of the input."
-        )
+        raise ShapeError(where, "x.shape[1] == w.shape[1] * groups",
+                         f"{x[1]} input channels, w of shape {w} and groups={groups}",
+                         "Check the channel count of the input.")  # fmt: skip
     padded = tuple(size + low + high for size, (low, high) in zip(x[2:], padding))
     return (x[0], w[0], *window_counts(where, padded, w[2:], stride, dilation))
 
@@ -120,8 +114,8 @@ def infer_conv(x: Spec, w: Spec, **options) -> Spec:
 
 def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
     if g.shape != expected:
-        raise ShapeError(f"{where}: expected g of shape {expected}, as the convolution gives; got "
-                         f"{g.shape}. Pass the shape and options of that convolution.")  # fmt: skip
+        raise ShapeError(where, f"g of shape {expected}, as the convolution gives", g.shape,
+                         "Pass the shape and options of that convolution.")  # fmt: skip
 
 
 def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:

@@ -18,7 +18,7 @@ def no_batch(name: str):
 
 def infer_constant(*, value) -> Spec:
     if not isinstance(value, np.ndarray):
-        raise DTypeError(f"constant: expected a NumPy array; got {type(value).__name__}. Make one.")
+        raise DTypeError("constant", "a NumPy array", type(value).__name__, "Make one.")
     return Spec(value.shape, from_numpy_dtype(value.dtype))
 
 
@@ -48,7 +48,7 @@ full = define(
 
 def infer_iota(*, size, dtype) -> Spec:
     if dtype.is_bool:
-        raise DTypeError("iota: expected a numeric dtype; got bool. Compare integers instead.")
+        raise DTypeError("iota", "a numeric dtype", "bool", "Compare integers instead.")
     return Spec(check_shape("iota", (size,)), dtype)
 
 

@@ -26,10 +26,9 @@ def infer_same(name: str, dtypes: str):
             if other is not first and other != first:
                 raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
-            raise DTypeError(
-                f"{name}: expected a dtype of the group '{dtypes}'; got {first.dtype.name}. "
-                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}."
-            )
+            raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
+                             "Cast to one of: "
+                             f"{', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.")  # fmt: skip
         return first
 
     return infer
@@ -39,11 +38,9 @@ def mismatch(name: str, specs):
     """The error for operands of unequal shape or dtype."""
     if any(s.shape != specs[0].shape for s in specs):
         shapes = " and ".join(str(s.shape) for s in specs)
-        return ShapeError(
-            f"{name}: expected operands of equal shape; got {shapes}. Broadcast them first."
-        )
+        return ShapeError(name, "operands of equal shape", shapes, "Broadcast them first.")
     listed = " and ".join(s.dtype.name for s in specs)
-    return DTypeError(f"{name}: expected operands of one dtype; got {listed}. Cast one of them.")
+    return DTypeError(name, "operands of one dtype", listed, "Cast one of them.")
 
 
 def batch_together(batched, operands):

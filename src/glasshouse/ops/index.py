@@ -34,13 +34,12 @@ def infer_scatter(name: str):
         if name == "scatter_add":
             infer_same(name, "numeric")(Spec((), x.dtype))
         if updates.dtype is not x.dtype:
-            raise DTypeError(f"{name}: expected updates of dtype {x.dtype.name}, as x has; got "
-                             f"{updates.dtype.name}. Cast one of them.")  # fmt: skip
+            raise DTypeError(name, f"updates of dtype {x.dtype.name}, as x has", updates.dtype.name,
+                             "Cast one of them.")  # fmt: skip
         if updates.shape != shape:
-            raise ShapeError(
-                f"{name}: expected updates of shape {shape} for x {x.shape}, indices "
-                f"{indices.shape} and axis {axis}; got {updates.shape}. Broadcast them first."
-            )
+            raise ShapeError(name, f"updates of shape {shape} for x {x.shape}, indices "
+                             f"{indices.shape} and axis {axis}", updates.shape,
+                             "Broadcast them first.")  # fmt: skip
         return x
 
     return infer
@@ -51,10 +50,8 @@ def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(
-            f"{where_}: expected indices from {-size} to {size - 1}; got {indices[wrong][0]}. "
-            f"The axis has {size} elements."
-        )
+        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1}", indices[wrong][0],
+                                   f"The axis has {size} elements.")  # fmt: skip
     return np.where(indices < 0, indices + size, indices)
 
 

@@ -31,10 +31,10 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
     """The sizes (m, n) of the matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
-        raise ShapeError(f"{where_}: expected matrices (..., m, n); got {a.shape}. Add an axis.")
+        raise ShapeError(where_, "matrices (..., m, n)", a.shape, "Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
-        raise ShapeError(f"{where_}: expected square matrices (..., n, n); got shape {a.shape}. "
+        raise ShapeError(where_, "square matrices (..., n, n)", f"shape {a.shape}",
                          "Use qr or svd for others.")  # fmt: skip
     return m, n
 
@@ -147,10 +147,8 @@ def factorise(where_: str, expected: str, factor, a, *options):
     try:
         return factor(a, *options)
     except np.linalg.LinAlgError as error:
-        raise LinAlgError(
-            f"{where_}: expected {expected}; got matrices of shape {a.shape} that are not "
-            f"({error}). Look for NaN, or add a multiple of the identity."
-        ) from None
+        raise LinAlgError(where_, expected, f"matrices of shape {a.shape} that are not ({error})",
+                          "Look for NaN, or add a multiple of the identity.") from None  # fmt: skip
 
 
 def batch_first(card):
@@ -243,10 +241,9 @@ def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
 def check_qr_gradient(a, mode: str) -> None:
     m, n = a.shape[-2:]
     if mode == "complete" and m > n:
-        raise GradError(
-            f"qr: expected mode 'reduced' for the derivative of tall matrices; got 'complete' and "
-            f"shape {a.shape}. The added columns of q are not unique."
-        )
+        raise GradError("qr", "mode 'reduced' for the derivative of tall matrices",
+                        f"'complete' and shape {a.shape}",
+                        "The added columns of q are not unique.")  # fmt: skip
 
 
 def skew_free(c):
@@ -384,13 +381,11 @@ def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal)
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b)
     if a.dtype is not b.dtype:
-        raise DTypeError(f"triangular_solve: expected operands of one dtype; got {a.dtype.name} "
-                         f"and {b.dtype.name}. Cast one of them.")  # fmt: skip
+        raise DTypeError("triangular_solve", "operands of one dtype",
+                         f"{a.dtype.name} and {b.dtype.name}", "Cast one of them.")  # fmt: skip
     if a.shape[:-1] != b.shape[:-1]:
-        raise ShapeError(
-            f"triangular_solve: expected a (..., n, n) and b (..., n, k) with equal leading axes; "
-            f"got {a.shape} and {b.shape}. Broadcast them first."
-        )
+        raise ShapeError("triangular_solve", "a (..., n, n) and b (..., n, k) with equal leading "
+                         "axes", f"{a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip
     return b
 
 
@@ -514,10 +509,9 @@ def infer_svd(a: Spec, *, full_matrices) -> tuple[Spec, Spec, Spec]:
 def check_svd_gradient(a, full_matrices: bool) -> None:
     m, n = a.shape[-2:]
     if full_matrices and m != n:
-        raise GradError(
-            f"svd: expected full_matrices=False for the derivative of oblong matrices; got True "
-            f"and shape {a.shape}. The added vectors are not unique."
-        )
+        raise GradError("svd", "full_matrices=False for the derivative of oblong matrices",
+                        f"True and shape {a.shape}",
+                        "The added vectors are not unique.")  # fmt: skip
 
 
 def imaginary_diagonal(x):

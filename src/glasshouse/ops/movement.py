@@ -20,10 +20,9 @@ def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, 
 def infer_reshape(x: Spec, *, shape) -> Spec:
     shape = check_shape("reshape", shape)
     if math.prod(shape) != x.size:
-        raise ShapeError(
-            f"reshape: expected a shape of {x.size} elements, as {x.shape} has; got {shape} with "
-            f"{math.prod(shape)}. Choose sizes whose product is {x.size}."
-        )
+        raise ShapeError("reshape", f"a shape of {x.size} elements, as {x.shape} has",
+                         f"{shape} with {math.prod(shape)}",
+                         f"Choose sizes whose product is {x.size}.")  # fmt: skip
     return Spec(shape, x.dtype)
 
 
@@ -42,7 +41,7 @@ reshape = movement(
 
 def infer_permute(x: Spec, *, axes) -> Spec:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError(f"permute: expected each axis of shape {x.shape} once; got {tuple(axes)}. "
+        raise ShapeError("permute", f"each axis of shape {x.shape} once", tuple(axes),
                          f"Give a permutation of 0 … {x.ndim - 1}.")  # fmt: skip
     return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
 
@@ -66,8 +65,8 @@ permute = movement(
 
 def infer_expand(x: Spec, *, shape) -> Spec:
     if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
-        raise ShapeError(f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; "
-                         f"got {tuple(shape)}. Reshape first to add axes.")  # fmt: skip
+        raise ShapeError("expand", f"a shape that repeats only axes of size 1 of {x.shape}",
+                         tuple(shape), "Reshape first to add axes.")  # fmt: skip
     return Spec(tuple(shape), x.dtype)
 
 
@@ -90,10 +89,8 @@ expand = movement(
 
 def infer_pad(x: Spec, *, widths, value) -> Spec:
     if len(widths) != x.ndim or any(min(width) < 0 for width in widths):
-        raise ShapeError(
-            f"pad: expected (low, high, interior) of 0 or more for each axis of {x.shape}; got "
-            f"{tuple(widths)}. Use slice to remove elements."
-        )
+        raise ShapeError("pad", f"(low, high, interior) of 0 or more for each axis of {x.shape}",
+                         tuple(widths), "Use slice to remove elements.")  # fmt: skip
     sizes = [sum(w[:2]) + size + max(size - 1, 0) * w[2] for size, w in zip(x.shape, widths)]
     return Spec(tuple(sizes), x.dtype)
 
@@ -133,14 +130,13 @@ pad = movement(
 
 def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
-        raise ShapeError(f"slice: expected a start, stop and step for each axis of {x.shape}; got "
-                         f"{starts}, {stops}, {steps}. Give one of each per axis.")  # fmt: skip
+        raise ShapeError("slice", f"a start, stop and step for each axis of {x.shape}",
+                         f"{starts}, {stops}, {steps}", "Give one of each per axis.")  # fmt: skip
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not (0 <= start <= stop <= size and step >= 1):
-            raise ShapeError(
-                f"slice: expected 0 <= start <= stop <= {size} and step >= 1; got {start}, {stop}, "
-                f"{step}. Clip the bounds; use flip for a negative step."
-            )
+            raise ShapeError("slice", f"0 <= start <= stop <= {size} and step >= 1",
+                             f"{start}, {stop}, {step}",
+                             "Clip the bounds; use flip for a negative step.")  # fmt: skip
     sizes = (-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
     return Spec(tuple(sizes), x.dtype)
 
@@ -198,18 +194,17 @@ flip = movement(
 
 def infer_concatenate(*xs: Spec, axis) -> Spec:
     if not xs:
-        raise ShapeError("concatenate: expected at least one operand; got none. Give one or more.")
+        raise ShapeError("concatenate", "at least one operand", "none", "Give one or more.")
     first = xs[0]
     axis = check_axis("concatenate", axis, first.ndim)
     for x in xs:
         if x.dtype is not first.dtype:
-            raise DTypeError(f"concatenate: expected operands of one dtype; got {first.dtype.name} "
-                             f"and {x.dtype.name}. Cast one of them.")  # fmt: skip
+            raise DTypeError("concatenate", "operands of one dtype", f"{first.dtype.name} and "
+                             f"{x.dtype.name}", "Cast one of them.")  # fmt: skip
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
-            raise ShapeError(
-                f"concatenate: expected equal shapes but for axis {axis}; got {first.shape} and "
-                f"{x.shape}. Make the other axes equal."
-            )
+            raise ShapeError("concatenate", f"equal shapes but for axis {axis}",
+                             f"{first.shape} and {x.shape}",
+                             "Make the other axes equal.")  # fmt: skip
     total = sum(x.shape[axis] for x in xs)
     return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 

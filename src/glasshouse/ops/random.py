@@ -42,11 +42,11 @@ def philox(counter, key):
 
 def infer_bits(key: Spec, *, shape) -> Spec:
     if key.dtype is not uint32:
-        raise DTypeError(f"random_bits: expected a key of dtype uint32; got {key.dtype.name}. Take "
-                         "one from gh.random.Generator.")  # fmt: skip
+        raise DTypeError("random_bits", "a key of dtype uint32", key.dtype.name,
+                         "Take one from gh.random.Generator.")  # fmt: skip
     if key.shape[-1:] != (4,):
-        raise ShapeError(f"random_bits: expected a key of shape (..., 4); got {key.shape}. Take "
-                         "one from gh.random.Generator.")  # fmt: skip
+        raise ShapeError("random_bits", "a key of shape (..., 4)", key.shape,
+                         "Take one from gh.random.Generator.")  # fmt: skip
     return Spec((*key.shape[:-1], *check_shape("random_bits", shape)), uint32)
 
 

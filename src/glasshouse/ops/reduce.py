@@ -17,7 +17,7 @@ NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GRO
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None:
     """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
     if x.dtype.name not in NAMES[dtypes]:
-        raise DTypeError(f"{name}: expected a dtype of '{dtypes}'; got {x.dtype.name}. Cast it.")
+        raise DTypeError(name, f"a dtype of '{dtypes}'", x.dtype.name, "Cast it.")
     last = -1
     for axis in axes:
         if axis <= last or axis >= len(x.shape):
@@ -26,12 +26,10 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None
         last = axis
     else:
         if nonempty and any(x.shape[axis] == 0 for axis in axes):
-            raise ShapeError(f"{name}: expected at least one element along axes {tuple(axes)}; got "
-                             f"shape {x.shape}. An empty axis has no extreme.")  # fmt: skip
+            raise ShapeError(name, f"at least one element along axes {tuple(axes)}",
+                             f"shape {x.shape}", "An empty axis has no extreme.")  # fmt: skip
         return
-    raise ShapeError(
-        f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. Use check_axes."
-    )
+    raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
 
 
 def spread(g, shape, axes):

@@ -11,7 +11,7 @@ from glasshouse.ops.index import gather_along, scatter_along
 
 def check_ordered(where: str, x: Spec) -> None:
     if x.dtype.is_complex:
-        raise DTypeError(f"{where}: expected an order; got {x.dtype.name}. Sort gh.abs.")
+        raise DTypeError(where, "an order", x.dtype.name, "Sort gh.abs.")
 
 
 def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:
@@ -66,8 +66,8 @@ sort = define(
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
     check_ordered("top_k", x)
     if not x.ndim or not 0 <= k <= x.shape[-1]:
-        raise ShapeError(f"top_k: expected k from 0 to the length of the last axis; got k={k} for "
-                         f"shape {x.shape}. Choose a smaller k.")  # fmt: skip
+        raise ShapeError("top_k", "k from 0 to the length of the last axis",
+                         f"k={k} for shape {x.shape}", "Choose a smaller k.")  # fmt: skip
     shape = (*x.shape[:-1], k)
     return Spec(shape, x.dtype), Spec(shape, int64)
 

@@ -20,10 +20,10 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
     """Raise unless each option is a tuple of `spatial_ndim` positive integers."""
     for name, value in options.items():
         if len(value) != spatial_ndim:
-            raise ShapeError(f"{where}: expected {name} with {spatial_ndim} entries, one per "
-                             f"spatial axis; got {value}. Repeat or drop entries.")  # fmt: skip
+            raise ShapeError(where, f"{name} with {spatial_ndim} entries, one per spatial axis",
+                             value, "Repeat or drop entries.")  # fmt: skip
         if any(entry < 1 for entry in value):
-            raise OptionError(f"{where}: expected {name} of 1 or more; got {value}. Use 1.")
+            raise OptionError(where, f"{name} of 1 or more", value, "Use 1.")
 
 
 def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
@@ -31,10 +31,9 @@ def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):
-        raise ShapeError(
-            f"{where}: expected windows no longer than the axes; got windows that reach over "
-            f"{reach} elements and axes of {tuple(sizes)}. Pad the input or shrink the window."
-        )
+        raise ShapeError(where, "windows no longer than the axes",
+                         f"windows that reach over {reach} elements and axes of {tuple(sizes)}",
+                         "Pad the input or shrink the window.")  # fmt: skip
     return tuple((n - r) // s + 1 for n, r, s in zip(sizes, reach, stride))
 
 
@@ -58,8 +57,8 @@ def window_positions(counts, size, stride, dilation):
 
 def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
     if x.ndim < spatial_ndim:
-        raise ShapeError(f"{where}: expected at least {spatial_ndim} axes, one per entry of size; "
-                         f"got shape {x.shape}. Add axes or shorten size.")  # fmt: skip
+        raise ShapeError(where, f"at least {spatial_ndim} axes, one per entry of size",
+                         f"shape {x.shape}", "Add axes or shorten size.")  # fmt: skip
 
 
 def options(size, stride=None, dilation=None, **others):
@@ -107,10 +106,9 @@ def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
     lead, size = w.ndim - 2 * n, w.shape[w.ndim - n :]
     counts = window_counts("fold", shape, size, stride, dilation)
     if w.shape[lead : lead + n] != counts:
-        raise ShapeError(
-            f"fold: expected {counts} windows of {size} for axes of {tuple(shape)}; got "
-            f"{w.shape[lead : lead + n]}. Pass the shape and options that the windows came from."
-        )
+        raise ShapeError("fold", f"{counts} windows of {size} for axes of {tuple(shape)}",
+                         w.shape[lead:lead + n],
+                         "Pass the shape and options that the windows came from.")  # fmt: skip
     return Spec(w.shape[:lead] + tuple(shape), w.dtype)
 
 
@@ -166,15 +164,15 @@ def choose_in_windows(keys, size, stride, dilation):
 def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
     check_keys("window_select", keys)
     if x.shape != keys.shape:
-        raise ShapeError(f"window_select: expected x and keys of equal shape; got {x.shape} and "
-                         f"{keys.shape}. Broadcast one of them.")  # fmt: skip
+        raise ShapeError("window_select", "x and keys of equal shape",
+                         f"{x.shape} and {keys.shape}", "Broadcast one of them.")  # fmt: skip
     windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 
 
 def check_keys(where: str, keys: Spec) -> None:
     if keys.dtype.is_complex:
-        raise DTypeError(f"{where}: expected an order; got {keys.dtype.name}. Take gh.abs.")
+        raise DTypeError(where, "an order", keys.dtype.name, "Take gh.abs.")
 
 
 def select_ref(x, keys, *, size, stride, dilation):
@@ -223,10 +221,9 @@ def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
     check_keys("window_scatter", keys)
     expected = infer_select(keys, keys, **attrs).shape
     if g.shape != expected:
-        raise ShapeError(
-            f"window_scatter: expected g of shape {expected}, one entry per window of keys "
-            f"{keys.shape}; got {g.shape}. Pass the keys and options of the window_select."
-        )
+        raise ShapeError("window_scatter",
+                         f"g of shape {expected}, one entry per window of keys {keys.shape}",
+                         g.shape, "Pass the keys and options of the window_select.")  # fmt: skip
     return Spec(keys.shape, g.dtype)
 
 

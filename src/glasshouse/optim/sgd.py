@@ -32,10 +32,9 @@ class SGD(Optimizer):
     def check_options(self, options):
         super().check_options(options)
         if options["nesterov"] and (options["momentum"] == 0 or options["dampening"] != 0):
-            raise OptionError(
-                "SGD: expected momentum > 0 and dampening 0 with nesterov; got "
-                f"momentum={options['momentum']}, dampening={options['dampening']}."
-            )
+            raise OptionError("SGD", "momentum > 0 and dampening 0 with nesterov",
+                              f"momentum={options['momentum']}, "
+                              f"dampening={options['dampening']}", "Change them.")  # fmt: skip
 
     def change(self, grad, state, group):
         momentum = group["momentum"]

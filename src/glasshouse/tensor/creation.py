@@ -23,8 +23,8 @@ def check_device(where: str, device) -> None:
     """Raise DeviceError unless `device` is None or that of the current backend."""
     here = backends.current()
     if device is not None and device != here.device:
-        raise DeviceError(f"{where}: expected device {here.device!r} of backend {here.name}; got "
-                          f"{device!r}. Choose another backend with gh.backends.use.")  # fmt: skip
+        raise DeviceError(where, f"device {here.device!r} of backend {here.name}", repr(device),
+                          "Choose another backend with gh.backends.use.")  # fmt: skip
 
 
 def eval(*tensors) -> None:
@@ -55,8 +55,8 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
-        raise OptionError(f"asarray: expected data that needs no copy; got {type_name(obj)} for "
-                          f"dtype {dtype}. Leave copy at None.")  # fmt: skip
+        raise OptionError("asarray", "data that needs no copy",
+                          f"{type_name(obj)} for dtype {dtype}", "Leave copy at None.")  # fmt: skip
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -85,9 +85,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
     if isinstance(x, Value):
         return copied(x) if copy else x
     if not hasattr(x, "__dlpack__"):
-        raise DTypeError(
-            f"from_dlpack: expected an array with __dlpack__; got {type_name(x)}. Use gh.asarray."
-        )
+        raise DTypeError("from_dlpack", "an array with __dlpack__", type_name(x), "Use gh.asarray.")
     backend = backends.current()
     try:
         if hasattr(backend, "from_dlpack"):
@@ -96,10 +94,9 @@ def from_dlpack(x, /, *, device=None, copy=None):
             return copied(out) if copy else out
         return as_value(np.from_dlpack(x, copy=copy))
     except (BufferError, RuntimeError, TypeError) as error:
-        raise DTypeError(
-            f"from_dlpack: expected an array in host memory, without a gradient; got "
-            f"{type_name(x)}: {error}. Detach it and move it to the CPU."
-        ) from None
+        raise DTypeError("from_dlpack", "an array in host memory, without a gradient",
+                         f"{type_name(x)}: {error}",
+                         "Detach it and move it to the CPU.") from None  # fmt: skip
 
 
 def filled(where: str, value, shape, sizes, dtype, device) -> Value:
@@ -147,7 +144,7 @@ def full(shape, fill_value, dtype=None, *, device=None):
     dtype = dtype or by_python_type[type(fill_value)]
     endless = type(fill_value) is float and not math.isfinite(fill_value)
     if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
-        raise DTypeError(f"full: expected a fill_value that fits {dtype.name}; got {fill_value}. "
+        raise DTypeError("full", f"a fill_value that fits {dtype.name}", fill_value,
                          "Choose another dtype.")  # fmt: skip
     return values.full(shape, fill_value, dtype, "full")
 
@@ -186,7 +183,7 @@ def number(where: str, x):
     """`x` as a Python number: one itself, or the element of a 0-d tensor or array."""
     x = x if type(x) in SCALARS else getattr(x, "item", lambda: x)()
     if type(x) not in SCALARS:
-        raise DTypeError(f"{where}: expected a number; got {type_name(x)}. Pass a Python number.")
+        raise DTypeError(where, "a number", type_name(x), "Pass a Python number.")
     return x
 
 
@@ -201,7 +198,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = (number("arange", x) for x in (start, stop, step))
     if step == 0:
-        raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
+        raise OptionError("arange", "a step other than 0", "0", "Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
     dtype = ((dtypes.default_int if whole else dtypes.default_float) if dtype is None
              else as_dtype(dtype))  # fmt: skip
@@ -235,7 +232,7 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
     start, stop = number("linspace", start), number("linspace", stop)
     count = operator.index(num)
     if count < 0:
-        raise OptionError(f"linspace: expected num of 0 or more; got {num}. Use 1 for start alone.")
+        raise OptionError("linspace", "num of 0 or more", num, "Use 1 for start alone.")
     if dtype is None:
         is_complex = isinstance(start, complex) or isinstance(stop, complex)
         dtype = by_python_type[complex if is_complex else float]
@@ -295,7 +292,7 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
-        raise ShapeError(f"meshgrid: expected vectors; got {[x.shape for x in arrays]}. Flatten.")
+        raise ShapeError("meshgrid", "vectors", [x.shape for x in arrays], "Flatten.")
     order = list(range(len(arrays)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = 1, 0

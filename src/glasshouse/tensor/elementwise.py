@@ -37,16 +37,16 @@ def check_real(where: str, *xs: Value) -> None:
     """Raise DTypeError if a value is complex."""
     for x in xs:
         if x.dtype.is_complex:
-            raise DTypeError(f"{where}: expected real values; got {x.dtype.name}. Take gh.real, "
-                             "gh.imag or gh.abs first.")  # fmt: skip
+            raise DTypeError(where, "real values", x.dtype.name,
+                             "Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
 
 
 def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
     """Raise DTypeError unless all values are integers (or booleans)."""
     for x in xs:
         if x.dtype.is_inexact or (x.dtype.is_bool and not bools):
-            raise DTypeError(f"{where}: expected {'booleans or ' if bools else ''}integers; got "
-                             f"{x.dtype.name}. Compare or cast first.")  # fmt: skip
+            raise DTypeError(where, f"{'booleans or ' if bools else ''}integers", x.dtype.name,
+                             "Compare or cast first.")  # fmt: skip
 
 
 DOC = """{about}

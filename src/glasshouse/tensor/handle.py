@@ -28,7 +28,8 @@ from glasshouse.tensor import contract, index, printing
 def check_visible() -> None:
     """Raise while capture traces: a value read now would be wrong in later calls."""
     if state.values_hidden:
-        raise CaptureError("value: expected no look at a tensor's value; got one while tracing.")
+        raise CaptureError("value", "no look at a tensor's value", "one while tracing",
+                           "Return the tensor.")  # fmt: skip
 
 
 def writing(where: str, compute):
@@ -76,7 +77,7 @@ class Tensor(Value):
     def T(self):
         """A matrix with its axes swapped. Raises: ShapeError unless it has two axes."""
         if self.ndim != 2:
-            raise ShapeError(f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT.")
+            raise ShapeError("T", "a matrix (2 axes)", f"shape {self.shape}", "Use .mT.")
         return bind(primitives["permute"], (self,), {"axes": (1, 0)})
 
     @property
@@ -108,23 +109,18 @@ class Tensor(Value):
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
         Raises: DTypeError for integers and booleans, GradError for results of operations."""
         if self.mode is not None and wanted and self.node is None:
-            raise TransformError(
-                f"requires_grad_: expected an ordinary tensor; got a value inside "
-                f"{type(self.mode).__name__}. Use gh.grad there."
-            )
+            raise TransformError("requires_grad_", "an ordinary tensor",
+                                 f"a value inside {type(self.mode).__name__}",
+                                 "Use gh.grad there.")  # fmt: skip
         if wanted and self.node is None:
             if not self.dtype.is_inexact:
-                raise DTypeError(
-                    f"requires_grad_: expected a floating or complex dtype; got {self.dtype.name}. "
-                    "Cast it to float32."
-                )
+                raise DTypeError("requires_grad_", "a floating or complex dtype", self.dtype.name,
+                                 "Cast it to float32.")  # fmt: skip
             self.node, self.slot = Leaf(self), 0
         elif not wanted and self.node is not None:
             if not self.is_leaf:
-                raise GradError(
-                    "requires_grad_: expected a leaf to switch off; got the result of an "
-                    "operation. Use .detach()."
-                )
+                raise GradError("requires_grad_", "a leaf to switch off",
+                                "the result of an operation", "Use .detach().")  # fmt: skip
             self.node = None
         return self
 
@@ -142,10 +138,8 @@ class Tensor(Value):
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
         Returns a handle whose `remove()` ends it. Raises: GradError if the tensor is untracked."""
         if self.node is None:
-            raise GradError(
-                "register_hook: expected a tensor with requires_grad=True; got one without. "
-                "Set requires_grad first."
-            )
+            raise GradError("register_hook", "a tensor with requires_grad=True", "one without",
+                            "Set requires_grad first.")  # fmt: skip
         if self.node.grad_hooks is None:
             self.node.grad_hooks = {}
         return Hook(self.node.grad_hooks, (self.slot, fn))
@@ -176,31 +170,24 @@ class Tensor(Value):
     def write(self, where: str, value):
         """This tensor, bound to `value`, after checks that leave it unchanged when they fail."""
         if value.mode is not self.mode:
-            raise TransformError(
-                f"{where}: expected a value of the tensor's own level; got one of an inner "
-                f"transform ({type(value.mode).__name__}). Return a new tensor instead of writing."
-            )
+            raise TransformError(where, "a value of the tensor's own level",
+                                 f"one of an inner transform ({type(value.mode).__name__})",
+                                 "Return a new tensor instead of writing.")  # fmt: skip
         if isinstance(self.node, Leaf) and recording(self):
-            raise GradError(
-                f"{where}: expected no writing to a leaf with requires_grad=True while gradients "
-                "are recorded; got one. Write inside gh.no_grad()."
-            )
+            raise GradError(where, "no writing to a leaf with requires_grad=True while gradients "
+                            "are recorded", "one", "Write inside gh.no_grad().")  # fmt: skip
         self.rebind(value)
         return self
 
     def in_place(self, where: str, result):
         """This tensor bound to the result of an operator, which must have its shape and kind."""
         if result.shape != self.shape:
-            raise ShapeError(
-                f"{where}: expected a result of shape {self.shape}; got {result.shape}. "
-                "Write x = x … to get a new tensor."
-            )
+            raise ShapeError(where, f"a result of shape {self.shape}", result.shape,
+                             "Write x = x … to get a new tensor.")  # fmt: skip
         if result.dtype is not self.dtype:
             if result.dtype.is_inexact and not self.dtype.is_inexact:
-                raise DTypeError(
-                    f"{where}: expected a result that fits {self.dtype.name}; got "
-                    f"{result.dtype.name}. Cast the tensor first."
-                )
+                raise DTypeError(where, f"a result that fits {self.dtype.name}", result.dtype.name,
+                                 "Cast the tensor first.")  # fmt: skip
             result = cast(result, self.dtype)
         return self.write(where, result)
 
@@ -269,10 +256,8 @@ class Tensor(Value):
     def one(self, where: str):
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
         if self.size != 1:
-            raise ShapeError(
-                f"{where}: expected one element; got shape {self.shape}. "
-                "Use gh.any or gh.all, or index it."
-            )
+            raise ShapeError(where, "one element", f"shape {self.shape}",
+                             "Use gh.any or gh.all, or index it.")  # fmt: skip
         return self.numpy().item()
 
     __bool__ = converted(bool)
@@ -282,12 +267,12 @@ class Tensor(Value):
 
     def __index__(self):
         if not self.dtype.is_integer:
-            raise DTypeError(f"index: expected an integer tensor; got {self.dtype.name}. Cast it.")
+            raise DTypeError("index", "an integer tensor", self.dtype.name, "Cast it.")
         return int(self.one("index"))
 
     def __len__(self):
         if not self.shape:
-            raise DTypeError("len: expected at least one axis; got a 0-d tensor. Use .item().")
+            raise DTypeError("len", "at least one axis", "a 0-d tensor", "Use .item().")
         return self.shape[0]
 
     def __iter__(self):
@@ -350,15 +335,14 @@ class Tensor(Value):
         """This tensor on `device`, which the current backend, or one for that device, computes on.
         Raises: DeviceError if no backend reaches it."""
         if not isinstance(device, str):
-            raise DeviceError(f"to_device: expected a device's name; got {device!r}. Use 'cpu'.")
+            raise DeviceError("to_device", "a device's name", repr(device), "Use 'cpu'.")
         if device == self.device:
             return self
         here = backends.current()
         if here.device != device:
-            raise DeviceError(
-                f"to_device: expected device {here.device!r} of backend {here.name}; got "
-                f"{device!r}. Switch with gh.backends.use('torch:{device}') or another backend."
-            )
+            raise DeviceError("to_device", f"device {here.device!r} of backend {here.name}",
+                              repr(device), f"Switch with gh.backends.use('torch:{device}') or "
+                              "another backend.")  # fmt: skip
         return box(here.from_numpy(self.numpy()), self.spec, here)
 
     def cpu(self):

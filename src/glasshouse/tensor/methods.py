@@ -75,8 +75,8 @@ def array_namespace(self, /, *, api_version=None):
     """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
-        raise OptionError("__array_namespace__: expected a version of the Array API up to "
-                          f"{followed[-1]}; got {api_version!r}. Leave it at None.")  # fmt: skip
+        raise OptionError("__array_namespace__", f"a version of the Array API up to {followed[-1]}",
+                          repr(api_version), "Leave it at None.")  # fmt: skip
     return sys.modules["glasshouse"]
 
 

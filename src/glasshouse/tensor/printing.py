@@ -40,8 +40,8 @@ class set_print_options(AbstractContextManager):
             check_known("set_print_options", "a known option", name, known)
             given = isinstance(value, int) and value >= 0
             if not given and (name, value) != ("line_width", None):
-                raise OptionError(f"set_print_options: expected {name} as an integer of 0 or more; "
-                                  f"got {value!r}. Pass an int.")  # fmt: skip
+                raise OptionError("set_print_options", f"{name} as an integer of 0 or more",
+                                  repr(value), "Pass an int.")  # fmt: skip
         self.before = Current.options
         Current.options = replace(self.before, **options)
 

@@ -36,7 +36,7 @@ def summed_dtype(where: str, dtype, wanted):
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
     wanted = as_dtype(wanted)
     if wanted.is_bool:
-        raise DTypeError(f"{where}: expected a numeric dtype; got bool. Use gh.any or gh.all.")
+        raise DTypeError(where, "a numeric dtype", "bool", "Use gh.any or gh.all.")
     return wanted
 
 
@@ -210,8 +210,8 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
     """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
-        raise ShapeError(f"{where}: expected an axis for {x.ndim} axes; got None and shape "
-                         f"{x.shape}. Name one axis.")  # fmt: skip
+        raise ShapeError(where, f"an axis for {x.ndim} axes", f"None and shape {x.shape}",
+                         "Name one axis.")  # fmt: skip
     return cast(x, summed_dtype(where, x.dtype, dtype)), check_axis(where, axis or 0, x.ndim)
 
 
@@ -257,7 +257,7 @@ def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
     x = as_value(x, where="diff")
     axis = check_axis("diff", axis, x.ndim)
     if n < 0:
-        raise OptionError(f"diff: expected n of 0 or more; got {n}. Use 1 for first differences.")
+        raise OptionError("diff", "n of 0 or more", n, "Use 1 for first differences.")
     pieces = [piece(p, x, axis) for p in (prepend, x, append) if p is not None]
     if len(pieces) > 1:
         dtype = values.common_dtype("diff", pieces)

@@ -20,7 +20,7 @@ class Backend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu":
-            raise DeviceError(f"numpy: expected device 'cpu'; got {device!r}. Use 'numpy'.")
+            raise DeviceError("numpy", "device 'cpu'", repr(device), "Use 'numpy'.")
         super().__init__(device)
 
     def to_numpy(self, data):

@@ -49,8 +49,8 @@ class Backend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise DeviceError("torch: expected device 'cpu', or 'cuda' where there is one; got "
-                              f"{device!r}. Use 'torch'.")  # fmt: skip
+            raise DeviceError("torch", "device 'cpu', or 'cuda' where there is one", repr(device),
+                              "Use 'torch'.")  # fmt: skip
         super().__init__(device)
 
     def kernel(self, name: str):
@@ -287,10 +287,9 @@ class Backend(TensorBackend):
     def cholesky(self, a):
         lower, info = torch.linalg.cholesky_ex(hermitian(a))
         if info.any():
-            raise LinAlgError(
-                f"cholesky: expected positive definite matrices; got matrices of shape "
-                f"{tuple(a.shape)} that are not. Look for NaN, or add a multiple of the identity."
-            )
+            raise LinAlgError("cholesky", "positive definite matrices",
+                              f"matrices of shape {tuple(a.shape)} that are not",
+                              "Look for NaN, or add a multiple of the identity.")  # fmt: skip
         return lower
 
     def qr(self, a, *, mode):
@@ -331,10 +330,9 @@ def checked(where: str, indices, size: int):
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(
-            f"{where}: expected indices from {-size} to {size - 1}; got "
-            f"{indices[wrong][0].item()}. The axis has {size} elements."
-        )
+        raise IndexOutOfRangeError(where, f"indices from {-size} to {size - 1}",
+                                   indices[wrong][0].item(),
+                                   f"The axis has {size} elements.")  # fmt: skip
     return torch.where(indices < 0, indices + size, indices)
 
 
@@ -388,10 +386,9 @@ def factors(where: str, factor, a, *options) -> tuple:
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
-        raise LinAlgError(
-            f"{where}: expected matrices that converge; got matrices of shape {tuple(a.shape)} "
-            f"that do not ({error}). Look for NaN and infinities."
-        ) from error
+        raise LinAlgError(where, "matrices that converge",
+                          f"matrices of shape {tuple(a.shape)} that do not ({error})",
+                          "Look for NaN and infinities.") from error  # fmt: skip
 
 
 def hermitian(a):

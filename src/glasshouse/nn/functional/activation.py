@@ -37,9 +37,8 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
     Raises: OptionError if min_val > max_val."""
     if min_val > max_val:
-        raise OptionError(
-            f"hardtanh: expected min_val <= max_val; got {min_val} and {max_val}. Swap them."
-        )
+        raise OptionError("hardtanh", "min_val <= max_val", f"{min_val} and {max_val}",
+                          "Swap them.")  # fmt: skip
     x = as_value(input, where="hardtanh")
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
@@ -57,10 +56,9 @@ def prelu(input, weight):
     x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.size != channels:
-        raise ShapeError(
-            f"prelu: expected a weight of 1 or {channels} elements for input {x.shape}; got "
-            f"{weight.shape}. Set num_parameters to the number of channels (axis 1)."
-        )
+        raise ShapeError("prelu", f"a weight of 1 or {channels} elements for input {x.shape}",
+                         weight.shape,
+                         "Set num_parameters to the number of channels (axis 1).")  # fmt: skip
     weight = reshape(weight, (weight.size,) + (1,) * max(x.ndim - 2, 0) if x.ndim else ())
     return where(x > 0, x, x * weight)
 
@@ -180,7 +178,7 @@ def tanhshrink(input):
 def softshrink(input, lambd=0.5):
     """sign(x) · max(|x| - lambd, 0). Source: Donoho 1995"""
     if lambd < 0:
-        raise OptionError(f"softshrink: expected lambd of 0 or more; got {lambd}. Change lambd.")
+        raise OptionError("softshrink", "lambd of 0 or more", lambd, "Change lambd.")
     x = check_floating("softshrink", input)
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
 
@@ -198,7 +196,7 @@ def glu(input, dim=-1):
     x = check_floating("glu", input)
     axis = check_axis("glu", dim, x.ndim)
     if x.shape[axis] % 2:
-        raise ShapeError(f"glu: expected an even size on axis {axis}; got {x.shape}. Change dim.")
+        raise ShapeError("glu", f"an even size on axis {axis}", x.shape, "Change dim.")
     a, b = split(x, 2, axis=axis)
     return a * sigmoid(b)
 
@@ -208,7 +206,7 @@ def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
-        raise OptionError(f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
+        raise OptionError(where_, "one of dim and axis", f"dim={dim} and axis={axis}",
                           "Pass dim=-1 for the last axis.")  # fmt: skip
     return x, check_axis(where_, axis if dim is None else dim, x.ndim)
 

@@ -21,7 +21,7 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
     index = as_value(input, where=_where)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
-        raise ShapeError(f"{_where}: expected a weight (V, D); got {weight.shape}. Reshape it.")
+        raise ShapeError(_where, "a weight (V, D)", weight.shape, "Reshape it.")
     check_integers(_where, index, "Convert them with input.long().")
     rows = weight.shape[0]
     padding_idx = check_padding_idx(_where, padding_idx, rows)
@@ -32,11 +32,10 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
             shrink_rows(weight, valid, max_norm, norm_type)
         y = gather(weight, valid, axis=0)
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(
-            f"{_where}: expected indices from 0 to {rows - 1}; got indices from "
-            f"{reduce.min(index).item()} to {reduce.max(index).item()}. "
-            "Enlarge num_embeddings or change the indices."
-        ) from None
+        raise IndexOutOfRangeError(_where, f"indices from 0 to {rows - 1}",
+                                   f"indices from {reduce.min(index).item()} to "
+                                   f"{reduce.max(index).item()}", "Enlarge num_embeddings or "
+                                   "change the indices.") from None  # fmt: skip
     if scale_grad_by_freq:
         ones = cast(valid == valid, y.dtype)
         uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, ones, axis=0)
@@ -52,8 +51,8 @@ def check_padding_idx(where: str, padding_idx, rows: int):
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise OptionError(f"{where}: expected padding_idx from {-rows} to {rows - 1}; got "
-                          f"{padding_idx}. Name a row of the weight.")  # fmt: skip
+        raise OptionError(where, f"padding_idx from {-rows} to {rows - 1}", padding_idx,
+                          "Name a row of the weight.")  # fmt: skip
     return padding_idx % rows
 
 
@@ -78,10 +77,9 @@ def one_hot(tensor, num_classes=-1):
         low, high = int(reduce.min(index).item()), int(reduce.max(index).item())
         num_classes = high + 1 if num_classes == -1 else num_classes
         if low < 0 or high >= num_classes:
-            raise IndexOutOfRangeError(
-                f"one_hot: expected indices from 0 to {num_classes - 1}; got indices from {low} to "
-                f"{high}. Change the indices or num_classes."
-            )
+            raise IndexOutOfRangeError("one_hot", f"indices from 0 to {num_classes - 1}",
+                                       f"indices from {low} to {high}",
+                                       "Change the indices or num_classes.")  # fmt: skip
     elif num_classes < 1:
-        raise OptionError("one_hot: expected num_classes for an empty input; got -1. Pass it.")
+        raise OptionError("one_hot", "num_classes for an empty input", "-1", "Pass it.")
     return cast(reshape(index, (*index.shape, 1)) == arange(num_classes), arange(0).dtype)

@@ -15,13 +15,11 @@ def linear(input, weight, bias=None, *, _where="linear"):
     x = check_floating(_where, input)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
-        raise ShapeError(f"{_where}: expected a weight (out, in); got {weight.shape}. Reshape.")
+        raise ShapeError(_where, "a weight (out, in)", weight.shape, "Reshape.")
     features = weight.shape[1]
     if x.ndim == 0 or x.shape[-1] != features:
-        raise ShapeError(
-            f"{_where}: expected {features} features on the last axis of the input; got "
-            f"{x.shape}. Flatten or transpose the input, or change in_features."
-        )
+        raise ShapeError(_where, f"{features} features on the last axis of the input", x.shape,
+                         "Flatten or transpose the input, or change in_features.")  # fmt: skip
     check_same_dtype(_where, x, weight)
     y = matmul(reshape(x, (prod(x.shape[:-1]), features)), matrix_transpose(weight))
     if bias is not None:

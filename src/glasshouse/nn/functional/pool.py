@@ -40,8 +40,8 @@ def pool_options(where: str, n: int, kernel, stride, padding):
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise OptionError(f"{where}: expected padding of at most half the kernel; got padding "
-                          f"{padding} and kernel_size {kernel}. Pad less.")  # fmt: skip
+        raise OptionError(where, "padding of at most half the kernel",
+                          f"padding {padding} and kernel_size {kernel}", "Pad less.")  # fmt: skip
     return kernel, stride, padding
 
 
@@ -75,7 +75,7 @@ def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=Fal
     x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     if divisor_override == 0:
-        raise OptionError(f"{where}: expected a divisor_override other than 0; got 0. Change it.")
+        raise OptionError(where, "a divisor_override other than 0", "0", "Change it.")
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, (1,) * n, ceil_mode)
     total = grow(widened(x), widths, 0.0)
     for axis, k, s in zip(range(x.ndim - n, x.ndim), kernel, stride, strict=True):
