@@ -6,16 +6,8 @@ of value. An operator promotes dtypes, broadcasts shapes, and binds one primitiv
 
 import numpy as np
 
-from glasshouse.base.dtype import (
-    DType,
-    default_complex,
-    default_float,
-    default_int,
-    from_numpy_dtype,
-    inexact_dtype,
-    promote,
-    promote_scalar,
-)
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DType, inexact_dtype, promote, promote_scalar
 from glasshouse.base.errors import DTypeError, ShapeError, type_name
 from glasshouse.base.shape import Shape, Spec, broadcast_shapes
 from glasshouse.dispatch.bind import bind
@@ -23,6 +15,84 @@ from glasshouse.dispatch.primitive import primitives
 
 SCALARS = (bool, int, float, complex)
 FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
+
+
+def of_card(name: str):
+    """An operator that is one card, and its reflection."""
+    return (lambda self, other: arithmetic(name, self, other),
+            lambda self, other: arithmetic(name, other, self))  # fmt: skip
+
+
+def both_ways(compute):
+    """An operator, and its reflection."""
+    return lambda self, other: compute(self, other), lambda self, other: compute(other, self)
+
+
+def matched(where: str, compute):
+    """The same, of operands that are brought to one dtype and shape first."""
+
+    def operator(lhs, rhs):
+        if not (is_operand(lhs) and is_operand(rhs)):
+            return NotImplemented
+        return compute(*match(where, lhs, rhs))
+
+    return operator, lambda self, other: operator(other, self)
+
+
+def true_divide(lhs, rhs):
+    """lhs / rhs; integers and booleans are divided as float32."""
+    if not (is_operand(lhs) and is_operand(rhs)):
+        return NotImplemented
+    lhs, rhs = as_operand("divide", lhs), as_operand("divide", rhs)
+    dtype = inexact_dtype(common_dtype("divide", [lhs, rhs]))
+    lhs, rhs = (cast(x, dtype) if isinstance(x, Value) else x for x in (lhs, rhs))
+    return arithmetic("div", lhs, rhs)
+
+
+def floor_divide(lhs, rhs):
+    """The largest integers not above lhs / rhs.
+
+    For floats the quotient is taken of lhs - remainder, which is exact where floor(lhs / rhs)
+    rounds up. Source: Python's float floor division
+    """
+    if not lhs.dtype.is_floating:
+        return bind(primitives["div"], (lhs, rhs), {})
+    quotient = lhs / rhs
+    exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
+    floor = bind(primitives["floor"], (quotient,), {})
+    special = (quotient - quotient != 0) | (floor == 0) | (rhs - rhs != 0)
+    return bind(primitives["where"], (special, floor, exact), {})
+
+
+def power(lhs, rhs):
+    """lhs ** rhs; a scalar exponent of 2 multiplies, which is exact and cheap."""
+    if type(rhs) is int and rhs == 2 and isinstance(lhs, Value) and not lhs.dtype.is_bool:
+        return arithmetic("mul", lhs, lhs)
+    return arithmetic("pow", lhs, rhs)
+
+
+def shift_left(lhs, rhs):
+    """lhs shifted left by rhs bits: lhs * 2**rhs, wrapping around."""
+    if not lhs.dtype.is_integer:
+        raise DTypeError("shift_left", "integers", lhs.dtype.name, "Cast to an integer dtype.")
+    return lhs * bind(primitives["pow"], (full(lhs.shape, 2, lhs.dtype), rhs), {})
+
+
+def invert(x: "Value"):
+    """Every bit of `x` flipped; for booleans, logical not."""
+    ones = {"bool": True, "int": -1}.get(x.dtype.kind)
+    if ones is None and x.dtype.is_integer:
+        ones = int(np.iinfo(x.dtype.np).max)
+    if ones is None:
+        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name,
+                         "Compare or cast first.")  # fmt: skip
+    return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
+
+
+def less_equal(lhs, rhs):
+    """lhs <= rhs: less, or equal; false where either is NaN."""
+    less = bind(primitives["less"], (lhs, rhs), {})
+    return bind(primitives["bitwise_or"], (less, bind(primitives["equal"], (lhs, rhs), {})), {})
 
 
 class Value:
@@ -58,77 +128,27 @@ class Value:
     def size(self) -> int:
         return self.spec.size
 
-    def __add__(self, other):
-        return arithmetic("add", self, other)
+    __add__, __radd__ = of_card("add")
+    __sub__, __rsub__ = of_card("sub")
+    __mul__, __rmul__ = of_card("mul")
+    __truediv__, __rtruediv__ = both_ways(true_divide)
+    __floordiv__, __rfloordiv__ = matched("floor_divide", floor_divide)
+    __mod__, __rmod__ = of_card("remainder")
+    __pow__, __rpow__ = both_ways(power)
+    __and__ = __rand__ = of_card("bitwise_and")[0]
+    __or__ = __ror__ = of_card("bitwise_or")[0]
+    __xor__ = __rxor__ = of_card("bitwise_xor")[0]
+    __lshift__, __rlshift__ = matched("shift_left", shift_left)
+    __rshift__, __rrshift__ = of_card("shift_right")
+    __lt__, __gt__ = of_card("less")
+    __le__, __ge__ = matched("less_equal", less_equal)
+    __eq__ = of_card("equal")[0]
 
-    def __radd__(self, other):
-        return arithmetic("add", other, self)
+    def __ne__(self, other):
+        same = arithmetic("equal", self, other)
+        return same if same is NotImplemented else invert(same)
 
-    def __sub__(self, other):
-        return arithmetic("sub", self, other)
-
-    def __rsub__(self, other):
-        return arithmetic("sub", other, self)
-
-    def __mul__(self, other):
-        return arithmetic("mul", self, other)
-
-    def __rmul__(self, other):
-        return arithmetic("mul", other, self)
-
-    def __truediv__(self, other):
-        return true_divide(self, other)
-
-    def __rtruediv__(self, other):
-        return true_divide(other, self)
-
-    def __floordiv__(self, other):
-        return floor_divide(self, other)
-
-    def __rfloordiv__(self, other):
-        return floor_divide(other, self)
-
-    def __mod__(self, other):
-        return arithmetic("remainder", self, other)
-
-    def __rmod__(self, other):
-        return arithmetic("remainder", other, self)
-
-    def __pow__(self, other):
-        return power(self, other)
-
-    def __rpow__(self, other):
-        return power(other, self)
-
-    def __and__(self, other):
-        return arithmetic("bitwise_and", self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other):
-        return arithmetic("bitwise_or", self, other)
-
-    __ror__ = __or__
-
-    def __xor__(self, other):
-        return arithmetic("bitwise_xor", self, other)
-
-    __rxor__ = __xor__
-
-    def __lshift__(self, other):
-        return shift_left(self, other)
-
-    def __rlshift__(self, other):
-        return shift_left(other, self)
-
-    def __rshift__(self, other):
-        return arithmetic("shift_right", self, other)
-
-    def __rrshift__(self, other):
-        return arithmetic("shift_right", other, self)
-
-    def __invert__(self):
-        return invert(self)
+    __invert__ = invert
 
     def __neg__(self):
         return bind(primitives["neg"], (self,), {})
@@ -138,25 +158,6 @@ class Value:
 
     def __abs__(self):
         return bind(primitives["abs"], (self,), {})
-
-    def __eq__(self, other):
-        return arithmetic("equal", self, other)
-
-    def __ne__(self, other):
-        same = arithmetic("equal", self, other)
-        return same if same is NotImplemented else invert(same)
-
-    def __lt__(self, other):
-        return arithmetic("less", self, other)
-
-    def __gt__(self, other):
-        return arithmetic("less", other, self)
-
-    def __le__(self, other):
-        return less_equal(self, other)
-
-    def __ge__(self, other):
-        return less_equal(other, self)
 
     __hash__ = object.__hash__
 
@@ -248,7 +249,11 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     reject_foreign(where, kinds)
     array = to_array(x, where, dtype)
     if dtype is None and all(kind in SCALARS for kind in kinds):
-        dtype = {"f": default_float, "c": default_complex, "i": default_int}.get(array.dtype.kind)
+        dtype = {
+            "f": dtypes.default_float,
+            "c": dtypes.default_complex,
+            "i": dtypes.default_int,
+        }.get(array.dtype.kind)
     if dtype is not None and array.dtype != dtype.np:
         with np.errstate(all="ignore"):
             array = array.astype(dtype.np)
@@ -292,7 +297,7 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
     try:
         with np.errstate(all="ignore"):
             array = np.asarray(x, dtype.np if python and dtype is not None else None)
-        native = from_numpy_dtype(array.dtype).np
+        native = dtypes.from_numpy_dtype(array.dtype).np
     except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ValueError) and "inhomogeneous" in str(error):
             raise ShapeError(where, "nested lists of equal lengths", "a ragged list",
@@ -342,68 +347,3 @@ def broadcast_values(where: str, *xs):
     """The values, each broadcast to the shape common to all; dtypes unchanged."""
     shape = broadcast_shapes(where, *(x.shape for x in xs))
     return [broadcast_to(x, shape, where=where) for x in xs]
-
-
-def true_divide(lhs, rhs):
-    """lhs / rhs; integers and booleans are divided as float32."""
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = as_operand("divide", lhs), as_operand("divide", rhs)
-    dtype = inexact_dtype(common_dtype("divide", [lhs, rhs]))
-    lhs, rhs = (cast(x, dtype) if isinstance(x, Value) else x for x in (lhs, rhs))
-    return arithmetic("div", lhs, rhs)
-
-
-def floor_divide(lhs, rhs):
-    """The largest integers not above lhs / rhs.
-
-    For floats the quotient is taken of lhs - remainder, which is exact where floor(lhs / rhs)
-    rounds up. Source: Python's float floor division
-    """
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = match("floor_divide", lhs, rhs)
-    if not lhs.dtype.is_floating:
-        return bind(primitives["div"], (lhs, rhs), {})
-    quotient = lhs / rhs
-    exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
-    floor = bind(primitives["floor"], (quotient,), {})
-    special = (quotient - quotient != 0) | (floor == 0) | (rhs - rhs != 0)
-    return bind(primitives["where"], (special, floor, exact), {})
-
-
-def power(lhs, rhs):
-    """lhs ** rhs; a scalar exponent of 2 multiplies, which is exact and cheap."""
-    if type(rhs) is int and rhs == 2 and isinstance(lhs, Value) and not lhs.dtype.is_bool:
-        return arithmetic("mul", lhs, lhs)
-    return arithmetic("pow", lhs, rhs)
-
-
-def shift_left(lhs, rhs):
-    """lhs shifted left by rhs bits: lhs * 2**rhs, wrapping around."""
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = match("shift_left", lhs, rhs)
-    if not lhs.dtype.is_integer:
-        raise DTypeError("shift_left", "integers", lhs.dtype.name, "Cast to an integer dtype.")
-    return lhs * bind(primitives["pow"], (full(lhs.shape, 2, lhs.dtype), rhs), {})
-
-
-def invert(x: Value):
-    """Every bit of `x` flipped; for booleans, logical not."""
-    ones = {"bool": True, "int": -1}.get(x.dtype.kind)
-    if ones is None and x.dtype.is_integer:
-        ones = int(np.iinfo(x.dtype.np).max)
-    if ones is None:
-        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name,
-                         "Compare or cast first.")  # fmt: skip
-    return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
-
-
-def less_equal(lhs, rhs):
-    """lhs <= rhs: less, or equal; false where either is NaN."""
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = match("less_equal", lhs, rhs)
-    less = bind(primitives["less"], (lhs, rhs), {})
-    return bind(primitives["bitwise_or"], (less, bind(primitives["equal"], (lhs, rhs), {})), {})
