@@ -18,7 +18,12 @@ PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replic
 
 
 class Conv(Module):
-    """What the convolution layers share: options, weight (O, C / groups, *K), bias (O,), repr."""
+    """`functional.conv{n}d` with weight and bias, initially uniform in ±1/√(C/groups · prod(K)).
+
+    `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
+    "reflect", "replicate" or "circular".
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Raises: ShapeError for another number of
+    channels, OptionError for options that do not fit. Source: LeCun et al. 1989."""
 
     n = 0  # spatial axes
 
@@ -65,18 +70,15 @@ class Conv(Module):
         return with_unusual(shown, vars(self) | {"bias": self.bias is not None}, defaults)
 
 
-Conv1d, Conv2d, Conv3d = by_axes(
-    Conv,
-    """`functional.conv{n}d` with weight and bias, initially uniform in ±1/√(C/groups · prod(K)).
-    `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
-    "reflect", "replicate" or "circular".
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Raises: ShapeError for another number of
-    channels, OptionError for options that do not fit. Source: LeCun et al. 1989.""",
-)
+Conv1d, Conv2d, Conv3d = by_axes(Conv)
 
 
 class ConvTranspose(Conv):
-    """What the transposed convolution layers share; weight (C, O / groups, *K)."""
+    """`functional.conv_transpose{n}d` with weight and bias.
+
+    They are initially uniform in ±1/√(O/groups · prod(K)). `forward(x, output_size=…)` chooses the
+    output_padding that gives it.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Source: Zeiler et al. 2010."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
                  output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros",
@@ -114,9 +116,4 @@ class ConvTranspose(Conv):
         return extra
 
 
-ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = by_axes(
-    ConvTranspose,
-    """`functional.conv_transpose{n}d` with weight and bias, initially uniform in
-    ±1/√(O/groups · prod(K)). `forward(x, output_size=…)` chooses the output_padding that gives it.
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Source: Zeiler et al. 2010.""",
-)
+ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = by_axes(ConvTranspose)

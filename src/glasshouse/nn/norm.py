@@ -80,9 +80,12 @@ class RunningNorm(Norm):
 
 
 class BatchNorm(RunningNorm):
-    """What the BatchNorm layers share: `functional.batch_norm` with its parameters.
+    """`functional.batch_norm` of (N, C, {s}), with weight 1 and bias 0 at first; 1d also of (N, C).
+
     Training uses the batch's statistics and moves the running ones; evaluation uses those. A
-    momentum of None gives the plain average over all batches."""
+    momentum of None gives the plain average over all batches.
+    Shapes: (N, C, {s}) -> the same. Raises: ShapeError for another number of axes or channels.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167."""
 
     def forward(self, input):
         ndims, layout = (self.n + 2,), f"(N, C, {AXES[self.n]})"
@@ -100,16 +103,11 @@ class BatchNorm(RunningNorm):
         return y
 
 
-BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(
-    BatchNorm,
-    """`functional.batch_norm` of (N, C, {s}), with weight 1 and bias 0 at first; 1d also of (N, C).
-    Shapes: (N, C, {s}) -> the same. Raises: ShapeError for another number of axes or channels.
-    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.""",
-)
+BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(BatchNorm)
 
 
 class InstanceNorm(RunningNorm):
-    """What the InstanceNorm layers share: `functional.instance_norm` with its parameters."""
+    """`functional.instance_norm` of (N, C, {s}) or (C, {s}). Source: arXiv:1607.08022"""
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
                  track_running_stats=False, device=None, dtype=None, *, bias=True):  # fmt: skip
@@ -126,9 +124,7 @@ class InstanceNorm(RunningNorm):
         return y.reshape(x.shape)
 
 
-InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(
-    InstanceNorm, "`functional.instance_norm` of (N, C, {s}) or (C, {s}). Source: arXiv:1607.08022"
-)
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(InstanceNorm)
 
 
 class LayerNorm(Norm):

@@ -21,7 +21,8 @@ class Pool(Layer):
         return self.function(type(self).__name__, self.n, input, **self.chosen())
 
 
-pool = partial(layer, base=Pool)
+DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
+pool = partial(layer, base=Pool, __doc__=DOC)
 MaxPool = pool("MaxPool", functional.max_pool,
                "kernel_size stride padding dilation return_indices ceil_mode",
                shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"))  # fmt: skip
@@ -32,10 +33,9 @@ AdaptiveAvgPool = pool("AdaptiveAvgPool", functional.adaptive_avg_pool, "output_
 AdaptiveMaxPool = pool("AdaptiveMaxPool", functional.adaptive_max_pool,
                        "output_size return_indices", shown=("output_size",))  # fmt: skip
 
-DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
-MaxPool1d, MaxPool2d, MaxPool3d = by_axes(MaxPool, DOC)
-AvgPool1d, AvgPool2d, AvgPool3d = by_axes(AvgPool, DOC)
-AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = by_axes(AdaptiveAvgPool, DOC)
-AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = by_axes(AdaptiveMaxPool, DOC)
+MaxPool1d, MaxPool2d, MaxPool3d = by_axes(MaxPool)
+AvgPool1d, AvgPool2d, AvgPool3d = by_axes(AvgPool)
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = by_axes(AdaptiveAvgPool)
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = by_axes(AdaptiveMaxPool)
 Unfold = layer("Unfold", padding.unfold)
 Fold = layer("Fold", padding.fold)

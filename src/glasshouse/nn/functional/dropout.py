@@ -17,14 +17,15 @@ def dropout(input, p=0.5, training=True, inplace=False):
 
 
 def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=False) -> Value:
+    """`dropout` of whole channels. Source: arXiv:1411.4280.
+
+    Shapes: (N, C, {s}) or (C, {s}) -> the same."""
     x = check_floating(where_, input)
     check_ndim(where_, x, (n + 1, n + 2), f"channels and {n} spatial axes, with or without batch")
     return drop(where_, x, p, training, x.shape[:-n] + (1,) * n)
 
 
-dropout1d, dropout2d, dropout3d = by_axes("dropout", drop_channels,
-                                          "`dropout` of whole channels. Source: arXiv:1411.4280.",
-                                          "(N, C, {s}) or (C, {s}) -> the same")  # fmt: skip
+dropout1d, dropout2d, dropout3d = by_axes(drop_channels, "dropout")
 
 
 def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
