@@ -45,8 +45,7 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from glasshouse.cli.bench_worker import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        )  # fmt: skip
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))})  # fmt: skip
 
     def __enter__(self):
         return self

@@ -214,8 +214,7 @@ def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_sa
         name, kind, doc, infer=infer, samples=tuple(samples), error_samples=tuple(error_samples),
         bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),
         dtypes=DTYPE_GROUPS[dtypes] if isinstance(dtypes, str) else tuple(dtypes),
-        traits=frozenset(traits), **rest,
-    )  # fmt: skip
+        traits=frozenset(traits), **rest)  # fmt: skip
     return card
 
 

@@ -24,8 +24,7 @@ MAX_HELD_BYTES = 1 << 30  # of arrays from outside that waiting nodes hold
 # Scalars that rewriting rules know; all others are inputs of the Program, so that a learning rate
 # may change without a new Program.
 STATIC_SCALARS = frozenset(repr(v) for n in range(-4, 17) for v in (n, float(n))) | {
-    "True", "False", "0.5", "-0.0", "inf", "-inf", "nan",
-}  # fmt: skip
+    "True", "False", "0.5", "-0.0", "inf", "-inf", "nan"}  # fmt: skip
 PACK = {"bool": "<q", "int": "<q", "uint": "<Q", "float": "<d"}
 
 
@@ -62,8 +61,7 @@ class Lazy:
 
     __slots__ = (
         "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "scope",
-        "phase", "event", "__weakref__",
-    )  # fmt: skip
+        "phase", "event", "__weakref__")  # fmt: skip
 
     signature: Any  # Signature; None for a computed value
     inputs: Any

@@ -41,8 +41,7 @@ def alexnet(num_classes=1000, dropout=0.5, width=64):
     return conv_net(features, 6, [
         nn.Dropout(dropout), nn.Linear(36 * channels, 64 * width), nn.ReLU(inplace=True),
         nn.Dropout(dropout), nn.Linear(64 * width, 64 * width), nn.ReLU(inplace=True),
-        nn.Linear(64 * width, num_classes),
-    ])  # fmt: skip
+        nn.Linear(64 * width, num_classes)])  # fmt: skip
 
 
 def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
@@ -60,8 +59,7 @@ def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
     return conv_net(features, 7, [
         nn.Linear(49 * channels, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
         nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-        nn.Linear(hidden, num_classes),
-    ])  # fmt: skip
+        nn.Linear(hidden, num_classes)])  # fmt: skip
 
 
 def resnet(kernels, expansion, layers, num_classes, width):

@@ -22,8 +22,7 @@ def cast_vjp(g, _y, _x, **_):
     return cast(g, dtype=_x.dtype)
 
 
-cast = define(
-    "cast", "elementwise", "x converted to `dtype`; floats to integers round toward 0.",
+cast = define("cast", "elementwise", "x converted to `dtype`; floats to integers round toward 0.",
     why="every dtype is reached through it", infer=infer_cast,
     ref=lambda x, *, dtype: x.astype(dtype.np), vjp=(cast_vjp,), jvp=LINEAR,
     batch=lambda batched, x, *, dtype: cast(x, dtype=dtype), flops=lambda x, **_: x.size,
@@ -33,8 +32,7 @@ cast = define(
              sample(Arr((0, 2), dtype="int32"), dtype=float16),
              sample(Arr((), dtype="complex64"), dtype=bool_)],
     error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
-    traits=("elementwise", "linear"),
-)  # fmt: skip
+    traits=("elementwise", "linear"))  # fmt: skip
 
 
 def infer_bitcast(x: Spec, *, dtype) -> Spec:
@@ -70,8 +68,7 @@ def bitcast_jvp(t, y, x, *, dtype):
     return bitcast(t, dtype=dtype) if x.dtype.is_complex != dtype.is_complex else None
 
 
-bitcast = define(
-    "bitcast", "movement",
+bitcast = define("bitcast", "movement",
     "The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.",
     why="the only way to a float's bits, and to the parts of a complex number", infer=infer_bitcast,
     ref=bitcast_ref, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),

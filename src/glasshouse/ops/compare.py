@@ -25,12 +25,11 @@ def comparison(name, doc, *, ref, dtypes, why):
                   source="IEEE 754-2019, 5.11")  # fmt: skip
 
 
-equal = comparison(
-    "equal", "True where x equals y; NaN equals nothing.", ref=np.equal, dtypes="all",
-    why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
-)  # fmt: skip
+equal = comparison("equal", "True where x equals y; NaN equals nothing.", ref=np.equal,
+    dtypes="all",
+    why="not (x < y or y < x) is true for NaN, and complex numbers have no order")  # fmt: skip
 less = comparison("less", "True where x is below y; false for NaN.", ref=np.less, dtypes="ordered",
-                  why="the order every other comparison is made of")  # fmt: skip
+    why="the order every other comparison is made of")  # fmt: skip
 
 
 def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
@@ -47,8 +46,7 @@ def choose(condition, x, y):
     return where(condition, x, y)
 
 
-where = define(
-    "where", "elementwise", "x where the condition is true, else y.",
+where = define("where", "elementwise", "x where the condition is true, else y.",
     why="c · x + (1 - c) · y spreads NaN and infinities", infer=infer_where, ref=np.where,
     vjp=(None, lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
          lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g)),
@@ -60,8 +58,7 @@ where = define(
     ],
     error_samples=[refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
                    refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,))],
-    traits=("elementwise",),
-)  # fmt: skip
+    traits=("elementwise",))  # fmt: skip
 
 LOGIC = {
     "bitwise_and": "The bits set in both x and y; for booleans, and.",
@@ -74,5 +71,5 @@ bitwise_and, bitwise_or, bitwise_xor = (
     for name, doc in LOGIC.items()
 )  # fmt: skip
 shift_right = elementwise("shift_right", "x shifted right by y bits, keeping the sign.",
-                          ref=np.right_shift, ranges=((0, 90), (0, 4)), dtypes="integer",
-                          why="division by 2**y overflows for the sign bit")  # fmt: skip
+    ref=np.right_shift, ranges=((0, 90), (0, 4)), dtypes="integer",
+    why="division by 2**y overflows for the sign bit")  # fmt: skip

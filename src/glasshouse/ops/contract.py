@@ -68,8 +68,7 @@ def batch_matmul(batched, a, b):
     return matmul(*batch_together(batched, (a, b)))
 
 
-matmul = define(
-    "matmul", "contract",
+matmul = define("matmul", "contract",
     "The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.",
     why="a product and a sum would write m · k · n elements", infer=infer_matmul, ref=matmul_ref,
     vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
@@ -81,8 +80,7 @@ matmul = define(
                    refusal(ShapeError, "two matrices", (3,), (3, 2)),
                    refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
                    refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool")],
-    dtypes="numeric", autocast="lower",
-)  # fmt: skip
+    dtypes="numeric", autocast="lower")  # fmt: skip
 
 
 def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
@@ -266,8 +264,7 @@ def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **ot
 
 STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
 
-conv = define(
-    "conv", "contract",
+conv = define("conv", "contract",
     "The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).",
     why="windows and matmul would write every window, prod(K) times the input", infer=infer_conv,
     ref=conv_ref,
@@ -295,11 +292,9 @@ conv = define(
         refusal(ShapeError, "stride with 1", (2, 3, 5), (4, 3, 2), **attrs(1, stride=(1, 1))),
         refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1)),
     ],
-    dtypes="inexact", autocast="lower",
-)  # fmt: skip
+    dtypes="inexact", autocast="lower")  # fmt: skip
 
-conv_data_grad = define(
-    "conv_data_grad", "contract",
+conv_data_grad = define("conv_data_grad", "contract",
     "The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).",
     why="as a convolution of g it needs zeros between and around g, which fast kernels skip",
     infer=infer_data_grad, ref=data_grad_ref,
@@ -322,11 +317,9 @@ conv_data_grad = define(
              sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,)))],
     error_samples=[refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
                    refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=()))],
-    dtypes="inexact", autocast="lower",
-)  # fmt: skip
+    dtypes="inexact", autocast="lower")  # fmt: skip
 
-conv_weight_grad = define(
-    "conv_weight_grad", "contract",
+conv_weight_grad = define("conv_weight_grad", "contract",
     "The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.",
     why="as a convolution it needs x and g with N and C exchanged, and one call per group",
     infer=infer_weight_grad, ref=weight_grad_ref,
@@ -352,5 +345,4 @@ conv_weight_grad = define(
              sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,)))],
     error_samples=[refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
                    refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,)))],
-    dtypes="inexact", autocast="lower",
-)  # fmt: skip
+    dtypes="inexact", autocast="lower")  # fmt: skip

@@ -23,10 +23,10 @@ def infer_constant(*, value) -> Spec:
 
 
 constant = define("constant", "create", "The array `value`.",
-                  why="data from outside enters through it", infer=infer_constant,
-                  ref=lambda *, value: value, batch=no_batch("constant"), flops=lambda **_: 0,
-                  samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
-                  error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])])  # fmt: skip
+    why="data from outside enters through it", infer=infer_constant, ref=lambda *, value: value,
+    batch=no_batch("constant"), flops=lambda **_: 0,
+    samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
+    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])])  # fmt: skip
 
 
 def full_ref(*, shape, value, dtype):
@@ -35,8 +35,7 @@ def full_ref(*, shape, value, dtype):
     return np.ndarray(shape, dtype.np, cell, strides=(0,) * len(shape))
 
 
-full = define(
-    "full", "create", "A value of `shape` with the Python scalar `value` everywhere.",
+full = define("full", "create", "A value of `shape` with the Python scalar `value` everywhere.",
     why="a scalar known in advance, which compilers fold; a constant is data",
     infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype), ref=full_ref,
     batch=no_batch("full"), flops=lambda **_: 0,
@@ -52,13 +51,10 @@ def infer_iota(*, size, dtype) -> Spec:
     return Spec(check_shape("iota", (size,)), dtype)
 
 
-iota = define(
-    "iota", "create", "The integers 0, 1, … size - 1 along one axis.",
+iota = define("iota", "create", "The integers 0, 1, … size - 1 along one axis.",
     why="positions are not computable from constants of unknown size", infer=infer_iota,
     ref=lambda *, size, dtype: np.arange(size).astype(dtype.np), batch=no_batch("iota"),
-    flops=lambda **_: 0,
-    samples=[sample(size=5, dtype=int64), sample(size=0, dtype=float32),
-             sample(size=3, dtype=float32)],
+    flops=lambda **_: 0, samples=[sample(size=5, dtype=int64), sample(size=0, dtype=float32),
+                                  sample(size=3, dtype=float32)],
     error_samples=[refusal(ShapeError, "0 or more", size=-1, dtype=int64),
-                   refusal(DTypeError, "numeric dtype", size=2, dtype=bool_)],
-)  # fmt: skip
+                   refusal(DTypeError, "numeric dtype", size=2, dtype=bool_)])  # fmt: skip

@@ -158,8 +158,8 @@ def index(*shape, low=-2, high=2):
     return Arr(shape, low, high, dtype="int64")
 
 
-gather = define(
-    "gather", "index", "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
+gather = define("gather", "index",
+    "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
     why="a product with one-hot rows costs n times the work; slices take only static places",
     infer=lambda x, indices, *, axis: Spec(indexed_shape("gather", x, indices, axis), x.dtype),
     ref=lambda x, at, *, axis: np.take(x, checked("gather", at, x.shape[axis]), axis=axis),
@@ -170,8 +170,7 @@ gather = define(
     error_samples=[refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
                    refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
                    refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
-                   refusal(ShapeError, "axis", (3,), index(2), axis=1)],
-)  # fmt: skip
+                   refusal(ShapeError, "axis", (3,), index(2), axis=1)])  # fmt: skip
 
 
 def scatter_samples():
@@ -190,8 +189,7 @@ def scatter_errors():
             for indices, updates, error, text in cases]  # fmt: skip
 
 
-scatter_add = define(
-    "scatter_add", "index",
+scatter_add = define("scatter_add", "index",
     "x with each update added to the row that its index names; repeated indices add up.",
     why="the transpose of gather; a product with one-hot rows costs n times the work",
     infer=infer_scatter("scatter_add"), ref=scatter_add_ref,
@@ -203,11 +201,9 @@ scatter_add = define(
     samples=scatter_samples(),
     error_samples=[*scatter_errors(),
                    refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0)],
-    dtypes="numeric",
-)  # fmt: skip
+    dtypes="numeric")  # fmt: skip
 
-scatter_set = define(
-    "scatter_set", "index",
+scatter_set = define("scatter_set", "index",
     "x with each update in the row that its index names; of repeated indices, the last one's.",
     why="writing to places known only at run time; a mask and a sum would add repeated updates",
     infer=infer_scatter("scatter_set"), ref=scatter_set_ref,
@@ -222,8 +218,7 @@ scatter_set = define(
         lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis),
     ),
     batch=batch_scatter(lambda: scatter_set), flops=lambda x, indices, updates, **_: 0,
-    samples=scatter_samples(), error_samples=scatter_errors(),
-)  # fmt: skip
+    samples=scatter_samples(), error_samples=scatter_errors())  # fmt: skip
 
 
 def gather_along(x, indices, axis: int):

@@ -213,8 +213,7 @@ def cholesky_jvp(t, y, a):
     return matmul(y, half_lower(inner))
 
 
-cholesky = define(
-    "cholesky", "linalg",
+cholesky = define("cholesky", "linalg",
     "The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.",
     why="a loop over columns, whose length the program does not know",
     infer=of_square("cholesky", lambda a: a),
@@ -222,8 +221,8 @@ cholesky = define(
     vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
     flops=lambda a: a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=spd)), sample(Arr((2, 1, 2, 2), make=spd))],
-    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", source="Murray 2016, arXiv:1602.07527",
-)  # fmt: skip
+    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg",
+    source="Murray 2016, arXiv:1602.07527")  # fmt: skip
 
 
 # QR: A = Q R, R upper triangular with a real diagonal. For m >= n, with X = dA R^-1, C = Q^H X and
@@ -297,8 +296,7 @@ def qr_flops(a: Spec, *, mode) -> int:
     return 2 * count * int(2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3)
 
 
-qr = define(
-    "qr", "linalg",
+qr = define("qr", "linalg",
     "(q, r) with q r = a, q^H q = 1 and r upper triangular; q has min(m, n) columns, or m if mode "
     "is 'complete'. The derivative needs full rank.",
     why="a loop over columns, whose length the program does not know", infer=infer_qr,
@@ -312,8 +310,7 @@ qr = define(
                    refusal(ShapeError, "expected matrices", (2,), mode="reduced")],
     dtypes="linalg",
     source="Seeger et al. 2017, arXiv:1710.08717; Roberts, Roberts 2020, arXiv:2009.10071",
-    num_outputs=2,
-)  # fmt: skip
+    num_outputs=2)  # fmt: skip
 
 
 # LU: P A = L U. With F = L^-1 P dA U^-1: dL = L tril(F, -1) and dU = triu(F) U, packed in one.
@@ -359,8 +356,7 @@ def lu_jvp(t, y, a):
     return matmul(lower, tril(inner, False)) + matmul(triu(inner), upper), None
 
 
-lu = define(
-    "lu", "linalg",
+lu = define("lu", "linalg",
     "(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed` "
     "and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.",
     why="a loop over columns, whose length the program does not know",
@@ -370,8 +366,7 @@ lu = define(
     samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],
     error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg",
     source="Golub, Van Loan 2013, Matrix Computations, 3.4; derivative: from dA = dL U + L dU",
-    num_outputs=2,
-)  # fmt: skip
+    num_outputs=2)  # fmt: skip
 
 
 # Triangular solve: with X = T^-1 B and T the triangle of A: dX = T^-1 (dB - dT X).
@@ -438,8 +433,7 @@ def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
     return {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
 
 
-triangular_solve = define(
-    "triangular_solve", "linalg",
+triangular_solve = define("triangular_solve", "linalg",
     "x with a x = b, or a^T x = b if `transpose`, for triangular a (..., n, n) and b (..., n, k). "
     "Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as 1.",
     why="a loop over rows, whose length the program does not know", infer=infer_triangular_solve,
@@ -458,8 +452,7 @@ triangular_solve = define(
         refusal(DTypeError, "a dtype", (2, 2), (2, 1), on="bfloat16", **solve_attrs()),
     ],
     dtypes="linalg",
-    source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008",
-)  # fmt: skip
+    source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008")  # fmt: skip
 
 
 # eigh: A V = V diag(w). With C = V^H dA V and F_ij = 1 / (w_j - w_i), 0 on the diagonal:
@@ -489,8 +482,7 @@ eigh = define(  # its FLOPs: Golub, Van Loan 2013, 8.3: about 9 n³ with vectors
     flops=lambda a: 9 * a.size * a.shape[-1],
     samples=[sample(Arr(s, make=spread_symmetric)) for s in ((3, 3), (2, 1, 2, 2))],
     error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", traits=("unique_up_to_phase",),
-    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717", num_outputs=2,
-)  # fmt: skip
+    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717", num_outputs=2)  # fmt: skip
 
 
 # SVD: A = U diag(s) V^H. With P = U^H dA V and F_ij = 1 / (s_j² - s_i²), 0 on the diagonal:
@@ -569,8 +561,7 @@ def svd_flops(a: Spec, *, full_matrices) -> int:
     return math.prod(a.shape[:-2]) * (14 * large * small**2 + 8 * small**3)
 
 
-svd = define(
-    "svd", "linalg",
+svd = define("svd", "linalg",
     "(u, s, vh) with u diag(s) vh = a and s falling; u and vh are square if `full_matrices`. The "
     "derivative of u and vh needs distinct singular values, not 0 where a is oblong, and a use "
     "that the vectors' phases do not matter to.",

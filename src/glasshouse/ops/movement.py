@@ -26,8 +26,7 @@ def infer_reshape(x: Spec, *, shape) -> Spec:
     return Spec(shape, x.dtype)
 
 
-reshape = movement(
-    "reshape", "The elements of x, in row-major order, in `shape`.",
+reshape = movement("reshape", "The elements of x, in row-major order, in `shape`.",
     why="the only way to split and merge axes", infer=infer_reshape,
     ref=lambda x, *, shape: np.reshape(x, shape),
     vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
@@ -35,8 +34,7 @@ reshape = movement(
     samples=[sample((2, 3), shape=(3, 2)), sample((4,), shape=(2, 1, 2)), sample((1, 1), shape=()),
              sample((0, 2), shape=(3, 0))],
     error_samples=[refusal(ShapeError, "6 elements", (2, 3), shape=(4,)),
-                   refusal(ShapeError, "0 or more", (2,), shape=(-1,))],
-)  # fmt: skip
+                   refusal(ShapeError, "0 or more", (2,), shape=(-1,))])  # fmt: skip
 
 
 def infer_permute(x: Spec, *, axes) -> Spec:
@@ -51,16 +49,14 @@ def inverse_permutation(axes) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-permute = movement(
-    "permute", "x with its axes in the order `axes`.",
+permute = movement("permute", "x with its axes in the order `axes`.",
     why="no other primitive changes the order of elements across axes", infer=infer_permute,
     ref=lambda x, *, axes: np.transpose(x, axes),
     vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
     batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
     samples=[sample((2, 3, 4), axes=(2, 0, 1)), sample((2, 0), axes=(1, 0)), sample((), axes=())],
     error_samples=[refusal(ShapeError, "each axis", (2, 3), axes=(0, 0)),
-                   refusal(ShapeError, "each axis", (2, 3), axes=(0,))],
-)  # fmt: skip
+                   refusal(ShapeError, "each axis", (2, 3), axes=(0,))])  # fmt: skip
 
 
 def infer_expand(x: Spec, *, shape) -> Spec:
@@ -75,16 +71,14 @@ def expand_vjp(g, _y, _x, *, shape):
     return reshape(sum_(g, axes=axes), shape=_x.shape)
 
 
-expand = movement(
-    "expand", "x repeated along its axes of size 1 to fill `shape`.",
+expand = movement("expand", "x repeated along its axes of size 1 to fill `shape`.",
     why="a product with ones would compute, and read memory that a stride of 0 saves",
     infer=infer_expand, ref=lambda x, *, shape: np.broadcast_to(x, shape), vjp=(expand_vjp,),
     batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
     samples=[sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)),
              sample((1, 2), shape=(0, 2)), sample((), shape=())],
     error_samples=[refusal(ShapeError, "size 1", (2,), shape=(3,)),
-                   refusal(ShapeError, "size 1", (2,), shape=(2, 2))],
-)  # fmt: skip
+                   refusal(ShapeError, "size 1", (2,), shape=(2, 2))])  # fmt: skip
 
 
 def infer_pad(x: Spec, *, widths, value) -> Spec:
@@ -114,8 +108,8 @@ def pad_vjp(g, _y, _x, *, widths, value):
                   steps=tuple(s.step for s in where))  # fmt: skip
 
 
-pad = movement(
-    "pad", "x with `value` around it, and `interior` of them between neighbours, on each axis.",
+pad = movement("pad",
+    "x with `value` around it, and `interior` of them between neighbours, on each axis.",
     why="a scatter into a full value would need indices for every element", infer=infer_pad,
     ref=pad_ref, vjp=(pad_vjp,),
     jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
@@ -124,8 +118,7 @@ pad = movement(
              sample((3,), widths=((1, 1, 2),), value=1), sample((0,), widths=((1, 1, 0),), value=0),
              sample((), widths=(), value=0)],
     error_samples=[refusal(ShapeError, "0 or more", (2,), widths=((-1, 0, 0),), value=0),
-                   refusal(ShapeError, "each axis", (2,), widths=(), value=0)],
-)  # fmt: skip
+                   refusal(ShapeError, "each axis", (2,), widths=(), value=0)])  # fmt: skip
 
 
 def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
@@ -152,8 +145,7 @@ def slice_vjp(g, _y, _x, *, starts, stops, steps):
     return pad(g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0)
 
 
-slice_ = movement(
-    "slice", "x[start:stop:step] on every axis, with steps of 1 or more.",
+slice_ = movement("slice", "x[start:stop:step] on every axis, with steps of 1 or more.",
     why="a gather would need an index for every element", infer=infer_slice,
     ref=lambda x, *, starts, stops, steps: x[tuple(map(slice, starts, stops, steps))],
     vjp=(slice_vjp,),
@@ -182,14 +174,12 @@ def infer_flip(x: Spec, *, axes) -> Spec:
     return x
 
 
-flip = movement(
-    "flip", "x with the order along `axes` reversed.",
+flip = movement("flip", "x with the order along `axes` reversed.",
     why="slice keeps to positive steps, so that its gradient is one pad", infer=infer_flip,
     ref=lambda x, *, axes: np.flip(x, axes), vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
     batch=lambda batched, x, *, axes: flip(x, axes=tuple(axis + 1 for axis in axes)),
     samples=[sample((2, 3), axes=(1,)), sample((2, 3), axes=(0, 1)), sample((0,), axes=(0,))],
-    error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))],
-)  # fmt: skip
+    error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))])  # fmt: skip
 
 
 def infer_concatenate(*xs: Spec, axis) -> Spec:
@@ -232,8 +222,7 @@ def concatenate_jvp(i: int):
     return jvp
 
 
-concatenate = movement(
-    "concatenate", "The operands joined along an existing axis.",
+concatenate = movement("concatenate", "The operands joined along an existing axis.",
     why="a sum of padded operands would read and add zeros", infer=infer_concatenate,
     ref=lambda *xs, axis: np.concatenate(xs, axis=axis), vjp=concatenate_vjp, jvp=concatenate_jvp,
     batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
@@ -241,5 +230,4 @@ concatenate = movement(
              sample((2, 1), axis=1)],
     error_samples=[refusal(ShapeError, "but for axis 0", (2, 3), (2, 4), axis=0),
                    refusal(DTypeError, "one dtype", (2,), Arr((2,), dtype="int8"), axis=0),
-                   refusal(ShapeError, "at least one", axis=0)],
-)  # fmt: skip
+                   refusal(ShapeError, "at least one", axis=0)])  # fmt: skip

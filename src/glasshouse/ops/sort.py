@@ -43,8 +43,7 @@ def distinct(rng, shape):
     return rng.permutation(math.prod(shape)).reshape(shape) * 0.5 - 2
 
 
-sort = define(
-    "sort", "sort",
+sort = define("sort", "sort",
     "(x sorted along `axis`, the positions its elements came from): smallest first, or largest "
     "first if `descending`. Equal elements keep their order; NaN comes last.",
     why="a sorting network of minimum and maximum takes log2(n)² passes and loses the positions",
@@ -59,8 +58,7 @@ sort = define(
              sample((2, 0), axis=1, descending=False)],
     error_samples=[refusal(ShapeError, "axis", (3,), axis=1, descending=False),
                    refusal(DTypeError, "an order", (3,), on="complex64", axis=0, descending=True)],
-    dtypes="ordered", num_outputs=2,
-)  # fmt: skip
+    dtypes="ordered", num_outputs=2)  # fmt: skip
 
 
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
@@ -77,8 +75,7 @@ def top_k_ref(x, *, k):
     return np.take_along_axis(x, order, -1), order
 
 
-top_k = define(
-    "top_k", "sort",
+top_k = define("top_k", "sort",
     "(the k largest elements along the last axis, largest first; their positions). Of equal "
     "elements the first come first; NaN is taken last.",
     why="a full sort costs log2(n) passes where a selection costs one", infer=infer_top_k,
@@ -90,5 +87,4 @@ top_k = define(
              sample(Arr((2, 3), make=distinct), k=1), sample((2, 3), k=0)],
     error_samples=[refusal(ShapeError, "k=4", (3,), k=4), refusal(ShapeError, "k=1", (), k=1),
                    refusal(DTypeError, "order", (3,), on="complex64", k=1)],
-    dtypes="ordered", num_outputs=2,
-)  # fmt: skip
+    dtypes="ordered", num_outputs=2)  # fmt: skip

@@ -80,8 +80,7 @@ def windows_vjp(g, _y, _x, *, size, stride, dilation):
 
 STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
 
-windows = define(
-    "windows", "window",
+windows = define("windows", "window",
     "All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).",
     why="a view with overlaps; of slices it takes one primitive per position in the window",
     infer=infer_windows,
@@ -95,8 +94,7 @@ windows = define(
                    refusal(OptionError, "stride of 1", (2, 3), **options((2,), stride=(-1,))),
                    refusal(ShapeError, "stride with 1", (2, 3), **options((2,), stride=(1, 1))),
                    refusal(ShapeError, "at least 2 axes", (3,), **options((2, 2)))],
-    traits=("linear", "movement"),
-)  # fmt: skip
+    traits=("linear", "movement"))  # fmt: skip
 
 
 def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
@@ -128,8 +126,7 @@ def fold_vjp(g, _y, _w, *, shape, stride, dilation):
     return windows(g, size=_w.shape[_w.ndim - len(shape) :], stride=stride, dilation=dilation)
 
 
-fold = define(
-    "fold", "window",
+fold = define("fold", "window",
     "The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).",
     why="its composite is one pad and one addition per position in the window", infer=infer_fold,
     ref=fold_ref, vjp=(fold_vjp,), jvp=LINEAR, batch=lambda batched, w, **attrs: fold(w, **attrs),
@@ -140,8 +137,7 @@ fold = define(
         refusal(ShapeError, "(3,) windows", (4, 3), shape=(5,), stride=(1,), dilation=(1,)),
         refusal(ShapeError, "2 axes", (3,), shape=(5,), stride=(1,), dilation=(1,)),
     ],
-    dtypes="numeric", traits=("linear",),
-)  # fmt: skip
+    dtypes="numeric", traits=("linear",))  # fmt: skip
 
 
 def choose_in_windows(keys, size, stride, dilation):
@@ -191,8 +187,7 @@ def batch_with_keys(card):
     return lambda batched, *operands, **attrs: card()(*batch_together(batched, operands), **attrs)
 
 
-window_select = define(
-    "window_select", "window",
+window_select = define("window_select", "window",
     "Per window over the last len(size) axes, the element of x where `keys` is largest: the first "
     "such place, and a NaN's before all others.",
     why="from windows, argmax and gather it needs a copy and an index of every element",
@@ -212,8 +207,7 @@ window_select = define(
         refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"), **options((2,))),
         refusal(ShapeError, "no longer than", (4,), (4,), **options((5,))),
     ],
-    dtypes="ordered",
-)  # fmt: skip
+    dtypes="ordered")  # fmt: skip
 
 
 def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
@@ -236,8 +230,7 @@ def scatter_ref(g, keys, *, size, stride, dilation):
     return out.astype(g.dtype, copy=False)
 
 
-window_scatter = define(
-    "window_scatter", "window",
+window_scatter = define("window_scatter", "window",
     "The transpose of `window_select` in x: each g added at the place that its window chose, zeros "
     "elsewhere.",
     why="a scatter_add needs an index for every window", infer=infer_scatter, ref=scatter_ref,
@@ -250,5 +243,4 @@ window_scatter = define(
         refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
         refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"), **options((2,))),
     ],
-    dtypes="real",
-)  # fmt: skip
+    dtypes="real")  # fmt: skip

@@ -98,8 +98,7 @@ ONE_LINERS = {
     "numel": (lambda self: self.size, "The number of elements."),
     "dim": (lambda self: self.ndim, "The number of axes."),
     "fill_": (lambda self, value: self.copy_(value), "This tensor, now with `value` everywhere."),
-    "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere."),
-}  # fmt: skip
+    "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere.")}  # fmt: skip
 CASTS = {"bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half": dtypes.float16,
          "bfloat16": dtypes.bfloat16, "float": dtypes.float32,
          "double": dtypes.float64}  # fmt: skip
