@@ -162,8 +162,8 @@ sin = polynomial("sin", "The sine of x, in radians.", ref=np.sin,
 cos = polynomial("cos", "The cosine of x, in radians.", ref=np.cos,
     derivatives=(lambda _y, x: -sin(x),), why="sin(x + pi/2) loses digits for large x")  # fmt: skip
 tanh = polynomial("tanh", "The hyperbolic tangent of x.", ref=np.tanh,
-    derivatives=(lambda y, _x: 1 - y * y,),
-    why="its exponential form overflows and cancels; a hot activation in its own right")  # fmt: skip
+    derivatives=(lambda y, _x: 1 - y * y,), why="its exponential form overflows and cancels; a hot "
+    "activation in its own right")  # fmt: skip
 erf = elementwise("erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.",
     ref=erf_ref, ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
     derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
