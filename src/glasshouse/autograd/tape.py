@@ -3,10 +3,10 @@
 A node keeps payload snapshots, not tensors, and only those that its rules read. Values being
 functional, writing to a tensor rebinds its handle and never harms a node."""
 
-import functools
 import heapq
 import itertools
 import weakref
+from contextlib import ContextDecorator
 from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
@@ -52,10 +52,8 @@ class Node:
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
         if primitive.num_outputs == 1:
             (g,), (y,) = g, y
-        operands = [
-            self.revive(d, s, parent, create_graph)
-            for d, s, parent in zip(self.saved, self.specs, self.parents, strict=True)
-        ]
+        kept = zip(self.saved, self.specs, self.parents, strict=True)
+        operands = [self.revive(data, spec, parent, create_graph) for data, spec, parent in kept]
         pulled = []
         for i, parent in enumerate(self.parents):
             if parent is None:
@@ -178,7 +176,7 @@ def recording(tape, enabled: bool):
     return having(state if tape is None else tape, records=enabled)
 
 
-class grad_mode:
+class grad_mode(ContextDecorator):
     """Context and decorator: inside, tapes record (or do not)."""
 
     def __init__(self, enabled: bool):
@@ -195,13 +193,8 @@ class grad_mode:
         for tape, before in self.stack.pop():
             tape.records = before
 
-    def __call__(self, fn):
-        @functools.wraps(fn)
-        def wrapped(*args, **kwargs):
-            with grad_mode(self.enabled):
-                return fn(*args, **kwargs)
-
-        return wrapped
+    def _recreate_cm(self):  # of ContextDecorator: each call has its own
+        return grad_mode(self.enabled)
 
 
 class no_grad(grad_mode):

@@ -4,6 +4,7 @@ A watcher changes nothing. While `watchers` is empty nothing is told and no cloc
 told by all threads, each in its own."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -84,7 +85,7 @@ class OpCall(NamedTuple):
         return call_of(self.primitive, self.specs, self.attrs, self.out).cost
 
 
-class OpCallback(Watcher):
+class OpCallback(Watcher, AbstractContextManager):
     """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
 
     def __init__(self, fn: Callable, every: int):
@@ -97,12 +98,7 @@ class OpCallback(Watcher):
             self.left = self.every
             self.fn(OpCall(primitive, specs, attrs, out, begin_ns, perf_counter_ns()))
 
-    def remove(self) -> None:
-        """Call it no more."""
-        self.unwatch()
-
-    def __enter__(self):
-        return self
+    remove = Watcher.unwatch
 
     def __exit__(self, *exc_info):
         self.remove()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base.flags import having
 from glasshouse.dispatch.primitive import Primitive, primitives
 
 OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
@@ -172,13 +173,13 @@ class Graph:
     def output(self, result) -> Node:
         return self.create_node("output", "output", (result,))
 
-    def inserting_before(self, node: Node) -> "Inserting":
+    def inserting_before(self, node: Node) -> having:
         """Context: new nodes come before `node`."""
-        return Inserting(self, self.nodes.index(node))
+        return having(self, place=self.nodes.index(node))
 
-    def inserting_after(self, node: Node) -> "Inserting":
+    def inserting_after(self, node: Node) -> having:
         """Context: new nodes come after `node`."""
-        return Inserting(self, self.nodes.index(node) + 1)
+        return having(self, place=self.nodes.index(node) + 1)
 
     def erase_node(self, node: Node) -> None:
         """Take out a node.
@@ -267,20 +268,6 @@ class Graph:
 
     def __str__(self):
         return "\n".join(node.format_node() for node in self.nodes)
-
-
-class Inserting:
-    """New nodes of a graph go to one place."""
-
-    def __init__(self, graph: Graph, place: int):
-        self.graph, self.before = graph, graph.place
-        graph.place = place
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        self.graph.place = self.before
 
 
 class Code:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base import BackendError, OptionError, OutOfMemoryError, ShapeError, check_known
-from glasshouse.base.flags import flags
+from glasshouse.base.flags import flags, having
 
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
 
@@ -340,7 +339,7 @@ class Limit:
     nbytes: int | None = flags.memory_limit or None
 
 
-class limit(AbstractContextManager):
+class limit(having):
     """Let managers reserve at most `nbytes` (None: no limit); as a context, until its end.
     Raises: OptionError unless nbytes is positive.
     Example: >>> with limit(1 << 30):
@@ -351,10 +350,7 @@ class limit(AbstractContextManager):
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
             raise OptionError("limit", "a positive number of bytes or None", repr(nbytes),
                               "Write e.g. 8 * 2**30.")  # fmt: skip
-        self.before, Limit.nbytes = Limit.nbytes, nbytes
-
-    def __exit__(self, *exc_info):
-        Limit.nbytes = self.before
+        super().__init__(Limit, nbytes=nbytes)
 
 
 class Current:
@@ -387,7 +383,7 @@ def current() -> MemoryManager:
     return Current.manager
 
 
-class use(AbstractContextManager):
+class use(having):
     """Have `manager` (an instance, or "direct", "caching") hand out memory from now on; as a
     context, until its end. Buffers of the former one stay valid.
     Raises: OptionError for an unknown name, BackendError for what is no manager.
@@ -399,14 +395,11 @@ class use(AbstractContextManager):
         if not isinstance(manager, (str, MemoryManager)):
             raise BackendError("use", "a memory manager or its name", repr(manager),
                                "Subclass gh.memory.MemoryManager.")  # fmt: skip
-        self.before = Current.manager
-        self.manager = Current.manager = make(manager) if isinstance(manager, str) else manager
+        self.manager = make(manager) if isinstance(manager, str) else manager
+        super().__init__(Current, manager=self.manager)
 
     def __enter__(self) -> MemoryManager:
         return self.manager
-
-    def __exit__(self, *exc_info):
-        Current.manager = self.before
 
 
 def stats() -> MemoryStats:
