@@ -16,9 +16,9 @@ class Explained(Exception):
     """An error made of the parts of its message, `ShapeError(where, expected, got, fix)`, or of all
     of it."""
 
-    def __init__(self, where: str, expected=None, got=None, fix: str = ""):
+    def __init__(self, where: str, expected=None, got=None, fix: str = "", **named):
         whole = f"{where}: expected {expected}; got {got}. {fix}".rstrip()
-        super().__init__(where if expected is None else whole)
+        super().__init__(where if expected is None else whole, **named)
 
 
 class ShapeError(Explained, ValueError):
@@ -39,6 +39,10 @@ class IndexOutOfRangeError(Explained, IndexError):
 
 class AxisError(ShapeError, IndexOutOfRangeError):
     """An axis is not one of the value's; both a ValueError and an IndexError, as in NumPy."""
+
+
+class MemberError(Explained, AttributeError):
+    """A module has no such attribute, or none yet."""
 
 
 class GradError(Explained, RuntimeError):

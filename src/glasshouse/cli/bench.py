@@ -226,14 +226,12 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     console.print(table)
     ratios = [best / ours[m] for m in ours if (best := best_of_pytorch(records, m)) is not None]
     if ratios:
-        console.print(
-            f"\nPyTorch's best mode takes {math.prod(ratios) ** (1 / len(ratios)):.2f} times our "
-            f"time (geometric mean); at least {min(ratios):.2f}"
-        )
-    console.print(
-        f"[dim]limit of the machine as measured: matrix products {limits['flops'] / 1e9:,.0f} "
-        f"GFLOP/s, copies {limits['copy'] / 1e9:.1f} GB/s read and written[/]"
-    )
+        mean = math.prod(ratios) ** (1 / len(ratios))
+        console.print(f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "
+                      f"least {min(ratios):.2f}")  # fmt: skip
+    flops, copy = limits["flops"] / 1e9, limits["copy"] / 1e9
+    console.print(f"[dim]limit of the machine as measured: matrix products {flops:,.0f} GFLOP/s, "
+                  f"copies {copy:.1f} GB/s read and written[/]")  # fmt: skip
 
 
 def save_chart(records: list[dict], path: Path) -> bool:

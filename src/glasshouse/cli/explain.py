@@ -31,6 +31,4 @@ def explain(script: Path, arguments, guards: bool, graphs: bool) -> None:
             if graphs and entry.graph is not None:
                 click.echo(f"\ngraph of {entry.name}\n{entry.graph.code}")
             if guards:
-                click.echo(
-                    "\n".join([f"guards of {entry.name}", *(f"    {g}" for g in entry.guards)])
-                )
+                click.echo("\n    ".join([f"guards of {entry.name}", *map(str, entry.guards)]))

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
 from glasshouse.compile.program import PASSES, Program, describe_c, describe_steps, programs
 from glasshouse.compile.steps import Kernel
@@ -78,10 +79,8 @@ def show(script, arguments, number, stage):
     console = Console()
     made = run_script(script, list(arguments))
     if not made:
-        raise click.ClickException(
-            "show: expected a script that computes on the lazy backend; got no Program. "
-            "Unset GH_BACKEND, and read a value, e.g. with .item()."
-        )
+        raise BackendError("show", "a script that computes on the lazy backend", "no Program",
+                           "Unset GH_BACKEND, and read a value, e.g. with .item().")  # fmt: skip
     if number is None and stage is None:
         show_programs(console, made)
         return

@@ -44,22 +44,11 @@ class Diverged(Explained, ArithmeticError):
 
 def make_network() -> nn.Module:
     """Three convolutions, a linear layer, 15,498 parameters: (N, 1, 8, 8) -> (N, 10)."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.MaxPool2d(2),  # (N, 32, 4, 4)
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.MaxPool2d(2),  # (N, 32, 2, 2)
-        nn.Flatten(),
-        nn.Dropout(0.3),
-        nn.Linear(32 * 2 * 2, 10),
-    )
+    parts: list[nn.Module] = []
+    for channels, out, pooled in ((1, 16, False), (16, 32, True), (32, 32, True)):
+        parts += [nn.Conv2d(channels, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+        parts += [nn.MaxPool2d(2)] if pooled else []
+    return nn.Sequential(*parts, nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 2 * 2, 10))
 
 
 class Run:
@@ -122,9 +111,8 @@ class Run:
         """(true digit, digit read) for each held-out image that is read wrongly."""
         self.model.eval()
         with gh.no_grad():
-            pairs = [(int(true), int(read)) for images, labels in self.held_out
-                     for true, read in zip(labels.numpy(),
-                                           self.model(images).argmax(axis=1).numpy())]  # fmt: skip
+            read = [(labels, self.model(images).argmax(axis=1)) for images, labels in self.held_out]
+        pairs = [pair for batch in read for pair in zip(*(x.tolist() for x in batch))]
         return sorted((true, read) for true, read in pairs if true != read)
 
     def save(self, out: Path) -> None:
@@ -192,11 +180,9 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
         try:
             train_to_end(console, run, out)
         except KeyboardInterrupt:
-            console.print(
-                f"\nStopped; {run.saved_epochs} of {run.recipe.epochs} epochs saved. To go on:\n"
-                f"  glasshouse train digits --resume --out {out}",
-                soft_wrap=True,
-            )
+            saved = f"{run.saved_epochs} of {run.recipe.epochs} epochs saved"
+            console.print(f"\nStopped; {saved}. To go on:", soft_wrap=True)
+            console.print(f"  glasshouse train digits --resume --out {out}", soft_wrap=True)
             raise
         show_end(console, run, out)
     return run
@@ -207,9 +193,8 @@ def train_to_end(console: Console, run: Run, out: Path) -> None:
     epochs, steps = run.recipe.epochs, len(run.batches)
     columns = (TextColumn("  {task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
                TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())  # fmt: skip
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, console=console, transient=True,
+                  disable=not console.is_terminal) as bar:  # fmt: skip
         done = len(run.history)
         task = bar.add_task("steps", total=epochs * steps, completed=done * steps, loss=0.0)
         for _ in range(done, epochs):
@@ -218,20 +203,15 @@ def train_to_end(console: Console, run: Run, out: Path) -> None:
             bar.console.print(row(entry))
 
 
-COLUMNS = (  # heading, width, how an epoch's number is written
-    ("epoch", 7, lambda e: f"{e['epoch']}"),
-    ("rate", 10, lambda e: f"{e['lr']:.3g}"),
-    ("train loss", 13, lambda e: f"{e['train_loss']:.4f}"),
-    ("accuracy", 11, lambda e: f"{e['train_accuracy']:.2%}"),
-    ("held-out loss", 16, lambda e: f"{e['test_loss']:.4f}"),
-    ("accuracy", 11, lambda e: f"{e['test_accuracy']:.2%}"),
-    ("time", 9, lambda e: f"{e['seconds']:.1f} s"),
-)
+COLUMNS = (("epoch", 7, "{epoch}"), ("rate", 10, "{lr:.3g}"),
+           ("train loss", 13, "{train_loss:.4f}"), ("accuracy", 11, "{train_accuracy:.2%}"),
+           ("held-out loss", 16, "{test_loss:.4f}"), ("accuracy", 11, "{test_accuracy:.2%}"),
+           ("time", 9, "{seconds:.1f} s"))  # fmt: skip
 
 
 def row(entry: dict) -> str:
     """One line of the table."""
-    return "".join(write(entry).rjust(width) for _, width, write in COLUMNS)
+    return "".join(number.format(**entry).rjust(width) for _, width, number in COLUMNS)
 
 
 def show_start(console: Console, run: Run, resume: bool) -> None:

@@ -7,8 +7,9 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from glasshouse.autograd import no_grad
+from glasshouse.base import OptionError, suggest, type_name
 from glasshouse.base.dtype import as_dtype, bfloat16, by_name, float16, float32, float64
-from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
+from glasshouse.base.errors import CheckpointError, DTypeError, MemberError
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.scope import scope_of
 from glasshouse.dispatch.value import Value, cast
@@ -140,11 +141,8 @@ class Module:
             if name in members:
                 return members[name]
         known = [n for n in self.__dir__() if not n.startswith("_")]
-        raise AttributeError(
-            f"{type(self).__name__}: expected an attribute; got {name!r}. {suggest(name, known)}",
-            name=name,
-            obj=self,
-        )
+        raise MemberError(type(self).__name__, "an attribute", repr(name), suggest(name, known),
+                          name=name, obj=self)  # fmt: skip
 
     def __setattr__(self, name: str, value) -> None:
         kinds = {"parameter": Parameter, "module": Module, "buffer": Value}
@@ -181,10 +179,8 @@ class Module:
         """Put `value` among the members of this kind, after all checks."""
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
-            raise AttributeError(
-                f"{where}: expected super().__init__() to have run; got {name!r} before it. "
-                "Call it first in __init__."
-            )
+            raise MemberError(where, "super().__init__() to have run", f"{name!r} before it",
+                              "Call it first in __init__.")  # fmt: skip
         if not isinstance(name, str) or not name or "." in name:
             raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
@@ -277,10 +273,9 @@ class Module:
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
-                raise AttributeError(
-                    f"{type(module).__name__}: expected a child module; got {name!r} of "
-                    f"{target!r}. {suggest(name, module._modules)}"
-                )
+                raise MemberError(type(module).__name__, "a child module",
+                                  f"{name!r} of {target!r}",
+                                  suggest(name, module._modules))  # fmt: skip
             module = module._modules[name]
         return module
 
@@ -296,10 +291,8 @@ class Module:
         path, _, name = target.rpartition(".")
         members = self.get_submodule(path).__dict__[kind]
         if members.get(name) is None:
-            raise AttributeError(
-                f"{type(self).__name__}: expected one of its {kind[1:]}; got {target!r}. "
-                f"{suggest(name, members)}"
-            )
+            raise MemberError(type(self).__name__, f"one of its {kind[1:]}", repr(target),
+                              suggest(name, members))  # fmt: skip
         return members[name]
 
     # -- changing --------------------------------------------------------------------------

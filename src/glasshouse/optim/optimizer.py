@@ -9,16 +9,9 @@ import numbers
 import numpy as np
 
 from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.base import suggest, type_name
 from glasshouse.base.dtype import real_dtype
-from glasshouse.base.errors import (
-    CheckpointError,
-    DTypeError,
-    GradError,
-    OptionError,
-    ShapeError,
-    suggest,
-    type_name,
-)
+from glasshouse.base.errors import CheckpointError, DTypeError, GradError, OptionError, ShapeError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
@@ -260,10 +253,9 @@ def check_gradient(where: str, p: Tensor) -> None:
         return
     got = p.grad.spec if isinstance(p.grad, Tensor) else type_name(p.grad)
     wrong_shape = isinstance(p.grad, Tensor) and p.grad.shape != p.shape
-    raise (ShapeError if wrong_shape else DTypeError)(
-        f"{where}: expected a gradient like its parameter, {p.spec}; got {got}. "
-        "Set .grad to a tensor of that shape and dtype."
-    )
+    error = ShapeError if wrong_shape else DTypeError
+    raise error(where, f"a gradient like its parameter, {p.spec}", got,
+                "Set .grad to a tensor of that shape and dtype.")  # fmt: skip
 
 
 def options(scope: dict) -> dict:

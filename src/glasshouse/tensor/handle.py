@@ -9,15 +9,9 @@ import numpy as np
 
 from glasshouse.autograd.backward import backward
 from glasshouse.autograd.tape import Leaf
+from glasshouse.base import ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
-from glasshouse.base.errors import (
-    CaptureError,
-    DeviceError,
-    DTypeError,
-    GradError,
-    ShapeError,
-    TransformError,
-)
+from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
 from glasshouse.dispatch.primitive import primitives
@@ -191,20 +185,6 @@ class Tensor(Value):
             result = cast(result, self.dtype)
         return self.write(where, result)
 
-    __iadd__ = writing("+=", operator.add)
-    __isub__ = writing("-=", operator.sub)
-    __imul__ = writing("*=", operator.mul)
-    __itruediv__ = writing("/=", operator.truediv)
-    __ifloordiv__ = writing("//=", operator.floordiv)
-    __imod__ = writing("%=", operator.mod)
-    __ipow__ = writing("**=", operator.pow)
-    __iand__ = writing("&=", operator.and_)
-    __ior__ = writing("|=", operator.or_)
-    __ixor__ = writing("^=", operator.xor)
-    __ilshift__ = writing("<<=", operator.lshift)
-    __irshift__ = writing(">>=", operator.rshift)
-    __imatmul__ = writing("@=", operator.matmul)
-
     def __matmul__(self, other):
         return contract.matmul(self, other)
 
@@ -351,6 +331,11 @@ class Tensor(Value):
         return self if home else box(self.numpy(), self.spec, backends.load("numpy"))
 
 
+IN_PLACE = {"+=": "add", "-=": "sub", "*=": "mul", "/=": "truediv", "//=": "floordiv", "%=": "mod",
+            "**=": "pow", "&=": "and", "|=": "or", "^=": "xor", "<<=": "lshift", ">>=": "rshift",
+            "@=": "matmul"}  # fmt: skip
+for symbol, name in IN_PLACE.items():
+    setattr(Tensor, f"__i{name}__", writing(symbol, getattr(operator, f"__{name}__")))
 hooks.tensor_class = Tensor
 
 
