@@ -9,7 +9,7 @@ from glasshouse.nn.checks import check_divides, check_floating, check_positive, 
 from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
 from glasshouse.nn.functional.dropout import dropout
 from glasshouse.nn.functional.linear import linear
-from glasshouse.nn.linear import Linear, new_parameter
+from glasshouse.nn.linear import Linear, add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.movement import pad, permute
 from glasshouse.tensor import concat, reduce, zeros
@@ -38,17 +38,17 @@ class MultiheadAttention(Module):
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
 
-        def make(wanted, *shape):
-            return new_parameter(shape, device, dtype) if wanted else None
+        def add(wanted: bool, name: str, *shape):
+            add_parameters(self, device, dtype, **{name: shape if wanted else None})
 
         packed = self.kdim == self.vdim == embed_dim
         widths = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
-        self.register_parameter("in_proj_weight", make(packed, 3 * embed_dim, embed_dim))
+        add(packed, "in_proj_weight", 3 * embed_dim, embed_dim)
         for name, width in widths.items():
-            self.register_parameter(f"{name}_proj_weight", make(not packed, embed_dim, width))
-        self.register_parameter("in_proj_bias", make(bias, 3 * embed_dim))
-        self.register_parameter("bias_k", make(add_bias_kv, 1, 1, embed_dim))
-        self.register_parameter("bias_v", make(add_bias_kv, 1, 1, embed_dim))
+            add(not packed, f"{name}_proj_weight", embed_dim, width)
+        add(bias, "in_proj_bias", 3 * embed_dim)
+        add(add_bias_kv, "bias_k", 1, 1, embed_dim)
+        add(add_bias_kv, "bias_v", 1, 1, embed_dim)
         self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
         self.reset_parameters()
 

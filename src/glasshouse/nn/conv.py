@@ -8,7 +8,7 @@ from glasshouse.nn.checks import check_divides, check_positive, int_tuple
 from glasshouse.nn.functional.conv import conv_padding, convolve, convolve_transposed
 from glasshouse.nn.functional.padding import pad
 from glasshouse.nn.layer import by_axes, with_unusual
-from glasshouse.nn.linear import new_parameter, reset_uniform
+from glasshouse.nn.linear import add_parameters, reset_uniform
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
@@ -42,9 +42,8 @@ class Conv(Module):
         self.padding_mode = padding_mode
         self.widths = conv_padding(name, padding, self.kernel_size, self.stride, self.dilation)
         self.padding = padding if isinstance(padding, str) else tuple(p for p, _ in self.widths)
-        self.weight = new_parameter(self.weight_shape(), device, dtype)
-        made = new_parameter((out_channels,), device, dtype) if bias else None
-        self.register_parameter("bias", made)
+        shapes = {"weight": self.weight_shape(), "bias": (out_channels,) if bias else None}
+        add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
 
     def weight_shape(self) -> tuple[int, ...]:

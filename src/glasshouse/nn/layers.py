@@ -8,7 +8,7 @@ from glasshouse.nn import functional, init
 from glasshouse.nn.checks import REDUCTIONS, check_positive, check_probability
 from glasshouse.nn.functional import pool as pooling
 from glasshouse.nn.layer import Layer, by_axes, layer
-from glasshouse.nn.linear import new_parameter
+from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
@@ -69,11 +69,13 @@ class PReLU(Module):
     Shapes: (N, num_parameters, ...) -> the same (any shape for one parameter).
     Source: He et al. 2015, arXiv:1502.01852."""
 
+    _shown = ("num_parameters",)
+
     def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
         super().__init__()
         check_positive("PReLU", num_parameters=num_parameters)
         self.num_parameters, self.init = num_parameters, init
-        self.weight = new_parameter((num_parameters,), device, dtype)
+        add_parameters(self, device, dtype, weight=(num_parameters,))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -82,9 +84,6 @@ class PReLU(Module):
 
     def forward(self, input):
         return functional.prelu(input, self.weight)
-
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}"
 
 
 class Dropping(Layer):

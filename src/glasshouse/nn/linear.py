@@ -13,9 +13,11 @@ from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor.creation import empty
 
 
-def new_parameter(shape, device=None, dtype=None) -> Parameter:
-    """A Parameter of `shape`, to be initialised."""
-    return Parameter(empty(shape, dtype=dtype, device=device))
+def add_parameters(module: Module, device, dtype, **shapes) -> None:
+    """Register a Parameter of each shape, to be initialised; None where there is no shape."""
+    for name, shape in shapes.items():
+        made = None if shape is None else Parameter(empty(shape, dtype=dtype, device=device))
+        module.register_parameter(name, made)
 
 
 class Identity(Module):
@@ -34,13 +36,14 @@ class Linear(Module):
     Raises: ShapeError for another number of features, DTypeError for another dtype.
     Source: standard; LeCun et al. 1998 (initial values)."""
 
+    _shown = ("in_features", "out_features", "bias")
+
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
         check_positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
-        self.weight = new_parameter((out_features, in_features), device, dtype)
-        made = new_parameter((out_features,), device, dtype) if bias else None
-        self.register_parameter("bias", made)
+        shapes = {"weight": (out_features, in_features), "bias": (out_features,) if bias else None}
+        add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -49,10 +52,6 @@ class Linear(Module):
 
     def forward(self, input):
         return linear(input, self.weight, self.bias, _where="Linear")
-
-    def extra_repr(self) -> str:
-        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, bias={self.bias is not None}"
 
 
 def reset_uniform(module: Module, fan_in: int) -> None:
@@ -65,6 +64,8 @@ def reset_uniform(module: Module, fan_in: int) -> None:
 
 class Flatten(Module):
     """The axes from start_dim to end_dim merged into one. Shapes: (N, *S) -> (N, prod(S))"""
+
+    _shown = ("start_dim", "end_dim")
 
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()
@@ -79,12 +80,11 @@ class Flatten(Module):
         merged = math.prod(x.shape[first : last + 1])
         return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
-
 
 class Unflatten(Module):
     """The axis `dim` split into axes of the given sizes. Shapes: (N, prod(S)) -> (N, *S)"""
+
+    _shown = ("dim", "unflattened_size")
 
     def __init__(self, dim, unflattened_size):
         super().__init__()
@@ -98,9 +98,6 @@ class Unflatten(Module):
                              f"axis {axis} of {math.prod(self.unflattened_size)} elements", x.shape,
                              f"Change unflattened_size {self.unflattened_size}.")  # fmt: skip
         return reshape(x, x.shape[:axis] + self.unflattened_size + x.shape[axis + 1 :])
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Embedding(Module):
@@ -119,7 +116,7 @@ class Embedding(Module):
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
         if _weight is None:
-            self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
+            add_parameters(self, device, dtype, weight=(num_embeddings, embedding_dim))
             self.reset_parameters()
         else:
             self.weight = Parameter(_weight)

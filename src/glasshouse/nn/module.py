@@ -81,6 +81,8 @@ class Module:
              6"""
 
     training: bool
+    _shown_first: tuple[str, ...] = ()  # attributes in the repr: values alone, …
+    _shown: tuple[str, ...] = ()  # … and those with their names
 
     def __init__(self):
         self.__dict__.update(
@@ -418,8 +420,12 @@ class Module:
 
     # -- printing --------------------------------------------------------------------------
     def extra_repr(self) -> str:
-        """What the repr shows between the parentheses; subclasses define it."""
-        return ""
+        """What the repr shows between the parentheses; subclasses define it, or list attributes."""
+        values = {n: getattr(self, n) for n in self._shown}
+        if "bias" in values:
+            values["bias"] = values["bias"] is not None
+        first = [str(getattr(self, name)) for name in self._shown_first]
+        return ", ".join([*first, *(f"{name}={value}" for name, value in values.items())])
 
     def _repr_children(self) -> list[str]:
         return [f"({name}): {indented(repr(m))}" for name, m in self._modules.items()]
