@@ -35,9 +35,8 @@ class FunctionNode(Node):
         grads = from_user if isinstance(from_user, tuple) else (from_user,)
         name = self.function.__name__
         if len(grads) != len(self.parents):
-            raise ShapeError(f"{name}.backward",
-                             f"{len(self.parents)} gradients, one per argument of forward",
-                             len(grads), "Return None for those that need none.")  # fmt: skip
+            raise ShapeError(f"{name}.backward", f"{len(self.parents)} gradients, one per argument "
+                "of forward", len(grads), "Return None for those that need none.")  # fmt: skip
         pulled = []
         for i, (parent, g) in enumerate(zip(self.parents, grads, strict=True)):
             if parent is None or g is None:
@@ -127,9 +126,8 @@ def owner(cls, values):
         tracked = any(is_tracked_below(v) for v in values if v is not None)
         if tracked and not hasattr(mode, "records"):
             raise TransformError(f"{cls.__name__}.apply", "values of a tape",
-                                 f"values of {type(mode).__name__} that are tracked outside it",
-                                 "Take the gradient inside the vmap or jvp, or write the operation "
-                                 "with gh functions.")  # fmt: skip
+                f"values of {type(mode).__name__} that are tracked outside it", "Take the gradient "
+                "inside the vmap or jvp, or write the operation with gh functions.")  # fmt: skip
     tapes = [mode for mode in state.modes if mode in modes and hasattr(mode, "records")]
     return tapes[-1] if tapes else None
 

@@ -41,8 +41,7 @@ def load(name: str):
         made = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError) as error:
         raise OptionError("analyze", "module:function that can be imported", f"{name!r} ({error})",
-                          "Check both names, and run it where the module "
-                          "lies.") from error  # fmt: skip
+            "Check both names, and run it where the module lies.") from error  # fmt: skip
     finally:
         sys.path.remove("")
     if not isinstance(made, tuple) or len(made) not in (2, 3):

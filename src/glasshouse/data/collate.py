@@ -26,9 +26,8 @@ def collate(samples: list):
         leaves, found = flatten(sample)
         structure = structure or found
         if found != structure:
-            raise ShapeError("collate", "samples of one structure",
-                             f"{structure} at 0 and {found} at {position}",
-                             "Return the same nesting for every index.")  # fmt: skip
+            raise ShapeError("collate", "samples of one structure", f"{structure} at 0 and {found} "
+                f"at {position}", "Return the same nesting for every index.")  # fmt: skip
         columns.append(leaves)
     return unflatten(structure, [stack_leaves(leaves) for leaves in zip(*columns, strict=True)])
 

@@ -205,9 +205,8 @@ class ResampleDataset(Dataset):
         if indices.size == 0:
             indices = indices.astype(np.int64)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise DTypeError("resample", "a list of integers",
-                             f"{indices.dtype} of shape {indices.shape}",
-                             "Turn a mask into indices with nonzero.")  # fmt: skip
+            raise DTypeError("resample", "a list of integers", f"{indices.dtype} of shape "
+                f"{indices.shape}", "Turn a mask into indices with nonzero.")  # fmt: skip
         for extreme in (indices.min(initial=0), indices.max(initial=-len(source))):
             if indices.size:
                 check_index("resample", extreme, len(source))
@@ -337,8 +336,7 @@ class MergeDataset(Dataset):
         lengths = [len(source) for source in sources]
         if len(set(lengths)) != 1:
             raise ShapeError("merge", "data sets of one length", f"lengths {lengths}",
-                             "Shorten them with take, or concatenate them with "
-                             "concat.")  # fmt: skip
+                "Shorten them with take, or concatenate them with concat.")  # fmt: skip
 
     def __getitem__(self, index):
         index = check_index("merge", index, len(self))

@@ -26,8 +26,7 @@ class autocast(Mode, ContextDecorator):
         self.dtype, self.enabled = as_dtype(dtype), enabled
         if self.dtype not in (bfloat16, float16):
             raise OptionError("autocast", "'bfloat16' or 'float16'", repr(self.dtype.name),
-                              "Other types need no autocast: cast the model with "
-                              ".to(dtype).")  # fmt: skip
+                "Other types need no autocast: cast the model with .to(dtype).")  # fmt: skip
 
     def process(self, primitive, args, attrs, below):
         """Cast the operands of a card whose policy is "lower"; pass on all others."""

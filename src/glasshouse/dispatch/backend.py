@@ -92,8 +92,7 @@ class TensorBackend:
         def run_reference(*data, **attrs):
             if self.strict:
                 raise BackendError(self.name, f"a kernel for {name!r}", "none, and strict is set",
-                                   f"Add a method {name} to the backend, or unset "
-                                   "strict.")  # fmt: skip
+                    f"Add a method {name} to the backend, or unset strict.")  # fmt: skip
             if flags.debug and not self.fallbacks[name]:
                 print(f"[gh] {self.name} has no kernel for {name}: its NumPy reference runs")
             self.fallbacks[name] += 1
@@ -179,8 +178,7 @@ def load(name: str) -> TensorBackend:
             loaded[name] = cls(device) if device else cls()
         except ImportError as error:
             raise BackendError(f"backend {name!r}", "its library to be installed", error,
-                               "Install it, e.g. pip install "
-                               f"'glasshouse[{engine}]'.") from error  # fmt: skip
+                f"Install it, e.g. pip install 'glasshouse[{engine}]'.") from error  # fmt: skip
         return loaded[name]
 
 

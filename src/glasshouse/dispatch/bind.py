@@ -102,9 +102,8 @@ def move(arg, backend):
     """The payload of `arg` on `backend`; the tensor lives there from now on."""
     if arg.mode is not None or arg.backend is None:
         raise TransformError("bind", "ordinary tensors here", f"{type_name(arg)} {arg.spec}, a "
-                             "value of a vmap, jvp or grad that is not active at this point",
-                             "Return it from the transformed function, or detach it "
-                             "there.")  # fmt: skip
+            "value of a vmap, jvp or grad that is not active at this point",
+            "Return it from the transformed function, or detach it there.")  # fmt: skip
     if flags.debug:
         print(f"[gh] {arg.spec} moves from {arg.backend.name} to {backend.name}")
     arg.data = backend.from_numpy(arg.backend.to_numpy(arg.data))

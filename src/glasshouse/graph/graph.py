@@ -82,10 +82,9 @@ class Graph:
 def graph_of(recording: Recording) -> Graph:
     """The graph of a recording; the number of an input is that of its leaf."""
     graph = Graph()
-    number_of = {
-        id(leaf): graph.emit("input", (), {"number": i}, leaf.spec)
-        for i, leaf in enumerate(recording.leaves)
-    }
+    number_of: dict[int, Node] = {}
+    for i, leaf in enumerate(recording.leaves):
+        number_of[id(leaf)] = graph.emit("input", (), {"number": i}, leaf.spec)
     made: list[Node] = []
     scalars = 0
     for place, lazy in enumerate(recording.nodes):

@@ -197,14 +197,18 @@ class Graph:
         """The nodes of an op, and of a target if one is given."""
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
+    def copy_node(self, node: Node, made: dict[Node, Any]) -> Node:
+        """A node like that of another graph, reading what was `made` of that one's operands."""
+        args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
+        made[node] = self.create_node(node.op, node.target, args, kwargs, node.name)
+        made[node].meta = dict(node.meta)
+        return made[node]
+
     def copy(self) -> "Graph":
         """A graph like this one, with nodes of its own."""
-        new = Graph()
-        made: dict[Node, Node] = {}
+        new, made = Graph(), dict[Node, Any]()
         for node in self.nodes:
-            args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
-            made[node] = new.create_node(node.op, node.target, args, kwargs, node.name)
-            made[node].meta = dict(node.meta)
+            new.copy_node(node, made)
         return new
 
     # -- passes --------------------------------------------------------------------------------
@@ -251,9 +255,8 @@ class Graph:
 
     def rows(self) -> list[list[str]]:
         """(op, name, target, args, kwargs) of each node, as text."""
-        return [
-            [n.op, n.name, target_name(n.target), str(n.args), str(n.kwargs)] for n in self.nodes
-        ]
+        found = ((n, target_name(n.target)) for n in self.nodes)
+        return [[n.op, n.name, target, str(n.args), str(n.kwargs)] for n, target in found]
 
     def print_tabular(self) -> None:
         """Print the nodes as a table."""
@@ -315,12 +318,8 @@ class Code:
         names = ", ".join(map(str, reads))
         returned = ", ".join(map(str, results))
         self.names["checkpoint"] = None  # filled in by who knows it
-        return [
-            f"def {name}({names}):",
-            *(f"    {line}" for line in self.plain(nodes)),
-            f"    return {returned}",
-            f"{returned} = checkpoint({name})({names})",
-        ]
+        body = [f"    {line}" for line in [*self.plain(nodes), f"return {returned}"]]
+        return [f"def {name}({names}):", *body, f"{returned} = checkpoint({name})({names})"]
 
     def statement(self, node: Node) -> str:
         """The line that computes a node."""

@@ -77,8 +77,7 @@ def load_all(path, targets: dict, tree: dict) -> None:
             for undo, before in reversed(done):
                 undo(before)
             raise CheckpointError("load_checkpoint", f"a {name} that fits {path}", f"({error})",
-                                  "Build the objects as they were when it was "
-                                  "saved.") from error  # fmt: skip
+                "Build the objects as they were when it was saved.") from error  # fmt: skip
 
 
 def detached(leaf):
@@ -107,9 +106,8 @@ def encode(x, name: str, tensors: dict):
     if isinstance(x, (list, tuple)):
         items = [encode(value, f"{name}.{i}", tensors) for i, value in enumerate(x)]
         return items if isinstance(x, list) else {"$tuple": items}
-    raise DTypeError("save_checkpoint",
-                     "numbers, strings, tensors, and dicts, lists and tuples of them",
-                     f"{type_name(x)} at {name}", "Leave it out or convert it.")  # fmt: skip
+    raise DTypeError("save_checkpoint", "numbers, strings, tensors, and dicts, lists and tuples of "
+        "them", f"{type_name(x)} at {name}", "Leave it out or convert it.")  # fmt: skip
 
 
 def decode(x, arrays: dict):

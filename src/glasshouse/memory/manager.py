@@ -200,9 +200,8 @@ class MemoryManager:
                 block, buffer.block = buffer.block, None
         if block is None:
             what = "was freed already" if buffer.manager is self else "another manager made"
-            raise BackendError("free", "a buffer of this manager in use",
-                               f"one of {buffer.nbytes} bytes that {what}",
-                               "Free each buffer once, where it comes from.")  # fmt: skip
+            raise BackendError("free", "a buffer of this manager in use", f"one of {buffer.nbytes} "
+                f"bytes that {what}", "Free each buffer once, where it comes from.")  # fmt: skip
         self.free_later(buffer, block)
 
     def free_later(self, buffer: Buffer, block) -> None:
@@ -316,9 +315,8 @@ class MemoryManager:
         largest = sorted(totals.items(), key=lambda item: -item[1])[:5]
         listed = ", ".join(f"{tag}: {size:,} bytes" for tag, size in largest) or "nothing"
         return OutOfMemoryError("memory", f"{nbytes:,} more bytes beside "
-                                f"{self.counts.reserved_bytes:,} in use", f"a refusal by {what}",
-                                f"Largest: {listed}. Use a smaller batch, gh.checkpoint or "
-                                "gh.autocast.")  # fmt: skip
+            f"{self.counts.reserved_bytes:,} in use", f"a refusal by {what}",
+            f"Largest: {listed}. Use a smaller batch, gh.checkpoint or gh.autocast.")  # fmt: skip
 
 
 class Pretended:

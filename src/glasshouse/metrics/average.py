@@ -30,8 +30,7 @@ class Average(Metric):
         w = to_numbers("Average.update", "weight", weight).astype(np.float64)
         if w.ndim and w.shape != x.shape:
             raise ShapeError("Average.update", f"one weight, or one per value of shape {x.shape}",
-                             f"weights of shape {w.shape}",
-                             "Pass a number or an equal shape.")  # fmt: skip
+                f"weights of shape {w.shape}", "Pass a number or an equal shape.")  # fmt: skip
         if not (np.isfinite(w) & (w >= 0)).all():
             raise OptionError("Average.update", "finite weights >= 0", repr(weight),
                               "Check the weight.")  # fmt: skip

@@ -20,8 +20,7 @@ def check_same_dtype(where: str, x: Value, weight: Value) -> None:
     """Raise DTypeError unless input and weight have one dtype; an autocast casts both."""
     if x.dtype is not weight.dtype and not is_autocast_enabled():
         raise DTypeError(where, f"an input of the weight's dtype {weight.dtype.name}", x.dtype.name,
-                         f"Convert it with input.to({weight.dtype.name!r}), or the "
-                         "module.")  # fmt: skip
+            f"Convert it with input.to({weight.dtype.name!r}), or the module.")  # fmt: skip
 
 
 def check_probability(where: str, p: float) -> float:

@@ -84,9 +84,8 @@ class ConvTranspose(Conv):
                  device=None, dtype=None):  # fmt: skip
         name = type(self).__name__
         if padding_mode != "zeros" or isinstance(padding, str):
-            raise OptionError(name, "padding as numbers, of zeros",
-                              f"padding={padding!r}, padding_mode={padding_mode!r}",
-                              "Pad the result by functional.pad.")  # fmt: skip
+            raise OptionError(name, "padding as numbers, of zeros", f"padding={padding!r}, "
+                f"padding_mode={padding_mode!r}", "Pad the result by functional.pad.")  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
                          bias, padding_mode, device, dtype)  # fmt: skip
         self.output_padding = int_tuple(name, "output_padding", output_padding, self.n)
@@ -110,8 +109,7 @@ class ConvTranspose(Conv):
         extra = tuple(size - low for size, low in zip(output_size, least, strict=True))
         if any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
             raise OptionError(type(self).__name__, f"an output_size from {tuple(least)}, less than "
-                              f"a stride {self.stride} above", output_size,
-                              "Change output_size.")  # fmt: skip
+                f"a stride {self.stride} above", output_size, "Change output_size.")  # fmt: skip
         return extra
 
 

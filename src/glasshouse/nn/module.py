@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, suggest, type_name
-from glasshouse.base.dtype import as_dtype, bfloat16, by_name, float16, float32, float64
+from glasshouse.base.dtype import bfloat16, float16, float32, float64
 from glasshouse.base.errors import CheckpointError, DTypeError, MemberError
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.scope import scope_of
@@ -16,7 +16,7 @@ from glasshouse.dispatch.value import Value, cast
 from glasshouse.dispatch.watch import tell
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor import Tensor, asarray, from_dlpack
-from glasshouse.tensor.handle import Hook
+from glasshouse.tensor.handle import Hook, named_targets
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
@@ -162,8 +162,7 @@ class Module:
     def _check_member(self, name: str, value, kind: str, cls: type) -> None:
         if value is not None and not isinstance(value, cls):
             raise DTypeError(type(self).__name__, f"a {cls.__name__} or None for {kind} {name!r}",
-                             type_name(value),
-                             "Wrap the value, or delete the attribute first.")  # fmt: skip
+                type_name(value), "Wrap the value, or delete the attribute first.")  # fmt: skip
 
     def __delattr__(self, name: str) -> None:
         for kind in MEMBERS:
@@ -276,8 +275,7 @@ class Module:
         for name in target.split(".") if target else ():
             if name not in module._modules:
                 raise MemberError(type(module).__name__, "a child module",
-                                  f"{name!r} of {target!r}",
-                                  suggest(name, module._modules))  # fmt: skip
+                    f"{name!r} of {target!r}", suggest(name, module._modules))  # fmt: skip
             module = module._modules[name]
         return module
 
@@ -333,14 +331,8 @@ class Module:
         another device, or like a tensor given as target.
         Raises: DTypeError for a dtype that is not floating or complex, DeviceError for a device
         that the current backend does not have; the module is unchanged then."""
-        for target in targets:
-            if isinstance(target, Tensor):
-                dtype, device = target.dtype, target.device
-            elif isinstance(target, str) and target not in by_name:
-                device = target
-            elif target is not None:
-                dtype = target
-        dtype = None if dtype is None else as_dtype(dtype)
+        given = [target for target in targets if target is not None]
+        dtype, device = named_targets(given, dtype, device)
         if dtype is not None and not dtype.is_inexact:
             raise DTypeError(f"{type(self).__name__}.to", "a floating or complex dtype", dtype.name,
                              "Convert single tensors with tensor.to.")  # fmt: skip

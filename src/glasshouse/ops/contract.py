@@ -98,9 +98,8 @@ def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, gro
         raise OptionError(where, f"groups that divide the {x[1]} input and {w[0]} output channels",
                           f"groups={groups}", "Choose a common divisor.")  # fmt: skip
     if x[1] != w[1] * groups:
-        raise ShapeError(where, "x.shape[1] == w.shape[1] * groups",
-                         f"{x[1]} input channels, w of shape {w} and groups={groups}",
-                         "Check the channel count of the input.")  # fmt: skip
+        raise ShapeError(where, "x.shape[1] == w.shape[1] * groups", f"{x[1]} input channels, w of "
+            f"shape {w} and groups={groups}", "Check the channel count of the input.")  # fmt: skip
     padded = tuple(size + low + high for size, (low, high) in zip(x[2:], padding))
     return (x[0], w[0], *window_counts(where, padded, w[2:], stride, dilation))
 

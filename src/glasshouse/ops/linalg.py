@@ -502,8 +502,7 @@ def check_svd_gradient(a, full_matrices: bool) -> None:
     m, n = a.shape[-2:]
     if full_matrices and m != n:
         raise GradError("svd", "full_matrices=False for the derivative of oblong matrices",
-                        f"True and shape {a.shape}",
-                        "The added vectors are not unique.")  # fmt: skip
+            f"True and shape {a.shape}", "The added vectors are not unique.")  # fmt: skip
 
 
 def imaginary_diagonal(x):

@@ -193,8 +193,7 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
                              f"{x.dtype.name}", "Cast one of them.")  # fmt: skip
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
             raise ShapeError("concatenate", f"equal shapes but for axis {axis}",
-                             f"{first.shape} and {x.shape}",
-                             "Make the other axes equal.")  # fmt: skip
+                f"{first.shape} and {x.shape}", "Make the other axes equal.")  # fmt: skip
     total = sum(x.shape[axis] for x in xs)
     return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 

@@ -22,8 +22,7 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     Source: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch."""
     if not max_norm >= 0 or not norm_type > 0:
         raise OptionError("clip_grad_norm_", "max_norm >= 0 and norm_type > 0",
-                          f"max_norm={max_norm!r}, norm_type={norm_type!r}",
-                          "norm_type may be inf.")  # fmt: skip
+            f"max_norm={max_norm!r}, norm_type={norm_type!r}", "norm_type may be inf.")  # fmt: skip
     params = with_grad("clip_grad_norm_", parameters)
     if not params:
         return asarray(0.0)

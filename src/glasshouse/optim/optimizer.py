@@ -143,8 +143,7 @@ class Optimizer:
             number = int(key) if isinstance(key, str) and key.isdecimal() else key
             if number not in params:
                 raise CheckpointError(self.where, f"state of the parameters 0 to {len(params) - 1}",
-                                      repr(key), "Load it into an optimizer of the same "
-                                      "parameters.")  # fmt: skip
+                    repr(key), "Load it into an optimizer of the same parameters.")  # fmt: skip
             state[params[number]] = self.checked_state(number, params[number], entry)
         self.param_groups, self.state = groups, state
 
@@ -154,8 +153,7 @@ class Optimizer:
         is_state = isinstance(state_dict, dict) and names <= set(state_dict)
         if not is_state or not isinstance(state_dict["state"], dict):
             raise CheckpointError(self.where, "a dict with 'state' and 'param_groups'",
-                                  describe_dict(state_dict),
-                                  "Pass what state_dict() returned.")  # fmt: skip
+                describe_dict(state_dict), "Pass what state_dict() returned.")  # fmt: skip
         sizes = [len(group["params"]) for group in self.param_groups]
         try:
             saved = [len(group["params"]) for group in state_dict["param_groups"]]
@@ -163,8 +161,7 @@ class Optimizer:
             saved = "something else"
         if sizes != saved:
             raise CheckpointError(self.where, f"parameter groups of sizes {sizes}", saved,
-                                  "Build the optimizer with the groups it was saved "
-                                  "with.")  # fmt: skip
+                "Build the optimizer with the groups it was saved with.")  # fmt: skip
         groups = []
         for own, group in zip(self.param_groups, state_dict["param_groups"], strict=True):
             options = {**own, **group, "params": own["params"]}

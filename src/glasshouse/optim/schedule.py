@@ -47,9 +47,8 @@ class LRScheduler:
         """Set rates (and momenta) of `last_epoch`."""
         groups = self.optimizer.param_groups
         if len(groups) != len(self.base_lrs):
-            raise OptionError(type(self).__name__,
-                              f"the {len(self.base_lrs)} parameter groups it was made for",
-                              len(groups), "Add groups before making the schedule.")  # fmt: skip
+            raise OptionError(type(self).__name__, f"the {len(self.base_lrs)} parameter groups it "
+                "was made for", len(groups), "Add groups before making the schedule.")  # fmt: skip
         rates = [float(self.lr_at(self.last_epoch, i)) for i in range(len(groups))]
         for i, group in enumerate(groups):
             if self.scaled and self.last_lr[i] and group["lr"] != self.last_lr[i]:
@@ -74,8 +73,7 @@ class LRScheduler:
         own = self.state_dict()
         if not has_form(own, state):
             raise CheckpointError(type(self).__name__, f"a state like {own}", repr(state),
-                                  "Pass what state_dict() of the same schedule "
-                                  "returned.")  # fmt: skip
+                "Pass what state_dict() of the same schedule returned.")  # fmt: skip
         vars(self).update({k: list(v) if isinstance(own[k], list) else v for k, v in state.items()})
         for group, lr in zip(self.optimizer.param_groups, self.last_lr, strict=True):
             group["lr"] = lr
@@ -261,8 +259,7 @@ class OneCycleLR(LRScheduler):
         if cycle_momentum:
             if not {"momentum", "betas"} & set(optimizer.defaults):
                 raise OptionError("OneCycleLR", "an optimizer with momentum or betas",
-                                  type(optimizer).__name__,
-                                  "Pass cycle_momentum=False.")  # fmt: skip
+                    type(optimizer).__name__, "Pass cycle_momentum=False.")  # fmt: skip
             low = per_group("OneCycleLR", "base_momentum", base_momentum, count)
             high = per_group("OneCycleLR", "max_momentum", max_momentum, count)
             for least, most in zip(low, high, strict=True):
@@ -297,8 +294,7 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
         raise OptionError("OneCycleLR", "total_steps, or epochs and steps_per_epoch",
-                          f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}",
-                          "Pass them.")  # fmt: skip
+            f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}", "Pass them.")  # fmt: skip
     epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
     return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)
 
@@ -322,8 +318,7 @@ class SequentialLR(LRScheduler):
                                   "Step a plateau schedule by itself.")  # fmt: skip
             if part.optimizer is not optimizer:
                 raise OptionError("SequentialLR", "schedules of its own optimizer",
-                                  "one of another",
-                                  "Make all of them with the same optimizer.")  # fmt: skip
+                    "one of another", "Make all of them with the same optimizer.")  # fmt: skip
         marks = [check_integer("SequentialLR", "milestones", m, 1) for m in self.milestones]
         if len(marks) != len(self.schedulers) - 1 or marks != sorted(set(marks)):
             raise OptionError("SequentialLR", f"{len(self.schedulers) - 1} rising milestones for "

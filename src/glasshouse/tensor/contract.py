@@ -112,8 +112,7 @@ def summed_axes(x1: Value, x2: Value, axes):
     if isinstance(axes, int):
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             raise ShapeError("tensordot", f"axes from 0 to {min(x1.ndim, x2.ndim)}",
-                             f"{axes} for shapes {x1.shape} and {x2.shape}",
-                             "Sum over fewer axes.")  # fmt: skip
+                f"{axes} for shapes {x1.shape} and {x2.shape}", "Sum over fewer axes.")  # fmt: skip
         return list(range(x1.ndim - axes, x1.ndim)), list(range(axes))
     first, second = ([a] if isinstance(a, int) else list(a) for a in axes)
     if len(first) != len(second):

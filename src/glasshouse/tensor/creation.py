@@ -95,8 +95,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
         return as_value(np.from_dlpack(x, copy=copy))
     except (BufferError, RuntimeError, TypeError) as error:
         raise DTypeError("from_dlpack", "an array in host memory, without a gradient",
-                         f"{type_name(x)}: {error}",
-                         "Detach it and move it to the CPU.") from None  # fmt: skip
+            f"{type_name(x)}: {error}", "Detach it and move it to the CPU.") from None  # fmt: skip
 
 
 def filled(where: str, value, shape, sizes, dtype, device) -> Value:

@@ -104,8 +104,7 @@ class Tensor(Value):
         Raises: DTypeError for integers and booleans, GradError for results of operations."""
         if self.mode is not None and wanted and self.node is None:
             raise TransformError("requires_grad_", "an ordinary tensor",
-                                 f"a value inside {type(self.mode).__name__}",
-                                 "Use gh.grad there.")  # fmt: skip
+                f"a value inside {type(self.mode).__name__}", "Use gh.grad there.")  # fmt: skip
         if wanted and self.node is None:
             if not self.dtype.is_inexact:
                 raise DTypeError("requires_grad_", "a floating or complex dtype", self.dtype.name,
@@ -301,15 +300,9 @@ class Tensor(Value):
     def to(self, *targets, dtype=None, device=None):
         """This tensor in another dtype, on another device, or like another tensor.
         Raises: DTypeError, DeviceError for what is neither."""
-        for target in targets:
-            if isinstance(target, Tensor):
-                dtype, device = target.dtype, target.device
-            elif isinstance(target, str) and target not in by_name:
-                device = target
-            else:
-                dtype = as_dtype(target)
+        dtype, device = named_targets(targets, dtype, device)
         moved = self if device is None else self.to_device(device)
-        return moved if dtype is None else cast(moved, as_dtype(dtype))
+        return moved if dtype is None else cast(moved, dtype)
 
     def to_device(self, device, /, *, stream=None):
         """This tensor on `device`, which the current backend, or one for that device, computes on.
@@ -355,6 +348,18 @@ class Hook:
 
     def __exit__(self, *exc_info):
         self.remove()
+
+
+def named_targets(targets, dtype, device) -> tuple:
+    """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
+    for target in targets:
+        if isinstance(target, Tensor):
+            dtype, device = target.dtype, target.device
+        elif isinstance(target, str) and target not in by_name:
+            device = target
+        else:
+            dtype = target
+    return None if dtype is None else as_dtype(dtype), device
 
 
 def recording(tensor) -> bool:

@@ -135,8 +135,7 @@ def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None
     if number is not None:
         if not -size <= number < size:
             raise IndexOutOfRangeError("index", f"an index from {-size} to {size - 1} for axis "
-                                       f"{axis} of size {size}", number,
-                                       "Check the index against the shape.")  # fmt: skip
+                f"{axis} of size {size}", number, "Check the index against the shape.")  # fmt: skip
         number += size if number < 0 else 0
         plan.cover(number, number + 1, 1)
         plan.dropped.append(len(plan.shape))
@@ -183,8 +182,7 @@ def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.nda
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
         raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1} for axis {axis} of "
-                                   f"size {size}", wrong[0],
-                                   "Check the indices against the shape.")  # fmt: skip
+            f"size {size}", wrong[0], "Check the indices against the shape.")  # fmt: skip
     return np.where(indices < 0, indices + size, indices)
 
 

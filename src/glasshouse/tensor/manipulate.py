@@ -210,8 +210,7 @@ def check_equal(where: str, shapes, arrays) -> None:
     """Raise ShapeError unless the shapes that matter are all the same."""
     if len({*shapes, *(x.ndim for x in arrays)}) > 2:
         raise ShapeError(where, f"equal shapes{' but for the axis' if where == 'concat' else ''}",
-                         ", ".join(str(x.shape) for x in arrays),
-                         "Pad or reshape them first.")  # fmt: skip
+            ", ".join(str(x.shape) for x in arrays), "Pad or reshape them first.")  # fmt: skip
 
 
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:

@@ -133,8 +133,7 @@ def check_scalar(out) -> None:
     if not isinstance(out, Value) or out.shape != () or out.dtype.is_complex:
         got = out.spec if isinstance(out, Value) else type_name(out)
         raise GradError("grad", "a function that returns one real number (shape ())", got,
-                        "Reduce the result with .sum() or .mean(), or use "
-                        "gh.jacobian.")  # fmt: skip
+            "Reduce the result with .sum() or .mean(), or use gh.jacobian.")  # fmt: skip
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:

@@ -108,8 +108,7 @@ def tuple_axes(in_axes, args):
     if isinstance(in_axes, (tuple, list)):
         if len(in_axes) != len(args):
             raise ShapeError("vmap", f"one entry of in_axes per argument, {len(args)}",
-                             repr(in_axes),
-                             "Use None for arguments that are not mapped.")  # fmt: skip
+                repr(in_axes), "Use None for arguments that are not mapped.")  # fmt: skip
         return tuple(in_axes)
     return (in_axes,) * len(args)
 

@@ -63,8 +63,7 @@ def check_heads(where: str, q: Value, k: Value, v: Value) -> None:
     fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1]
     if not fits or k.shape[-2] != v.shape[-2]:
         raise ShapeError(where, "query (..., L, E), key (..., S, E) and value (..., S, D)",
-                         f"{q.shape}, {k.shape} and {v.shape}",
-                         "Transpose or project them.")  # fmt: skip
+            f"{q.shape}, {k.shape} and {v.shape}", "Transpose or project them.")  # fmt: skip
 
 
 def causal_mask(queries: int, keys: int) -> Value:

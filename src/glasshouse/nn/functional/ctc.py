@@ -74,8 +74,7 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
         fits = lengths.shape in (x.shape[1:-1], x.shape[1:-1] or (1,))
         if not fits or any(not 0 <= n <= most for n in known):
             raise ShapeError(where, f"{name} of {x.shape[1:-1]} numbers from 0 to {most}",
-                             known or lengths.shape,
-                             "Pass the length of each sequence.")  # fmt: skip
+                known or lengths.shape, "Pass the length of each sequence.")  # fmt: skip
     for name, value in found.items():
         if not value.dtype.is_integer and value.size:
             raise DTypeError(where, f"integer {name}", value.dtype.name, "Convert with .long().")
@@ -121,9 +120,8 @@ def align(x, labels, frames, sizes, blank, both: bool):
         emitted = gather(reshape(x, (t, n * c)), places(labels, c), axis=1)  # (T, N, L)
     except IndexOutOfRangeError:
         raise IndexOutOfRangeError("ctc_loss", f"labels from 0 to {c - 1}",
-                                   f"labels from {reduce.min(labels).item()} to "
-                                   f"{reduce.max(labels).item()}",
-                                   "Change the targets.") from None  # fmt: skip
+            f"labels from {reduce.min(labels).item()} to {reduce.max(labels).item()}",
+            "Change the targets.") from None  # fmt: skip
     emitted = maximum(emitted, full(emitted.shape, NEVER, x.dtype))  # -inf would give NaN
     at = arange(length)
     behind = reshape(sizes * 2, (n, 1)) - at  # 0 at the last blank, 1 at the last label

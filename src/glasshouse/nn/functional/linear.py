@@ -55,9 +55,8 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
         y = gather(weight, valid, axis=0)
     except IndexOutOfRangeError:
         raise IndexOutOfRangeError(_where, f"indices from 0 to {rows - 1}",
-                                   f"indices from {reduce.min(index).item()} to "
-                                   f"{reduce.max(index).item()}", "Enlarge num_embeddings or "
-                                   "change the indices.") from None  # fmt: skip
+            f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}",
+            "Enlarge num_embeddings or change the indices.") from None  # fmt: skip
     if scale_grad_by_freq:
         ones = cast(valid == valid, y.dtype)
         uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, ones, axis=0)
@@ -100,8 +99,7 @@ def one_hot(tensor, num_classes=-1):
         num_classes = high + 1 if num_classes == -1 else num_classes
         if low < 0 or high >= num_classes:
             raise IndexOutOfRangeError("one_hot", f"indices from 0 to {num_classes - 1}",
-                                       f"indices from {low} to {high}",
-                                       "Change the indices or num_classes.")  # fmt: skip
+                f"indices from {low} to {high}", "Change the indices or num_classes.")  # fmt: skip
     elif num_classes < 1:
         raise OptionError("one_hot", "num_classes for an empty input", "-1", "Pass it.")
     return cast(reshape(index, (*index.shape, 1)) == arange(num_classes), arange(0).dtype)

@@ -69,8 +69,7 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int
     limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
     if max(low, high) > limits[mode] or size + low + high < 1:
         raise ShapeError("pad", f"widths of at most {limits[mode]} for mode {mode!r} on axis "
-                         f"{axis} of {shape}", (low, high),
-                         "Pad less or choose mode='constant'.")  # fmt: skip
+            f"{axis} of {shape}", (low, high), "Pad less or choose mode='constant'.")  # fmt: skip
     if mode == "circular":
         kept = range(max(-low, 0), size - max(-high, 0))
         return [kept[i % len(kept)] for i in range(-max(low, 0), len(kept) + max(high, 0))]
