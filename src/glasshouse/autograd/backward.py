@@ -2,9 +2,7 @@
 
 from glasshouse.autograd.tape import Leaf, Walk, recording
 from glasshouse.base import DTypeError, GradError, ShapeError, Spec, type_name
-from glasshouse.dispatch.bind import hooks
-from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.value import Value, as_value, full
+from glasshouse.dispatch import Value, as_value, full, hooks, phase
 
 
 def zeros(spec: Spec):

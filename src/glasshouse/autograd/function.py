@@ -3,8 +3,7 @@
 from glasshouse.autograd.backward import zeros
 from glasshouse.autograd.tape import Node, recording, sequence
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
-from glasshouse.dispatch.bind import box, state
-from glasshouse.dispatch.value import Value
+from glasshouse.dispatch import Value, box, state
 
 
 class Context:

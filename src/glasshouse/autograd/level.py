@@ -1,8 +1,7 @@
 """A tape of its own for one gh.grad or gh.vjp: a mode whose values wrap the values below."""
 
 from glasshouse.autograd.tape import Leaf, record
-from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.mode import Mode
+from glasshouse.dispatch import Mode, box
 
 
 class TapeMode(Mode):

@@ -11,8 +11,7 @@ from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
 from glasshouse.base.flags import flags, having
-from glasshouse.dispatch.bind import box, hooks, state, watchers
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch import box, hooks, state, tell, watchers
 
 sequence = itertools.count()
 

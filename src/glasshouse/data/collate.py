@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from glasshouse.base import ShapeError, flatten, unflatten
-from glasshouse.base.dtype import default_of_kind
+from glasshouse.base import ShapeError, default_of_kind, flatten, unflatten
 from glasshouse.dispatch.value import SCALARS, Value
 from glasshouse.tensor.creation import asarray
 

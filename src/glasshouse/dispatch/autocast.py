@@ -5,8 +5,7 @@ stay float32, and since a cast is differentiable their gradients are float32 too
 
 from contextlib import ContextDecorator
 
-from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32
-from glasshouse.base.flags import having
+from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32, having
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.value import cast

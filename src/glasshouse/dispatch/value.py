@@ -6,10 +6,9 @@ of value. An operator promotes dtypes, broadcasts shapes, and binds one primitiv
 
 import numpy as np
 
+from glasshouse.base import DTypeError, Shape, ShapeError, Spec, broadcast_shapes, type_name
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, inexact_dtype, promote, promote_scalar
-from glasshouse.base.errors import DTypeError, ShapeError, type_name
-from glasshouse.base.shape import Shape, Spec, broadcast_shapes
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import primitives
 

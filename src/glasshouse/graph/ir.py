@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from glasshouse.base.errors import OptionError, suggest
-from glasshouse.base.flags import having
+from glasshouse.base import OptionError, having, suggest
 from glasshouse.dispatch.primitive import Primitive, primitives
 
 OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")

@@ -8,8 +8,7 @@ little work for the bytes that they make, such as the scores of attention, count
 Without being asked to, this is done where it is next to free: for large values that only matrix
 products read, with hundreds of operations for each byte that making them again moves."""
 
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")

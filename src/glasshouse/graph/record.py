@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.dtype import float32
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.base import Spec, float32
+from glasshouse.dispatch import primitives, state
 
 MAX_PENDING = 20_000  # nodes; a longer recording is cut, so that a loop without reads stays small
 MAX_HELD_BYTES = 1 << 30  # of arrays from outside that waiting nodes hold

@@ -1,8 +1,7 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
-from glasshouse.dispatch.autocast import is_autocast_enabled
-from glasshouse.dispatch.value import Value, as_value, cast
+from glasshouse.dispatch import Value, as_value, cast, is_autocast_enabled
 
 REDUCTIONS = ("none", "mean", "sum")
 

@@ -10,10 +10,7 @@ from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, suggest, type_name
 from glasshouse.base.dtype import bfloat16, float16, float32, float64
 from glasshouse.base.errors import CheckpointError, DTypeError, MemberError
-from glasshouse.dispatch.bind import state, watchers
-from glasshouse.dispatch.scope import scope_of
-from glasshouse.dispatch.value import Value, cast
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch import Value, cast, scope_of, state, tell, watchers
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor import Tensor, asarray, from_dlpack
 from glasshouse.tensor.handle import Hook, named_targets

@@ -5,8 +5,7 @@ import numpy as np
 from glasshouse.base import DTypeError, ShapeError, Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, find, refusal, sample
-from glasshouse.dispatch.value import full, reshape
+from glasshouse.dispatch import LINEAR, Arr, define, find, full, refusal, reshape, sample
 
 
 def infer_cast(x: Spec, *, dtype) -> Spec:

@@ -3,8 +3,7 @@
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, bool_
-from glasshouse.dispatch.primitive import Arr, define, refusal, sample
-from glasshouse.dispatch.value import full
+from glasshouse.dispatch import Arr, define, full, refusal, sample
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
-from glasshouse.dispatch.value import broadcast_to, cast, full
+from glasshouse.dispatch import LINEAR, Arr, broadcast_to, cast, define, full, refusal, sample
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide

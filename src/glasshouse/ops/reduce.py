@@ -6,8 +6,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_axis, drop_axes
-from glasshouse.dispatch import LINEAR, Arr, bind, define, primitives
-from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
+from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, bind, define, primitives, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
 

@@ -5,14 +5,12 @@ import operator
 
 import numpy as np
 
-from glasshouse.base import check_shape
+from glasshouse.base import DeviceError, DTypeError, OptionError, ShapeError, check_shape, type_name
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32, int64
-from glasshouse.base.errors import DeviceError, DTypeError, OptionError, ShapeError, type_name
+from glasshouse.dispatch import SCALARS, Value, as_value, box, cast
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
-from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.ops import create
 from glasshouse.ops.checks import check_integers, check_matrices, check_option, check_type
 from glasshouse.tensor.elementary import choose

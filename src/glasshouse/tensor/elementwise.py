@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from glasshouse.base.dtype import KIND_ORDER, bool_, inexact_dtype, int16, int32, int64
-from glasshouse.base.errors import DTypeError
+from glasshouse.base import KIND_ORDER, DTypeError, bool_, inexact_dtype, int16, int32, int64
 from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_values, cast, full, match
 from glasshouse.ops import cast as parts_of
 from glasshouse.ops import compare

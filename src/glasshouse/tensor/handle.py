@@ -12,10 +12,9 @@ from glasshouse.autograd.tape import Leaf
 from glasshouse.base import ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
 from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradError
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
 from glasshouse.tensor import contract, index, printing
 
 

@@ -7,8 +7,7 @@ import sys
 
 from glasshouse.base import OptionError, as_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.dispatch import bind, primitives
-from glasshouse.dispatch.value import cast
+from glasshouse.dispatch import bind, cast, primitives
 from glasshouse.tensor import contract, elementwise, index, manipulate, namespace, reduce, search
 from glasshouse.tensor.handle import Tensor
 

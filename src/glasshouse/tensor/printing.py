@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, check_known
-from glasshouse.base.flags import having
+from glasshouse.base import OptionError, check_known, having
 from glasshouse.dispatch.value import Value
 
 

@@ -5,10 +5,9 @@ place with size 1."""
 
 import math
 
-from glasshouse.base import as_dtype, inexact_dtype, int64, real_dtype, uint64
+from glasshouse.base import DTypeError, OptionError, ShapeError, check_axes, check_axis
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import check_axes, check_axis
+from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards

@@ -4,9 +4,7 @@ import functools
 
 from glasshouse.autograd.backward import zeros
 from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
-from glasshouse.dispatch import LINEAR, Mode
-from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.value import Value, as_value
+from glasshouse.dispatch import LINEAR, Mode, Value, as_value, box
 from glasshouse.ops.checks import check_like
 from glasshouse.transforms.reverse import as_leaves, check_outputs
 

@@ -5,8 +5,7 @@ import functools
 import numpy as np
 
 from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
-from glasshouse.dispatch import bind, primitives
-from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.dispatch import Value, as_value, bind, primitives, reshape
 from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.reverse import check_argnums, grad, of_arguments, vjp

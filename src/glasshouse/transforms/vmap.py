@@ -4,9 +4,8 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Mode, primitives
+from glasshouse.dispatch import Mode, Value, as_value, broadcast_to, full, primitives
 from glasshouse.dispatch.bind import bind, box, state
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, full
 from glasshouse.ops.checks import check_option
 
 

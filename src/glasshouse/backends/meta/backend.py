@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse import memory
-from glasshouse.base.errors import BackendError, user_line
-from glasshouse.base.shape import Spec
+from glasshouse.base import BackendError, Spec, user_line
 from glasshouse.compile import program
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import References

@@ -3,8 +3,7 @@
 import numpy as np
 
 from glasshouse.base import DeviceError, Spec, from_numpy_dtype
-from glasshouse.dispatch.backend import TensorBackend, quiet
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import TensorBackend, primitives, quiet
 
 SILENT_KINDS = ("movement", "create")  # move data only, so NumPy has nothing to warn of
 
