@@ -14,11 +14,10 @@ from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, O
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
-from glasshouse.cli.explain import explain
 from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
-from glasshouse.cli.show_program import show
+from glasshouse.cli.show_program import explain, show
 from glasshouse.cli.train_digits import Diverged, Recipe, train
 from glasshouse.dispatch import find
 

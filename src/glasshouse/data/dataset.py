@@ -12,8 +12,7 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
 from glasshouse.data.collate import collate as collate_samples
-from glasshouse.data.order import random_order, sample_generator
-from glasshouse.data.prefetch import read_ahead
+from glasshouse.data.order import random_order, read_ahead, sample_generator
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_integer
 

@@ -154,7 +154,7 @@ def plugin_names() -> dict[str, Any]:
 
 
 def available() -> list[str]:
-    """Names that `use` takes: the folders under backends/ and installed plug-ins.
+    """Names that `use` takes: the modules under backends/ and installed plug-ins.
     Example: >>> "numpy" in available()
              True"""
     return sorted({*builtin_names(), *plugin_names()})

@@ -6,8 +6,8 @@ from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_divides, check_floating, check_positive, check_probability
+from glasshouse.nn.functional.activation import dropout
 from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
-from glasshouse.nn.functional.dropout import dropout
 from glasshouse.nn.functional.linear import linear
 from glasshouse.nn.linear import Linear, add_parameters
 from glasshouse.nn.module import Module

@@ -3,7 +3,7 @@
 import functools
 
 from glasshouse.autograd.backward import pull_back, zeros
-from glasshouse.autograd.level import TapeMode
+from glasshouse.autograd.tape import TapeMode
 from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
 from glasshouse.base.tree import flatten, tree_map, unflatten
 from glasshouse.dispatch.value import SCALARS, Value, as_value

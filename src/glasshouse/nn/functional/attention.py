@@ -5,7 +5,7 @@ import math
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
-from glasshouse.nn.functional.dropout import dropout
+from glasshouse.nn.functional.activation import dropout
 from glasshouse.tensor import arange, concat, exp, matmul, matrix_transpose, reduce
 from glasshouse.tensor import where as choose
 from glasshouse.transforms.checkpoint import checkpoint
