@@ -8,7 +8,7 @@ from glasshouse.dispatch.bind import bind, box, hooks, state, watchers
 from glasshouse.dispatch.cost import Cost, cost_of
 from glasshouse.dispatch.mode import Mode, active_modes
 from glasshouse.dispatch.primitive import (DTYPE_GROUPS, LINEAR, Arr, ErrorSample, Primitive, Rule,
-    Sample, define, find, primitives, refusal, sample)
+    Sample, card, define, find, primitives, refusal, sample)
 from glasshouse.dispatch.scope import phase, scope_of
 from glasshouse.dispatch.value import (SCALARS, Value, as_value, broadcast_to, cast, full, match,
     reshape)

@@ -205,6 +205,20 @@ def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_sa
     return card
 
 
+def card(kind: str, **fields) -> Callable[[Callable], Primitive]:
+    """A decorator that makes a card of its NumPy reference, whose name it takes.
+
+    The docstring says what it computes, and behind "Why:" why it is needed; the rest is notes."""
+
+    def make(ref: Callable) -> Primitive:
+        doc, _, rest = inspect.cleandoc(ref.__doc__ or "").partition("\n\nWhy: ")
+        why = " ".join(rest.partition("\n\n")[0].split()).rstrip(".")
+        name = ref.__name__.rstrip("_")
+        return define(name, kind, " ".join(doc.split()), why=why, ref=ref, **fields)
+
+    return make
+
+
 def find(name: str) -> Primitive:
     """The card called `name`. Raises: OptionError, naming the nearest card, if there is none."""
     return primitives[check_known("primitive", "the name of a card", name, primitives)]

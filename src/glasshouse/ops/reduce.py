@@ -6,7 +6,8 @@ import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_axis, drop_axes
-from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, bind, define, primitives, refusal, sample
+from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, bind, card, define, primitives
+from glasshouse.dispatch.primitive import refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
 
@@ -177,17 +178,7 @@ def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
     return x
 
 
-def cumsum_ref(x, *, axis, reverse):
-    """Running sums; 16-bit floats are carried in float32."""
-    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
-    if reverse:
-        return np.flip(cumsum_ref(np.flip(x, axis), axis=axis, reverse=False), axis)
-    return np.cumsum(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
-
-
-cumsum = define("cumsum", "reduce", "Running sums along `axis`, from its end if `reverse`.",
-    why="log2(n) shifted additions, its composite form, move log2(n) times the bytes",
-    infer=infer_cumsum, ref=cumsum_ref,
+@card("reduce", infer=infer_cumsum,
     vjp=(lambda g, _y, _x, *, axis, reverse: cumsum(g, axis=axis, reverse=not reverse),),
     jvp=LINEAR,
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
@@ -197,3 +188,13 @@ cumsum = define("cumsum", "reduce", "Running sums along `axis`, from its end if 
     error_samples=[refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
                    refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True)],
     dtypes="numeric", traits=("linear",))  # fmt: skip
+def cumsum(x, *, axis, reverse):
+    """Running sums along `axis`, from its end if `reverse`.
+
+    Why: log2(n) shifted additions, its composite form, move log2(n) times the bytes.
+
+    Running sums; 16-bit floats are carried in float32."""
+    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
+    if reverse:
+        return np.flip(cumsum.ref(np.flip(x, axis), axis=axis, reverse=False), axis)
+    return np.cumsum(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
