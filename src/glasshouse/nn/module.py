@@ -56,16 +56,6 @@ class HookHandle(Hook):
             hooks.move_to_end(self, last=False)
 
 
-def cast_method(dtype):
-    """The method that brings a module into one floating dtype."""
-
-    def method(self):
-        return self.to(dtype)
-
-    method.__doc__ = f"This module in {dtype.name}."
-    return method
-
-
 class Module:
     """Base class of layers and models.
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
@@ -352,10 +342,21 @@ class Module:
                     tensor.grad = grad
         return self
 
-    float = cast_method(float32)
-    double = cast_method(float64)
-    half = cast_method(float16)
-    bfloat16 = cast_method(bfloat16)
+    def float(self):
+        """This module in float32."""
+        return self.to(float32)
+
+    def double(self):
+        """This module in float64."""
+        return self.to(float64)
+
+    def half(self):
+        """This module in float16."""
+        return self.to(float16)
+
+    def bfloat16(self):
+        """This module in bfloat16."""
+        return self.to(bfloat16)
 
     def cpu(self):
         """This module in host memory."""

@@ -105,26 +105,29 @@ def filled(where: str, value, shape, sizes, dtype, device) -> Value:
     return values.full(shape, value, as_dtype(dtype or dtypes.default_float), where)
 
 
-def filling(name: str, value, about: str, given: str, result: str):
-    """The function that makes tensors of one value."""
-
-    def function(shape, *sizes, dtype=None, device=None):
-        return filled(name, value, shape, sizes, dtype, device)
-
-    function.__doc__ = f"""{about}
-Shapes: -> shape. Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes.
-Source: standard.
-Example: >>> {name}((1, 2)){given}
-         {result}
-"""
-    function.__name__ = function.__qualname__ = name
-    return function
+def zeros(shape, *sizes, dtype=None, device=None):
+    """A tensor of zeros. Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
+    Example: >>> zeros((1, 2)).tolist()
+             [[0.0, 0.0]]"""
+    return filled("zeros", 0, shape, sizes, dtype, device)
 
 
-zeros = filling("zeros", 0, "A tensor of zeros.", ".tolist()", "[[0.0, 0.0]]")
-ones = filling("ones", 1, "A tensor of ones.", ".tolist()", "[[1.0, 1.0]]")
-EMPTY = "A tensor to be written to; in fact of zeros, so that results do not depend on old memory."
-empty = filling("empty", 0, EMPTY, ".shape", "(1, 2)")
+def ones(shape, *sizes, dtype=None, device=None):
+    """A tensor of ones. Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
+    Example: >>> ones((1, 2)).tolist()
+             [[1.0, 1.0]]"""
+    return filled("ones", 1, shape, sizes, dtype, device)
+
+
+def empty(shape, *sizes, dtype=None, device=None):
+    """A tensor to be written to; in fact of zeros, so that results do not depend on old memory.
+    Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
+    Example: >>> empty((1, 2)).shape
+             (1, 2)"""
+    return filled("empty", 0, shape, sizes, dtype, device)
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
@@ -153,27 +156,28 @@ def full_like(x, /, fill_value, dtype=None, *, device=None):
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
 
-def filling_like(name: str, value, about: str, result: str):
-    """The function that makes tensors of one value like another tensor."""
-
-    def function(x, /, dtype=None, *, device=None):
-        return full_like(as_value(x, where=name), value, dtype, device=device)
-
-    function.__doc__ = f"""{about}
-Shapes: x (...) -> (...). Dtypes: that of x unless given. Raises: DTypeError for what is not
-numeric. Source: standard.
-Example: >>> {name}([1, 2]).tolist()
-         {result}
-"""
-    function.__name__ = function.__qualname__ = name
-    return function
+def zeros_like(x, /, dtype=None, *, device=None):
+    """A tensor of zeros with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x unless
+    given. Raises: DTypeError for what is not numeric. Source: standard.
+    Example: >>> zeros_like([1, 2]).tolist()
+             [0, 0]"""
+    return full_like(as_value(x, where="zeros_like"), 0, dtype, device=device)
 
 
-zeros_like = filling_like("zeros_like", 0, "A tensor of zeros with the shape of x.", "[0, 0]")
-ones_like = filling_like("ones_like", 1, "A tensor of ones with the shape of x.", "[1, 1]")
-empty_like = filling_like(
-    "empty_like", 0, "A tensor to be written to, with the shape of x; in fact of zeros.", "[0, 0]"
-)
+def ones_like(x, /, dtype=None, *, device=None):
+    """A tensor of ones with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x unless
+    given. Raises: DTypeError for what is not numeric. Source: standard.
+    Example: >>> ones_like([1, 2]).tolist()
+             [1, 1]"""
+    return full_like(as_value(x, where="ones_like"), 1, dtype, device=device)
+
+
+def empty_like(x, /, dtype=None, *, device=None):
+    """A tensor to be written to, with the shape of x; in fact of zeros. Shapes: x (...) -> (...).
+    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
+    Example: >>> empty_like([1, 2]).tolist()
+             [0, 0]"""
+    return full_like(as_value(x, where="empty_like"), 0, dtype, device=device)
 
 
 def number(where: str, x):
