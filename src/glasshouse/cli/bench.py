@@ -5,7 +5,6 @@ each other. Processes take steps in turn, so that a slow moment of the machine h
 more than two models are in memory at once."""
 
 import contextlib
-import functools
 import importlib.util
 import json
 import math
@@ -155,47 +154,31 @@ def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
 
 def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[dict]:
     """The records of one model: ours beside each of PyTorch's modes in turn; none if ours fails."""
-    work = count_work(model, smoke)
-    records: list[dict] = []
-
-    def finish():
-        if not ours.seconds:
-            interleave(None, ours, steps)
-        records.insert(0, ours.record(work, limits))
-
-    def compare(theirs):
-        interleave(theirs, ours, steps)
-        records.append(theirs.record(work, limits))
-
-    with Worker("glasshouse") as worker:
+    work, records = count_work(model, smoke), []
+    with Worker("glasshouse") as worker, tolerant(console, model):
         ours = Run(worker, model, "glasshouse", None, dtype, smoke)
-        if not attempt(console, ours, ours.start):
-            return []
+        ours.start()
         for mode in modes:
-            with Worker(f"pytorch {mode}") as other:
+            with Worker(f"pytorch {mode}") as other, tolerant(console, model):
                 theirs = Run(other, model, "pytorch", mode, dtype, smoke)
-                attempt(console, theirs, functools.partial(compare, theirs))
-        return records if attempt(console, ours, finish) else []
+                theirs.start()
+                for _ in range(steps):
+                    ours.step()
+                    theirs.step()
+                records.append(theirs.record(work, limits))
+        for _ in range(0 if ours.seconds else steps):
+            ours.step()
+        return [ours.record(work, limits), *records]
+    return []
 
 
-def interleave(theirs: Run | None, ours: Run, steps: int) -> None:
-    """Start theirs, then take steps in turn."""
-    if theirs is not None:
-        theirs.start()
-    for _ in range(steps):
-        ours.step()
-        if theirs is not None:
-            theirs.step()
-
-
-def attempt(console: Console, run: Run, work) -> bool:
-    """Whether `work` came to its end; why not is printed, and the other runs go on."""
+@contextlib.contextmanager
+def tolerant(console: Console, model: str):
+    """Inside, the failure of a process ends the work; it is printed, and other runs go on."""
     try:
-        work()
+        yield
     except BackendError as error:
-        console.print(Text(f"  {run.model}: {error}", style="red"))
-        return False
-    return True
+        console.print(Text(f"  {model}: {error}", style="red"))
 
 
 def best_of_pytorch(records: list[dict], model: str) -> float | None:
