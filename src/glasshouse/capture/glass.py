@@ -115,7 +115,7 @@ class Kernelled:
             arrays.append(x.value)
         if not watchers:
             return self.program.run(arrays, scalars, donated)
-        ends_ns = np.empty(len(self.program.schedule), np.int64)
+        ends_ns = np.empty(self.program.count, np.int64)
         begin_ns = perf_counter_ns()
         found = self.program.run(arrays, scalars, donated, ends_ns)
         if not first:

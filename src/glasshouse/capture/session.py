@@ -25,7 +25,7 @@ from glasshouse.capture.tracer import (
     slot_values,
 )
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
-from glasshouse.compile.program import no_collection
+from glasshouse.compile.plan import no_collection
 from glasshouse.graph.ir import Node
 from glasshouse.nn.graph_module import GraphModule
 

@@ -14,8 +14,9 @@ from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.session import Capture
-from glasshouse.compile.program import PASSES, Program, describe_c, describe_steps, programs
-from glasshouse.compile.steps import Kernel
+from glasshouse.compile.executable import Program
+from glasshouse.compile.plan import PASSES, describe_c, describe_steps
+from glasshouse.compile.program import plans_kept, programs
 
 STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
 
@@ -34,7 +35,7 @@ def as_main(path: Path, arguments):
 
 def run_script(path: Path, arguments: list[str]) -> list[Program]:
     """The Programs of a run of the script, in the order in which they were compiled."""
-    with as_main(path, arguments) as run, flags.override(compile="always"):
+    with as_main(path, arguments) as run, flags.override(compile="always"), plans_kept():
         run()
     return [entry.program for entry in programs.values() if entry.program is not None]
 
@@ -42,9 +43,9 @@ def run_script(path: Path, arguments: list[str]) -> list[Program]:
 def text_of(program: Program, stage: str) -> tuple[str, str]:
     """(the result of a stage, its language)."""
     if stage == "steps":
-        return describe_steps(program), "text"
+        return describe_steps(program.plan), "text"
     if stage == "c":
-        return describe_c(program), "c"
+        return describe_c(program.sources), "c"
     graph = program.recorded
     for name, rewrite in PASSES:
         if stage == "recorded":
@@ -61,8 +62,8 @@ def show_programs(console: Console, made: list[Program]) -> None:
     for heading in ("program", "primitives", "steps", "kernels", "oneDNN", "host", "arena bytes"):
         table.add_column(heading, justify="right")
     for number, program in enumerate(made):
-        kinds = [getattr(step, "kind", "") for step in program.schedule]
-        kernels = sum(isinstance(step, Kernel) for step in program.schedule)
+        kinds = [info.kind for info in program.step_infos()]
+        kernels = kinds.count("kernel")
         table.add_row(str(number), str(len(program.recorded.nodes)), str(len(kinds)),
                       str(kernels + kinds.count("template")), str(kinds.count("onednn")),
                       str(kinds.count("host")), f"{program.arena_bytes:,}")  # fmt: skip
@@ -87,7 +88,7 @@ def show(script, arguments, number, stage):
         show_programs(console, made)
         return
     if number is None:
-        number = max(range(len(made)), key=lambda i: len(made[i].schedule))
+        number = max(range(len(made)), key=lambda i: made[i].count)
     if not 0 <= number < len(made):
         raise click.UsageError(f"expected a program from 0 to {len(made) - 1}; got {number}.")
     text, language = text_of(made[number], stage or "steps")

@@ -3,6 +3,7 @@
 A manager subclass gives `take` (memory for a size) and `give_back`; counting, events, the limit and
 the safety of several threads are here."""
 
+import sys
 import threading
 import time
 from collections import deque
@@ -78,9 +79,9 @@ class Buffer:
                                "freed", "Free it last.")  # fmt: skip
         return np.asarray(Memory(self))[:nbytes].view(dtype).reshape(shape)
 
-    def __del__(self):
+    def __del__(self, is_finalizing=sys.is_finalizing):
         block, self.block = self.block, None
-        if block is not None:
+        if block is not None and not is_finalizing():  # the system takes all back then
             self.manager.free_later(self, block)
 
 
