@@ -21,7 +21,8 @@ class Source(NamedTuple):
 
 class StepInfo(NamedTuple):
     """A step: `kind` is kernel, template, onednn, host or reference; bytes are what it moves.
-    A step without sources only copies; `origin` says for whom."""
+    A step without sources only copies; `origin` says for whom. Devices also have steps of kind copy
+    (`transfer`: HtoD, DtoH or DtoD) and collective (`group`: its ranks)."""
 
     name: str
     kind: str
@@ -30,6 +31,8 @@ class StepInfo(NamedTuple):
     read_bytes: int
     written_bytes: int
     number: int  # of its first equal kernel, whose C is shown
+    transfer: str = ""
+    group: tuple[int, ...] = ()
 
     @property
     def origins(self) -> list[Origin]:

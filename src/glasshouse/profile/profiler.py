@@ -14,6 +14,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import tell
 from glasshouse.profile import chrome
+from glasshouse.profile.hta import export
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.record import Recorder
 from glasshouse.profile.report import data_of, folded, write_report
@@ -217,7 +218,7 @@ class profile:
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
         `hta` makes one that HolisticTraceAnalysis reads: whole µs, and kernels as those of a device
         stream."""
-        return chrome.export(self.trace, path, self.record_shapes, hta)
+        return export(self.trace, path, self.record_shapes, hta)
 
     def export_stacks(self, path, metric: str = "kernel_ns") -> None:
         """Write folded stacks for flame graphs: Python frames if recorded, pass, modules, call;

@@ -17,7 +17,7 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.cost import call_of
-from glasshouse.dispatch.watch import ProgramRun, Watcher
+from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
@@ -61,10 +61,13 @@ class Run(NamedTuple):
     end_ns: int
     events: np.ndarray
     thread: int
+    device: DeviceTimes | None = None
 
     @property
     def begins_ns(self) -> np.ndarray:
-        """When each step began: where the one before ended."""
+        """When each step began: where the one before ended, if no device says otherwise."""
+        if self.device is not None:
+            return self.device.begins_ns
         return np.concatenate(([self.begin_ns], self.ends_ns))[:-1]
 
 
@@ -142,7 +145,8 @@ class Recorder(Watcher):
             return
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int32)
         thread = self.threads[get_ident()]
-        self.runs.append(Run(run.program, run.begin_ns, ends, run.end_ns, events, thread))
+        times = (run.begin_ns, ends, run.end_ns)
+        self.runs.append(Run(run.program, *times, events, thread, run.device))
 
     def allocation(self, event: memory.Event) -> None:
         """The memory manager did something."""

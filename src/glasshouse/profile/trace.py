@@ -13,6 +13,7 @@ from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
 from glasshouse.profile.record import COMPUTED, KINDS, MEMORY, MODULE, PULL, REGION, STEP, Recorder
 
+HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
 
@@ -36,7 +37,8 @@ class Event(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The execution side, a row for each step that ran: which step of which Program, and when."""
+    """The execution side, a row for each step that ran: which step of which Program, and when; on
+    which stream of which device, and when the host handed it over (-1 for what the host ran)."""
 
     program: np.ndarray
     step: np.ndarray
@@ -44,6 +46,10 @@ class Steps(NamedTuple):
     begin: np.ndarray
     end: np.ndarray
     thread: np.ndarray
+    device: np.ndarray
+    stream: np.ndarray
+    launch: np.ndarray
+    launched: np.ndarray
 
     @property
     def time_ns(self) -> np.ndarray:
@@ -186,7 +192,8 @@ class Trace:
         columns: list[list[np.ndarray]] = [[] for _ in Steps._fields]
         for i, run in enumerate(self.runs):
             count, number = len(run.ends_ns), self.number_of[id(run.program)]
-            row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread)
+            device = run.device[:4] if run.device is not None else HOST
+            row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread, *device)
             for column, value in zip(columns, row, strict=True):
                 column.append(np.broadcast_to(value, count))
         return Steps(*(np.concatenate(c) if c else np.zeros(0, np.int64) for c in columns))
@@ -238,6 +245,12 @@ class Trace:
         now = self.events["kind"] == COMPUTED
         found[now] = (self.events["end"] - self.events["begin"])[now]
         return found
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The processes that took part in collectives, this one among them."""
+        infos = [info for program in self.programs for info in program.step_infos()]
+        return sorted({self.rank, *(rank for info in infos for rank in info.group)})
 
     @property
     def kernel_ns(self) -> int:
