@@ -52,6 +52,14 @@ class Windows:
         self.counts = counts
         self.offsets = list(product(*(range(n) for n in attrs["size"])))
         self.stride, self.dilation = attrs["stride"], attrs["dilation"]
+        extents = [(n - 1) * e + 1 for n, e in zip(attrs["size"], self.dilation, strict=True)]
+        self.overlap = any(n > s for n, s in zip(extents, self.stride, strict=True))
+        self.size = attrs["size"]
+
+    def tile(self, shape) -> bool:
+        """Whether every element of axes of this shape lies in just one window."""
+        covered = tuple(n * s for n, s in zip(self.counts, self.stride, strict=True))
+        return self.size == self.stride and not self.overlap and covered == tuple(shape)
 
     def within(self, view: View, at) -> int:
         """Elements from the start of a window to one of its positions."""
@@ -88,17 +96,20 @@ def decode(lines: list[str], flat: str, names_and_sizes) -> None:
 def choose(windows: Windows, keys: View, dtype, inner, value=None) -> list[str]:
     """Statements that find a window's largest key: `best`, its number `at`, perhaps `got`."""
     base = windows.terms(keys, inner, True)
-    integer = not dtype.is_floating
+    floating = dtype.is_floating
     lines = []
     for number, at in enumerate(windows.offsets):
         key = loaded(f"b1[{base} + {windows.within(keys, at)}]", dtype)
         if number == 0:
-            c = "float" if dtype.itemsize == 2 and not integer else C_TYPES[dtype.name]
+            c = "float" if dtype.itemsize == 2 and floating else C_TYPES[dtype.name]
             lines += [f"{c} best = {key};", "int32_t at = 0;"]
             continue
-        better = f"!(key <= best){'' if integer else ' & (best == best)'}"
-        lines.append(f"{{ const __typeof__(best) key = {key}; const int better = {better}; "
-                     f"at = better ? {number} : at; best = better ? key : best; }}")  # fmt: skip
+        # The first NaN wins. Choices inside choices, since compilers vectorise these.
+        place = f"key != key ? (best == best ? {number} : at) : at" if floating else "at"
+        value = "key != key ? (best == best ? key : best) : best" if floating else "best"
+        lines.append(f"{{ const __typeof__(best) key = {key}; "
+                     f"at = key > best ? {number} : {place}; "
+                     f"best = key > best ? key : {value}; }}")  # fmt: skip
     return lines
 
 
@@ -129,34 +140,42 @@ def emit_select(node, x: View, keys: View, out: View) -> Source:
 
 
 def emit_scatter(node, g: View, keys: View, out: View) -> Source:
-    """window_scatter: the windows of one leading index after another, since they overlap."""
+    """window_scatter: the windows of one leading index after another, since they may overlap. Of
+    each window the place of its largest key first, then its g to that place, 0 to the others."""
     windows = Windows(node, keys, g.shape[len(g.shape) - len(node.attrs["size"]) :])
     inner = windows.inner_axis(keys)
+    size = size_of(out, inner)
     lead = [(f"l{i}", n) for i, n in enumerate(out.shape[: windows.lead]) if i != inner]
     lines = pointers(g, keys, out)
     lines += parallel(out.base.spec.size * len(windows.offsets))
     lines.append(f"for (int64_t p = 0; p < {prod(n for _, n in lead)}; p++) {{")
     decode(lines, "p", lead)
-    clear = Windows(node, out, out.shape[windows.lead :])
-    clear.stride = (1,) * clear.d
-    lines += [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)" for k, n in enumerate(clear.counts)]
-    lines.append(f"for (int64_t i = 0; i < {size_of(out, inner)}; i++)")
-    lines.append(f"  b2[{clear.terms(out, inner, True)}] = 0;")
-    lines += [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)" for k, n in enumerate(windows.counts)]
-    lines.append("{")
-    if inner is not None:
-        lines.append("#pragma omp simd")
-    lines.append(f"for (int64_t i = 0; i < {size_of(out, inner)}; i++) {{")
-    lines += choose(windows, keys, node.inputs[1].dtype, inner)
+    if not windows.tile(out.shape[windows.lead :]):
+        clear = Windows(node, out, out.shape[windows.lead :])
+        clear.stride = (1,) * clear.d
+        lines += nest(clear.counts)
+        lines.append(f"for (int64_t i = 0; i < {size}; i++)")
+        lines.append(f"  b2[{clear.terms(out, inner, True)}] = 0;")
+    each = ["#pragma omp simd", f"for (int64_t i = 0; i < {size}; i++) {{"]
+    lines += [*nest(windows.counts), "{", f"int32_t chosen[{size}];", *each]
+    lines += [*choose(windows, keys, node.inputs[1].dtype, inner), "chosen[i] = at;", "}"]
     dtype, base = node.dtype, windows.terms(out, inner, True)
-    lines.append(f"const __typeof__({loaded('b0[0]', dtype)}) g = "
-                 f"{loaded(f'b0[{windows.terms(g, inner, False)}]', dtype)};")  # fmt: skip
+    kind = loaded("b0[0]", dtype)
+    given = loaded(f"b0[{windows.terms(g, inner, False)}]", dtype)
     for number, at in enumerate(windows.offsets):
         place = f"b2[{base} + {windows.within(out, at)}]"
-        added = stored(f"{loaded(place, dtype)} + (at == {number} ? g : 0)", dtype)
-        lines.append(f"{place} = {added};")
-    lines += ["}", "}", "}"]
+        value = f"(chosen[i] == {number} ? g : 0)"
+        if windows.overlap:
+            value = f"{loaded(place, dtype)} + {value}"
+        lines += [*each, f"const __typeof__({kind}) g = {given};"]
+        lines += [f"{place} = {stored(value, dtype)};", "}"]
+    lines += ["}", "}"]
     return Source(canonical("\n".join(lines) + "\n"), [(v.base, v.offset) for v in (g, keys, out)])
+
+
+def nest(counts) -> list[str]:
+    """Loops over the windows."""
+    return [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)" for k, n in enumerate(counts)]
 
 
 def pointers(*views: View) -> list[str]:

@@ -124,13 +124,22 @@ def permute_rule(graph, node, inputs):
     if x.op == "permute":
         before = x.attrs["axes"]
         return make(graph, "permute", x.inputs[0], axes=tuple(before[i] for i in axes))
-    if x.op == "matmul" and swaps_last(axes):
+    if swaps_last(axes) and is_product(x):
+        # The gradient of a weight, which PyTorch's habit keeps transposed, perhaps after a cast.
+        if x.op == "cast":
+            turned = make(graph, "permute", x.inputs[0], axes=axes)
+            return make(graph, "cast", turned, dtype=x.dtype)
         a, b = (make(graph, "permute", y, axes=axes) for y in reversed(x.inputs))
         return make(graph, "matmul", a, b)
     moving = [axis for axis in axes if x.shape[axis] != 1]
     if moving == sorted(moving):  # only axes of size 1 move
         return reshaped(graph, x, node.shape)
     return None
+
+
+def is_product(x: Node) -> bool:
+    """Whether x is a matrix product, or one in another dtype."""
+    return x.op == "matmul" or (x.op == "cast" and is_product(x.inputs[0]))
 
 
 def swaps_last(axes) -> bool:
