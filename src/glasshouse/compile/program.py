@@ -128,7 +128,8 @@ class Plan:
 
 
 class Program(Plan):
-    """A plan whose kernels are compiled: it runs. `sources` has the C of each fused kernel."""
+    """A plan whose kernels are compiled: it runs. `sources` has the C of each fused kernel, `lines`
+    the user's line of the calls at some positions of the recording, where capture knows it."""
 
     recorded: Graph  # as it was before the passes
 
@@ -140,6 +141,7 @@ class Program(Plan):
         self.runner = Runner.get()
         self.steps = self.make_steps()
         self.arena: np.ndarray | None = None  # while it runs
+        self.lines: dict[int, str] = {}
 
     def make_steps(self):
         """The table that the runner reads; compiles the kernels."""
@@ -192,7 +194,7 @@ class Program(Plan):
         """The outputs for these inputs and packed scalars, as a list of arrays.
 
         The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
-        array) gets the time at which each step ended.
+        array) gets the time at which each step ended, and in the last place when the first began.
         """
         with self.lock:
             # The arena first, so that it gets the block that it had in the last run.
@@ -217,6 +219,8 @@ class Program(Plan):
         error = ctypes.c_int64(0)
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, len(self.schedule)
+        if ends_ns is not None:
+            ends_ns[-1] = perf_counter_ns()
         while True:
             at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), ends)
             if error.value:
@@ -384,17 +388,23 @@ def run_program(program: Program, recording: Recording, ends_ns=None):
 def run_watched(entry: Entry, program: Program | None, recording: Recording):
     """Run a recording and tell the watchers when each step ended."""
     events = [getattr(node, "event", -1) for node in recording.nodes]
-    ends_ns: Any = []
-    if program is None and entry.references is None:
+    if program is not None:
+        return run_timed(program, events, lambda ends_ns: run_program(program, recording, ends_ns))
+    if entry.references is None:
         entry.references = References(recording)
+    ends_ns: list[int] = []
     begin_ns = perf_counter_ns()
-    if program is None:
-        outputs = quiet.run(compute, recording, ends_ns)
-    else:
-        ends_ns = np.empty(len(program.schedule), np.int64)
-        outputs = run_program(program, recording, ends_ns)
-    run = program or entry.references
-    tell("program", ProgramRun(run, begin_ns, ends_ns, perf_counter_ns(), events))
+    outputs = quiet.run(compute, recording, ends_ns)
+    tell("program", ProgramRun(entry.references, begin_ns, ends_ns, perf_counter_ns(), events))
+    return outputs
+
+
+def run_timed(program: Program, events: list[int], run):
+    """The outputs of `run(ends_ns)`, one run of a Program; the watchers are told of its steps."""
+    begin_ns, ends_ns = perf_counter_ns(), np.empty(len(program.schedule) + 1, np.int64)
+    outputs = run(ends_ns)
+    end_ns, first_ns = perf_counter_ns(), int(ends_ns[-1])
+    tell("program", ProgramRun(program, begin_ns, ends_ns[:-1], end_ns, events, first_ns))
     return outputs
 
 

@@ -183,7 +183,7 @@ def counts_of(recording: Recording) -> list[tuple[Call, str, str]]:
 class References:
     """The steps of a recording that the cards' references compute, one by one: no arena, no C."""
 
-    schedule, sources, arena_bytes = (), {}, 0  # type: ignore[var-annotated]
+    schedule, sources, lines, arena_bytes = (), {}, {}, 0  # type: ignore[var-annotated]
 
     def __init__(self, recording: Recording):
         self.calls = calls_of(recording)

@@ -25,14 +25,15 @@ class DeviceTimes(NamedTuple):
 
 class ProgramRun(NamedTuple):
     """One run of a Program: `ends_ns` has the end of each step, which begins where the one before
-    ends, unless a `device` says when; `events` what watchers noted on the recorded nodes, by
-    position (-1: nothing)."""
+    ends, and the first at `first_ns`, unless a `device` says when; `events` what watchers noted on
+    the recorded nodes, by position (-1: nothing)."""
 
     program: Any  # with `step_infos()`
     begin_ns: int
     ends_ns: Any
     end_ns: int
     events: list[int]
+    first_ns: int = 0  # 0: at `begin_ns`
     device: DeviceTimes | None = None
 
 

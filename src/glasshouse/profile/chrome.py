@@ -166,7 +166,7 @@ class Exporter:
             info, shares = trace.info(program, step), sources.get((program, step), [])
             args = args_of.get((program, step))
             if args is None:
-                args = args_of[program, step] = kernel_args(info, shares, program, step)
+                args = args_of[program, step] = kernel_args(trace, info, shares, program, step)
             events = trace.runs[steps.run[i]].events
             own = {int(events[s.place]) for s in shares if s.place >= 0} - {-1}
             track, device = EXECUTION + int(steps.thread[i]), int(steps.device[i])
@@ -268,12 +268,13 @@ class Exporter:
                        "tid": 1, "args": args, **common}  # fmt: skip
 
 
-def kernel_args(info, shares, program: int, step: int) -> dict:
+def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:
     """What is shown of a kernel: kind, primitives, where they come from, work."""
+    lines = sorted({trace.line(program, share.place) for share in shares} - {""})
     return {"kind": info.kind, "program": program, "step": step,
             "primitives": [s.call.primitive.name for s in shares if s.call is not None],
             "modules": sorted({s.module for s in shares if s.module}),
-            "passes": sorted({s.phase for s in shares}), "FLOPs": info.flops,
+            "passes": sorted({s.phase for s in shares}), "lines": lines, "FLOPs": info.flops,
             "bytes": info.bytes}  # fmt: skip
 
 

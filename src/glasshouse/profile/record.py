@@ -61,14 +61,15 @@ class Run(NamedTuple):
     end_ns: int
     events: np.ndarray
     thread: int
-    device: DeviceTimes | None = None
+    first_ns: int
+    device: DeviceTimes | None
 
     @property
     def begins_ns(self) -> np.ndarray:
         """When each step began: where the one before ended, if no device says otherwise."""
         if self.device is not None:
             return self.device.begins_ns
-        return np.concatenate(([self.begin_ns], self.ends_ns))[:-1]
+        return np.concatenate(([self.first_ns or self.begin_ns], self.ends_ns))[:-1]
 
 
 class Recorder(Watcher):
@@ -146,7 +147,7 @@ class Recorder(Watcher):
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int32)
         thread = self.threads[get_ident()]
         times = (run.begin_ns, ends, run.end_ns)
-        self.runs.append(Run(run.program, *times, events, thread, run.device))
+        self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
 
     def allocation(self, event: memory.Event) -> None:
         """The memory manager did something."""

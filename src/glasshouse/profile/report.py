@@ -36,7 +36,7 @@ def data_of(trace: Trace) -> dict:
             "modules": [row._asdict() for row in ModuleTree(trace).rows()],
             "kernels": [row._asdict() for row in kernels(trace)],
             "operators": [row._asdict() for row in key_averages(trace, True)],
-            "programs": [program_data(program) for program in trace.programs],
+            "programs": [program_data(trace, i) for i in range(len(trace.programs))],
             "memory": memory_data(trace) if trace.with_memory else None, "backend": flags.backend,
             "advice": advice(trace), "breaks": []}  # fmt: skip
 
@@ -67,8 +67,9 @@ def advice(trace: Trace) -> list[str]:
     return [text for _, text in sorted(found, reverse=True)]
 
 
-def program_data(program) -> dict:
+def program_data(trace: Trace, number: int) -> dict:
     """What the compiler made: counts of steps by kind, C of the kernels, their sources."""
+    program = trace.programs[number]
     infos = program.step_infos()
     kinds: dict[str, int] = {}
     for info in infos:
@@ -79,7 +80,8 @@ def program_data(program) -> dict:
     return {"kinds": kinds, "arena_bytes": program.arena_bytes, "c": texts,
             "first": [info.number for info in infos],
             "hosts": sorted({info.name for info in infos if info.kind == "host"}),
-            "sources": [[[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out)]
+            "sources": [[[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out),
+                          trace.line(number, s.origin.place)]
                          for s in info.sources]
                         for info in infos]}  # fmt: skip
 
@@ -114,12 +116,17 @@ def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int
         key = int(e["stack"]), int(e["scope"]), int(e["phase"]), int(e["what"])
         sums[key] = sums.get(key, 0) + float(values[i])
     found: dict[tuple[str, ...], float] = {}
-    for (stack, scope, phase, what), ns in sums.items():
-        name = trace.call_name(what)
-        path = [label for _, label in trace.codes(stack)]
-        path += [trace.phases[phase], *filter(None, trace.scopes[scope].split("."))]
-        frames = tuple(part.replace(";", ",") for part in (*path, name))
+
+    def add(ns: float, outer: list[str], phase: str, module: str, name: str) -> None:
+        path = (*outer, phase, *filter(None, module.split(".")), name)
+        frames = tuple(part.replace(";", ",") for part in path)
         found[frames] = found.get(frames, 0) + ns
+
+    for (stack, scope, phase, what), ns in sums.items():
+        outer = [label for _, label in trace.codes(stack)]
+        add(ns, outer, trace.phases[phase], trace.scopes[scope], trace.call_name(what))
+    for share, ns, _ in trace.unseen if metric == "kernel_ns" else ():
+        add(ns, [], share.phase, share.module, share.call.primitive.name)
     return [(list(frames), int(ns)) for frames, ns in found.items() if ns >= 1]
 
 

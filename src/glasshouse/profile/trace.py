@@ -69,6 +69,15 @@ class Share(NamedTuple):
     part: float
 
 
+class Unseen(NamedTuple):
+    """A call that kernels computed and that did not pass the door while this was recorded, for its
+    function is captured: its kernels' time, over all runs."""
+
+    share: Share
+    kernel_ns: float
+    runs: int
+
+
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
@@ -205,10 +214,9 @@ class Trace:
     @cached_property
     def shares(self) -> list[Share]:
         """Whom the steps of each Program work for; the parts of a step add up to 1."""
-        last = {id(run.program): run.events for run in self.runs}
         found = []
         for number, program in enumerate(self.programs):
-            events = last[id(program)]
+            events = self.last_events[number]
             for step, info in enumerate(program.step_infos()):
                 found += shares_of(self, number, step, info, events)
         return found
@@ -227,24 +235,56 @@ class Trace:
         return sums
 
     @cached_property
-    def kernel_ns_of_events(self) -> np.ndarray:
-        """Time of kernels that computed each call; that of a fused kernel is shared out."""
+    def kernel_ns_of_calls(self) -> tuple[np.ndarray, list[Unseen]]:
+        """Time of kernels that computed each event's call, and that of calls which are no event;
+        that of a fused kernel is shared out."""
         found = np.zeros(len(self.events))
-        times: dict[int, list] = {}
+        placed: dict[int, list[Share]] = {}
         for share in self.shares:
-            times.setdefault(share.program, []).append(share)
+            if share.place >= 0:
+                placed.setdefault(share.program, []).append(share)
+        unseen: dict[tuple[int, int, int], list] = {}
         for run in self.runs:
-            time = run.ends_ns - run.begins_ns
             program = self.number_of[id(run.program)]
-            place_time = np.zeros(len(run.events))
-            for share in times.get(program, ()):
-                if share.place >= 0:
-                    place_time[share.place] += share.part * time[share.step]
-            known = run.events >= 0
-            np.add.at(found, run.events[known], place_time[known])
+            shares = placed.get(program, [])
+            time = (run.ends_ns - run.begins_ns)[[share.step for share in shares]]
+            time = time * [share.part for share in shares]
+            event = run.events[[share.place for share in shares]]
+            np.add.at(found, event[event >= 0], time[event >= 0])
+            for i in np.flatnonzero(event < 0):
+                key = program, shares[i].place, id(shares[i].call)
+                total = unseen.setdefault(key, [shares[i], 0.0, set()])
+                total[1] += time[i]
+                total[2].add(id(run))
         now = self.events["kind"] == COMPUTED
         found[now] = (self.events["end"] - self.events["begin"])[now]
+        return found, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()
+                       if share.call is not None]  # fmt: skip
+
+    @property
+    def kernel_ns_of_events(self) -> np.ndarray:
+        """Time of kernels that computed each event's call."""
+        return self.kernel_ns_of_calls[0]
+
+    @property
+    def unseen(self) -> list[Unseen]:
+        """What kernels computed of captured calls."""
+        return self.kernel_ns_of_calls[1]
+
+    def line(self, program: int, place: int) -> str:
+        """The user's line of a call, "file.py:12": as capture noted it, else from its stack."""
+        found = getattr(self.programs[program], "lines", {}).get(place, "")
+        events = self.last_events[program]
+        if not found and self.with_stack and 0 <= place < len(events) and events[place] >= 0:
+            frames = self.frames(int(self.events[events[place]]["stack"]))
+            found = frames[0].partition("):")[0].replace("(", ":") if frames else ""
         return found
+
+    @cached_property
+    def last_events(self) -> list[np.ndarray]:
+        """The events of each Program's calls, in its last run."""
+        last = {id(run.program): run.events for run in self.runs}
+        return [last[id(program)] for program in self.programs]
 
     @cached_property
     def ranks(self) -> list[int]:

@@ -52,7 +52,7 @@ def run_on_device(late_ns: int) -> None:
     ends = begins + 2 * MS
     begins[-1] -= late_ns  # it began early, since it did not come late
     times = DeviceTimes(0, np.array(PROGRAM.streams), launches, launches + MS // 2, begins)
-    tell("program", ProgramRun(PROGRAM, begin, ends, begin + 6 * MS, [], times))
+    tell("program", ProgramRun(PROGRAM, begin, ends, begin + 6 * MS, [], 0, times))
     while perf_counter_ns() < ends[-1]:
         pass
 
