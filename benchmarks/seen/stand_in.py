@@ -70,7 +70,9 @@ class Launches:
             streams = np.full(self.columns.shape[1], self.stream.number)
             device = DeviceTimes(0, streams, *self.columns[:3])
             end_ns = int(self.columns[1, -1])
-            tell("program", ProgramRun(program, begin_ns, self.columns[3], end_ns, events, 0, device))
+            tell(
+                "program", ProgramRun(program, begin_ns, self.columns[3], end_ns, events, 0, device)
+            )
 
 
 class StreamProgram(Program):

@@ -356,7 +356,7 @@ def eager(graph_module, example_inputs):
 
 
 class Runner(Placed):
-    """Runs a graph and notes which recorded scalars are numbers that it was given, and the lines."""
+    """Runs a graph and notes which recorded scalars it was given as numbers, and the lines."""
 
     def __init__(self, module: GraphModule, recorder):
         super().__init__(module)

@@ -8,7 +8,6 @@ import warnings
 from contextlib import contextmanager
 from math import prod
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 

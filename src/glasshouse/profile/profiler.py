@@ -107,8 +107,9 @@ class profile:
         if Running.profile is not None:
             raise BackendError("profile: expected no other profile to be recording; got one that "
                                "was started before. Stop it first.")  # fmt: skip
-        self.step_num, self.step_begin_ns = 0, perf_counter_ns()
+        self.step_num = 0
         self.enter(self.action())
+        self.step_begin_ns = perf_counter_ns()
         Running.profile = self
         return self
 
@@ -139,12 +140,12 @@ class profile:
         if self.recorder is not None:
             self.recorder.step(self.step_num, self.step_begin_ns)
         self.step_num += 1
-        self.step_begin_ns = perf_counter_ns()
         if before is ProfilerAction.RECORD_AND_SAVE:
             self.end(save=True)
         elif before is ProfilerAction.WARMUP and self.action() is not ProfilerAction.WARMUP:
             self.end(save=False)
         self.enter(self.action())
+        self.step_begin_ns = perf_counter_ns()
 
     def action(self) -> ProfilerAction:
         """What to do in this step."""

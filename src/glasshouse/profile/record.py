@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse import memory
+from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.cost import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
@@ -92,6 +93,8 @@ class Recorder(Watcher):
     def start(self) -> "Recorder":
         """Write from now on."""
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
+        self.backend = backends.current()
+        self.fallbacks = self.backend.fallbacks.copy()
         if self.allocations:
             self.manager = memory.current()
             self.manager.tell()
@@ -110,6 +113,7 @@ class Recorder(Watcher):
             self.subscription.remove()
             self.subscription = None
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
+        self.fallbacks = self.backend.fallbacks - self.fallbacks
 
     # -- what a watcher is told ----------------------------------------------------------------
 

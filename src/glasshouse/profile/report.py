@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.errors import OptionError
-from glasshouse.base.flags import flags
 from glasshouse.compile.emit_c import Source
 from glasshouse.profile.compare import Comparison
 from glasshouse.profile.machine import limits
@@ -25,20 +24,33 @@ PLACE = "/*DATA*/null"
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
-    marks = trace.loop_steps()
-    machine = limits()
+    marks, machine = trace.loop_steps(), limits()
+    rows = kernels(trace)
     return {"made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
             "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
             "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
             "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
-            "flops_per_s": machine.flops_per_s, "bytes_per_s": machine.bytes_per_s,
+            "flops_per_s": max(machine.flops_per_s, best_rate(trace, rows)),
+            "bytes_per_s": machine.bytes_per_s,
             "step_ns": [end - begin for _, begin, end in marks] or [trace.wall_ns],
             "modules": [row._asdict() for row in ModuleTree(trace).rows()],
-            "kernels": [row._asdict() for row in kernels(trace)],
+            "kernels": [row._asdict() for row in rows],
             "operators": [row._asdict() for row in key_averages(trace, True)],
             "programs": [program_data(trace, i) for i in range(len(trace.programs))],
-            "memory": memory_data(trace) if trace.with_memory else None, "backend": flags.backend,
-            "advice": advice(trace), "breaks": []}  # fmt: skip
+            "memory": memory_data(trace) if trace.with_memory else None, "backend": trace.backend,
+            "advice": advice(trace), "captures": trace.captures,
+            "fallbacks": trace.fallbacks}  # fmt: skip
+
+
+def best_rate(trace: Trace, rows) -> float:
+    """FLOP/s of the fastest kernel that took a while, without work on padding."""
+    rates = [0.0]
+    for r in rows:
+        if r.time_ns > SMALL_NS * r.runs:
+            calls = [source.call for source in trace.info(r.program, r.step).sources]
+            exact = sum(call.cost.exact_flops for call in calls)
+            rates.append(exact * r.runs * 1e9 / r.time_ns)
+    return max(rates)
 
 
 def advice(trace: Trace) -> list[str]:
@@ -126,7 +138,7 @@ def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int
         outer = [label for _, label in trace.codes(stack)]
         add(ns, outer, trace.phases[phase], trace.scopes[scope], trace.call_name(what))
     for share, ns, _ in trace.unseen if metric == "kernel_ns" else ():
-        add(ns, [], share.phase, share.module, share.call.primitive.name)
+        add(ns, [], share.phase, share.module, trace.name_of_share(share))
     return [(list(frames), int(ns)) for frames, ns in found.items() if ns >= 1]
 
 

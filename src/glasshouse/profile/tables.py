@@ -136,10 +136,11 @@ def add_captured(trace: Trace, groups: dict, shapes: bool, stack_n: int) -> None
     """Add the calls of captured functions: what their kernels computed, and no time of the host."""
     for share, ns, runs in trace.unseen:
         call, line = share.call, trace.line(share.program, share.place)
-        label = (call.primitive.name, "op", listed(call) if shapes else "", line if stack_n else "")
+        kind, operands = ("op", listed(call)) if call else ("copy", "")
+        label = trace.name_of_share(share), kind, operands * shapes, line if stack_n else ""
         total = groups.setdefault(label, [0.0] * 6)
-        cost = call.cost
-        added = (runs, 0, 0, ns, cost.flops * runs, cost.bytes * runs)
+        flops, moved = (call.cost.flops, call.cost.bytes) if call else (0, 0)
+        added = (runs, 0, 0, ns, flops * runs, moved * runs)
         total[:] = [a + b for a, b in zip(total, added, strict=True)]
 
 

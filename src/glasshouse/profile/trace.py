@@ -11,6 +11,7 @@ import numpy as np
 
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
+from glasshouse.profile.captured import capture_data
 from glasshouse.profile.record import COMPUTED, KINDS, MEMORY, MODULE, PULL, REGION, STEP, Recorder
 
 HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
@@ -95,6 +96,8 @@ class Trace:
         self.tags, self.live = list(recorder.tags), recorder.live
         self.before = recorder.before if recorder.allocations else None
         self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
+        self.captures, self.fallbacks = capture_data(), dict(recorder.fallbacks)
+        self.backend = recorder.backend.name
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
 
     # -- the Python side -----------------------------------------------------------------------
@@ -142,6 +145,12 @@ class Trace:
         """The primitive of a call by its number."""
         return Call.by_number[what].primitive.name
 
+    def name_of_share(self, share: Share) -> str:
+        """The primitive of a share, or what its step is called if that only copies."""
+        if share.call is not None:
+            return share.call.primitive.name
+        return self.info(share.program, share.step).name
+
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
         flat = self.stacks[stack]
@@ -180,7 +189,7 @@ class Trace:
             return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in marks]
         number = self.names.index("optimizer") if "optimizer" in self.names else -1
         ends = events["end"][(events["kind"] == REGION) & (events["what"] == number)].tolist()
-        begins = [self.begin_ns, *ends[:-1]]
+        begins = [self.begin_ns, *ends][: len(ends)]
         return [(i, *pair) for i, pair in enumerate(zip(begins, ends, strict=True))]
 
     # -- the execution side --------------------------------------------------------------------
@@ -240,9 +249,12 @@ class Trace:
         that of a fused kernel is shared out."""
         found = np.zeros(len(self.events))
         placed: dict[int, list[Share]] = {}
+        caller: dict[tuple[int, int], Share] = {}  # whom a copy is for
         for share in self.shares:
             if share.place >= 0:
                 placed.setdefault(share.program, []).append(share)
+                if share.call is not None and share.part:
+                    caller.setdefault((share.program, share.place), share)
         unseen: dict[tuple[int, int, int], list] = {}
         for run in self.runs:
             program = self.number_of[id(run.program)]
@@ -252,14 +264,16 @@ class Trace:
             event = run.events[[share.place for share in shares]]
             np.add.at(found, event[event >= 0], time[event >= 0])
             for i in np.flatnonzero(event < 0):
-                key = program, shares[i].place, id(shares[i].call)
-                total = unseen.setdefault(key, [shares[i], 0.0, set()])
+                share = shares[i]
+                if share.call is None:
+                    share = caller.get((program, share.place), share)
+                key = program, share.place, id(share.call)
+                total = unseen.setdefault(key, [share, 0.0, set()])
                 total[1] += time[i]
                 total[2].add(id(run))
         now = self.events["kind"] == COMPUTED
         found[now] = (self.events["end"] - self.events["begin"])[now]
-        return found, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()
-                       if share.call is not None]  # fmt: skip
+        return found, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()]
 
     @property
     def kernel_ns_of_events(self) -> np.ndarray:
