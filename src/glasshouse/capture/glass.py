@@ -8,7 +8,6 @@ differentiated outside gets a second Program for that.
 
 import sys
 from contextlib import contextmanager
-from time import perf_counter_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,13 +16,14 @@ import numpy as np
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
 from glasshouse.base.errors import GradError
 from glasshouse.capture.front import VARYING
-from glasshouse.compile.program import make_program, settle, warn_once
+from glasshouse.capture.lines import Lines
+from glasshouse.compile.program import make_program, run_timed, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import box, hooks, state, timers, watchers
 from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.watch import ProgramRun, tell
+from glasshouse.dispatch.watch import tell
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
 from glasshouse.nn.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Module
@@ -81,7 +81,7 @@ class Glass:
 class Kernelled:
     """A Program with where its inputs come from."""
 
-    def __init__(self, recorded, known: dict[int, tuple], constants, links):
+    def __init__(self, recorded, known: dict[int, tuple], constants, runner):
         self.fetches = []
         for leaf in recorded.leaves:
             place = known.get(id(leaf))
@@ -89,7 +89,7 @@ class Kernelled:
                 raise NotFit
             self.fetches.append(place or (CONSTANT, leaf))
         self.scalars = [
-            (links.get(node), node.scalar, node.spec.dtype.kind)
+            (runner.links.get(node), node.scalar, node.spec.dtype.kind)
             for node in recorded.nodes
             if node.scalar is not None
         ]
@@ -98,6 +98,7 @@ class Kernelled:
         self.events = [-1] * len(recorded.nodes)
         try:
             self.program = make_program(recorded)
+            self.program.lines = runner.lines.of(recorded)
         except CompileError as error:
             warn_once(str(error))
             raise NotFit from None
@@ -115,13 +116,13 @@ class Kernelled:
             arrays.append(x.value)
         if not watchers:
             return self.program.run(arrays, scalars, donated)
-        ends_ns = np.empty(self.program.count, np.int64)
-        begin_ns = perf_counter_ns()
-        found = self.program.run(arrays, scalars, donated, ends_ns)
         if not first:
             tell("replay", self.counts)
-        tell("program", ProgramRun(self.program, begin_ns, ends_ns, perf_counter_ns(), self.events))
-        return found
+        if not timers:
+            return self.program.run(arrays, scalars, donated)
+        return run_timed(self.program, self.events,
+                         lambda ends_ns: self.program.run(arrays, scalars, donated, ends_ns)
+                         )  # fmt: skip
 
 
 class Plan:
@@ -172,19 +173,18 @@ class Plan:
         mark = len(recorder.pending)
         if tracked:
             self.backward = Backward(self, tracked, [b[2:] for b in before], began)
-            with unwatched():
+            with unwatched(), runner.lines:
                 self.backward.walk(constants)
         pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
         later = pending[mark:]
         del pending[mark:]
         recorded = describe(pending, [x for x in wanted if x.value is None])
         del pending
-        numbers = runner.links
         if recorded is not None:
-            self.run_first(recorded, known, constants, numbers, inputs)
+            self.run_first(recorded, known, constants, runner)
         if self.backward is not None:
             known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
-            self.backward.compile(later, known, constants, numbers)
+            self.backward.compile(later, known, constants, runner)
         self.place(outs, handles, changed, graded, known)
         if self.backward is not None:
             self.backward.attach(outs, handles, before, self.nodes, runner.draws, inputs)
@@ -193,9 +193,9 @@ class Plan:
 
     nodes: list[Lazy] = []
 
-    def run_first(self, recorded, known, constants, links, inputs) -> None:
+    def run_first(self, recorded, known, constants, runner) -> None:
         """Make the Program of a recording, and run it."""
-        self.forward = Kernelled(recorded, known, constants, links)
+        self.forward = Kernelled(recorded, known, constants, runner)
         self.nodes = [recorded.nodes[at] for at in recorded.outputs]
         values = self.forward.run(recorded.leaves, recorded.scalars, recorded.donated, first=True)
         settle(recorded, values, self.forward.program.owns)
@@ -356,7 +356,7 @@ def eager(graph_module, example_inputs):
 
 
 class Runner(Placed):
-    """Runs a graph and notes which recorded scalars are numbers that it was given."""
+    """Runs a graph and notes which recorded scalars it was given as numbers, and the lines."""
 
     def __init__(self, module: GraphModule, recorder):
         super().__init__(module)
@@ -366,6 +366,7 @@ class Runner(Placed):
         self.fixed: set[int] = set()
         self.draws: list = []
         self.imported: list[Lazy] = []
+        self.lines = Lines()
         self.order = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
 
     def observed(self, inputs) -> tuple:
@@ -373,13 +374,15 @@ class Runner(Placed):
         self.recorder.imported = self.imported
         random.observers.append(self.draws)
         try:
-            return self.run(*inputs)
+            with self.lines:
+                return self.run(*inputs)
         finally:
             self.recorder.imported = None
             random.observers[:] = [x for x in random.observers if x is not self.draws]
             self.env = {}
 
     def run_node(self, node):
+        self.lines.now = node.meta.get("user", "")
         numbers = [x for x in node.all_input_nodes if x.meta.get("number")]
         if not numbers or node.op == "output":
             return super().run_node(node)
@@ -439,13 +442,13 @@ class Backward:
         }  # fmt: skip
         self.positions = [id(x) for x in self.tracked]
 
-    def compile(self, later: list[Lazy], known, constants, links) -> None:
+    def compile(self, later: list[Lazy], known, constants, runner) -> None:
         """Make the Program of what was recorded."""
         wanted = [g.data for g in self.found.values()]
         recorded = describe(later, [x for x in wanted if x.value is None])
         known = {**known, **self.known}
         if recorded is not None:
-            self.part = Kernelled(recorded, known, constants, links)
+            self.part = Kernelled(recorded, known, constants, runner)
             known |= {id(recorded.nodes[at]): (-1, k) for k, at in enumerate(recorded.outputs)}
         self.grads = [
             (i, known.get(id(g.data), (CONSTANT, g.data)), g.spec) for i, g in self.found.items()

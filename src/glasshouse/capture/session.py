@@ -28,6 +28,7 @@ from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, 
 from glasshouse.compile.plan import no_collection
 from glasshouse.graph.ir import Node
 from glasshouse.nn.graph_module import GraphModule
+from glasshouse.profile.captured import captures
 
 
 class Entry:
@@ -61,6 +62,7 @@ class Capture:
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
         self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
+        captures.add(self)
         self.warned = False
 
     def dispatcher(self, fn: types.FunctionType):

@@ -67,7 +67,8 @@ def can_see(library) -> bool:
 
 
 class Program:
-    """Compiled code: it runs. `sources` has the C of each kernel by its step."""
+    """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
+    line of the calls at some positions of the recording, where capture knows it."""
 
     plan: Plan | None = None  # what it was made from, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
@@ -82,6 +83,7 @@ class Program:
         self.runner = Runner.get()
         self.steps = self.make_steps(code.steps)
         self.arena: np.ndarray | None = None  # while it runs
+        self.lines: dict[int, str] = {}
 
     def make_steps(self, steps: list[Step]):
         """The table that the runner reads; compiles the kernels.
@@ -114,7 +116,7 @@ class Program:
         """The outputs for these inputs and packed scalars, as a list of arrays.
 
         The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
-        array) gets the time at which each step ended.
+        array) gets the time at which each step ended, and in the last place when the first began.
         """
         with self.lock:
             # The arena first, so that it gets the block that it had in the last run.
@@ -138,6 +140,8 @@ class Program:
         error = ctypes.c_int64(0)
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, self.count
+        if ends_ns is not None:
+            ends_ns[-1] = perf_counter_ns()
         while True:
             at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), ends)
             if error.value:

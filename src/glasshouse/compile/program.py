@@ -4,7 +4,6 @@ import threading
 import warnings
 from contextlib import contextmanager
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 
@@ -88,17 +87,23 @@ def run_program(program: Program, recording: Recording, ends_ns=None):
 def run_watched(entry: Entry, program: Program | None, recording: Recording):
     """Run a recording and tell the watchers when each step ended."""
     events = [getattr(node, "event", -1) for node in recording.nodes]
-    ends_ns: Any = []
-    if program is None and entry.references is None:
+    if program is not None:
+        return run_timed(program, events, lambda ends_ns: run_program(program, recording, ends_ns))
+    if entry.references is None:
         entry.references = References(recording)
+    ends_ns: list[int] = []
     begin_ns = perf_counter_ns()
-    if program is None:
-        outputs = quiet.run(compute, recording, ends_ns)
-    else:
-        ends_ns = np.empty(program.count, np.int64)
-        outputs = run_program(program, recording, ends_ns)
-    run = program or entry.references
-    tell("program", ProgramRun(run, begin_ns, ends_ns, perf_counter_ns(), events))
+    outputs = quiet.run(compute, recording, ends_ns)
+    tell("program", ProgramRun(entry.references, begin_ns, ends_ns, perf_counter_ns(), events))
+    return outputs
+
+
+def run_timed(program: Program, events: list[int], run):
+    """The outputs of `run(ends_ns)`, one run of a Program; the watchers are told of its steps."""
+    begin_ns, ends_ns = perf_counter_ns(), np.empty(program.count + 1, np.int64)
+    outputs = run(ends_ns)
+    end_ns, first_ns = perf_counter_ns(), int(ends_ns[-1])
+    tell("program", ProgramRun(program, begin_ns, ends_ns[:-1], end_ns, events, first_ns))
     return outputs
 
 

@@ -21,7 +21,8 @@ class Source(NamedTuple):
 
 class StepInfo(NamedTuple):
     """A step: `kind` is kernel, template, onednn, host or reference; bytes are what it moves.
-    A step without sources only copies; `origin` says for whom."""
+    A step without sources only copies; `origin` says for whom. Devices also have steps of kind copy
+    (`transfer`: HtoD, DtoH or DtoD) and collective (`group`: its ranks)."""
 
     name: str
     kind: str
@@ -30,6 +31,8 @@ class StepInfo(NamedTuple):
     read_bytes: int
     written_bytes: int
     number: int  # of its first equal kernel, whose C is shown
+    transfer: str = ""
+    group: tuple[int, ...] = ()
 
     @property
     def origins(self) -> list[Origin]:
@@ -180,7 +183,7 @@ def counts_of(recording: Recording) -> list[tuple[Call, str, str]]:
 class References:
     """The steps of a recording that the cards' references compute, one by one: no arena, no C."""
 
-    schedule, sources, arena_bytes = (), {}, 0  # type: ignore[var-annotated]
+    schedule, sources, lines, arena_bytes = (), {}, {}, 0  # type: ignore[var-annotated]
 
     def __init__(self, recording: Recording):
         self.calls = calls_of(recording)

@@ -13,15 +13,29 @@ from glasshouse.dispatch.bind import timers, watchers
 from glasshouse.dispatch.cost import call_of
 
 
+class DeviceTimes(NamedTuple):
+    """Where and when the steps of a run were done by a device that works beside the host: on which
+    stream, when the host handed each over (from, to), and when it began."""
+
+    device: int
+    streams: Any
+    launches_ns: Any
+    launched_ns: Any
+    begins_ns: Any
+
+
 class ProgramRun(NamedTuple):
     """One run of a Program: `ends_ns` has the end of each step, which begins where the one before
-    ends; `events` what watchers noted on the recorded nodes, by position (-1: nothing)."""
+    ends, and the first at `first_ns`, unless a `device` says when; `events` what watchers noted on
+    the recorded nodes, by position (-1: nothing)."""
 
     program: Any  # with `step_infos()`
     begin_ns: int
     ends_ns: Any
     end_ns: int
     events: list[int]
+    first_ns: int = 0  # 0: at `begin_ns`
+    device: DeviceTimes | None = None
 
 
 class Watcher:

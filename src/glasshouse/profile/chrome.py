@@ -1,10 +1,10 @@
-"""Traces for Chrome, Perfetto and HolisticTraceAnalysis (HTA).
+"""Traces for Chrome and Perfetto; `hta.py` has the form for HolisticTraceAnalysis.
 
 Tracks of a process: one for each Python thread (steps, annotations, passes, modules, calls), one
 for its Python stack if that was recorded, one for what the thread had computed (Programs and their
-kernels); counters for memory. Arrows lead from each call to the kernel that computed it, and from a
-forward call to its backward. Slices of one track nest; what would not is moved to a track of its
-own.
+kernels); one for each stream of a device; counters for memory. Arrows lead from each call to the
+kernel that computed it, and from a forward call to its backward. Slices of one track nest; what
+would not is moved to a track of its own.
 
 Source:  the trace event format; HTA's and PyTorch's readers"""
 
@@ -23,8 +23,8 @@ from glasshouse.profile.trace import Trace
 
 # Of each kind of event, in the order of record.KINDS.
 CATEGORIES = ("cpu_op", "cpu_op", "module", "pass", "user_annotation", "cpu_op", "user_annotation")
-DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
-EXECUTION, STACKS, OVERLAPS, STREAM = 1_000, 2_000, 3_000, 7  # track = this + the thread's number
+# A track is one of these + the thread's number, or + 1000 * device + stream.
+EXECUTION, STACKS, OVERLAPS, DEVICES = 1_000, 2_000, 3_000, 1_000_000
 
 
 class Slice(NamedTuple):
@@ -38,11 +38,19 @@ class Slice(NamedTuple):
     args: dict
 
 
-class Exporter:
-    """Turns a trace into trace events. `hta`: whole µs, and kernels as those of a device stream."""
+class Kernel(NamedTuple):
+    """A step that ran: its slice, the events whose calls it computed, its row in `trace.steps`."""
 
-    def __init__(self, trace: Trace, shapes: bool, hta: bool):
-        self.trace, self.shapes, self.hta = trace, shapes, hta
+    slice: Slice
+    events: list[int]
+    row: int
+
+
+class Exporter:
+    """Turns a trace into trace events."""
+
+    def __init__(self, trace: Trace, shapes: bool):
+        self.trace, self.shapes = trace, shapes
         self.pid = trace.pid
         self.place: dict[int, Slice] = {}  # of events
         self.moved: dict[int, Slice] = {}  # slices on another track, by the id of the original
@@ -50,23 +58,26 @@ class Exporter:
 
     def time(self, ns: int):
         """A time in µs."""
-        return int(ns) // 1000 if self.hta else int(ns) / 1000
+        return int(ns) / 1000
+
+    def call_name(self, name: str) -> str:
+        """What the call of a primitive is called."""
+        return name
 
     def records(self) -> Iterator[dict]:
         """Every trace event, metadata first."""
         slices = self.host_slices()
         if self.trace.with_stack:
             slices += self.stack_slices()
-        kernels = list(self.kernel_slices())
-        slices += [s for s, _ in kernels] + list(self.run_slices())
-        if self.hta:
-            slices += self.stream_annotations(kernels)
+        kernels = list(self.kernels())
+        beside = list(self.beside_kernels(kernels))
+        slices += [*(k.slice for k in kernels), *self.run_slices(), *beside]
         slices = nested(slices, self.moved)
         yield from self.names({s.track for s in slices})
         for s in slices:
             yield self.slice_record(s)
         yield from self.backward_arrows()
-        yield from self.kernel_arrows(kernels)
+        yield from self.kernel_arrows(kernels, beside)
         yield from self.memory_records()
 
     # -- slices --------------------------------------------------------------------------------
@@ -83,8 +94,8 @@ class Exporter:
             if kind <= recorded.COMPUTED:
                 args |= self.call_args(e)
             name = trace.name_of(e)
-            if self.hta and kind <= recorded.COMPUTED:
-                name = f"aten::{name}"
+            if kind <= recorded.COMPUTED:
+                name = self.call_name(name)
             made.append(Slice(int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
                               int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind],
                               args))  # fmt: skip
@@ -136,16 +147,14 @@ class Exporter:
 
     def run_slices(self) -> Iterator[Slice]:
         """Program runs, around their kernels."""
-        if self.hta:
-            return
         for run in self.trace.runs:
             program = self.trace.number_of[id(run.program)]
             begin, end = run.begin_ns - self.trace.begin_ns, run.end_ns - self.trace.begin_ns
             args = {"steps": len(run.ends_ns)}
             yield Slice(EXECUTION + run.thread, begin, end, f"program {program}", "program", args)
 
-    def kernel_slices(self) -> Iterator[tuple[Slice, list[int]]]:
-        """The kernels, each with the events whose calls it computed."""
+    def kernels(self) -> Iterator[Kernel]:
+        """The steps that ran."""
         trace, steps = self.trace, self.trace.steps
         sources: dict[tuple[int, int], list] = {}
         for share in trace.shares:
@@ -157,60 +166,56 @@ class Exporter:
             info, shares = trace.info(program, step), sources.get((program, step), [])
             args = args_of.get((program, step))
             if args is None:
-                args = args_of[program, step] = kernel_args(info, shares, program, step)
+                args = args_of[program, step] = kernel_args(trace, info, shares, program, step)
             events = trace.runs[steps.run[i]].events
             own = {int(events[s.place]) for s in shares if s.place >= 0} - {-1}
-            track, name, category = EXECUTION + int(steps.thread[i]), info.name, "kernel"
-            if self.hta:
-                args = args | {"stream": STREAM, "correlation": i + 1, "device": 0}
-                if not info.sources:
-                    rate = info.bytes / max(1, end - begin)
-                    args |= {"bytes": info.bytes, "memory bandwidth (GB/s)": rate}
-                    name, category = f"Memcpy DtoD ({name})", "gpu_memcpy"
-            yield Slice(track, begin, end, name, category, args), sorted(own)
+            track, device = EXECUTION + int(steps.thread[i]), int(steps.device[i])
+            if device >= 0:
+                track = DEVICES + 1000 * device + int(steps.stream[i])
+            yield self.shown(Kernel(Slice(track, begin, end, info.name, "kernel", args),
+                                    sorted(own), i), info)  # fmt: skip
 
-    def stream_annotations(self, kernels) -> Iterator[Slice]:
-        """Steps and annotations as the stream saw them: from their first kernel to their last."""
-        begins = np.array([kernel.begin for kernel, _ in kernels], np.int64)
-        for i, e in enumerate(self.trace.events):
-            if e["kind"] in (recorded.STEP, recorded.ANNOTATION):
-                host = self.place[i]
-                inside = np.flatnonzero((begins >= host.begin) & (begins < host.end))
-                if len(inside):
-                    first, last = kernels[inside[0]][0], kernels[inside[-1]][0]
-                    args = {"stream": STREAM}
-                    category = "gpu_user_annotation"
-                    yield Slice(first.track, first.begin, last.end, host.name, category, args)
+    def shown(self, kernel: Kernel, info) -> Kernel:
+        """A kernel as this kind of trace shows it."""
+        return kernel
+
+    def beside_kernels(self, kernels: list[Kernel]) -> Iterator[Slice]:
+        """Slices that belong to kernels: when the host handed each over to a device."""
+        steps, start = self.trace.steps, self.trace.begin_ns
+        for k in kernels:
+            if steps.device[k.row] >= 0:
+                times = int(steps.launch[k.row]) - start, int(steps.launched[k.row]) - start
+                args = {"correlation": k.row + 1}
+                yield Slice(int(steps.thread[k.row]) + 1, *times, f"launch {k.slice.name}",
+                            "launch", args)  # fmt: skip
 
     def slice_record(self, s: Slice) -> dict:
         """A slice as a trace event."""
         begin = self.time(s.begin)
-        stream = self.hta and s.category in DEVICE
-        return {"ph": "X", "cat": s.category, "name": s.name, "pid": 0 if stream else self.pid,
-                "tid": STREAM if stream else s.track, "ts": begin, "dur": self.time(s.end) - begin,
-                "args": s.args}  # fmt: skip
+        return {"ph": "X", "cat": s.category, "name": s.name, "pid": self.pid, "tid": s.track,
+                "ts": begin, "dur": self.time(s.end) - begin, "args": s.args}  # fmt: skip
+
+    def meta(self, what: str, tid: int, args: dict, pid: int | None = None) -> dict:
+        """A piece of metadata."""
+        pid = self.pid if pid is None else pid
+        return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
         """The names of process and tracks."""
-
-        def meta(what: str, tid: int, args: dict, pid: int = self.pid) -> dict:
-            return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
-
-        yield meta("process_name", 0, {"name": f"glasshouse rank {self.trace.rank}"})
-        yield meta("process_labels", 0, {"labels": "CPU"})
-        yield meta("process_sort_index", 0, {"sort_index": self.trace.rank})
+        yield self.meta("process_name", 0, {"name": f"glasshouse rank {self.trace.rank}"})
+        yield self.meta("process_labels", 0, {"labels": "CPU"})
+        yield self.meta("process_sort_index", 0, {"sort_index": self.trace.rank})
         kinds = {0: "", 1: " execution", 2: " python stack", 3: " overlapping"}
         for track in sorted(tracks):
             kind, number = divmod(track, 1000)
-            number -= kind in (0, 3)
-            thread = self.trace.threads[number] if number < len(self.trace.threads) else "thread"
-            yield meta("thread_name", track, {"name": thread + kinds[kind]})
-            yield meta("thread_sort_index", track, {"sort_index": 4 * number + kind})
-        if self.hta:
-            yield meta("process_name", 0, {"name": "glasshouse kernels"}, pid=0)
-            yield meta("process_labels", 0, {"labels": "GPU 0"}, pid=0)
-            stream = f"stream {STREAM} (kernels on the CPU)"
-            yield meta("thread_name", STREAM, {"name": stream}, pid=0)
+            if track >= DEVICES:
+                name, kind = f"device {kind - DEVICES // 1000} stream {number}", 1000
+            else:
+                number -= kind in (0, 3)
+                thread = self.trace.threads[number] if number < len(self.trace.threads) else ""
+                name = (thread or "thread") + kinds[kind]
+            yield self.meta("thread_name", track, {"name": name})
+            yield self.meta("thread_sort_index", track, {"sort_index": 4 * number + kind})
 
     # -- arrows and counters -------------------------------------------------------------------
 
@@ -235,19 +240,15 @@ class Exporter:
                 if self.place[i].begin < self.place[pulls[seq]].begin:
                     yield from self.arrow("fwdbwd", self.place[i], self.place[pulls[seq]])
 
-    def kernel_arrows(self, kernels) -> Iterator[dict]:
-        """From each call to its kernel; for HTA also the launch that it looks for."""
-        for number, (kernel, events) in enumerate(kernels):
-            for event in events:
-                yield from self.arrow("ac2g", self.place[event], kernel)
-            if self.hta:
-                caller = self.place[events[0]] if events else None
-                args = {"correlation": number + 1, "cbid": 211}
-                args["External id"] = caller.args["External id"] if caller else 0
-                track = kernel.track - EXECUTION + 1
-                yield {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel",
-                       "pid": self.pid, "tid": track, "ts": self.time(kernel.begin), "dur": 0,
-                       "args": args}  # fmt: skip
+    def kernel_arrows(self, kernels: list[Kernel], beside: list[Slice]) -> Iterator[dict]:
+        """From each call, and from its launch, to the kernel that computed it."""
+        launch_of = {s.args["correlation"]: s for s in beside}
+        for k in kernels:
+            starts = [self.place[event] for event in k.events]
+            if k.row + 1 in launch_of:
+                starts.append(launch_of[k.row + 1])
+            for start in starts:
+                yield from self.arrow("ac2g", start, k.slice)
 
     def memory_records(self) -> Iterator[dict]:
         """Counters of the memory manager, and each allocation with its owner."""
@@ -267,12 +268,13 @@ class Exporter:
                        "tid": 1, "args": args, **common}  # fmt: skip
 
 
-def kernel_args(info, shares, program: int, step: int) -> dict:
+def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:
     """What is shown of a kernel: kind, primitives, where they come from, work."""
+    lines = sorted({trace.line(program, share.place) for share in shares} - {""})
     return {"kind": info.kind, "program": program, "step": step,
             "primitives": [s.call.primitive.name for s in shares if s.call is not None],
             "modules": sorted({s.module for s in shares if s.module}),
-            "passes": sorted({s.phase for s in shares}), "FLOPs": info.flops,
+            "passes": sorted({s.phase for s in shares}), "lines": lines, "FLOPs": info.flops,
             "bytes": info.bytes}  # fmt: skip
 
 
@@ -297,7 +299,8 @@ def head_of(trace: Trace, shapes: bool) -> dict:
     """The metadata of a trace; readers that stream stop at the events, so it comes first."""
     return {"schemaVersion": 1,
             "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
-            "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": 1},
+            "distributedInfo": {"backend": "local", "rank": trace.rank,
+                                "world_size": len(trace.ranks)},
             "record_shapes": int(shapes), "profile_memory": int(trace.with_memory),
             "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
             "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
@@ -330,11 +333,6 @@ def write(path, head: dict, records: Iterable[dict]) -> Path:
     finally:
         made.unlink(missing_ok=True)
     return path
-
-
-def export(trace: Trace, path, shapes: bool = True, hta: bool = False) -> Path:
-    """Write the trace of one process."""
-    return write(path, head_of(trace, shapes), Exporter(trace, shapes, hta).records())
 
 
 def read(path) -> dict:

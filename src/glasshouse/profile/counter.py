@@ -59,6 +59,7 @@ class FlopCounter(Watcher):
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.log: list[tuple] = []
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
+        self.replays: dict[int, list] = {}  # [runs, what one of a captured Program counts]
         self.called: set[int] = set()
         self.thread = 0
 
@@ -86,8 +87,12 @@ class FlopCounter(Watcher):
                 self.digest()
 
     def digest(self) -> None:
-        """Sort the calls of the log into `counts`."""
+        """Sort the calls of the log, and those of captured Programs, into `counts`."""
         log, self.log = self.log, []
+        replays, self.replays = self.replays, {}
+        for runs, calls in replays.values():
+            for key in calls:
+                self.counts.setdefault(key, [0, *key])[0] += runs
         counts = self.counts
         for primitive, specs, attrs, out, scope, phase in log:
             if len(specs) == 2:  # spelled out, for it is most of the calls
@@ -105,13 +110,14 @@ class FlopCounter(Watcher):
         self.called.add(id(scope.module()))
 
     def replay(self, counts):
-        for key in counts:
-            self.counts.setdefault(key, [0, *key])[0] += 1
+        if get_ident() == self.thread:
+            self.replays.setdefault(id(counts), [0, counts])[0] += 1
 
     def reset(self) -> None:
         """Forget what was counted."""
         self.log.clear()
         self.counts.clear()
+        self.replays.clear()
         self.called.clear()
 
     # -- results -------------------------------------------------------------------------------

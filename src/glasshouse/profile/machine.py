@@ -1,4 +1,4 @@
-"""What the machine can do at most, measured once and kept: products and copies."""
+"""What the machine can do at most, measured once and kept: products, copies and sums."""
 
 import os
 import time
@@ -11,10 +11,11 @@ import numpy as np
 
 from glasshouse.dispatch.value import as_value
 from glasshouse.ops.contract import matmul
+from glasshouse.ops.elementwise import add
 
 
 class Limits(NamedTuple):
-    """Matrix products in FLOP/s (float32) and copies in bytes/s, read plus written."""
+    """Matrix products in FLOP/s (float32), copies and sums in bytes/s, read plus written."""
 
     flops_per_s: float
     bytes_per_s: float
@@ -66,7 +67,16 @@ def our_multiplication(size: int) -> Callable:
     return lambda: matmul(a, a).numpy()
 
 
+def measure_sum() -> float:
+    """Bytes/s read and written by our own sum of two large arrays."""
+    array = np.ones(2**24, np.float32)
+    x, y = as_value(array), as_value(array.copy())
+    for _ in range(4):  # it is compiled when it has cost enough
+        add(x, y).numpy()
+    return 3 * array.nbytes / seconds_of(lambda: add(x, y).numpy())
+
+
 @cache
 def limits() -> Limits:
     """The limits of this machine with these threads, measured in about a second, once a process."""
-    return Limits(measure_matrix_flops(our_multiplication), measure_copy())
+    return Limits(measure_matrix_flops(our_multiplication), max(measure_copy(), measure_sum()))

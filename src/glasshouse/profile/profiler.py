@@ -14,6 +14,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.watch import tell
 from glasshouse.profile import chrome
+from glasshouse.profile.hta import export
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.record import Recorder
 from glasshouse.profile.report import data_of, folded, write_report
@@ -106,8 +107,9 @@ class profile:
         if Running.profile is not None:
             raise BackendError("profile: expected no other profile to be recording; got one that "
                                "was started before. Stop it first.")  # fmt: skip
-        self.step_num, self.step_begin_ns = 0, perf_counter_ns()
+        self.step_num = 0
         self.enter(self.action())
+        self.step_begin_ns = perf_counter_ns()
         Running.profile = self
         return self
 
@@ -138,12 +140,12 @@ class profile:
         if self.recorder is not None:
             self.recorder.step(self.step_num, self.step_begin_ns)
         self.step_num += 1
-        self.step_begin_ns = perf_counter_ns()
         if before is ProfilerAction.RECORD_AND_SAVE:
             self.end(save=True)
         elif before is ProfilerAction.WARMUP and self.action() is not ProfilerAction.WARMUP:
             self.end(save=False)
         self.enter(self.action())
+        self.step_begin_ns = perf_counter_ns()
 
     def action(self) -> ProfilerAction:
         """What to do in this step."""
@@ -217,7 +219,7 @@ class profile:
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
         `hta` makes one that HolisticTraceAnalysis reads: whole µs, and kernels as those of a device
         stream."""
-        return chrome.export(self.trace, path, self.record_shapes, hta)
+        return export(self.trace, path, self.record_shapes, hta)
 
     def export_stacks(self, path, metric: str = "kernel_ns") -> None:
         """Write folded stacks for flame graphs: Python frames if recorded, pass, modules, call;

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse import memory
+from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.cost import call_of
-from glasshouse.dispatch.watch import ProgramRun, Watcher
+from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
@@ -61,11 +62,15 @@ class Run(NamedTuple):
     end_ns: int
     events: np.ndarray
     thread: int
+    first_ns: int
+    device: DeviceTimes | None
 
     @property
     def begins_ns(self) -> np.ndarray:
-        """When each step began: where the one before ended."""
-        return np.concatenate(([self.begin_ns], self.ends_ns))[:-1]
+        """When each step began: where the one before ended, if no device says otherwise."""
+        if self.device is not None:
+            return self.device.begins_ns
+        return np.concatenate(([self.first_ns or self.begin_ns], self.ends_ns))[:-1]
 
 
 class Recorder(Watcher):
@@ -88,6 +93,8 @@ class Recorder(Watcher):
     def start(self) -> "Recorder":
         """Write from now on."""
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
+        self.backend = backends.current()
+        self.fallbacks = self.backend.fallbacks.copy()
         if self.allocations:
             self.manager = memory.current()
             self.manager.tell()
@@ -106,6 +113,7 @@ class Recorder(Watcher):
             self.subscription.remove()
             self.subscription = None
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
+        self.fallbacks = self.backend.fallbacks - self.fallbacks
 
     # -- what a watcher is told ----------------------------------------------------------------
 
@@ -142,7 +150,8 @@ class Recorder(Watcher):
             return
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int32)
         thread = self.threads[get_ident()]
-        self.runs.append(Run(run.program, run.begin_ns, ends, run.end_ns, events, thread))
+        times = (run.begin_ns, ends, run.end_ns)
+        self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
 
     def allocation(self, event: memory.Event) -> None:
         """The memory manager did something."""

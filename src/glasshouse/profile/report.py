@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.errors import OptionError
-from glasshouse.base.flags import flags
 from glasshouse.compile.emit_c import Source
 from glasshouse.profile.compare import Comparison
 from glasshouse.profile.machine import limits
@@ -25,20 +24,33 @@ PLACE = "/*DATA*/null"
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
-    marks = trace.loop_steps()
-    machine = limits()
+    marks, machine = trace.loop_steps(), limits()
+    rows = kernels(trace)
     return {"made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
             "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
             "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
             "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
-            "flops_per_s": machine.flops_per_s, "bytes_per_s": machine.bytes_per_s,
+            "flops_per_s": max(machine.flops_per_s, best_rate(trace, rows)),
+            "bytes_per_s": machine.bytes_per_s,
             "step_ns": [end - begin for _, begin, end in marks] or [trace.wall_ns],
             "modules": [row._asdict() for row in ModuleTree(trace).rows()],
-            "kernels": [row._asdict() for row in kernels(trace)],
+            "kernels": [row._asdict() for row in rows],
             "operators": [row._asdict() for row in key_averages(trace, True)],
-            "programs": [program_data(program) for program in trace.programs],
-            "memory": memory_data(trace) if trace.with_memory else None, "backend": flags.backend,
-            "advice": advice(trace), "breaks": []}  # fmt: skip
+            "programs": [program_data(trace, i) for i in range(len(trace.programs))],
+            "memory": memory_data(trace) if trace.with_memory else None, "backend": trace.backend,
+            "advice": advice(trace), "captures": trace.captures,
+            "fallbacks": trace.fallbacks}  # fmt: skip
+
+
+def best_rate(trace: Trace, rows) -> float:
+    """FLOP/s of the fastest kernel that took a while, without work on padding."""
+    rates = [0.0]
+    for r in rows:
+        if r.time_ns > SMALL_NS * r.runs:
+            calls = [source.call for source in trace.info(r.program, r.step).sources]
+            exact = sum(call.cost.exact_flops for call in calls)
+            rates.append(exact * r.runs * 1e9 / r.time_ns)
+    return max(rates)
 
 
 def advice(trace: Trace) -> list[str]:
@@ -67,8 +79,9 @@ def advice(trace: Trace) -> list[str]:
     return [text for _, text in sorted(found, reverse=True)]
 
 
-def program_data(program) -> dict:
+def program_data(trace: Trace, number: int) -> dict:
     """What the compiler made: counts of steps by kind, C of the kernels, their sources."""
+    program = trace.programs[number]
     infos = program.step_infos()
     kinds: dict[str, int] = {}
     for info in infos:
@@ -79,7 +92,8 @@ def program_data(program) -> dict:
     return {"kinds": kinds, "arena_bytes": program.arena_bytes, "c": texts,
             "first": [info.number for info in infos],
             "hosts": sorted({info.name for info in infos if info.kind == "host"}),
-            "sources": [[[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out)]
+            "sources": [[[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out),
+                          trace.line(number, s.origin.place)]
                          for s in info.sources]
                         for info in infos]}  # fmt: skip
 
@@ -114,12 +128,17 @@ def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int
         key = int(e["stack"]), int(e["scope"]), int(e["phase"]), int(e["what"])
         sums[key] = sums.get(key, 0) + float(values[i])
     found: dict[tuple[str, ...], float] = {}
-    for (stack, scope, phase, what), ns in sums.items():
-        name = trace.call_name(what)
-        path = [label for _, label in trace.codes(stack)]
-        path += [trace.phases[phase], *filter(None, trace.scopes[scope].split("."))]
-        frames = tuple(part.replace(";", ",") for part in (*path, name))
+
+    def add(ns: float, outer: list[str], phase: str, module: str, name: str) -> None:
+        path = (*outer, phase, *filter(None, module.split(".")), name)
+        frames = tuple(part.replace(";", ",") for part in path)
         found[frames] = found.get(frames, 0) + ns
+
+    for (stack, scope, phase, what), ns in sums.items():
+        outer = [label for _, label in trace.codes(stack)]
+        add(ns, outer, trace.phases[phase], trace.scopes[scope], trace.call_name(what))
+    for share, ns, _ in trace.unseen if metric == "kernel_ns" else ():
+        add(ns, [], share.phase, share.module, trace.name_of_share(share))
     return [(list(frames), int(ns)) for frames, ns in found.items() if ns >= 1]
 
 

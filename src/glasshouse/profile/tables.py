@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from glasshouse.dispatch.cost import Call
 from glasshouse.profile.counter import OUTSIDE, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
-from glasshouse.profile.trace import Trace
+from glasshouse.profile.trace import Share, Trace
 
 
 class Average(NamedTuple):
@@ -122,11 +123,30 @@ def key_averages(
     of_event = group[inverse] if len(keys) else inverse
     columns = (np.ones(len(events)), events["end"] - events["begin"], trace.self_ns,
                trace.kernel_ns_of_events, *costs_of(trace))  # fmt: skip
-    sums = [np.bincount(of_event, column, len(names)) for column in columns]
+    sums = np.array([np.bincount(of_event, column, len(names)) for column in columns]).T
+    groups = dict(zip(names, sums.tolist(), strict=True))
+    add_captured(trace, groups, group_by_input_shape, group_by_stack_n)
     kinds = (int, int, int, float, int, int)
-    rows = [Average(name, kind, *(of(x[i]) for of, x in zip(kinds, sums)), shapes, frames)
-            for (name, kind, shapes, frames), i in names.items()]  # fmt: skip
+    rows = [Average(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
+            for (name, kind, shapes, frames), total in groups.items()]  # fmt: skip
     return Averages(trace, rows, group_by_input_shape, flops)
+
+
+def add_captured(trace: Trace, groups: dict, shapes: bool, stack_n: int) -> None:
+    """Add the calls of captured functions: what their kernels computed, and no time of the host."""
+    for share, ns, runs in trace.unseen:
+        call, line = share.call, trace.line(share.program, share.place)
+        kind, operands = ("op", listed(call)) if call else ("copy", "")
+        label = trace.name_of_share(share), kind, operands * shapes, line if stack_n else ""
+        total = groups.setdefault(label, [0.0] * 6)
+        flops, moved = (call.cost.flops, call.cost.bytes) if call else (0, 0)
+        added = (runs, 0, 0, ns, flops * runs, moved * runs)
+        total[:] = [a + b for a, b in zip(total, added, strict=True)]
+
+
+def listed(call: Call) -> str:
+    """The shapes of a call's operands."""
+    return ", ".join(str(list(spec.shape)) for spec in call.specs)
 
 
 def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str, str, str]:
@@ -136,11 +156,9 @@ def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str,
     name = "ProfilerStep" if event["kind"] == STEP else trace.name_of(event)
     if event["kind"] == MODULE:
         name = trace.scopes[event["scope"]]
-    listed = ""
-    if shapes and is_op:
-        listed = ", ".join(str(list(s.shape)) for s in Call.by_number[event["what"]].specs)
+    operands = listed(Call.by_number[event["what"]]) if shapes and is_op else ""
     frames = "\n    ".join(trace.frames(event["stack"])[:stack_n]) if stack_n else ""
-    return name, kind, listed, frames
+    return name, kind, operands, frames
 
 
 def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +177,8 @@ def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
 
 
 class KernelRow(NamedTuple):
-    """One step of a Program, over all runs: time in ns; FLOPs and bytes of one run."""
+    """One step of a Program, over all runs: time in ns; FLOPs and bytes of one run. `line` is the
+    user's, where stacks were recorded or the function is captured."""
 
     program: int
     step: int
@@ -171,6 +190,7 @@ class KernelRow(NamedTuple):
     time_ns: int
     flops: int
     bytes: int
+    line: str
 
     @property
     def flops_per_s(self) -> float:
@@ -183,23 +203,26 @@ class KernelRow(NamedTuple):
 
 def kernels(trace: Trace) -> list[KernelRow]:
     """Every step of every Program that ran, the longest first."""
-    owner: dict[tuple[int, int], tuple[float, str, str]] = {}
+    owner: dict[tuple[int, int], Share] = {}
     for share in trace.shares:
-        key = share.program, share.step
-        owner[key] = max(owner.get(key, (-1.0, "", "")), (share.part, share.module, share.phase))
+        known = owner.setdefault((share.program, share.step), share)
+        if share.part > known.part:
+            owner[share.program, share.step] = share
     rows = []
     for (program, step), (ns, runs) in trace.time_of_steps.items():
         info = trace.info(program, step)
-        _, module, phase = owner.get((program, step), (0, "", ""))
-        row = (program, step, info.name, info.kind, module, phase, runs, ns, info.flops, info.bytes)
-        rows.append(KernelRow(*row))
+        share = owner[program, step]
+        rows.append(KernelRow(program, step, info.name, info.kind, share.module, share.phase, runs,
+                              ns, info.flops, info.bytes,
+                              trace.line(program, share.place)))  # fmt: skip
     return sorted(rows, key=lambda r: -r.time_ns)
 
 
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
     """The kernels as text."""
     rows, total = kernels(trace), trace.kernel_ns
-    lines = [[f"{r.kind} {r.name}", f"{r.module} {r.phase}".strip(), milliseconds(r.time_ns),
+    lines = [[f"{r.kind} {r.name}", f"{r.module} {r.phase} {Path(r.line).name}".strip(),
+              milliseconds(r.time_ns),
               percent(r.time_ns, total), f"{r.runs:,}", scaled(r.flops), scaled(r.bytes, "B"),
               scaled(r.flops_per_s, "FLOP/s"), scaled(r.bytes_per_s, "B/s")]
              for r in rows[:row_limit]]  # fmt: skip

@@ -11,8 +11,10 @@ import numpy as np
 
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
+from glasshouse.profile.captured import capture_data
 from glasshouse.profile.record import COMPUTED, KINDS, MEMORY, MODULE, PULL, REGION, STEP, Recorder
 
+HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
 
@@ -36,7 +38,8 @@ class Event(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The execution side, a row for each step that ran: which step of which Program, and when."""
+    """The execution side, a row for each step that ran: which step of which Program, and when; on
+    which stream of which device, and when the host handed it over (-1 for what the host ran)."""
 
     program: np.ndarray
     step: np.ndarray
@@ -44,6 +47,10 @@ class Steps(NamedTuple):
     begin: np.ndarray
     end: np.ndarray
     thread: np.ndarray
+    device: np.ndarray
+    stream: np.ndarray
+    launch: np.ndarray
+    launched: np.ndarray
 
     @property
     def time_ns(self) -> np.ndarray:
@@ -63,6 +70,15 @@ class Share(NamedTuple):
     part: float
 
 
+class Unseen(NamedTuple):
+    """A call that kernels computed and that did not pass the door while this was recorded, for its
+    function is captured: its kernels' time, over all runs."""
+
+    share: Share
+    kernel_ns: float
+    runs: int
+
+
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
@@ -80,6 +96,8 @@ class Trace:
         self.tags, self.live = list(recorder.tags), recorder.live
         self.before = recorder.before if recorder.allocations else None
         self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
+        self.captures, self.fallbacks = capture_data(), dict(recorder.fallbacks)
+        self.backend = recorder.backend.name
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
 
     # -- the Python side -----------------------------------------------------------------------
@@ -127,6 +145,12 @@ class Trace:
         """The primitive of a call by its number."""
         return Call.by_number[what].primitive.name
 
+    def name_of_share(self, share: Share) -> str:
+        """The primitive of a share, or what its step is called if that only copies."""
+        if share.call is not None:
+            return share.call.primitive.name
+        return self.info(share.program, share.step).name
+
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
         flat = self.stacks[stack]
@@ -165,7 +189,7 @@ class Trace:
             return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in marks]
         number = self.names.index("optimizer") if "optimizer" in self.names else -1
         ends = events["end"][(events["kind"] == REGION) & (events["what"] == number)].tolist()
-        begins = [self.begin_ns, *ends[:-1]]
+        begins = [self.begin_ns, *ends][: len(ends)]
         return [(i, *pair) for i, pair in enumerate(zip(begins, ends, strict=True))]
 
     # -- the execution side --------------------------------------------------------------------
@@ -186,7 +210,8 @@ class Trace:
         columns: list[list[np.ndarray]] = [[] for _ in Steps._fields]
         for i, run in enumerate(self.runs):
             count, number = len(run.ends_ns), self.number_of[id(run.program)]
-            row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread)
+            device = run.device[:4] if run.device is not None else HOST
+            row = (number, np.arange(count), i, run.begins_ns, run.ends_ns, run.thread, *device)
             for column, value in zip(columns, row, strict=True):
                 column.append(np.broadcast_to(value, count))
         return Steps(*(np.concatenate(c) if c else np.zeros(0, np.int64) for c in columns))
@@ -198,10 +223,9 @@ class Trace:
     @cached_property
     def shares(self) -> list[Share]:
         """Whom the steps of each Program work for; the parts of a step add up to 1."""
-        last = {id(run.program): run.events for run in self.runs}
         found = []
         for number, program in enumerate(self.programs):
-            events = last[id(program)]
+            events = self.last_events[number]
             for step, info in enumerate(program.step_infos()):
                 found += shares_of(self, number, step, info, events)
         return found
@@ -220,24 +244,67 @@ class Trace:
         return sums
 
     @cached_property
-    def kernel_ns_of_events(self) -> np.ndarray:
-        """Time of kernels that computed each call; that of a fused kernel is shared out."""
+    def kernel_ns_of_calls(self) -> tuple[np.ndarray, list[Unseen]]:
+        """Time of kernels that computed each event's call, and that of calls which are no event;
+        that of a fused kernel is shared out."""
         found = np.zeros(len(self.events))
-        times: dict[int, list] = {}
+        placed: dict[int, list[Share]] = {}
+        caller: dict[tuple[int, int], Share] = {}  # whom a copy is for
         for share in self.shares:
-            times.setdefault(share.program, []).append(share)
+            if share.place >= 0:
+                placed.setdefault(share.program, []).append(share)
+                if share.call is not None and share.part:
+                    caller.setdefault((share.program, share.place), share)
+        unseen: dict[tuple[int, int, int], list] = {}
         for run in self.runs:
-            time = run.ends_ns - run.begins_ns
             program = self.number_of[id(run.program)]
-            place_time = np.zeros(len(run.events))
-            for share in times.get(program, ()):
-                if share.place >= 0:
-                    place_time[share.place] += share.part * time[share.step]
-            known = run.events >= 0
-            np.add.at(found, run.events[known], place_time[known])
+            shares = placed.get(program, [])
+            time = (run.ends_ns - run.begins_ns)[[share.step for share in shares]]
+            time = time * [share.part for share in shares]
+            event = run.events[[share.place for share in shares]]
+            np.add.at(found, event[event >= 0], time[event >= 0])
+            for i in np.flatnonzero(event < 0):
+                share = shares[i]
+                if share.call is None:
+                    share = caller.get((program, share.place), share)
+                key = program, share.place, id(share.call)
+                total = unseen.setdefault(key, [share, 0.0, set()])
+                total[1] += time[i]
+                total[2].add(id(run))
         now = self.events["kind"] == COMPUTED
         found[now] = (self.events["end"] - self.events["begin"])[now]
+        return found, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()]
+
+    @property
+    def kernel_ns_of_events(self) -> np.ndarray:
+        """Time of kernels that computed each event's call."""
+        return self.kernel_ns_of_calls[0]
+
+    @property
+    def unseen(self) -> list[Unseen]:
+        """What kernels computed of captured calls."""
+        return self.kernel_ns_of_calls[1]
+
+    def line(self, program: int, place: int) -> str:
+        """The user's line of a call, "file.py:12": as capture noted it, else from its stack."""
+        found = getattr(self.programs[program], "lines", {}).get(place, "")
+        events = self.last_events[program]
+        if not found and self.with_stack and 0 <= place < len(events) and events[place] >= 0:
+            frames = self.frames(int(self.events[events[place]]["stack"]))
+            found = frames[0].partition("):")[0].replace("(", ":") if frames else ""
         return found
+
+    @cached_property
+    def last_events(self) -> list[np.ndarray]:
+        """The events of each Program's calls, in its last run."""
+        last = {id(run.program): run.events for run in self.runs}
+        return [last[id(program)] for program in self.programs]
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The processes that took part in collectives, this one among them."""
+        infos = [info for program in self.programs for info in program.step_infos()]
+        return sorted({self.rank, *(rank for info in infos for rank in info.group)})
 
     @property
     def kernel_ns(self) -> int:

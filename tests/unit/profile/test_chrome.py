@@ -45,25 +45,6 @@ def test_metadata_comes_first_as_streaming_readers_need_it(prof, tmp_path):  # n
     assert '"rank": 0' in head and '"baseTimeNanoseconds"' in head
 
 
-def test_hta_traces_have_whole_microseconds_and_a_stream(prof, tmp_path):  # noqa: F811
-    data = chrome.read(prof.export_chrome_trace(tmp_path / "t.json", hta=True))
-    slices = [r for r in data["traceEvents"] if r["ph"] == "X"]
-    assert all(isinstance(r["ts"], int) and r["dur"] >= 0 for r in slices)
-    launches = {r["args"]["correlation"] for r in slices if r["cat"] == "cuda_runtime"}
-    device = [r for r in slices if r["cat"] in ("kernel", "gpu_memcpy")]
-    assert {r["args"]["correlation"] for r in device} == launches
-    assert {(r["pid"], r["tid"]) for r in device} == {(0, chrome.STREAM)}
-    assert sum(r["name"].startswith("ProfilerStep#") for r in slices) == 6
-
-
-def test_hta_analyses_it(prof, tmp_path):  # noqa: F811
-    analysis = pytest.importorskip("hta.trace_analysis")
-    prof.export_chrome_trace(tmp_path / "rank0.json.gz", hta=True)
-    trace = analysis.TraceAnalysis(trace_dir=str(tmp_path))
-    assert len(trace.get_temporal_breakdown(visualize=False)) == 1
-    assert len(trace.get_idle_time_breakdown(visualize=False)[0])
-
-
 def test_what_overlaps_gets_a_track_of_its_own(tmp_path):
     with gh.profile() as p:
         with gh.record_function("across"):

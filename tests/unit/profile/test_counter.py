@@ -1,9 +1,12 @@
 """The FLOP counter: exact counts, whatever runs, by operator, module and pass."""
 
+import threading
+
 import pytest
 
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
+from glasshouse.compile import program
 from glasshouse.interop import torch_twins
 from glasshouse.nn import functional as F
 from glasshouse.speech.models import AsrTransformer
@@ -239,8 +242,6 @@ def test_macs_count_half_the_products():
 
 
 def test_counters_may_be_nested_and_count_their_own_thread():
-    import threading
-
     a = gh.ones((2, 2))
     with gh.FlopCounter() as outer:
         a @ a
@@ -302,3 +303,41 @@ def test_op_callbacks_see_every_call_or_a_sample():
         gh.add_op_callback(print, every=0)
     with pytest.raises(OptionError, match="expected a function"):
         gh.add_op_callback(3)
+
+
+def test_captured_runs_are_counted_from_their_table():
+    w = gh.ones((4, 4))
+
+    @gh.optimize
+    def product(x):
+        return x @ w
+
+    x = gh.ones((2, 4))
+    for _ in range(3):
+        product(x)
+    with gh.FlopCounter() as fc, gh.FlopCounter() as inner:
+        for _ in range(5):
+            product(x).numpy()
+        assert inner.total() == fc.total() == 5 * 2 * 2 * 4 * 4
+        product(x).numpy()
+    assert fc.total() == inner.total() == 6 * 64
+    assert fc.by_phase() == {"forward": 6 * 64}
+    thread = threading.Thread(target=lambda: product(x).numpy())
+    with fc:
+        thread.start()
+        thread.join()
+    assert fc.total() == 6 * 64  # a counter counts its own thread
+
+
+def test_a_counter_alone_reads_no_clock_in_captured_runs(monkeypatch):
+    @gh.optimize
+    def product(x):
+        return x @ x
+
+    x = gh.ones((4, 4))
+    for _ in range(3):
+        product(x)
+    monkeypatch.setattr(program, "perf_counter_ns", None)
+    with gh.FlopCounter() as fc:
+        product(x).numpy()
+    assert fc.total() == 128

@@ -3,11 +3,16 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
+import numpy as np
 import pytest
-from tests.unit.profile.test_profiler import prof  # noqa: F401  a fixture
+from tests.unit.profile.test_profiler import Net, prof  # noqa: F401  a fixture
 
-from glasshouse.profile.report import page_of
+import glasshouse as gh
+from glasshouse.profile import chrome
+from glasshouse.profile.report import data_of, folded, page_of
+from glasshouse.profile.tables import kernel_table
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
@@ -55,3 +60,96 @@ def test_comparison_is_shown(prof, tmp_path):  # noqa: F811
     prof.export_json(tmp_path / "base.json")
     path = prof.report(tmp_path / "r.html", against=tmp_path / "base.json")
     assert "Against the other run" in dom(path, "summary", 400)
+
+
+@pytest.fixture(scope="module")
+def captured():
+    """A captured step, and a captured function that breaks and is captured again."""
+    model = Net()
+    optimizer = gh.optim.SGD(model.parameters(), lr=0.1)
+
+    @gh.optimize
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = gh.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    @gh.optimize
+    def breaks(x, n):
+        if (x * n).sum() > 0:
+            x = x + 1
+        return x
+
+    x, y = gh.ones((4, 3, 10, 10)), gh.asarray([0, 1, 2, 3])
+    for _ in range(4):
+        step(x, y).item()
+    breaks(x, 2), breaks(x, 3)
+    with gh.profile(record_shapes=True) as p:
+        for _ in range(3):
+            step(x, y).item()
+            p.step()
+    yield p
+    gh.reset()
+
+
+def test_captured_kernels_say_module_pass_and_line(captured, tmp_path):
+    found = [r for r in captured.kernels() if r.module == "Net.conv"]
+    assert {r.phase for r in found} == {"forward", "backward"}
+    (place,) = {r.line for r in found}  # a gradient's line is that of its forward call
+    file, _, line = place.rpartition(":")
+    assert "self.conv(x)" in Path(file).read_text().splitlines()[int(line) - 1]
+    update = next(r for r in captured.kernels() if r.phase == "optimizer")
+    assert update.line.startswith(__file__)  # the line of optimizer.step()
+    assert f"test_profiler.py:{line}" in kernel_table(captured.trace)
+    data = chrome.read(captured.export_chrome_trace(tmp_path / "t.json"))
+    kernels = [r["args"] for r in data["traceEvents"] if r.get("cat") == "kernel"]
+    assert any(place in args["lines"] and "Net.conv" in args["modules"] for args in kernels)
+    assert place in captured.report(tmp_path / "r.html").read_text("utf-8")
+
+
+def test_captured_calls_are_in_the_table_of_operators(captured):
+    conv = captured.key_averages(group_by_input_shape=True).find("conv")
+    assert (conv.calls, conv.shapes, conv.host_ns) == (3, "[4, 3, 10, 10], [8, 3, 3, 3]", 0)
+    assert conv.kernel_ns > 0 and conv.flops == 3 * 2 * 4 * 8 * 8 * 8 * 27
+    shared = sum(r.kernel_ns for r in captured.key_averages())
+    assert shared == pytest.approx(captured.trace.kernel_ns)
+    where = captured.key_averages(group_by_stack_n=1).find("conv").stack
+    assert "test_profiler.py" in where
+    assert any("conv" in frames for frames, _ in folded(captured.trace))
+
+
+def test_breaks_and_recompiles_are_in_the_report(captured, tmp_path):
+    found = {c["name"].rpartition(".")[2]: c for c in captured.trace.captures}
+    assert found["step"]["breaks"] == [] and found["step"]["graphs"] >= 1
+    (where, reason, hint), *_ = found["breaks"]["breaks"]
+    assert where.startswith(__file__) and "branch" in reason and "gh.where" in hint
+    assert any("n == 2" in guard for _, guard, _, _ in found["breaks"]["recompiles"])
+    if BROWSER is not None:
+        text = dom(captured.report(tmp_path / "r.html"), "compiler")
+        assert "Graph breaks" in text and "a branch on a tensor" in text and "Recompiles" in text
+
+
+def test_a_profile_without_steps_has_a_report(tmp_path):
+    with gh.profile() as p:
+        (gh.ones(3) + 1).numpy()
+    assert data_of(p.trace)["step_ns"] == [p.trace.wall_ns]
+    p.report(tmp_path / "r.html")
+
+
+class Poor(gh.backends.TensorBackend):
+    """A backend without any kernel."""
+
+    name = "poor"
+    to_numpy = from_numpy = staticmethod(np.asarray)
+
+
+def test_primitives_without_a_kernel_are_told(tmp_path):
+    with gh.backends.use(Poor()):
+        x = gh.asarray([1.0, 2.0])
+        x + x
+        with gh.profile() as p:
+            x + x, x * x, x * x
+    assert p.trace.fallbacks == {"add": 1, "mul": 2}
+    assert '"fallbacks":{"add":1,"mul":2}' in p.report(tmp_path / "r.html").read_text("utf-8")

@@ -1,0 +1,109 @@
+"""What profiling adds to a training step, and how much of the step lies in kernels."""
+
+import statistics
+import time
+
+from seen.overhead import import_torch
+
+import glasshouse as gh
+from glasshouse.interop import torch_twins
+
+SMOKE = {"width": 4, "layers": (1, 1, 1, 1), "num_classes": 10}
+SMALL = {"width": 8, "layers": (1, 1, 1, 1), "num_classes": 10}
+
+
+def training_step(name: str, options: dict, shape, is_captured: bool):
+    """A training step of a model, warmed up."""
+    gh.random.seed(0)
+    model = getattr(gh.vision.models, name)(**options)
+    x, y = gh.random.normal(shape), gh.zeros(shape[:1], dtype=gh.int64)
+    optimizer = gh.optim.SGD(model.parameters(), lr=1e-3)
+
+    def train(x, y):
+        optimizer.zero_grad()
+        loss = gh.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = gh.optimize(train) if is_captured else train
+
+    def step():
+        return run(x, y).item()
+
+    for _ in range(4):
+        step()
+    return step
+
+
+def torch_step(torch, options: dict, shape):
+    """The same in PyTorch."""
+    model = torch_twins.TWINS["resnet50"](**options)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = torch.randn(shape), torch.zeros(shape[0], dtype=torch.int64)
+
+    def step():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    step()
+    return step
+
+
+def added_part(step, make, repeats: int) -> tuple[dict, list]:
+    """What the context `make()` adds to a step, and the contexts."""
+    times: dict[bool, list[float]] = {False: [], True: []}
+    contexts = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        times[False].append(time.perf_counter() - start)
+        with make() as context:
+            start = time.perf_counter()
+            step()
+            times[True].append(time.perf_counter() - start)
+        contexts.append((context, times[True][-1]))
+    plain, watched = (statistics.median(times[key]) for key in (False, True))
+    return {"step_s": plain, "added_part": watched / plain - 1}, contexts
+
+
+def share_of_a_step(step, repeats: int) -> dict[str, float]:
+    """What all but stacks adds to a step; which part of its wall time lies in kernels; and where
+    the rest is: Python before and after a Program's run, or in it (memory of its outputs)."""
+    found, profiles = added_part(
+        step, lambda: gh.profile(record_shapes=True, profile_memory=True), repeats
+    )
+    kernels, programs, inside = [], [], []
+    for prof, seconds in profiles:
+        runs = [run.end_ns - run.begin_ns for run in prof.trace.runs]
+        kernels.append(prof.trace.kernel_ns / (1e9 * seconds))
+        programs.append(sum(runs) / (1e9 * seconds))
+        inside.append(prof.trace.steps.time_ns.sum() / sum(runs))
+    return found | {
+        "kernels_part_of_step": statistics.median(kernels),
+        "programs_part_of_step": statistics.median(programs),
+        "kernels_part_of_programs": float(statistics.median(inside)),
+    }
+
+
+def steps(smoke: bool) -> dict:
+    """ResNet-50 as it is, captured, and in PyTorch; a small ResNet likewise."""
+    options, shape = (SMOKE, (2, 3, 48, 48)) if smoke else ({}, (16, 3, 224, 224))
+    small, repeats, torch = (32, 3, 16, 16), 2 if smoke else 7, import_torch()
+    found = {}
+    for name, is_captured in (("recorded", False), ("captured", True)):
+        step = training_step("resnet50", options, shape, is_captured)
+        found[f"ResNet-50, {name}"] = share_of_a_step(step, repeats)
+        step = training_step("resnet18", SMALL, small, is_captured)
+        found[f"small ResNet, {name}"] = share_of_a_step(step, 2 if smoke else 50)
+        gh.reset()
+    if torch:
+        profile, cpu = torch.profiler.profile, [torch.profiler.ProfilerActivity.CPU]
+        step = torch_step(torch, options, shape)
+        found["ResNet-50, torch"], _ = added_part(step, lambda: profile(
+            activities=cpu, record_shapes=True, profile_memory=True, with_modules=True
+        ), 2 if smoke else 5)  # fmt: skip
+    return found

@@ -1,0 +1,38 @@
+"""Which line of the user's each recorded call comes from, noted while a graph first runs."""
+
+from weakref import WeakKeyDictionary
+
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.watch import Watcher
+
+
+class Lines(Watcher):
+    """Notes "file:line" of each call: that of the graph's node that runs, and in a backward pass
+    that of the forward call which is differentiated. A context: it notes what runs inside."""
+
+    wants_begin = False
+
+    def __init__(self):
+        self.now = ""
+        # A reference to a recorded node would make it an output.
+        self.known: WeakKeyDictionary = WeakKeyDictionary()
+        self.forward: dict[int, str] = {}  # by number on the tape
+
+    def op(self, primitive, specs, attrs, out, result, begin_ns):
+        line = self.forward.get(state.seq, self.now)
+        for tensor in result if type(result) is tuple else (result,):
+            self.known[tensor.data] = line
+            if tensor.node is not None:
+                self.forward.setdefault(tensor.node.seq, line)
+
+    def of(self, recorded) -> dict[int, str]:
+        """The lines of a recording by the position of the call."""
+        lines = enumerate(map(self.known.get, recorded.nodes))
+        return {place: line for place, line in lines if line}
+
+    def __enter__(self):
+        self.watch()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.unwatch()

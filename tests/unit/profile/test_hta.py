@@ -1,0 +1,217 @@
+"""Traces for HolisticTraceAnalysis: of kernels on the CPU, and of what devices report."""
+
+from time import perf_counter_ns
+
+import numpy as np
+import pytest
+from tests.unit.profile.test_profiler import prof  # noqa: F401  a fixture
+
+import glasshouse as gh
+from glasshouse.base import Spec
+from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
+from glasshouse.graph.graph import Origin
+from glasshouse.profile import chrome, hta
+
+ELEMENTS, RANKS = 1_000, 2
+MS = 1_000_000
+
+
+def info(name: str, kind: str, nbytes: int = 4 * ELEMENTS, **more) -> StepInfo:
+    """A step as a device's Program describes it."""
+    spec = Spec((ELEMENTS,), gh.float32)
+    call = Source(call_of(gh.primitives["add"], (spec, spec), {}, spec), Origin("Net", "forward"))
+    sources = [call] if kind != "copy" else []
+    return StepInfo(name, kind, sources, Origin(), nbytes, nbytes, 0, **more)
+
+
+class DeviceProgram:
+    """A Program of a device: a copy, three kernels, a collective on a stream of its own."""
+
+    sources, arena_bytes = {}, 0
+    streams = (7, 7, 7, 7, 13)
+
+    def step_infos(self):
+        return [
+            info("batch", "copy", transfer="HtoD"),
+            *(info(f"kernel{i}", "kernel") for i in range(3)),
+            info("AllReduce", "collective", group=tuple(range(RANKS))),
+        ]
+
+
+PROGRAM = DeviceProgram()
+
+
+def run_on_device(late_ns: int) -> None:
+    """Tell of a run: handed over in 5 ms, then 2 ms a step; the collective waits for the other."""
+    begin = perf_counter_ns()
+    count = len(PROGRAM.streams)
+    launches = begin + MS * np.arange(count)
+    begins = begin + 5 * MS + 2 * MS * np.arange(count)
+    ends = begins + 2 * MS
+    begins[-1] -= late_ns  # it began early, since it did not come late
+    times = DeviceTimes(0, np.array(PROGRAM.streams), launches, launches + MS // 2, begins)
+    tell("program", ProgramRun(PROGRAM, begin, ends, begin + 6 * MS, [], 0, times))
+    while perf_counter_ns() < ends[-1]:
+        pass
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Traces of two ranks, as a device backend would report them."""
+    folder = tmp_path_factory.mktemp("device")
+    for rank in range(RANKS):
+        with gh.profile(rank=rank, profile_memory=True, record_shapes=True) as p:
+            for _ in range(4):
+                with gh.record_function("train"):
+                    gh.ones(3) + 1
+                    run_on_device(rank * MS)
+                p.step()
+        p.export_chrome_trace(folder / f"rank{rank}.json.gz", hta=True)
+        p.export_chrome_trace(folder.parent / f"plain{rank}.json")
+    return folder
+
+
+def slices(path, *categories):
+    records = chrome.read(path)["traceEvents"]
+    return [r for r in records if r["ph"] == "X" and r["cat"] in categories]
+
+
+def test_kernels_on_the_cpu_are_stream_7_and_have_launches(prof, tmp_path):  # noqa: F811
+    path = prof.export_chrome_trace(tmp_path / "t.json", hta=True)
+    found = slices(path, "kernel", "gpu_memcpy", "cuda_runtime", "cpu_op", "user_annotation")
+    assert all(isinstance(r["ts"], int) and r["dur"] >= 0 for r in found)
+    device, launches = slices(path, "kernel", "gpu_memcpy"), slices(path, "cuda_runtime")
+    correlations = [r["args"]["correlation"] for r in launches]
+    assert sorted(r["args"]["correlation"] for r in device) == sorted(set(correlations))
+    assert len(device) == len(prof.trace.steps.step)
+    assert {(r["pid"], r["tid"]) for r in device} == {(0, hta.STREAM)}
+    assert sum(r["name"].startswith("ProfilerStep#") for r in found) == 3
+    names = [r["args"].get("name", "") for r in chrome.read(path)["traceEvents"] if r["ph"] == "M"]
+    assert any("kernels on the CPU" in name for name in names)
+
+
+def test_a_kernel_is_launched_by_a_call_that_it_computes(prof, tmp_path):  # noqa: F811
+    path = prof.export_chrome_trace(tmp_path / "t.json", hta=True)
+    kernels = [r for r in slices(path, "kernel") if r["name"].startswith("conv_weight_grad")]
+    launches = {r["args"]["correlation"]: r for r in slices(path, "cuda_runtime")}
+    callers = {r["args"]["External id"]: r for r in slices(path, "cpu_op")}
+    for kernel in kernels:
+        launch = launches[kernel["args"]["correlation"]]
+        caller = callers[launch["args"]["External id"]]
+        assert caller["name"] == "aten::conv_weight_grad"
+        assert caller["ts"] <= launch["ts"] < caller["ts"] + caller["dur"]
+    assert len(kernels) == 3
+
+
+def test_captured_kernels_are_launched_by_their_run(tmp_path):
+    @gh.optimize
+    def step(x):
+        return (x @ x).sum()
+
+    x = gh.ones((64, 64))
+    for _ in range(3):
+        step(x).item()
+    with gh.profile() as p:
+        for _ in range(2):
+            step(x).item()
+            p.step()
+    path = p.export_chrome_trace(tmp_path / "t.json", hta=True)
+    assert chrome.check(chrome.read(path)) == []
+    runs = [r for r in slices(path, "cpu_op") if r["name"].startswith("aten::program")]
+    launches = slices(path, "cuda_runtime")
+    assert len(runs) == 2 and len(launches) == len(p.trace.steps.step)
+    for launch in launches:
+        assert any(r["ts"] <= launch["ts"] < r["ts"] + r["dur"] for r in runs)
+
+
+def test_a_device_is_shown_with_its_own_streams_and_times(folder):
+    path = folder / "rank1.json.gz"
+    assert chrome.check(chrome.read(path)) == []
+    kernels, copies = slices(path, "kernel"), slices(path, "gpu_memcpy")
+    assert {(r["pid"], r["tid"]) for r in kernels} == {(0, 7), (0, 13)}
+    assert {r["name"] for r in copies} == {"Memcpy HtoD (batch)"}
+    assert copies[0]["args"]["bytes"] == 4 * ELEMENTS
+    assert {r["name"] for r in kernels if r["tid"] == 13} == {"ncclKernel_AllReduce"}
+    names = [r["name"] for r in slices(path, "cuda_runtime")]
+    assert names[:5] == ["cudaMemcpyAsync", *3 * ["cudaLaunchKernel"], "cudaLaunchKernelExC"]
+    said = next(r for r in slices(path, "cpu_op") if r["name"] == "record_param_comms")["args"]
+    assert (said["Group size"], said["Rank"], said["In msg nelems"]) == (RANKS, 1, ELEMENTS)
+    counted = slices(path, "cuda_profiler_range")[0]["args"]
+    assert (counted["flops"], counted["moved_bytes"]) == (ELEMENTS, 8 * ELEMENTS)
+    assert counted["flops_per_s"] == ELEMENTS * 10**9 // (2 * MS)
+    assert {r["tid"] for r in slices(path, "gpu_user_annotation")} == {7, 13}
+    info = chrome.read(path)["distributedInfo"]
+    assert (info["rank"], info["world_size"]) == (1, RANKS)
+
+
+def test_perfetto_shows_a_device_beside_the_threads(folder):
+    data = chrome.read(folder.parent / "plain0.json")
+    assert chrome.check(data) == []
+    names = {r["args"]["name"] for r in data["traceEvents"] if r["name"] == "thread_name"}
+    assert {"device 0 stream 7", "device 0 stream 13"} <= names
+    launches = [r for r in data["traceEvents"] if r.get("cat") == "launch"]
+    arrows = {r["ts"] for r in data["traceEvents"] if (r["ph"], r.get("cat")) == ("s", "ac2g")}
+    assert len(launches) == 20 and {r["ts"] for r in launches} <= arrows
+
+
+def test_tables_know_what_devices_did(folder):
+    with gh.profile() as p:
+        run_on_device(0)
+    rows = {r.name: r for r in p.kernels()}
+    assert rows["kernel1"].time_ns == 2 * MS and rows["kernel1"].flops == ELEMENTS
+    assert p.trace.kernel_ns == 10 * MS
+    assert {r.module: r for r in p.modules().rows() if not r.phase}["Net"].kernel_ns == 8 * MS
+
+
+ANALYSES = [
+    ("get_profiler_steps", ()), ("get_temporal_breakdown", (False,)),
+    ("get_gpu_kernel_breakdown", (False,)), ("get_gpu_kernels_with_user_annotations", (0,)),
+    ("get_gpu_user_annotation_breakdown", (True, False)), ("get_comm_comp_overlap", (False,)),
+    ("get_aten_op_kernels_and_delay", ()), ("get_cupti_counter_data_with_operators", ()),
+    ("get_memory_bw_time_series", ()), ("get_memory_bw_summary", ()),
+    ("get_queue_length_time_series", ()), ("get_queue_length_summary", ()),
+    ("get_potential_stragglers", (None, 1)), ("get_idle_time_breakdown", (None, None, False)),
+    ("get_cuda_kernel_launch_stats", (None, 50, 100, True, False)),
+    ("critical_path_analysis", (0, "ProfilerStep", 0)),
+    ("generate_trace_with_counters", ()),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def analysis(folder):
+    module = pytest.importorskip("hta.trace_analysis")
+    return module.TraceAnalysis(trace_dir=str(folder))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "args"), ANALYSES, ids=[name for name, _ in ANALYSES])
+def test_hta_analyses_traces_of_devices(analysis, folder, monkeypatch, name, args):
+    import plotly.graph_objects
+
+    monkeypatch.setattr(plotly.graph_objects.Figure, "show", lambda *a, **k: None)
+    found = getattr(analysis, name)(*args)
+    if name.startswith("generate"):
+        assert len(list(folder.iterdir())) == RANKS + 1
+    elif name == "get_potential_stragglers":
+        assert found == [0]  # rank 1 began to wait earlier
+    else:
+        first = found[0] if isinstance(found, tuple | list) else found
+        assert (len(first.nodes) if hasattr(first, "nodes") else len(found)) > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hta_finds_sequences_blocked_queues_stacks_and_no_fault(analysis, folder, tmp_path):
+    from hta.common.trace_call_graph import CallGraph
+    from hta.utils.validate_trace import validate_trace_format
+
+    found = analysis.get_frequent_cuda_kernel_sequences("aten::program", str(tmp_path))
+    assert "kernel0|kernel1|kernel2" in found["pattern"][0]
+    queue = analysis.get_queue_length_time_series()
+    assert len(analysis.get_queue_length_summary_from_time_series(queue))
+    assert len(analysis.get_time_spent_blocked_on_full_queue(queue, 2))
+    graph, ok = analysis.critical_path_analysis(0, "ProfilerStep", 0)
+    assert ok and analysis.overlay_critical_path_analysis(0, graph, str(tmp_path))
+    assert CallGraph(analysis.t).call_stacks
+    assert validate_trace_format(str(folder / "rank0.json.gz")) == (True, {})
