@@ -26,6 +26,8 @@ from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.transforms.checkpoint import checkpoint
 
 MAX_CHECKS = 6  # choices that are analysed for a budget
+MAX_FAILS = 2  # blocks that a choice is tried without in vain
+SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
 
@@ -60,6 +62,14 @@ class Plan(AbstractContextManager):
     def at(self, budget: int | float) -> "Plan":
         """The plan for another budget; what was analysed for this one is not analysed again."""
         return Plan(self.planner, budget)
+
+    def estimate(self, budget: int | float) -> float | None:
+        """About the ns that a plan for a budget adds to a step, in milliseconds and without an
+        analysis; None if none seems to fit."""
+        planner, limit = self.planner, in_bytes(budget, self.plain_bytes)
+        found = [planner.choice(n, limit) for n in range(len(planner.chains) - 1)]
+        times = [choice.ns for choice in (planner.best(limit), *found) if choice is not None]
+        return min(times) - self.plain_ns if times else None
 
     def apply(self) -> "Plan":
         """Have the chosen blocks compute again in this thread's backward passes."""
@@ -175,6 +185,7 @@ class Planner:
         self.checked: dict[tuple, Choice] = {}
         self.ways: list[tuple[Block, ...]] = []  # what is computed again in any case
         self.plain = self.analyse([])
+        self.plain_ns = self.plain.predicted_ns
         self.everywhere = [Block("", 0, 0.0, whole=False)]
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
@@ -277,7 +288,7 @@ class Planner:
             if not likely:
                 break
             number, best = min(likely, key=lambda n: likely[n].ns), self.best(budget)
-            if best is not None and likely[number].ns >= best.ns:
+            if best is not None and likely[number].ns >= best.ns - SMALL_GAIN * self.plain_ns:
                 return
             peak = self.check(likely[number].blocks).peak_bytes
             if peak <= budget:
@@ -291,10 +302,12 @@ class Planner:
 
     def do_without(self, budget: int) -> None:
         """Analyse what fits without blocks that it may not need, the most expensive first."""
-        best = self.best(budget)
+        best, fails = self.best(budget), 0
         for block in sorted(best.blocks if best else (), key=lambda b: -b.extra_ns):
             fewer = self.check([b for b in best.blocks if b is not block])
-            best = fewer if fewer.peak_bytes <= budget else best
+            best, fails = (best, fails + 1) if fewer.peak_bytes > budget else (fewer, fails)
+            if fails == MAX_FAILS:
+                break
 
 
 class Choice(NamedTuple):
