@@ -53,6 +53,7 @@ class Graph:
         self.outputs: list[Node] = []
         self.known: dict[Any, Node] = {}
         self.origin = Origin()  # of the nodes that are made now
+        self.stored: set[int] = set()  # numbers of nodes that are to have memory in any case
 
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
