@@ -16,6 +16,7 @@ from glasshouse.capture.glass import eager, glass
 from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
 from glasshouse.capture.report import Explanation
+from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.session import Capture
 from glasshouse.capture.values import Source
 from glasshouse.compile.program import warn_once
@@ -351,6 +352,35 @@ def explain(fn, *args, **kwargs) -> Explanation:
     capture = Capture(eager, front)
     result = Optimizing(capture)(fn)(*args, **kwargs)
     return Explanation(fn, capture, result)
+
+
+def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kwargs):
+    """Write a script that shows on its own how a compiler fails on a graph of fn(*args, **kwargs).
+
+    Each graph is tried with inputs made from specs and a seed: the compiler raises, or gives other
+    numbers than `eager`. The first that fails is made as small as it can be while failing in the
+    same way; if none does, the largest is written as it is. Returns the path.
+
+    Raises:  OptionError for an unknown compiler; CaptureError if there is no graph
+    """
+    compiler, found = compiler_of(compiler), []
+
+    def keep(graph_module, example_inputs):
+        found.append(Reproduction(graph_module, example_inputs, compiler, innermost_name(fn)))
+        return eager(graph_module, example_inputs)
+
+    Optimizing(Capture(keep, front))(fn)(*args, **kwargs)
+    if not found:
+        raise CaptureError(
+            "write_reproduction: expected a function with a graph; got none. Check its calls."
+        )
+    largest = max(found, key=lambda one: len(one.calls))
+    return next((one for one in found if one.outcome(one.calls)), largest).write(path)
+
+
+def innermost_name(fn) -> str:
+    fn = innermost(fn)
+    return getattr(fn, "__qualname__", type(fn).__name__)
 
 
 def export(fn, *args, **kwargs):

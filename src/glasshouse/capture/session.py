@@ -1,9 +1,11 @@
 """From a call that no entry answers to a new entry: trace, compile, install, go on."""
 
 import dis
+import re
 import sys
 import types
 import warnings
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -16,6 +18,7 @@ from glasshouse.capture.frame import Frame, Generator, Iterator
 from glasshouse.capture.guards import Compiler, Guard, brief, read_source
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
+from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracer import (
     Lasti,
     Tracer,
@@ -61,6 +64,7 @@ class Capture:
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
         self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
+        self.reproductions: set[str] = set()  # names of functions of which one was written
         self.warned = False
 
     def dispatcher(self, fn: types.FunctionType):
@@ -239,6 +243,18 @@ class Session:
         finally:
             front.end(tracer)
             self.close_generators()
+            self.write_reproduction()
+
+    failed = False  # whether the compiler raised
+
+    def write_reproduction(self) -> None:
+        """Write a script that shows how the compiler fails, once for each function."""
+        names = self.capture.reproductions
+        if self.failed and config.repro_dir and self.fn.__qualname__ not in names:
+            names.add(self.fn.__qualname__)
+            name = re.sub(r"\W+", "_", self.fn.__qualname__).strip("_")
+            made = Reproduction(self.module, self.values, self.capture.compiler, name)
+            made.write(Path(config.repro_dir) / f"{name}.py")
 
     def close_generators(self) -> None:
         """What nobody else holds ends here, as it would with the last reference to it."""
@@ -376,6 +392,7 @@ class Session:
         try:
             return self.capture.compiler(self.module, self.values)
         except Exception as error:
+            self.failed = True
             if config.raise_compiler_errors:
                 raise
             if not self.capture.warned:
