@@ -1,8 +1,8 @@
 """Reproductions: a script that shows on its own how a compiler fails on a captured graph.
 
-The script has the graph as Python, inputs made from their specs and a seed, and the compiler's name.
-It is made small by leaving out calls for as long as it still fails in the same way: what is tried is
-the script itself, so what is written is what failed.
+It has the graph as Python, inputs made from their specs and a seed, and the compiler's name. Calls
+are left out of it for as long as it still fails in the same way; what is tried is the script, so
+what is written is what failed.
 """
 
 import base64
