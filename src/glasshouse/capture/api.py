@@ -10,6 +10,7 @@ from contextlib import ContextDecorator
 from typing import Any
 
 from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, type_name
+from glasshouse.capture import bytecode
 from glasshouse.capture import tracer as tracing
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.glass import eager, glass
@@ -165,7 +166,7 @@ def is_users(fn: types.FunctionType) -> bool:
     """Whether a function is the user's: not ours, nor of the standard library, nor installed."""
     name = fn.__module__ or ""
     file = fn.__code__.co_filename
-    marked = fn.__code__ in config.disabled or getattr(fn, "__gh_disabled__", False)
+    marked = id(fn.__code__) in config.disabled or getattr(fn, "__gh_disabled__", False)
     if marked or name.startswith("glasshouse.") or file.startswith(OURS):
         return False
     return (
@@ -284,7 +285,7 @@ def skip(fn):
         return fn(*args, **kwargs)
 
     wrapped.__gh_disabled__ = True
-    config.disabled.add(fn.__code__)
+    config.disabled[id(fn.__code__)] = fn.__code__
     return wrapped
 
 
@@ -337,10 +338,8 @@ def reset() -> None:
             getattr(resumed, "entries", []).clear()
         for name in ("full", "tries", "hopeless"):
             made.__dict__.pop(name, None)
-        made.capture.__dict__.update(
-            resumes={}, entries=[], breaks=[], recompiles=[], varying=set()
-        )
-    tracing.opaque_sites.clear()
+        made.capture.__dict__.update(resumes={}, noted=[], breaks=[], recompiles=[], varying=set())
+    bytecode.known.clear()
     counters.clear()
 
 
@@ -350,8 +349,8 @@ def explain(fn, *args, **kwargs) -> Explanation:
     Printing the result prints it as a table.
     """
     capture = Capture(eager, front)
-    result = Optimizing(capture)(fn)(*args, **kwargs)
-    return Explanation(fn, capture, result)
+    captured = Optimizing(capture)(fn)  # entries live no longer than this
+    return Explanation(fn, capture, captured(*args, **kwargs))
 
 
 def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kwargs):
@@ -392,7 +391,8 @@ def export(fn, *args, **kwargs):
     """
     capture = Capture(eager, front, nopython=True)
     capture.exporting = True
-    Optimizing(capture)(fn)(*args, **kwargs)
+    captured = Optimizing(capture)(fn)
+    captured(*args, **kwargs)
     entry = capture.entries[0] if capture.entries else None
     if entry is None or entry.graph is None:
         raise CaptureError(

@@ -112,7 +112,8 @@ class Calls:
         f = fn.value
         if not self.live:
             return self.deliver(then, self.real_call(fn, args, kwargs))
-        if self.is_opaque_site():
+        frame = self.frames[-1]
+        if frame.at in frame.code.opaque:
             raise Break("a call that could not be captured before", fn, args, kwargs)
         if self.front.call(self, fn, args, kwargs, then):
             return None
@@ -238,7 +239,7 @@ class Calls:
         """Why a function is not captured; None if it is."""
         code = f.__code__
         if (
-            code in self.config.disabled
+            id(code) in self.config.disabled
             or id(f) in self.config.disallowed
             or getattr(f, "__gh_disabled__", False)
         ):
@@ -251,7 +252,7 @@ class Calls:
         if module.startswith(self.front.left_to_python):
             return f"{f.__qualname__} runs as it is"
         missing = unknown_operation(code)
-        return None if missing is None else f"{f.__qualname__} has {missing}"
+        return f"{f.__qualname__} has {missing}" if missing else None
 
     def inline(self, fn: Var, args, kwargs, then, init=None):
         """Interpret a call in a frame of its own."""
@@ -1517,7 +1518,7 @@ def on_super(t, fn, args, kwargs, then):
     if args:
         return t.deliver(then, t.make_super(args[0], args[1]))
     frame = t.frames[-1]
-    code = frame.code.code
+    code = frame.root
     cell = frame.locals[frame.code.slots.index("__class__")]
     this = frame.locals[0]
     if isinstance(this.value, types.CellType):

@@ -24,7 +24,7 @@ class Config:
     def __init__(self):
         object.__setattr__(self, "allowed", {})
         object.__setattr__(self, "disallowed", {})
-        object.__setattr__(self, "disabled", set())
+        object.__setattr__(self, "disabled", {})
         object.__setattr__(self, "constant_results", set())
         self.restore()
 

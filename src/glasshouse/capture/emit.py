@@ -360,7 +360,7 @@ class Emitter:
         for caller, frame in zip(frames, frames[1:], strict=False):
             if frame.then is not None:
                 raise CannotRebuild(
-                    "a call in the middle of an operation", (caller.code.code, caller.at)
+                    "a call in the middle of an operation", (caller.code, caller.at)
                 )
         for frame in frames:
             if frame.generator is not None:
@@ -436,7 +436,7 @@ class Emitter:
         values, _, live = slot_values(frame, at)
         shape = [*stack, *([Var(None)] if extra else [])]
         fn = self.resumer(frame, at, shape, live, captured)
-        moved = len(getattr(fn, "fn", fn).__code__.co_code) - len(frame.code.code.co_code)
+        moved = len(getattr(fn, "fn", fn).__code__.co_code) - len(frame.root.co_code)
         items = [str(x.value + moved // 2) if isinstance(x, Lasti) else self.name(x)
                  for x in stack if x is not NULL]  # fmt: skip
         items += [extra] if extra else []

@@ -72,6 +72,10 @@ class FrontEnd:
         """Whether the graph's module has a tensor, as it has its parameters; others are inputs."""
         return False
 
+    def keep(self, value, link, entry) -> None:
+        """Have a tensor that the graph owns keep an entry alive for as long as there is a link."""
+        raise NotImplementedError
+
     def is_constant(self, value) -> bool:
         """Whether a value of another kind may be a constant of the graph, guarded by identity."""
         return False

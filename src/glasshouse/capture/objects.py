@@ -773,7 +773,9 @@ class Objects:
                 and owner is not None
                 and owner.__flags__ & 1 << 9
             ):
-                base = self.guards.source("const", None, value, value.__name__)
+                base = cls.origin
+                if not isinstance(base, Source):
+                    base = self.guards.source("const", None, value, value.__name__)
                 source = self.guards.source("lookup", base, name, f"{value.__name__}.{name}")
             return self.deliver(then, self.load(found, source) if source else Var(found))
         return self.deliver(then, Var(self.do(getattr, value, name)))
