@@ -458,11 +458,21 @@ static PyTypeObject DispatcherType = {
 
 static Py_ssize_t extra_index = -1;
 static int threads_on;
+static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag);
 static PyCodeObject *stub; /* "return its argument": has the evaluator pop a frame for us */
+static PyObject *stub_function;
+static int reached; /* whether a frame of the stub came by */
 static _PyFrameEvalFunction before; /* who had the hook: called for every frame that we do not take */
+static _Thread_local _PyInterpreterFrame *passed; /* the frame that `before` has from us */
 
+/* Who had the hook may in turn call us: the second time is the last. */
 static PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
-    return (before ? before : _PyEval_EvalFrameDefault)(ts, f, throwflag);
+    _PyInterpreterFrame *outer = passed;
+    if (!before || before == hook || outer == f) return _PyEval_EvalFrameDefault(ts, f, throwflag);
+    passed = f;
+    PyObject *result = before(ts, f, throwflag);
+    passed = outer;
+    return result;
 }
 
 /* Give a frame that will not run its result. */
@@ -485,7 +495,8 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     PyObject *cb = callback;
     PyCodeObject *co = FRAME_CODE(f);
     void *skipped = NULL;
-    if (!cb || mode != ON || throwflag || f->owner != FRAME_OWNED_BY_THREAD || FRAME_IP(f) != ENTRY_IP(co)
+    if (co == stub) reached = 1;
+    if (!cb || passed == f || mode != ON || ts->tracing || throwflag || f->owner != FRAME_OWNED_BY_THREAD || FRAME_IP(f) != ENTRY_IP(co)
         || f->frame_obj || f->f_locals || !(co->co_flags & CO_OPTIMIZED) || !co->co_nlocalsplus
         || (co->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)))
         return evaluate(ts, f, throwflag);
@@ -513,15 +524,27 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     return finish(ts, f, result);
 }
 
+/* Whether who has the hook hands frames on to us. */
+static int is_called(_PyFrameEvalFunction current) {
+    if (current == hook || current == _PyEval_EvalFrameDefault) return current == hook;
+    reached = 0;
+    Py_XDECREF(PyObject_CallOneArg(stub_function, Py_None));
+    PyErr_Clear();
+    return reached;
+}
+
 /* set_hook(callback or None) -> the one before, in this thread */
 static PyObject *set_hook(PyObject *m, PyObject *cb) {
     PyInterpreterState *in = PyInterpreterState_Get();
     PyObject *old = callback ? callback : Py_NewRef(Py_None), *now = cb == Py_None ? NULL : Py_NewRef(cb);
     if (!callback && now && threads_on++ == 0) {
-        before = _PyInterpreterState_GetEvalFrameFunc(in);
-        if (before == _PyEval_EvalFrameDefault) before = NULL;
-        _PyInterpreterState_SetEvalFrameFunc(in, hook);
+        _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(in);
+        if (!is_called(current)) {
+            before = current == _PyEval_EvalFrameDefault ? NULL : current;
+            _PyInterpreterState_SetEvalFrameFunc(in, hook);
+        }
     }
+    /* Who came after us calls us: then we stay where we are, and pass every frame on. */
     if (callback && !now && --threads_on == 0 && _PyInterpreterState_GetEvalFrameFunc(in) == hook)
         _PyInterpreterState_SetEvalFrameFunc(in, before ? before : _PyEval_EvalFrameDefault);
     callback = now;
@@ -573,7 +596,8 @@ PyMODINIT_FUNC PyInit_frame_hook(void) {
     PyObject *r = PyRun_String("def stub(x): return x\n", Py_file_input, names, names);
     if (!r) return NULL;
     Py_DECREF(r);
-    stub = (PyCodeObject *)Py_NewRef(PyFunction_GetCode(PyDict_GetItemString(names, "stub")));
+    stub_function = Py_NewRef(PyDict_GetItemString(names, "stub"));
+    stub = (PyCodeObject *)PyFunction_GetCode(stub_function);
     Py_DECREF(names);
     PyModule_AddObject(m, "Entry", Py_NewRef((PyObject *)&EntryType));
     PyModule_AddObject(m, "Dispatcher", Py_NewRef((PyObject *)&DispatcherType));
