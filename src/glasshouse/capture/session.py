@@ -34,6 +34,7 @@ from glasshouse.capture.tracer import (
     behind_frame,
     resume_function,
     slot_values,
+    users_part,
 )
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
 from glasshouse.compile.program import no_collection
@@ -529,8 +530,8 @@ class Session:
         try:
             result = self.opaque(broke) if last else self.tail(k + 1, broke)
         except BaseException as error:
+            error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
             if handler is None:
-                error.__traceback__ = behind_frame(frame, error.__traceback__)
                 raise
             caught = error
         if caught is not None:  # outside of `except`: the handler is the user's

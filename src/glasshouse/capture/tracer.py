@@ -441,6 +441,13 @@ def is_ours(trace) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith(HERE)
 
 
+def users_part(trace):
+    """A traceback without the interpreter's entries at its start."""
+    while trace is not None and is_ours(trace):
+        trace = trace.tb_next
+    return trace
+
+
 def traceback_entry(f: Frame):
     """A traceback entry that looks like the frame's."""
     code = f.root

@@ -210,7 +210,7 @@ def test_threads_share_the_hook(other):
     assert seen(names)["gamma"] == 1
 
 
-# -- inside a context, where frames come through our hook -------------------------------------------
+# -- inside a context, where frames come through our hook ------------------------------------------
 
 
 def in_context(fn, *args):
