@@ -991,8 +991,15 @@ class Calls:
         if isinstance(value, (Over, Zip, Enumerate)):
             return then(self, value.step(self))
         if not self.live:
-            found = self.do(next, value, END)
-            return then(self, END if found is END else Var(found))
+            plain = sent is None or sent.value is None
+            try:
+                item = self.do(next, value) if plain else self.do(value.send, sent.value)
+            except UserError as found:
+                if not isinstance(found.error, StopIteration):
+                    raise
+                result = [Var(found.error.value)] if takes_result(then) else []
+                return then(self, END, *result)
+            return then(self, Var(item))
         method, _ = static_lookup(type(value), "__next__")
         if isinstance(method, types.FunctionType):
             frame = self.frames[-1]
@@ -1416,6 +1423,10 @@ def called_natively(f, args, kwargs):
 
 def plain_value(var: Var):
     return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
+
+
+def takes_result(then) -> bool:
+    return getattr(then, "__code__", None) is not None and then.__code__.co_argcount >= 3
 
 
 def slot_list(code) -> list[str]:

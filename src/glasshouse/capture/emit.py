@@ -442,11 +442,22 @@ class Emitter:
         items += [extra] if extra else []
         words = [self.name(x) if x is not None else "None" for x in values] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
-        call = f"{self.pool(fn)}({', '.join(words)})"
+        called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
         if (frame.handled or self.tracer.began_handling) and extra != "e":
             error = self.name(frame.handled[-1]) if frame.handled else "None"
-            return f"{self.pool(handling)}({error}, {call[: call.index('(')]}, {', '.join(words)})"
-        return call
+            return f"{self.pool(handling)}({error}, {called}, {', '.join(words)})"
+        return f"{called}({', '.join(words)})"
+
+    def is_fixed(self, frame: Frame) -> bool:
+        """Whether a resume function of a frame has the same closure, if any, in each call."""
+        origins = [cell.origin for cell in frame.closure] if frame.code.keeps_closure else []
+        return all(isinstance(x, Source) and x.kind in ("const", "slot") for x in origins)
+
+    def made_anew(self, frame: Frame, fn) -> str:
+        """A resume function with the cells of the call."""
+        code, names = getattr(fn, "fn", fn).__code__, frame.globals
+        made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
+        return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 
 
 class END_OF_LOOP:

@@ -34,6 +34,11 @@ class Frame:
         self.handled: list = []  # exceptions that are being handled, innermost last
 
     @property
+    def closure(self) -> list[Var]:
+        """The free variables' cells."""
+        return self.locals[len(self.locals) - len(self.root.co_freevars) :]
+
+    @property
     def line(self) -> int:
         """The user's line."""
         return self.code.instructions[self.at].line

@@ -115,7 +115,9 @@ class Capture:
     def resumer(self, frame: Frame, at: int, shape: list[Var], live, captured: bool):
         """The resume function at an instruction: one for all ways that lead there."""
         code = frame.root
-        key = (id(code), at, tuple(x is NULL for x in shape), live, captured, id(frame.globals))
+        cells = frame.closure if frame.code.keeps_closure else ()
+        nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
+        key = (id(code), at, nulls, live, captured, id(frame.globals), own)
         found = self.resumes.get(key)
         if found is None:
             fn = resume_function(frame, at, shape, live)

@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.bytecode import VERSION, Decoded, keeps_closure, make_resume, resume_slots
-from glasshouse.capture.calls import Calls, NextThen, slot_list
+from glasshouse.capture.calls import Calls, NextThen, slot_list, takes_result
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.objects import Objects
@@ -429,10 +429,6 @@ class OrElse:
         return tracer.deliver(self.then, var)
 
 
-def takes_result(then) -> bool:
-    return getattr(then, "__code__", None) is not None and then.__code__.co_argcount >= 3
-
-
 HERE = __file__.rpartition("/")[0]
 
 
@@ -488,6 +484,5 @@ def resume_function(
     code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
     closure = None
     if keeps_closure(frame.root):
-        count = len(frame.root.co_freevars)
-        closure = tuple(x.value for x in frame.locals[len(frame.locals) - count :])
+        closure = tuple(x.value for x in frame.closure)
     return types.FunctionType(code, frame.globals, code.co_name, None, closure)

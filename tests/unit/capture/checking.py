@@ -24,8 +24,6 @@ LAZY_ITEMS = 60
 # What is known to differ from plain Python, and why.
 WRONG = {
     ("generator_left_in_with", ""): "a real generator is kept by the replacement until it returns",
-    ("result_of_generator", "broken"): "a default of next() behind a break in nested generators",
-    ("class_made_inside_with_super", "broken"): "one resume function for two classes made inside",
 }
 
 
