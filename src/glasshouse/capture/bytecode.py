@@ -68,6 +68,14 @@ class Decoded:
     def handler_at(self, i: int) -> Handler | None:
         return next((h for h in self.handlers if h.begin <= i < h.end), None)
 
+    def catches_at(self, i: int) -> bool:
+        """Whether instruction `i` is in a `try`: its handler is not one of `with` or the like."""
+        handler = self.handler_at(i)
+        if handler is None:
+            return False
+        first, second = (x.op for x in self.instructions[handler.target : handler.target + 2])
+        return first == "PUSH_EXC_INFO" and second != "WITH_EXCEPT_START"
+
     def live_at(self, i: int) -> frozenset[int]:
         """The slots that may be read from instruction `i` on."""
         if self.live is None:

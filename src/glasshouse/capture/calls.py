@@ -440,6 +440,21 @@ class Calls:
             return self.deliver(then, made)
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)
 
+    def says_the_same(self, error: Var, how) -> bool:
+        """Whether str or repr of an exception is the same in each call."""
+        value, origin = error.value, error.origin
+        own = static_lookup(type(value), f"__{how.__name__}__")[0]
+        if isinstance(own, types.FunctionType) or not isinstance(origin, Made):
+            return False
+        if origin.kind == "exception_value":
+            return self.is_plain(value.args)
+        parts = origin.parts[1] if origin.kind in ("call", "exception") else [error]
+        if not all(map(self.foldable, parts)):
+            return False
+        for part in parts:
+            self.known(part)
+        return True
+
     def named_tuple(self, cls, new, args, kwargs) -> Var:
         """A namedtuple's instance."""
         fields = cls._fields
@@ -1680,6 +1695,8 @@ def on_str(t, fn, args, kwargs, then):
     if not args or t.foldable(args[0]):
         return t.deliver(then, Var(t.do(fn.value, *(t.known(x) for x in args))))
     cls = type(t.typed(args[0]))
+    if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
+        return t.deliver(then, Var(fn.value(args[0].value)))
     names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
     for name in names:
         method, _ = static_lookup(cls, name)

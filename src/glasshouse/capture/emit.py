@@ -6,6 +6,7 @@ has the user's file and line, so that tracebacks show them.
 """
 
 import ast
+import copy
 import sys
 import types
 from collections import OrderedDict
@@ -185,7 +186,7 @@ class Emitter:
                 )
 
     def chained(self, var, name) -> None:
-        """Set the cause and context of a new exception."""
+        """Set the cause, context and traceback of a new exception."""
         for attribute in ("__cause__", "__context__"):
             other = getattr(var.value, attribute)
             if other is not None:
@@ -193,6 +194,9 @@ class Emitter:
                 if known is None or not known.is_new or id(known) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
                 self.makes.append(f"{name}.{attribute} = {self.name(known)}")
+        if var.value.__traceback__ is not None:  # made by `behind_frame`: it holds no locals
+            trace = self.pool(var.value.__traceback__)
+            self.makes.append(f"{name}.__traceback__ = {trace}")
         if var.value.__suppress_context__:
             self.makes.append(f"{name}.__suppress_context__ = True")
 
@@ -214,7 +218,18 @@ class Emitter:
         return name
 
     def make_exception_value(self, var):
-        raise CannotRebuild(f"a {type(var.value).__name__} that was raised and caught")
+        """What an operation raised, and somebody caught: it would say the same again."""
+        error = var.value
+        if not self.tracer.is_plain((error.args, error.__dict__)):
+            raise CannotRebuild(f"a {type(error).__name__} that was raised and caught")
+        name = self.bind(var, f"{self.pool(copy.copy)}({self.pool(copy.copy(error))})")
+        for part in ("name", "obj"):  # of an AttributeError or NameError
+            known = self.tracer.tracked.get(id(getattr(error, part, None)))
+            if known is not None or isinstance(getattr(error, part, None), str):
+                text = self.name(known) if known is not None else repr(getattr(error, part))
+                self.makes.append(f"{name}.{part} = {text}")
+        self.chained(var, name)
+        return name
 
     def make_handled(self, var):
         return self.bind(var, f"{self.pool(sys.exc_info)}()[1]")

@@ -237,6 +237,8 @@ class FrontEnd:
         node.meta["line"] = tracer.frames[-1].where
         node.meta["user"] = tracer.user_line()
         self.annotate(node)
+        if tracer.sized() and any(f.code.catches_at(f.at) for f in tracer.frames):
+            tracer.fix_sizes()  # with others it may raise, which the graph cannot catch
         values = [x.value for x in args]
         words = {k: v.value for k, v in kwargs.items()}
         try:

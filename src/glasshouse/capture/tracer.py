@@ -297,10 +297,10 @@ class Tracer(Opcodes, Objects, Calls):
         is none, and Python is to raise it."""
         raised, self.raised = self.raised, None
         var = (
-            raised
-            if raised is not None and raised.value is error
-            else Var(error, Made("exception_value"))
+            raised if raised is not None and raised.value is error else self.tracked.get(id(error))
         )
+        if var is None:
+            var = self.track(Var(error, Made("exception_value")))
         last = self.frames[-1]
         again = last.code.instructions[last.at].op == "RERAISE"
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
