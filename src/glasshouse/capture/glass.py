@@ -17,7 +17,7 @@ from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequenc
 from glasshouse.base.errors import GradError
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
-from glasshouse.compile.program import make_program, run_timed, settle, warn_once
+from glasshouse.compile.program import compiled, run_timed, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
@@ -67,7 +67,8 @@ class Glass:
         backend = backends.current()
         if backend.name != "lazy":
             return self.module.run(self.module, *inputs)
-        backend.evaluate()
+        # What the trace of the first call recorded is done again here: nobody needs its values.
+        backend.recorder.forget()
         plan = Plan(self.module, backend)
         try:
             plan.record(inputs)
@@ -97,7 +98,7 @@ class Kernelled:
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
         try:
-            self.program = make_program(recorded)
+            self.program = compiled(recorded)
             self.program.lines = runner.lines.of(recorded)
         except CompileError as error:
             warn_once(str(error))
@@ -584,9 +585,9 @@ def distinct(values) -> list:
 def told_apart(handles: list[Tensor], backend) -> None:
     """Have tensors and their gradients computed, each with a payload of its own."""
     seen: dict[int, Lazy] = {}
-    for tensor in distinct(
-        t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None
-    ):
+    tensors = distinct(t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None)
+    backend.evaluate(tuple(t.data for t in tensors if t.backend is backend))
+    for tensor in tensors:
         ready(tensor, backend)
         payload = tensor.data
         if id(payload) in seen:

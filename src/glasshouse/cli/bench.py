@@ -26,12 +26,14 @@ from glasshouse.base.errors import BackendError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.profile import FlopCounter
 
-MODES = ("eager", "channels_last", "compile")
+CAPTURED = "captured"  # ours, under gh.optimize
+MODES = ("eager", "channels_last", "compile", CAPTURED)
 # Passes of a step over the parameters: read forward and backward; the gradient written and read;
 # in the update read and written.
 PARAMETER_PASSES = 6
 OUR_COLOR = "#2a78b5"
-COLORS = {"eager": "#d9622b", "channels_last": "#e8a33d", "compile": "#8c8c8c"}
+COLORS = {"eager": "#d9622b", "channels_last": "#e8a33d", "compile": "#8c8c8c",
+          CAPTURED: "#7fb3da"}  # fmt: skip
 
 
 class Worker:
@@ -153,14 +155,15 @@ def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
 
 
 def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[dict]:
-    """The records of one model: ours beside each of PyTorch's modes in turn; none if ours fails."""
+    """The records of one model: ours beside each of the modes in turn; none if ours fails."""
     work, records = count_work(model, smoke), []
     with Worker("glasshouse") as worker, tolerant(console, model):
         ours = Run(worker, model, "glasshouse", None, dtype, smoke)
         ours.start()
         for mode in modes:
-            with Worker(f"pytorch {mode}") as other, tolerant(console, model):
-                theirs = Run(other, model, "pytorch", mode, dtype, smoke)
+            framework = "glasshouse" if mode == CAPTURED else "pytorch"
+            with Worker(f"{framework} {mode}") as other, tolerant(console, model):
+                theirs = Run(other, model, framework, mode, dtype, smoke)
                 theirs.start()
                 for _ in range(steps):
                     ours.step()
@@ -189,7 +192,12 @@ def best_of_pytorch(records: list[dict], model: str) -> float | None:
 
 def our_steps(records: list[dict]) -> dict[str, float]:
     """Seconds of a step here, by model."""
-    return {r["model"]: r["step_s"] for r in records if r["framework"] == "glasshouse"}
+    return {r["model"]: r["step_s"] for r in records if is_ours(r)}
+
+
+def is_ours(record: dict) -> bool:
+    """Whether a record is of our plain loop, which the others are compared with."""
+    return record["framework"] == "glasshouse" and record["mode"] != CAPTURED
 
 
 def show(console: Console, records: list[dict], limits: dict) -> None:
@@ -200,7 +208,7 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
         table.add_column(heading, justify="right" if i > 1 else "left", no_wrap=i < 2)
     ours = our_steps(records)
     for r in records:
-        mine = r["framework"] == "glasshouse"
+        mine = is_ours(r)
         table.add_row(r["model"] if mine else "", f"{r['framework']}, {r['mode']}",
                       f"{r['step_s']:.3f} s", f"{r['step_s'] / ours[r['model']]:.2f}",
                       f"{r['first_step_s']:.1f} s", f"{r['peak_bytes'] / 2**30:.2f} GiB",
@@ -232,7 +240,7 @@ def save_chart(records: list[dict], path: Path) -> bool:
         rows = [r for r in records if (r["framework"], r["mode"]) == (framework, mode)]
         places = [list(ours).index(r["model"]) + (i + 0.5) * width - 0.4 for r in rows]
         bars = axes.bar(places, [r["step_s"] / ours[r["model"]] for r in rows], width * 0.92,
-                        color=OUR_COLOR if framework == "glasshouse" else COLORS[mode],
+                        color=COLORS.get(mode, OUR_COLOR),
                         label=f"{framework}, {mode}")  # fmt: skip
         axes.bar_label(bars, [f"{r['step_s']:.3g} s" for r in rows], fontsize=7, padding=2)
     axes.axhline(1, color="black", linewidth=0.6)
@@ -247,13 +255,16 @@ def save_chart(records: list[dict], path: Path) -> bool:
 
 
 def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
-    """PyTorch's modes to run; by default all, or the best for bfloat16, or a quick one."""
+    """The modes to run beside ours; by default PyTorch's, the best for bfloat16, or a quick one."""
     if against is None:
-        against = "eager" if smoke else "channels_last" if dtype == "bfloat16" else ",".join(MODES)
+        against = (
+            "eager" if smoke else "channels_last" if dtype == "bfloat16" else ",".join(MODES[:-1])
+        )
     modes = [mode for mode in against.split(",") if mode]
     for mode in modes:
         check_known("bench", f"--against with modes of {', '.join(MODES)}", mode, MODES)
-    return modes if importlib.util.find_spec("torch") is not None else []
+    has_torch = importlib.util.find_spec("torch") is not None
+    return [mode for mode in modes if has_torch or mode == CAPTURED]
 
 
 def modes_for(model: str, modes: list[str]) -> list[str]:
@@ -267,7 +278,8 @@ def modes_for(model: str, modes: list[str]) -> list[str]:
 @click.argument("models", nargs=-1, metavar=f"[{' | '.join(CASES)}]…")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32",
               show_default=True, help="bfloat16: both frameworks under autocast.")  # fmt: skip
-@click.option("--against", help=f"PyTorch's modes: some of {','.join(MODES)}, or '' for none.")
+@click.option("--against", help=f"Modes beside ours: some of {','.join(MODES)}, or '' for none. "
+              f"The last is ours under gh.optimize.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(1), help="Timed steps of each.  [default: 5]")
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path),
               default=Path("runs/bench.json"), show_default=True,
@@ -283,7 +295,8 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
     fits = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(highlight=False, width=None if fits else 100)
     modes = chosen_modes(against, dtype, smoke)
-    limits = measure_limits(["glasshouse", *["pytorch"] * bool(modes)], dtype, smoke)
+    frameworks = ["glasshouse", *["pytorch"] * any(mode != CAPTURED for mode in modes)]
+    limits = measure_limits(frameworks, dtype, smoke)
     records: list[dict] = []
     wanted = list(dict.fromkeys(models)) or list(CASES)
     for model in wanted:

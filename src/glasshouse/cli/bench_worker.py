@@ -103,7 +103,7 @@ class Trainer:
 
 
 class Ours(Trainer):
-    """A model, its batch and optimizer in Glasshouse, on the current backend."""
+    """A model, its batch and optimizer in Glasshouse, on the current backend; perhaps captured."""
 
     def __init__(self, model: str, mode: str | None, dtype: str, smoke: bool):
         gh.random.seed(0)
@@ -112,6 +112,8 @@ class Ours(Trainer):
         self.model = CASES[model].make(**options)
         self.inputs, *self.targets = map(gh.asarray, arrays)
         self.optimizer = SGD(self.model.parameters(), lr=LEARNING_RATE)
+        if mode == "captured":
+            self.train = gh.optimize(self.train)
 
     def loss(self):
         """The loss of the batch, to be differentiated."""

@@ -47,10 +47,7 @@ programs: dict[tuple, Entry] = {}
 
 def run_recording(recording: Recording) -> None:
     """Compute the outputs; the nodes keep their values and forget their operands."""
-    key = (recording.key, state.recompute) if state.recompute else recording.key
-    entry = programs.get(key)
-    if entry is None:
-        entry = programs.setdefault(key, Entry())
+    entry = entry_of(recording)
     program = program_for(entry, recording)
     if watchers:
         outputs = run_watched(entry, program, recording)
@@ -59,6 +56,20 @@ def run_recording(recording: Recording) -> None:
     else:
         outputs = run_program(program, recording)
     settle(recording, outputs, program.owns if program is not None else [])
+
+
+def entry_of(recording: Recording) -> Entry:
+    """What is known of the recording's structure."""
+    key = (recording.key, state.recompute) if state.recompute else recording.key
+    return programs.get(key) or programs.setdefault(key, Entry())
+
+
+def compiled(recording: Recording) -> Program:
+    """The Program of a recording, short or long. Raises: CompileError"""
+    entry = entry_of(recording)
+    if entry.program is None:
+        entry.program = make_program(recording)
+    return entry.program
 
 
 def settle(recording: Recording, outputs, owns: list[bool]) -> None:

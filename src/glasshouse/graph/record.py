@@ -130,9 +130,14 @@ class Recorder(threading.local):
         """Whether the recording should be cut here."""
         return len(self.pending) >= MAX_PENDING or self.held_bytes > MAX_HELD_BYTES
 
+    def forget(self) -> None:
+        """Nothing waits any more: what somebody needs later is computed then, on its own."""
+        self.pending, self.held_bytes = [], 0
+
     def take(self) -> Recording | None:
         """The recording of everything that waits and is still referred to; None if nothing is."""
-        pending, self.pending, self.held_bytes = self.pending, [], 0
+        pending = self.pending
+        self.forget()
         return describe(pending)
 
 
