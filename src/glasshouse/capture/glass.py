@@ -32,7 +32,7 @@ from glasshouse.tensor import Tensor, random
 # Where a payload comes from, as (kind, number): a handle's data or gradient, a key, a number of the
 # forward Program's outputs, a cotangent; or the payload itself.
 DATA, GRAD, KEY, OUT, COTANGENT, CONSTANT = range(6)
-MAX_PLANS = 64  # sets of sizes of one graph
+MAX_PLANS = 64  # sets of sizes and numbers of one graph
 
 
 class NotFit(Exception):
@@ -45,20 +45,24 @@ def glass(graph_module: GraphModule, example_inputs) -> "Glass":
 
 
 class Glass:
-    """A captured graph with its Programs, one for each set of sizes."""
+    """A captured graph with its Programs: for each set of tensors' shapes those for the numbers that
+    became part of a Program; None for what is run as it is."""
 
     def __init__(self, module: GraphModule):
         self.module = module
-        self.plans: dict[tuple, Plan | None] = {}
+        self.plans: dict[tuple, list[Plan | None]] = {}
+        self.count = 0  # of all plans
         self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
 
     def __call__(self, *inputs):
-        shapes = (x.spec.shape if isinstance(x, Tensor) else x for x in inputs)
-        key = tuple(shapes) if self.sized else ()
-        plan = self.plans.get(key)
-        if plan is not None and plan.fits(inputs):
-            return plan.run(inputs)
-        if (plan is None and key in self.plans) or len(self.plans) > MAX_PLANS:
+        key = ()
+        if self.sized:
+            key = tuple(x.spec.shape for x in inputs if isinstance(x, Tensor))
+        plans = self.plans.get(key, ())
+        for plan in plans:
+            if plan is not None and plan.fits(inputs):
+                return plan.run(inputs)
+        if None in plans or self.count >= MAX_PLANS:
             return self.module.run(self.module, *inputs)
         return self.first(key, inputs)
 
@@ -69,12 +73,13 @@ class Glass:
             return self.module.run(self.module, *inputs)
         # What the trace of the first call recorded is done again here: nobody needs its values.
         backend.recorder.forget()
-        plan = Plan(self.module, backend)
+        plan = kept = Plan(self.module, backend)
         try:
             plan.record(inputs)
-            self.plans[key] = plan
         except NotFit:
-            self.plans[key] = None
+            kept = None
+        self.plans.setdefault(key, []).append(kept)
+        self.count += 1
         outs, plan.outs = plan.outs, None
         return outs
 

@@ -85,16 +85,23 @@ class Run:
         losses, accuracy = Average(), Accuracy()
         self.model.train()
         for images, labels in self.batches:
-            scores = self.model(images)
-            loss = nn.functional.cross_entropy(scores, labels)
-            self.optimizer.zero_grad()
-            loss.backward()
-            self.optimizer.step()
+            loss, scores = self.step(images, labels)
             losses.update(loss, weight=len(labels))
             accuracy.update(scores, labels)
             check_finite(losses.value(), self.recipe)
             after_batch(losses.value())
         return losses.value(), accuracy.value()
+
+    @gh.optimize
+    def step(self, images, labels):
+        """One step of training on a batch: (loss, scores). Captured: after the first batch a call
+        goes straight to its compiled Program."""
+        scores = self.model(images)
+        loss = nn.functional.cross_entropy(scores, labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss, scores
 
     def evaluate(self) -> tuple[float, float]:
         """(loss, accuracy) on the held-out images."""
