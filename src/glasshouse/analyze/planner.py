@@ -281,7 +281,8 @@ class Planner:
     def explore(self, budget: int) -> None:
         """Analyse the cheapest choices by the estimates, as long as one may be better than what
         fits; where one takes more than it was to, the next of its way is to leave that much."""
-        over = dict.fromkeys(range(len(self.chains) - 1), 0)
+        ways = range(self.thrifty.peak_bytes > budget, len(self.chains) - 1)
+        over = dict.fromkeys(ways, 0)  # all elementwise work is cheaper than any block
         for _ in range(MAX_CHECKS):
             found = {n: self.choice(n, budget - bytes_over) for n, bytes_over in over.items()}
             likely = {n: choice for n, choice in found.items() if choice is not None}
@@ -295,7 +296,7 @@ class Planner:
                 del over[number]
             else:
                 over[number] += peak - budget
-        if len(over) == len(self.chains) - 1:  # none of them fits
+        if len(over) == len(ways):  # none of them fits
             for way in self.ways[1:]:
                 self.check([*way, *(self.option(path, -1, True).what for path in self.paths)])
             self.do_without(budget)
