@@ -25,7 +25,7 @@ from glasshouse.profile.counter import is_within
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.transforms.checkpoint import checkpoint
 
-MAX_CHECKS = 6  # choices that are analysed for a budget
+MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
@@ -295,7 +295,7 @@ class Planner:
             if peak <= budget:
                 del over[number]
             else:
-                over[number] += peak - budget
+                over[number] += max(peak - budget, budget // 200)
         if len(over) == len(ways):  # none of them fits
             for way in self.ways[1:]:
                 self.check([*way, *(self.option(path, -1, True).what for path in self.paths)])
