@@ -40,7 +40,8 @@ from glasshouse.nn import functional as F
 
 LARGE = ("bert", "asr")  # whose steps take seconds: not timed kernel by kernel
 PLANNED = {"resnet50": 8, "vit_b_16": 4, "bert": 2}  # planned and run with batches of
-ROUNDS = 5  # in which steps with and without a plan take turns
+OPTIMIZERS = (("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {}), ("RMSprop", {}))
+ROUNDS = 4  # in which steps with and without a plan take turns
 REPEATS = 4  # steps of each kind that are timed, of which the fastest counts
 
 
@@ -146,8 +147,8 @@ def memory_rows(names, smoke: bool) -> list[dict]:
 
 
 def what_ifs(names, smoke: bool) -> list[dict]:
-    """Milliseconds of what-ifs about the batch after analyses of three, and whether their peaks are
-    those of analyses of their own."""
+    """Milliseconds of what-ifs about the batch after analyses of three, and about the optimizer
+    after one; whether they are what analyses of their own say."""
     rows = []
     for name in names:
         built = Ours(name, None, "float32", smoke)
@@ -161,16 +162,44 @@ def what_ifs(names, smoke: bool) -> list[dict]:
         costs = vary(*arguments, inputs)
         for n in (size, 5 * size // 4, 3 * size // 2, 2 * size):
             costs(n)
-        for n in (size + 1, 5 * size // 4 + 1, 2 * size - 1):
+        costs(size, gh.optim.SGD(built.model.parameters()))
+        questions = [(n, None) for n in (size + 1, 5 * size // 4 + 1, 2 * size - 1)]
+        questions += [
+            (size, getattr(gh.optim, kind)(built.model.parameters(), **options))
+            for kind, options in OPTIMIZERS
+        ]
+        for n, optimizer in questions:
             start = time.perf_counter()
-            told = costs(n)
+            told = costs(n, optimizer)
             seconds = time.perf_counter() - start
-            found = step(*arguments, inputs(n))
+            found = step(*arguments[:2], optimizer or built.optimizer, inputs(n))
             rows.append({
-                "model": name, "batch": n, "ms": 1e3 * seconds, "analysed": n in costs.records,
-                "equal": told.peaks == found.peaks,
+                "model": name, "batch": n, "optimizer": type(optimizer or built.optimizer).__name__,
+                "ms": 1e3 * seconds, "analysed": optimizer is None and n in costs.records,
+                "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
                 "peak_error": told.peak_bytes / found.peak_bytes - 1,
             })  # fmt: skip
+        if name in PLANNED:
+            rows += budget_rows(name, (*arguments, inputs(size)))
+    return rows
+
+
+def budget_rows(name: str, arguments) -> list[dict]:
+    """Milliseconds of what-ifs about the budget: by the estimates, which come within some percent,
+    and for a plan that is met in earnest, which may take an analysis."""
+    rows, first = [], plan(*arguments, 1.0)
+    least = first.planner.least.peak_bytes
+    for budget in np.linspace(least, first.plain_bytes, 12)[1:-1].astype(int).tolist():
+        start = time.perf_counter()
+        told = first.estimate(budget)
+        middle = time.perf_counter()
+        found = first.at(budget)
+        rows.append({
+            "model": name, "budget": budget / first.plain_bytes, "ms": 1e3 * (middle - start),
+            "plan_ms": 1e3 * (time.perf_counter() - middle),
+            "told": None if told is None else told / first.plain_ns,
+            "planned": found.extra_ns / found.plain_ns,
+        })  # fmt: skip
     return rows
 
 
@@ -199,15 +228,16 @@ def fewest_blocks(arguments, paths, budget: int) -> list[Block]:
 
 
 def seconds_of(train, model, choices: dict[str, list], rounds: int) -> dict[str, list[float]]:
-    """Seconds of a step with each choice of blocks, in turns; the first turn is not counted."""
+    """Seconds of a step with each choice of blocks, in turns; each time after a step that is not
+    counted, for it maps the memory that this choice needs."""
     seconds: dict[str, list[float]] = {name: [] for name in choices}
-    for turn in range(rounds + 1):
+    for _ in range(rounds):
         for name, blocks in choices.items():
             applied = Applied(model, blocks)
+            train().item()
             start = time.perf_counter()
             train().item()
-            if turn:
-                seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(time.perf_counter() - start)
             applied.undo()
     return seconds
 
@@ -243,7 +273,7 @@ def plan_rows(name: str, smoke: bool) -> list[dict]:
             "blocks": len(found.blocks), "peak_bytes": found.peak_bytes,
             "plain_bytes": plain.peak_bytes, "predicted": found.extra_ns / found.plain_ns,
             "measured": ratio["plan"], "uniform": ratio["blocks"],
-            "uniform_blocks": len(choices["blocks"]), "plain_s": float(np.median(seconds["plain"])),
+            "uniform_blocks": len(choices["blocks"]), "seconds": seconds,
         })  # fmt: skip
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
@@ -375,10 +405,16 @@ def show_parts(results: dict) -> None:
          str(r["flops_equal"]), f"{r['seconds']:.2f}"]
         for r in results.get("memory", ())
     ], "resident: planned and inputs / growth of the process")  # fmt: skip
-    show("what if the batch were …", ["", "ms", "analysed", "equal", "error"], [
-        [f"{r['model']} {r['batch']}", f"{r['ms']:.1f}", str(r["analysed"]), str(r["equal"]),
-         f"{r['peak_error']:.2%}"]
-        for r in results.get("what_if", ())
+    show("what if the batch or optimizer were …", ["", "ms", "analysed", "equal", "error"], [
+        [f"{r['model']} {r['batch']} {r['optimizer']}", f"{r['ms']:.1f}", str(r["analysed"]),
+         str(r["equal"]), f"{r['peak_error']:.2%}"]
+        for r in results.get("what_if", ()) if "batch" in r
+    ])  # fmt: skip
+    show("what if the budget were …", ["", "ms", "told", "planned", "planning, ms"], [
+        [f"{r['model']} {r['budget']:.0%}", f"{r['ms']:.1f}",
+         "" if r["told"] is None else f"{r['told']:+.1%}", f"{r['planned']:+.1%}",
+         f"{r['plan_ms']:.0f}"]
+        for r in results.get("what_if", ()) if "budget" in r
     ])  # fmt: skip
     show("activations cut to", ["", "predicted", "measured", "whole blocks", "planning, s"], [
         [f"{r['model']} {r['part']:.0%}", *(

@@ -25,7 +25,7 @@ from glasshouse.profile.counter import is_within
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.transforms.checkpoint import checkpoint
 
-MAX_CHECKS = 6  # choices that are analysed for a budget
+MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
@@ -281,7 +281,8 @@ class Planner:
     def explore(self, budget: int) -> None:
         """Analyse the cheapest choices by the estimates, as long as one may be better than what
         fits; where one takes more than it was to, the next of its way is to leave that much."""
-        over = dict.fromkeys(range(len(self.chains) - 1), 0)
+        ways = range(self.thrifty.peak_bytes > budget, len(self.chains) - 1)
+        over = dict.fromkeys(ways, 0)  # all elementwise work is cheaper than any block
         for _ in range(MAX_CHECKS):
             found = {n: self.choice(n, budget - bytes_over) for n, bytes_over in over.items()}
             likely = {n: choice for n, choice in found.items() if choice is not None}
@@ -294,8 +295,8 @@ class Planner:
             if peak <= budget:
                 del over[number]
             else:
-                over[number] += peak - budget
-        if len(over) == len(self.chains) - 1:  # none of them fits
+                over[number] += max(peak - budget, budget // 200)
+        if len(over) == len(ways):  # none of them fits
             for way in self.ways[1:]:
                 self.check([*way, *(self.option(path, -1, True).what for path in self.paths)])
             self.do_without(budget)

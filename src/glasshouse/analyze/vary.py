@@ -14,12 +14,14 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile, work_of
 from glasshouse.analyze.step import StepAnalysis, Trainer, with_batch
+from glasshouse.analyze.update import is_separable, places_of, with_update
 from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import ARENA_TAG, Plan, no_collection
 from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps import Buffer
+from glasshouse.optim.sgd import SGD
 
 MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on
 
@@ -70,7 +72,7 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
     shape = (
         tuple(events), tuple(map(different.index, plans)),
         tuple(tuple((x.buffers[0].number, x.first, x.last) for x in own) for own in lives),
-        tuple(what for what, _ in work),
+        tuple(what for what, _ in work), places_of(found.runs),
     )  # fmt: skip
     numbers.append(found.counter.total())
     return Record(shape, np.array(numbers, float), np.array([*loose, False]))
@@ -78,7 +80,7 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
 
 def put_together(record: Record, machine: MachineProfile) -> Costs:
     """What a step with this record costs."""
-    events, plans, lives, work = record.shape
+    events, plans, lives, work, _ = record.shape
     numbers = iter(np.rint(record.numbers).astype(np.int64).tolist())
     sizes = {at: next(numbers) for kind, at in events if kind == "alloc"}
     arenas = [place_all([life_of(next(numbers), *x) for x in own]) for own in lives]
@@ -114,7 +116,9 @@ class vary:
 
     A value between others whose steps have one shape takes milliseconds; any other is analysed, and
     is one of those from then on. `inputs` is a function n -> inputs; the arguments are else those
-    of `step`.
+    of `step`. `costs(n, optimizer, autocast)` asks for another optimizer of ours or of the same
+    make, which takes milliseconds too once a step with plain descent was analysed for it, or for
+    another dtype, which begins with an analysis.
 
     Example: >>> import glasshouse as gh
              >>> model = gh.nn.Linear(1000, 1000)
@@ -134,8 +138,17 @@ class vary:
         self.machine, self.steps = MachineProfile.load(machine), steps
         self.records: dict[int, Record] = {}
         self.known: dict[int, Costs] = {}
+        self.optimizer, self.autocast = optimizer, autocast
+        self.others: dict[Any, vary] = {}
+        self.updates: dict[Any, Any] = {}  # of plain descent
+        self.another = lambda *how: vary(
+            model, loss, how[0], inputs, autocast=how[1], steps=steps, machine=self.machine
+        )
 
-    def __call__(self, n: int) -> Costs:
+    def __call__(self, n: int, optimizer=None, autocast: str | None = "") -> Costs:
+        if optimizer is not None or autocast not in ("", self.autocast):
+            autocast = self.autocast if autocast == "" else autocast
+            return self.otherwise(n, optimizer or self.optimizer, autocast)
         if n not in self.known:
             record = self.between(n)
             if record is None:
@@ -143,6 +156,26 @@ class vary:
             with no_collection():
                 self.known[n] = put_together(record, self.machine)
         return self.known[n]
+
+    def otherwise(self, n: int, optimizer, autocast: str | None) -> Costs:
+        """The costs with another optimizer or dtype: what comes before the update from steps of
+        plain descent, where the optimizer allows it."""
+        steady = is_separable(optimizer)
+        key = autocast, *map(id, optimizer.parameters() if steady else (optimizer,))
+        if key not in self.others:
+            plain = SGD(optimizer.parameters()) if steady else optimizer
+            self.others[key] = self.another(plain, autocast)
+        base = self.others[key]
+        if steady:
+            record = base.records.get(n) or base.between(n)
+            if record is None:
+                base.analysed(n)
+                record = base.records[n]
+            with no_collection():
+                changed = with_update(record, base.optimizer, optimizer, self.steps, base.updates)
+                if changed is not None:
+                    return put_together(changed, self.machine)
+        return base(n) if base.optimizer is optimizer else self.another(optimizer, autocast)(n)
 
     def analysed(self, n: int) -> Costs:
         """The costs by an analysis of their own."""

@@ -33,6 +33,7 @@ class MetaRun(NamedTuple):
     plan: planned.Plan | References
     live: dict[int, tuple[int, memory.Tag]]
     allocated_bytes: int
+    donated: tuple[int, ...] = ()  # numbers of the inputs whose memory results may take
 
 
 class Backend(RecordingBackend):
@@ -81,14 +82,14 @@ class Backend(RecordingBackend):
                 outputs.append(None)
             else:
                 outputs.append(self.manager.alloc(buffer.spec.nbytes, planned.tag_of(buffer)))
-        self.note(plan)
+        self.note(plan, recording.donated)
         del arena
         return outputs
 
-    def note(self, plan) -> None:
+    def note(self, plan, donated=()) -> None:
         """Add a run to the list."""
         allocated = self.manager.stats().allocated_bytes
-        self.runs.append(MetaRun(plan, dict(self.manager.live), allocated))
+        self.runs.append(MetaRun(plan, dict(self.manager.live), allocated, tuple(donated)))
 
     def leaf(self, spec: Spec, owned: bool = True) -> Lazy:
         """A payload that counts as computed; `owned` ones lie in the manager's memory."""
