@@ -165,6 +165,13 @@ def test_tables_know_what_devices_did(folder):
     assert {r.module: r for r in p.modules().rows() if not r.phase}["Net"].kernel_ns == 8 * MS
 
 
+def test_the_validator_of_pytorch_finds_no_fault(prof, folder, tmp_path):  # noqa: F811
+    validator = pytest.importorskip("torch.profiler._trace_validator")
+    on_cpu = prof.export_chrome_trace(tmp_path / "t.json.gz", hta=True)
+    for path in (on_cpu, folder / "rank0.json.gz"):
+        assert validator.validate_trace(str(path)) == (True, [])
+
+
 ANALYSES = [
     ("get_profiler_steps", ()), ("get_temporal_breakdown", (False,)),
     ("get_gpu_kernel_breakdown", (False,)), ("get_gpu_kernels_with_user_annotations", (0,)),

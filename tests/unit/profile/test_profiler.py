@@ -123,7 +123,9 @@ def test_kernel_flops_are_those_of_the_calls(prof):
 
 def test_tables_can_be_read(prof):
     text = prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=5)
-    assert "more rows" in text and "kernel runs" in text
+    assert "more rows" in text and "kernel runs" in text and "without FLOPs: " in text
+    one = next(r for r in prof.key_averages() if r.kind == "op" and not r.flops and r.kernel_ns)
+    assert f"{one.name} {one.calls:,} calls" in prof.key_averages().uncounted()
     text = prof.key_averages(group_by_input_shape=True, group_by_stack_n=2).table()
     assert "[4, 3, 10, 10]" in text and "test_profiler.py" in text
     assert "conv" in str(prof.modules()) and "optimizer" in str(prof.modules())
