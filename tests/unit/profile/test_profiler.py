@@ -250,6 +250,21 @@ def test_only_one_profile_records():
     assert outer.key_averages().find("add").calls == 1
 
 
+def test_what_a_handler_raises_ends_the_profile():
+    def ready(p):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), gh.profile(on_trace_ready=ready) as p:
+        gh.ones(3) + 1
+    assert p.key_averages().find("add").calls == 1
+    p = gh.profile().start()
+    gh.ones(3) + 1  # left open: another one says so, and it can still be stopped
+    with pytest.raises(BackendError, match="Stop it first"), gh.profile():
+        pass
+    p.stop()
+    assert p.key_averages().find("add").calls == 1
+
+
 def test_bad_use():
     with pytest.raises(BackendError, match="recording that has ended"):
         gh.profile().key_averages()
