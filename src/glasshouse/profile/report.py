@@ -165,11 +165,10 @@ def timeline_data(trace: Trace) -> dict:
     rows = {(r.program, r.step): i for i, r in enumerate(kernels(trace))}
     for i in ran[:MAX_SLICES]:
         key = int(steps.program[i]), int(steps.step[i])
-        track, stream = 100 + int(steps.thread[i]), (int(steps.device[i]), int(steps.stream[i]))
-        if stream[0] >= 0:
-            track = lanes.setdefault(
-                f"device {stream[0]} stream {stream[1]}", 1000 + 100 * len(lanes)
-            )
+        track = 100 + int(steps.thread[i])
+        if steps.device[i] >= 0:
+            lane = f"device {steps.device[i]} stream {steps.stream[i]}"
+            track = lanes.setdefault(lane, 1000 + 100 * len(lanes))
         add(track, steps.begin[i], steps.end[i], trace.info(*key).name, rows[key])
     return {"names": list(names), "slices": slices, "threads": trace.threads, "ns": last - first,
             "lanes": {track: name for name, track in lanes.items()}}  # fmt: skip
