@@ -30,6 +30,8 @@ from glasshouse.analyze import (
     symbolic_trace,
     vary,
 )
+from glasshouse.analyze.planner import Applied, candidates_of
+from glasshouse.analyze.planner import Block as Recomputed
 from glasshouse.analyze.step import with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.cli.bench_worker import CASES, Ours, forget_peak, peak_bytes
@@ -37,7 +39,8 @@ from glasshouse.cli.info import read_fields
 from glasshouse.nn import functional as F
 
 LARGE = ("bert", "asr")  # whose steps take seconds: not timed kernel by kernel
-PLANNED = ("resnet50", "vit_b_16", "bert")
+PLANNED = {"resnet50": 8, "vit_b_16": 4, "bert": 2}  # planned and run with batches of
+ROUNDS = 5  # in which steps with and without a plan take turns
 REPEATS = 4  # steps of each kind that are timed, of which the fastest counts
 
 
@@ -182,37 +185,67 @@ def fastest(train, repeats: int) -> float:
     return min(times)
 
 
-def plan_rows(names, smoke: bool) -> list[dict]:
-    """What cutting activations to a half and a quarter takes, predicted and measured."""
-    rows = []
-    for name in names:
-        built = Ours(name, None, "float32", smoke)
-        inputs = [built.inputs, *built.targets]
-        arguments = built.model, built.loss_of, built.optimizer, inputs
-        plain = step(*arguments)
-        activations = plain.memory_by_kind.get("activations", 0)
-        built.settle()
-        for part in (0.5, 0.25):
-            budget = plain.peak_bytes - int((1 - part) * activations)
+def fewest_blocks(arguments, paths, budget: int) -> list[Block]:
+    """The first blocks of a model, as few as keep its peak within a budget if each is checkpointed:
+    what one does by hand."""
+    low, high = 0, len(paths)
+    while low < high:
+        middle = (low + high) // 2
+        applied = Applied(arguments[0], [Recomputed(path, 0, 0.0) for path in paths[:middle]])
+        fits = step(*arguments).peak_bytes <= budget
+        applied.undo()
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return [Recomputed(path, 0, 0.0) for path in paths[:low]]
+
+
+def seconds_of(train, model, choices: dict[str, list], rounds: int) -> dict[str, list[float]]:
+    """Seconds of a step with each choice of blocks, in turns; the first turn is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in choices}
+    for turn in range(rounds + 1):
+        for name, blocks in choices.items():
+            applied = Applied(model, blocks)
             start = time.perf_counter()
-            try:
-                found = plan(*arguments, budget)
-            except OptionError as error:
-                rows.append({"model": name, "part": part, "refused": str(error)})
-                continue
-            planning = time.perf_counter() - start
-            seconds: dict[bool, float] = {}
-            for again in range(1 if smoke else 2):  # in turns
-                for planned in (False, True):
-                    with found if planned else contextlib.nullcontext():
-                        one = fastest(built.train, 1 if smoke else REPEATS // 2)
-                    seconds[planned] = min(one, seconds[planned]) if again else one
-            rows.append({
-                "model": name, "part": part, "plan_s": planning, "blocks": len(found.blocks),
-                "peak_bytes": found.peak_bytes, "predicted": found.extra_ns / found.plain_ns,
-                "measured": seconds[True] / seconds[False] - 1,
-            })  # fmt: skip
-            print(rows[-1], file=sys.stderr, flush=True)
+            train().item()
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+            applied.undo()
+    return seconds
+
+
+def plan_rows(name: str, smoke: bool) -> list[dict]:
+    """What cutting activations to a half and a quarter takes, predicted and measured, and what
+    checkpointing whole blocks takes for the same peak."""
+    built, rows = Ours(name, None, "float32", smoke), []
+    if not smoke:
+        built.inputs, *built.targets = (
+            x[: PLANNED[name]] for x in (built.inputs, *built.targets)
+        )  # fmt: skip
+    arguments = built.model, built.loss_of, built.optimizer, [built.inputs, *built.targets]
+    plain = step(*arguments)
+    activations = plain.memory_by_kind.get("activations", 0)
+    built.settle()
+    for part in (0.5, 0.25):
+        budget = plain.peak_bytes - int((1 - part) * activations)
+        start = time.perf_counter()
+        try:
+            found = plan(*arguments, budget)
+        except OptionError as error:
+            rows.append({"model": name, "part": part, "refused": str(error)})
+            continue
+        planning = time.perf_counter() - start
+        paths = candidates_of(built.model)
+        choices = {"plain": [], "plan": found.blocks}
+        choices["blocks"] = fewest_blocks(arguments, paths, found.peak_bytes)
+        seconds = seconds_of(built.train, built.model, choices, 1 if smoke else ROUNDS)
+        ratio = {k: float(np.median(np.divide(seconds[k], seconds["plain"]))) - 1 for k in seconds}
+        rows.append({
+            "model": name, "batch": built.inputs.shape[0], "part": part, "plan_s": planning,
+            "blocks": len(found.blocks), "peak_bytes": found.peak_bytes,
+            "plain_bytes": plain.peak_bytes, "predicted": found.extra_ns / found.plain_ns,
+            "measured": ratio["plan"], "uniform": ratio["blocks"],
+            "uniform_blocks": len(choices["blocks"]), "plain_s": float(np.median(seconds["plain"])),
+        })  # fmt: skip
+        print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
@@ -329,7 +362,7 @@ def measure_parts(smoke: bool) -> dict:
         "memory": lambda: memory_rows(list(CASES), smoke),
         "ranking": lambda: ranking(machine(), smoke),
         "time": lambda: time_rows(timed, machine(), smoke),
-        "plans": lambda: plan_rows(PLANNED, smoke),
+        **{f"plans_{name}": lambda name=name: plan_rows(name, smoke) for name in PLANNED},
     }
 
 
@@ -347,14 +380,14 @@ def show_parts(results: dict) -> None:
          f"{r['peak_error']:.2%}"]
         for r in results.get("what_if", ())
     ])  # fmt: skip
-    show("activations cut to", ["", "predicted", "measured", "blocks", "planning, s"], [
+    show("activations cut to", ["", "predicted", "measured", "whole blocks", "planning, s"], [
         [f"{r['model']} {r['part']:.0%}", *(
             ["refused", "", "", ""] if "refused" in r else
-            [f"{r['predicted']:+.1%}", f"{r['measured']:+.1%}", str(r["blocks"]),
+            [f"{r['predicted']:+.1%}", f"{r['measured']:+.1%}", f"{r['uniform']:+.1%}",
              f"{r['plan_s']:.1f}"]
         )]
-        for r in results.get("plans", ())
-    ])  # fmt: skip
+        for name in PLANNED for r in results.get(f"plans_{name}", ())
+    ], "whole blocks: what checkpointing as many as the same peak needs takes")  # fmt: skip
     show("time, predicted / measured", ["", "step", "kernel error"], [
         [r["model"], f"{r['step_ratio']:.3f}", f"{r['kernel_error']:.3f}"]
         for r in results.get("time", ())

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
-from glasshouse.compile.program import Program, describe_c, describe_steps
+from glasshouse.compile.code import assemble
+from glasshouse.compile.plan import Plan, describe_c, describe_steps
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.simplify import PASSES
@@ -70,10 +71,11 @@ def emitted(name: str) -> str:
     graph = graph_of(recording)
     for _, rewrite in PASSES:
         graph = rewrite(graph)
-    program = Program(graph)
+    plan = Plan(graph)
+    assemble(plan)
     del results
-    steps = "\n".join(f"// {line}" for line in describe_steps(program).splitlines())
-    return f"{steps}\n\n{describe_c(program)}\n"
+    steps = "\n".join(f"// {line}" for line in describe_steps(plan).splitlines())
+    return f"{steps}\n\n{describe_c(plan.sources)}\n"
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -143,19 +143,20 @@ def test_import_loads_no_heavy_library():
 
 
 def raised_messages():
-    """(file:line, text) of every message given to one of our errors."""
+    """(file:line, text) of every message given to one of our errors, whole or in four parts."""
     classes = {n for n in dir(gh.base.errors) if n.endswith("Error")}
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in classes
-                and node.args
-                and isinstance(node.args[0], (ast.Constant, ast.JoinedStr))
-            ):
-                text = ast.unparse(node.args[0])
-                yield f"{path.relative_to(PACKAGE)}:{node.lineno}", text
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id not in classes or not node.args:
+                continue
+            where = f"{path.relative_to(PACKAGE)}:{node.lineno}"
+            if len(node.args) > 1:
+                parts = [*map(ast.unparse, node.args), "", ""]
+                yield where, "{}: expected {}; got {}. {}".format(*parts)
+            elif isinstance(node.args[0], (ast.Constant, ast.JoinedStr)):
+                yield where, ast.unparse(node.args[0])
 
 
 def test_errors_have_the_house_form():

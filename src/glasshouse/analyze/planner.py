@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import NamedTuple
 
+from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, Trainer
 from glasshouse.analyze.trace import no_leaf_types
@@ -24,18 +25,21 @@ from glasshouse.profile.counter import is_within
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.transforms.checkpoint import checkpoint
 
-MAX_CHECKS = 5  # choices that are tried, of those that compute the same things again in any case
+MAX_CHECKS = 6  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
+SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
+LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
 
 class Block(NamedTuple):
-    """A module that computes again: all of it (`whole`), or its elementwise work; about the bytes
-    this saves, and the ns it takes."""
+    """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
+    of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes."""
 
     path: str
     saved_bytes: int
     extra_ns: float
     whole: bool = True
+    convs: int = 0
 
 
 class Plan(AbstractContextManager):
@@ -59,6 +63,14 @@ class Plan(AbstractContextManager):
         """The plan for another budget; what was analysed for this one is not analysed again."""
         return Plan(self.planner, budget)
 
+    def estimate(self, budget: int | float) -> float | None:
+        """About the ns that a plan for a budget adds to a step, in milliseconds and without an
+        analysis; None if none seems to fit."""
+        planner, limit = self.planner, in_bytes(budget, self.plain_bytes)
+        found = [planner.choice(n, limit) for n in range(len(planner.chains) - 1)]
+        times = [choice.ns for choice in (planner.best(limit), *found) if choice is not None]
+        return min(times) - self.plain_ns if times else None
+
     def apply(self) -> "Plan":
         """Have the chosen blocks compute again in this thread's backward passes."""
         if self.applied is None:
@@ -79,17 +91,18 @@ class Plan(AbstractContextManager):
 
     def code(self) -> str:
         """The plan as Python to paste."""
-        again = [(b.path, b.whole) for b in self.blocks]
+        again = key_of(self.blocks)
         return (
             "from glasshouse.analyze.planner import Applied, Block\n\n"
             f"blocks = {again!r}\n"
-            "Applied(model, [Block(path, 0, 0.0, whole) for path, whole in blocks])\n"
+            "Applied(model, [Block(path, 0, 0.0, *how) for path, *how in blocks])\n"
         )
 
     def table(self) -> str:
         """The plan as text."""
         lines = [
-            [b.path or type(self.model).__name__, "whole" if b.whole else "elementwise",
+            [b.path or type(self.model).__name__,
+             "whole" if b.whole else "elementwise" + ", convolutions" * bool(b.convs),
              scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)]
             for b in self.blocks
         ]  # fmt: skip
@@ -109,7 +122,10 @@ class Applied:
     def __init__(self, model: Module, blocks: Iterable[Block]):
         self.before, self.wrapped = state.recompute, []
         root = type(model).__name__
-        cheap = [f"{root}.{b.path}" if b.path else root for b in blocks if not b.whole]
+        cheap = [
+            (f"{root}.{b.path}" if b.path else root) + (f"+{b.convs}" if b.convs else "")
+            for b in blocks if not b.whole
+        ]  # fmt: skip
         state.recompute = (*self.before, *cheap)
         for block in blocks:
             module = model.get_submodule(block.path)
@@ -167,7 +183,9 @@ class Planner:
         self.trainer, self.machine, self.model = trainer, machine, trainer.model
         self.root, self.paths = type(self.model).__name__, paths
         self.checked: dict[tuple, Choice] = {}
+        self.ways: list[tuple[Block, ...]] = []  # what is computed again in any case
         self.plain = self.analyse([])
+        self.plain_ns = self.plain.predicted_ns
         self.everywhere = [Block("", 0, 0.0, whole=False)]
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
@@ -198,38 +216,13 @@ class Planner:
         """The step with all blocks computed again."""
         return self.analyse([*self.everywhere, *(Block(path, 0, 0.0) for path in self.paths)])
 
-    def held(self, found: StepAnalysis, path: str) -> int:
-        """What a module holds at the peak; also what it has made again then, which shows that
-        computing this one again saves nothing."""
-        module = f"{self.root}.{path}" if path else self.root
-        return sum(
-            row.nbytes for row in found.memory
-            if row.kind in ("activations", "temporaries") and is_within(row.module, module)
-        )  # fmt: skip
-
-    def time(self, found: StepAnalysis, path: str) -> float:
-        """Predicted ns of computing a module again."""
-        module = f"{self.root}.{path}" if path else self.root
-        return sum(
-            kernel.ns for kernel in found.kernels
-            if kernel.phase == "recompute" and is_within(kernel.module, module)
-        )  # fmt: skip
-
-    def block(self, path: str, before: StepAnalysis, after: StepAnalysis, whole: bool) -> Block:
-        """A block with what it saves and takes, by two analyses."""
-        saved = self.held(before, path) - self.held(after, path)
-        extra = self.time(after, path) - self.time(before, path)
-        return Block(path, max(0, saved), max(0.0, extra), whole)
-
     def search(self, budget: int) -> "Choice":
         """The choice that takes the least time, of those that were analysed and fit.
 
         Raises:  OptionError, with the least peak that was found, if none fits
         """
         if self.plain.peak_bytes > budget:
-            for always, options, missing in self.levels(budget):
-                self.explore(always, options, missing, budget)
-            self.do_without(budget)
+            self.explore(budget)
         found = self.best(budget)
         if found is None:
             least = min(choice.peak_bytes for choice in self.checked.values())
@@ -245,48 +238,72 @@ class Planner:
         return min(found, key=lambda choice: choice.ns, default=None)
 
     @cached_property
-    def elementwise(self) -> list[Block]:
-        """The whole model and each block, by its elementwise work."""
-        return [self.block(path, self.plain, self.thrifty, False) for path in ("", *self.paths)]
+    def chains(self) -> list[Chain]:
+        """By blocks: the plain analysis, that with elementwise work computed again, those with
+        light convolutions besides; last that with all blocks."""
+        convs = [
+            call.cost.flops / max(1, call.out.nbytes)
+            for _, call, *_ in self.plain.counter.counts.values() if call.primitive.name == "conv"
+        ]  # fmt: skip
+        limits = [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
+        found = [self.thrifty, *(self.analyse([Block("", 0, 0.0, False, n)]) for n in limits)]
+        plain = self.plain
+        self.ways = [(), *(
+            (Block("", plain.peak_bytes - f.peak_bytes, f.predicted_ns - plain.predicted_ns,
+                   False, convs),)
+            for f, convs in zip(found, (0, *limits), strict=True)
+        )]  # fmt: skip
+        return [chain_of(f, self.paths, self.root) for f in (plain, *found, self.least)]
 
-    @cached_property
-    def whole(self) -> list[list[Block]]:
-        """Each block as a whole: where elementwise work is made again everywhere, and else."""
-        return [
-            [self.block(path, before, self.least, True) for path in self.paths]
-            for before in (self.thrifty, self.plain)
-        ]
+    def option(self, path: str, number: int, *how) -> Option:
+        """A way to compute a block; `how` are those of Block."""
+        plain, stage = (self.chains[n].stages.get(path, Stage()) for n in (0, number))
+        saved = plain.held_bytes - stage.held_bytes
+        return Option(Block(path, max(0, saved), max(0.0, stage.ns - plain.ns), *how), stage)
 
-    def levels(self, budget: int):
-        """(blocks that are chosen in any case, blocks to choose from, bytes to save by them): with
-        elementwise work made again everywhere, and without."""
-        everywhere, *options = self.elementwise
-        if self.check([everywhere]).peak_bytes > budget:
-            more, alone = self.whole
-            self.check([everywhere, *more])
-            yield [everywhere], more, self.thrifty.peak_bytes - budget
-            options += alone
-        yield [], options, self.plain.peak_bytes - budget
+    def choice(self, number: int, budget: int) -> "Choice | None":
+        """The cheapest choice by the estimates that computes again what the way of this number
+        says, and blocks besides; None if none seems to fit."""
+        base, options = self.chains[number], []
+        for path in base.stages:
+            own = [Option(None, base.stages[path])]
+            if not number:
+                own += [self.option(path, n, *b[3:]) for n, (b,) in enumerate(self.ways[1:], 1)]
+            options.append([*own, self.option(path, -1, True)])
+        arena = budget - (self.plain.peak_bytes - self.plain.arena_bytes)
+        found = cheapest(options, base.around, arena - base.other.held_bytes)
+        if found is None:
+            return None
+        ns = sum(o.stage.ns for own, what in zip(options, found) for o in own if o.what is what)
+        blocks = [*self.ways[number], *(block for block in found if block is not None)]
+        return Choice(blocks, budget, ns + base.other.ns)
 
-    def explore(self, always: list[Block], options: list[Block], missing: int, budget: int) -> None:
-        """Analyse choices around the cheapest that saves what is missing, by the estimates: more
-        until one fits, then less until that one fits no more."""
-        low, wanted, high = 0, missing, 0
+    def explore(self, budget: int) -> None:
+        """Analyse the cheapest choices by the estimates, as long as one may be better than what
+        fits; where one takes more than it was to, the next of its way is to leave that much."""
+        over = dict.fromkeys(range(len(self.chains) - 1), 0)
         for _ in range(MAX_CHECKS):
-            blocks = [*always, *choose(options, wanted)]
-            best = self.best(budget)
-            takes = self.plain.predicted_ns + sum(block.extra_ns for block in blocks)
-            if best is not None and takes >= best.ns:
+            found = {n: self.choice(n, budget - bytes_over) for n, bytes_over in over.items()}
+            likely = {n: choice for n, choice in found.items() if choice is not None}
+            if not likely:
                 break
-            over = self.check(blocks).peak_bytes - budget
-            low, high = (wanted, high) if over > 0 else (low, wanted)
-            wanted = (low + high) // 2 if high else wanted + over
+            number, best = min(likely, key=lambda n: likely[n].ns), self.best(budget)
+            if best is not None and likely[number].ns >= best.ns - SMALL_GAIN * self.plain_ns:
+                return
+            peak = self.check(likely[number].blocks).peak_bytes
+            if peak <= budget:
+                del over[number]
+            else:
+                over[number] += peak - budget
+        if len(over) == len(self.chains) - 1:  # none of them fits
+            for way in self.ways[1:]:
+                self.check([*way, *(self.option(path, -1, True).what for path in self.paths)])
+            self.do_without(budget)
 
     def do_without(self, budget: int) -> None:
-        """Analyse the best choice without blocks that it may not need, the most expensive and last
-        first."""
+        """Analyse what fits without blocks that it may not need, the most expensive first."""
         best, fails = self.best(budget), 0
-        for block in sorted(best.blocks[::-1] if best else (), key=lambda b: -b.extra_ns):
+        for block in sorted(best.blocks if best else (), key=lambda b: -b.extra_ns):
             fewer = self.check([b for b in best.blocks if b is not block])
             best, fails = (best, fails + 1) if fewer.peak_bytes > budget else (fewer, fails)
             if fails == MAX_FAILS:
@@ -302,27 +319,7 @@ class Choice(NamedTuple):
 
 
 def key_of(blocks: list[Block]) -> tuple:
-    return tuple((block.path, block.whole) for block in blocks)
-
-
-def choose(blocks: list[Block], wanted_bytes: int) -> list[Block]:
-    """The blocks that save `wanted_bytes` in the least time, each path once and of equal ones the
-    first; what saves most if that is too much. A dynamic program, exact to a thousandth of the
-    longest time."""
-    unit = max((block.extra_ns for block in blocks), default=0.0) / 1000 or 1.0
-    front: list[tuple[int, int, tuple[Block, ...]]] = [(0, 0, ())]  # cost, bytes saved, blocks
-    for path in dict.fromkeys(block.path for block in blocks):
-        grown = [
-            (cost + round(block.extra_ns / unit) + 1, saved + block.saved_bytes, (*chosen, block))
-            for block in blocks if block.path == path for cost, saved, chosen in front
-        ]  # fmt: skip
-        merged, front, most = sorted([*front, *grown], key=lambda x: (x[0], -x[1])), [], -1
-        for entry in merged:  # what costs more is to save more, and enough is enough
-            if most < entry[1] and most < wanted_bytes:
-                front.append(entry)
-                most = entry[1]
-    chosen = front[-1][2]
-    return [block for block in blocks if block in chosen]
+    return tuple((block.path, block.whole, block.convs) for block in blocks)
 
 
 def plan(

@@ -14,8 +14,8 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.shape import Spec
+from glasshouse.compile.plan import no_collection
 from glasshouse.compile.plan_memory import aligned_bytes
-from glasshouse.compile.program import no_collection
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.value import Value

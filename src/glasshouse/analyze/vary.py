@@ -17,8 +17,8 @@ from glasshouse.analyze.step import StepAnalysis, Trainer, with_batch
 from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError
 from glasshouse.base.shape import Spec
+from glasshouse.compile.plan import ARENA_TAG, Plan, no_collection
 from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
-from glasshouse.compile.program import ARENA_TAG, Plan, no_collection
 from glasshouse.compile.steps import Buffer
 
 MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on

@@ -2,9 +2,7 @@
 
 from glasshouse.autograd.tape import Leaf, Walk, recording
 from glasshouse.base import DTypeError, GradError, ShapeError, Spec, type_name
-from glasshouse.dispatch.bind import hooks
-from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.value import Value, as_value, full
+from glasshouse.dispatch import Value, as_value, full, hooks, phase
 
 
 def zeros(spec: Spec):
@@ -23,19 +21,16 @@ def seeds_of(where: str, outputs, cotangents):
     """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
-        raise ShapeError(f"{where}: expected {len(outputs)} gradients, one per output; got "
-                         f"{len(cotangents)}. Give None for an output of one element.")  # fmt: skip
+        raise ShapeError(where, f"{len(outputs)} gradients, one per output", len(cotangents),
+                         "Give None for an output of one element.")  # fmt: skip
     seeds = []
     for y, g in zip(outputs, cotangents, strict=True):
         if not isinstance(y, Value):
-            raise DTypeError(
-                f"{where}: expected tensors as outputs; got {type_name(y)}. Return tensors."
-            )
+            raise DTypeError(where, "tensors as outputs", type_name(y), "Return tensors.")
         if y.node is None:
-            raise GradError(
-                f"{where}: expected an output that depends on a tensor with requires_grad=True; "
-                f"got one of spec {y.spec} that does not. Set requires_grad, and leave no_grad."
-            )
+            raise GradError(where, "an output that depends on a tensor with requires_grad=True",
+                            f"one of spec {y.spec} that does not",
+                            "Set requires_grad, and leave no_grad.")  # fmt: skip
         seeds.append(((y.node, y.slot), check_seed(where, y, g)))
     return seeds
 
@@ -44,19 +39,16 @@ def check_seed(where: str, y, g):
     """The cotangent for `y` as a value of its spec, one level down where y has a mode."""
     if g is None:
         if y.size != 1:
-            raise GradError(
-                f"{where}: expected an output of one element, or a gradient for it; got shape "
-                f"{y.shape}. Reduce it, e.g. with .sum(), or pass a gradient of that shape."
-            )
+            raise GradError(where, "an output of one element, or a gradient for it",
+                            f"shape {y.shape}", "Reduce it, e.g. with .sum(), or pass a gradient "
+                            "of that shape.")  # fmt: skip
         return full(y.shape, 1, y.dtype)
     g = as_value(g, where=where)
     if g.shape != y.shape:
-        raise ShapeError(f"{where}: expected a gradient of shape {y.shape}; got {g.shape}. It has "
-                         "the shape of the output.")  # fmt: skip
+        raise ShapeError(where, f"a gradient of shape {y.shape}", g.shape,
+                         "It has the shape of the output.")  # fmt: skip
     if g.dtype is not y.dtype:
-        raise DTypeError(
-            f"{where}: expected a gradient of dtype {y.dtype.name}; got {g.dtype.name}. Cast it."
-        )
+        raise DTypeError(where, f"a gradient of dtype {y.dtype.name}", g.dtype.name, "Cast it.")
     return g.data if g.mode is not None and g.mode is y.mode else g
 
 
@@ -118,15 +110,13 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bo
     for x in inputs:
         if not isinstance(x, Value) or x.node is None:
             got = x.spec if isinstance(x, Value) else type_name(x)
-            raise GradError(f"grad: expected inputs with requires_grad=True; got {got}. Set "
-                            "requires_grad before computing the outputs.")  # fmt: skip
+            raise GradError("grad", "inputs with requires_grad=True", got,
+                            "Set requires_grad before computing the outputs.")  # fmt: skip
     found = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
     for i, g in enumerate(found):
         if g is None and not allow_unused:
-            raise GradError(
-                f"grad: expected outputs that depend on every input; got none that depends on "
-                f"input {i}. Pass allow_unused=True to get None for it."
-            )
+            raise GradError("grad", "outputs that depend on every input", "none that depends on "
+                            f"input {i}", "Pass allow_unused=True to get None for it.")  # fmt: skip
     return tuple(found)
 
 

@@ -3,8 +3,7 @@
 from glasshouse.autograd.backward import zeros
 from glasshouse.autograd.tape import Node, recording, sequence
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
-from glasshouse.dispatch.bind import box, state
-from glasshouse.dispatch.value import Value
+from glasshouse.dispatch import Value, box, state
 
 
 class Context:
@@ -35,20 +34,17 @@ class FunctionNode(Node):
         grads = from_user if isinstance(from_user, tuple) else (from_user,)
         name = self.function.__name__
         if len(grads) != len(self.parents):
-            raise ShapeError(
-                f"{name}.backward: expected {len(self.parents)} gradients, one per argument of "
-                f"forward; got {len(grads)}. Return None for those that need none."
-            )
+            raise ShapeError(f"{name}.backward", f"{len(self.parents)} gradients, one per argument "
+                "of forward", len(grads), "Return None for those that need none.")  # fmt: skip
         pulled = []
         for i, (parent, g) in enumerate(zip(self.parents, grads, strict=True)):
             if parent is None or g is None:
                 continue
             if not isinstance(g, Value) or g.shape != self.specs[i].shape:
                 got = g.shape if isinstance(g, Value) else type_name(g)
-                raise ShapeError(
-                    f"{name}.backward: expected a gradient of shape {self.specs[i].shape} for "
-                    f"argument {i}; got {got}. Return a tensor shaped as the argument."
-                )
+                raise ShapeError(f"{name}.backward",
+                                 f"a gradient of shape {self.specs[i].shape} for argument {i}", got,
+                                 "Return a tensor shaped as the argument.")  # fmt: skip
             pulled.append((parent, g.data if g.mode is not None and g.mode is self.mode else g))
         return pulled
 
@@ -96,13 +92,13 @@ class Function:
 
     @staticmethod
     def forward(ctx, *args):
-        raise GradError("Function: expected a static method forward(ctx, *args); got a class "
-                        "without. Define it.")  # fmt: skip
+        raise GradError("Function", "a static method forward(ctx, *args)", "a class without",
+                        "Define it.")  # fmt: skip
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise GradError("Function: expected a static method backward(ctx, *gradients); got a "
-                        "class without. Define it.")  # fmt: skip
+        raise GradError("Function", "a static method backward(ctx, *gradients)", "a class without",
+                        "Define it.")  # fmt: skip
 
     @classmethod
     def apply(cls, *args):
@@ -128,10 +124,9 @@ def owner(cls, values):
     for mode in modes:
         tracked = any(is_tracked_below(v) for v in values if v is not None)
         if tracked and not hasattr(mode, "records"):
-            raise TransformError(f"{cls.__name__}.apply: expected values of a tape; got values of "
-                                 f"{type(mode).__name__} that are tracked outside it. Take the "
-                                 "gradient inside the vmap or jvp, or write the operation with gh "
-                                 "functions.")  # fmt: skip
+            raise TransformError(f"{cls.__name__}.apply", "values of a tape",
+                f"values of {type(mode).__name__} that are tracked outside it", "Take the gradient "
+                "inside the vmap or jvp, or write the operation with gh functions.")  # fmt: skip
     tapes = [mode for mode in state.modes if mode in modes and hasattr(mode, "records")]
     return tapes[-1] if tapes else None
 

@@ -1,18 +1,18 @@
 """The tape: one node per recorded primitive call, and the walk that pulls cotangents back.
 
 A node keeps payload snapshots, not tensors, and only those that its rules read. Values being
-functional, writing to a tensor rebinds its handle and never harms a node."""
+functional, writing to a tensor rebinds its handle and never harms a node. A `TapeMode` is a tape of
+its own for one gh.grad or gh.vjp: a mode whose values wrap the values below."""
 
-import functools
 import heapq
 import itertools
 import weakref
+from contextlib import ContextDecorator
 from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
 from glasshouse.base.flags import flags, having
-from glasshouse.dispatch.bind import box, hooks, state, watchers
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch import Mode, box, hooks, state, tell, watchers
 
 sequence = itertools.count()
 
@@ -52,10 +52,8 @@ class Node:
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
         if primitive.num_outputs == 1:
             (g,), (y,) = g, y
-        operands = [
-            self.revive(d, s, parent, create_graph)
-            for d, s, parent in zip(self.saved, self.specs, self.parents, strict=True)
-        ]
+        kept = zip(self.saved, self.specs, self.parents, strict=True)
+        operands = [self.revive(data, spec, parent, create_graph) for data, spec, parent in kept]
         pulled = []
         for i, parent in enumerate(self.parents):
             if parent is None:
@@ -168,10 +166,9 @@ def run_hooks(node, slots) -> None:
 
 
 def freed_error():
-    return GradError(
-        "backward: expected a graph that is still there; got one that an earlier backward freed. "
-        "Pass retain_graph=True to the earlier call, or compute the result again."
-    )
+    return GradError("backward", "a graph that is still there",
+                     "one that an earlier backward freed", "Pass retain_graph=True to the earlier "
+                     "call, or compute the result again.")  # fmt: skip
 
 
 def recording(tape, enabled: bool):
@@ -179,7 +176,7 @@ def recording(tape, enabled: bool):
     return having(state if tape is None else tape, records=enabled)
 
 
-class grad_mode:
+class grad_mode(ContextDecorator):
     """Context and decorator: inside, tapes record (or do not)."""
 
     def __init__(self, enabled: bool):
@@ -196,13 +193,8 @@ class grad_mode:
         for tape, before in self.stack.pop():
             tape.records = before
 
-    def __call__(self, fn):
-        @functools.wraps(fn)
-        def wrapped(*args, **kwargs):
-            with grad_mode(self.enabled):
-                return fn(*args, **kwargs)
-
-        return wrapped
+    def _recreate_cm(self):  # of ContextDecorator: each call has its own
+        return grad_mode(self.enabled)
 
 
 class no_grad(grad_mode):
@@ -233,3 +225,46 @@ def is_grad_enabled() -> bool:
     Example: >>> is_grad_enabled()
              True"""
     return state.records
+
+
+class TapeMode(Mode):
+    """Records, for its own values, what passes; other tapes and modes below see it as usual."""
+
+    def __init__(self):
+        self.records = True
+
+    def constant(self, value):
+        """`value` as an untracked value of this level."""
+        lifted = box(value, value.spec, None)
+        lifted.mode = self
+        return lifted
+
+    def leaf(self, value):
+        """`value` as a tracked value of this level."""
+        lifted = self.constant(value)
+        lifted.node = Leaf(lifted)
+        return lifted
+
+    def lower(self, value):
+        """The value below, if `value` is of this level; else `value` itself."""
+        return value.data if value.mode is self else value
+
+    def concrete(self, value):
+        """The value below, which has the same contents."""
+        return value.data
+
+    def detach(self, value):
+        """`value` cut off from this tape and from those below."""
+        return self.constant(value.data.detach())
+
+    def process(self, primitive, args, attrs, below):
+        if not any(arg.mode is self for arg in args):
+            return below(primitive, args, attrs)
+        result = below(primitive, tuple([self.lower(arg) for arg in args]), attrs)
+        one = primitive.num_outputs == 1
+        lifted = self.constant(result) if one else tuple(map(self.constant, result))
+        if self.records and primitive.vjp is not None and any(arg.node is not None for arg in args
+                                                              if arg.mode is self):  # fmt: skip
+            own = [arg if arg.mode is self else self.constant(arg) for arg in args]
+            record(primitive, own, attrs, [arg.spec for arg in own], lifted, mode=self)
+        return lifted

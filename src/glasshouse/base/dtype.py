@@ -94,7 +94,7 @@ def as_dtype(x) -> DType:
         found = None
     if found is None or x is None:
         got = repr(x) if isinstance(x, str) else f"{x!r} ({type_name(x)})"
-        raise DTypeError(f"dtype: expected a data type; got {got}. {suggest(x, by_name)}")
+        raise DTypeError("dtype", "a data type", got, suggest(x, by_name))
     return found
 
 
@@ -105,7 +105,7 @@ def from_numpy_dtype(np_dtype) -> DType:
     if found is None:
         found = by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if found is None:
-        raise DTypeError(f"dtype: expected a boolean or numeric array; got dtype {np_dtype}. "
+        raise DTypeError("dtype", "a boolean or numeric array", f"dtype {np_dtype}",
                          "Convert it to numbers first.")  # fmt: skip
     return found
 

@@ -1,6 +1,7 @@
 """The error classes of Glasshouse, and the helpers that make their messages useful.
 
-Every message has one form, ``where: expected …; got …. fix.``, with the received values in it."""
+Every message has one form, ``where: expected …; got …. fix.``, with the received values in it; the
+errors make it of these four parts."""
 
 import importlib
 import sys
@@ -11,19 +12,28 @@ from types import FrameType
 PACKAGE = str(Path(__file__).parents[1])  # what lies below it is ours, not the user's
 
 
-class ShapeError(ValueError):
+class Explained(Exception):
+    """An error made of the parts of its message, `ShapeError(where, expected, got, fix)`, or of all
+    of it."""
+
+    def __init__(self, where: str, expected=None, got=None, fix: str = "", **named):
+        whole = f"{where}: expected {expected}; got {got}. {fix}".rstrip()
+        super().__init__(where if expected is None else whole, **named)
+
+
+class ShapeError(Explained, ValueError):
     """Shapes, axes or sizes do not fit together."""
 
 
-class DTypeError(TypeError):
+class DTypeError(Explained, TypeError):
     """A value has a type or dtype that the operation does not take."""
 
 
-class OptionError(ValueError):
+class OptionError(Explained, ValueError):
     """A name or an option is unknown, or outside its allowed values."""
 
 
-class IndexOutOfRangeError(IndexError):
+class IndexOutOfRangeError(Explained, IndexError):
     """An index lies outside its axis."""
 
 
@@ -31,35 +41,39 @@ class AxisError(ShapeError, IndexOutOfRangeError):
     """An axis is not one of the value's; both a ValueError and an IndexError, as in NumPy."""
 
 
-class GradError(RuntimeError):
+class MemberError(Explained, AttributeError):
+    """A module has no such attribute, or none yet."""
+
+
+class GradError(Explained, RuntimeError):
     """A gradient was asked for where there is none, or the graph was already freed."""
 
 
-class DeviceError(RuntimeError):
+class DeviceError(Explained, RuntimeError):
     """A device is unknown, unavailable, or differs from what is needed."""
 
 
-class BackendError(RuntimeError):
+class BackendError(Explained, RuntimeError):
     """A backend is unknown, cannot be loaded, or does not compute a primitive."""
 
 
-class TransformError(RuntimeError):
+class TransformError(Explained, RuntimeError):
     """A value inside vmap, jvp or grad was used in a way the transform cannot follow."""
 
 
-class CaptureError(RuntimeError):
+class CaptureError(Explained, RuntimeError):
     """A function could not be captured."""
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(Explained, RuntimeError):
     """A checkpoint is missing, damaged, or does not fit the objects it is loaded into."""
 
 
-class LinAlgError(ValueError):
+class LinAlgError(Explained, ValueError):
     """A matrix does not have the property that a factorisation needs."""
 
 
-class OutOfMemoryError(MemoryError):
+class OutOfMemoryError(Explained, MemoryError):
     """An allocation went over the limit."""
 
 
@@ -79,14 +93,14 @@ def suggest(name: str, options) -> str:
 def check_known(where: str, what: str, name, options):
     """`name`; raises OptionError, suggesting the nearest, unless it is one of `options`."""
     if name not in options:
-        raise OptionError(f"{where}: expected {what}; got {name!r}. {suggest(name, options)}")
+        raise OptionError(where, what, repr(name), suggest(name, options))
     return name
 
 
 def check_least(where: str, name: str, value, least: int, fix: str) -> None:
     """Raise OptionError unless `value` is an integer of at least `least`."""
     if not isinstance(value, int) or value < least:
-        raise OptionError(f"{where}: expected {name} to be {least} or more; got {value!r}. {fix}")
+        raise OptionError(where, f"{name} to be {least} or more", repr(value), fix)
 
 
 def type_name(x) -> str:
@@ -102,9 +116,8 @@ def optional(where: str, what: str, module: str, extra: str):
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise BackendError(
-            f"{where}: expected {what}; got {error}. Install it: pip install 'glasshouse[{extra}]'."
-        ) from error
+        raise BackendError(where, what, error, "Install it: pip install "
+                           f"'glasshouse[{extra}]'.") from error  # fmt: skip
 
 
 def user_line() -> str:

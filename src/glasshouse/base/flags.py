@@ -3,23 +3,24 @@
 A flag is read as `flags.debug`, and set for a while by `with flags.override(debug=1):`."""
 
 import os
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from glasshouse.base.errors import OptionError, check_known
 
 
-@contextmanager
-def having(target, **values):
-    """Inside, the attributes of `target` have these values; afterwards those of before."""
-    before = {name: getattr(target, name) for name in values}
-    for name, value in values.items():
-        setattr(target, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
+class having(AbstractContextManager):
+    """Give attributes of `target` these values; as a context, until its end."""
+
+    def __init__(self, target, **values):
+        self.target, self.before = target, {name: getattr(target, name) for name in values}
+        for name, value in values.items():
             setattr(target, name, value)
+
+    def __exit__(self, *exc_info):
+        for name, value in self.before.items():
+            setattr(self.target, name, value)
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Flag:
                 return self.kind(text)
             except ValueError:
                 pass
-        raise OptionError(f"{self.variable}: expected a value of type {self.kind.__name__}; got "
-                          f"{text!r}. Unset it or use e.g. {self.default!r}.")  # fmt: skip
+        raise OptionError(self.variable, f"a value of type {self.kind.__name__}", repr(text),
+                          f"Unset it or use e.g. {self.default!r}.")  # fmt: skip
 
 
 declared = (
@@ -63,19 +64,8 @@ declared = (
 )
 
 
-class Flags:
+class Flags(SimpleNamespace):
     """The current settings; attributes named as in `declared`."""
-
-    backend: str
-    cache: str
-    cc: str
-    compile: str
-    debug: int
-    memory: str
-    memory_limit: int
-    onednn: str
-    strict: bool
-    verify: bool
 
     def __init__(self, environ=os.environ):
         self.by_name = {flag.name: flag for flag in declared}
@@ -83,14 +73,13 @@ class Flags:
             text = environ.get(flag.variable)
             setattr(self, flag.name, flag.default if text is None else flag.parse(text))
 
-    @contextmanager
-    def override(self, **settings):
+    def override(self, **settings) -> having:
         """Inside, the given flags have the given values.
+
         Raises: OptionError for an unknown flag; nothing is changed then."""
         for name in settings:
             check_known("flags", "a declared flag", name, self.by_name)
-        with having(self, **settings):
-            yield self
+        return having(self, **settings)
 
 
 flags = Flags()

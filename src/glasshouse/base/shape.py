@@ -48,13 +48,10 @@ def check_shape(where: str, shape) -> Shape:
     try:
         sizes = tuple(map(operator.index, sizes))
     except TypeError:
-        raise DTypeError(
-            f"{where}: expected a shape of integers; got {shape!r}. Pass a tuple of integers."
-        ) from None
+        raise DTypeError(where, "a shape of integers", repr(shape),
+                         "Pass a tuple of integers.") from None  # fmt: skip
     if any(size < 0 for size in sizes):
-        raise ShapeError(
-            f"{where}: expected sizes of 0 or more; got {sizes}. Compute the missing size first."
-        )
+        raise ShapeError(where, "sizes of 0 or more", sizes, "Compute the missing size first.")
     return sizes
 
 
@@ -64,14 +61,11 @@ def check_axis(where: str, axis, ndim: int) -> int:
     try:
         index = operator.index(axis)
     except TypeError:
-        raise DTypeError(
-            f"{where}: expected an integer axis; got {axis!r} ({type_name(axis)}). Pass an int."
-        ) from None
+        raise DTypeError(where, "an integer axis", f"{axis!r} ({type_name(axis)})",
+                         "Pass an int.") from None  # fmt: skip
     if not -ndim <= index < ndim:
         allowed = f"an axis from {-ndim} to {ndim - 1}" if ndim else "no axis (a 0-d value)"
-        raise AxisError(
-            f"{where}: expected {allowed}; got axis {index}. Count the axes of the shape."
-        )
+        raise AxisError(where, allowed, f"axis {index}", "Count the axes of the shape.")
     return index + ndim if index < 0 else index
 
 
@@ -83,9 +77,7 @@ def check_axes(where: str, axes, ndim: int) -> tuple[int, ...]:
         return (check_axis(where, axes, ndim),)
     found = tuple(sorted(check_axis(where, axis, ndim) for axis in axes))
     if len(set(found)) != len(found):
-        raise ShapeError(
-            f"{where}: expected distinct axes; got {tuple(axes)}. Remove the repeated axis."
-        )
+        raise ShapeError(where, "distinct axes", tuple(axes), "Remove the repeated axis.")
     return found
 
 
@@ -101,10 +93,9 @@ def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
             if size != 1 and result[i] != size:
                 if result[i] != 1:
                     listed = " and ".join(map(str, shapes))
-                    raise ShapeError(
-                        f"{where}: expected shapes that broadcast together; got {listed}. "
-                        "Sizes on one axis must be equal or 1; reshape one of the operands."
-                    )
+                    raise ShapeError(where, "shapes that broadcast together", listed,
+                                     "Sizes on one axis must be equal or 1; reshape one of the "
+                                     "operands.")  # fmt: skip
                 result[i] = size
     return tuple(result)
 

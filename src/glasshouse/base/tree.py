@@ -79,8 +79,8 @@ def tree_map(fn, tree, *rest):
     for other in rest:
         other_leaves, other_def = flatten(other)
         if other_def != treedef:
-            raise ShapeError(f"tree_map: expected trees of one structure; got {treedef} and "
-                             f"{other_def}. Give every argument the same nesting.")  # fmt: skip
+            raise ShapeError("tree_map", "trees of one structure", f"{treedef} and {other_def}",
+                             "Give every argument the same nesting.")  # fmt: skip
         columns.append(other_leaves)
     return unflatten(treedef, [fn(*group) for group in zip(*columns, strict=True)])
 
@@ -95,8 +95,8 @@ def broadcast_prefix(where: str, prefix, treedef: TreeDef) -> list:
             return
         keys, children = children_of(prefix)
         if len(children) != len(treedef.children) or keys != treedef.keys:
-            raise ShapeError(f"{where}: expected a prefix of {treedef}; got {prefix!r}. Give one "
-                             "entry per argument, or one for all.")  # fmt: skip
+            raise ShapeError(where, f"a prefix of {treedef}", repr(prefix),
+                             "Give one entry per argument, or one for all.")  # fmt: skip
         for child, sub in zip(children, treedef.children, strict=True):
             walk(child, sub)
 

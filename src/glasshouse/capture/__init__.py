@@ -15,6 +15,7 @@ from glasshouse.capture.api import (
     reset,
     run,
     skip,
+    write_reproduction,
 )
 from glasshouse.capture.config import config, counters
 
@@ -35,4 +36,5 @@ __all__ = [
     "reset",
     "run",
     "skip",
+    "write_reproduction",
 ]

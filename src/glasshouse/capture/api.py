@@ -10,12 +10,14 @@ from contextlib import ContextDecorator
 from typing import Any
 
 from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, type_name
+from glasshouse.capture import bytecode
 from glasshouse.capture import tracer as tracing
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.glass import eager, glass
 from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
 from glasshouse.capture.report import Explanation
+from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.session import Capture
 from glasshouse.capture.values import Source
 from glasshouse.compile.program import warn_once
@@ -164,7 +166,7 @@ def is_users(fn: types.FunctionType) -> bool:
     """Whether a function is the user's: not ours, nor of the standard library, nor installed."""
     name = fn.__module__ or ""
     file = fn.__code__.co_filename
-    marked = fn.__code__ in config.disabled or getattr(fn, "__gh_disabled__", False)
+    marked = id(fn.__code__) in config.disabled or getattr(fn, "__gh_disabled__", False)
     if marked or name.startswith("glasshouse.") or file.startswith(OURS):
         return False
     return (
@@ -283,7 +285,7 @@ def skip(fn):
         return fn(*args, **kwargs)
 
     wrapped.__gh_disabled__ = True
-    config.disabled.add(fn.__code__)
+    config.disabled[id(fn.__code__)] = fn.__code__
     return wrapped
 
 
@@ -336,10 +338,8 @@ def reset() -> None:
             getattr(resumed, "entries", []).clear()
         for name in ("full", "tries", "hopeless"):
             made.__dict__.pop(name, None)
-        made.capture.__dict__.update(
-            resumes={}, entries=[], breaks=[], recompiles=[], varying=set()
-        )
-    tracing.opaque_sites.clear()
+        made.capture.__dict__.update(resumes={}, noted=[], breaks=[], recompiles=[], varying=set())
+    bytecode.known.clear()
     counters.clear()
 
 
@@ -349,8 +349,37 @@ def explain(fn, *args, **kwargs) -> Explanation:
     Printing the result prints it as a table.
     """
     capture = Capture(eager, front)
-    result = Optimizing(capture)(fn)(*args, **kwargs)
-    return Explanation(fn, capture, result)
+    captured = Optimizing(capture)(fn)  # entries live no longer than this
+    return Explanation(fn, capture, captured(*args, **kwargs))
+
+
+def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kwargs):
+    """Write a script that shows on its own how a compiler fails on a graph of fn(*args, **kwargs).
+
+    Each graph is tried with inputs made from specs and a seed: the compiler raises, or gives other
+    numbers than `eager`. The first that fails is made as small as it can be while failing in the
+    same way; if none does, the largest is written as it is. Returns the path.
+
+    Raises:  OptionError for an unknown compiler; CaptureError if there is no graph
+    """
+    compiler, found = compiler_of(compiler), []
+
+    def keep(graph_module, example_inputs):
+        found.append(Reproduction(graph_module, example_inputs, compiler, innermost_name(fn)))
+        return eager(graph_module, example_inputs)
+
+    Optimizing(Capture(keep, front))(fn)(*args, **kwargs)
+    if not found:
+        raise CaptureError(
+            "write_reproduction: expected a function with a graph; got none. Check its calls."
+        )
+    largest = max(found, key=lambda one: len(one.calls))
+    return next((one for one in found if one.outcome(one.calls)), largest).write(path)
+
+
+def innermost_name(fn) -> str:
+    fn = innermost(fn)
+    return getattr(fn, "__qualname__", type(fn).__name__)
 
 
 def export(fn, *args, **kwargs):
@@ -362,7 +391,8 @@ def export(fn, *args, **kwargs):
     """
     capture = Capture(eager, front, nopython=True)
     capture.exporting = True
-    Optimizing(capture)(fn)(*args, **kwargs)
+    captured = Optimizing(capture)(fn)
+    captured(*args, **kwargs)
     entry = capture.entries[0] if capture.entries else None
     if entry is None or entry.graph is None:
         raise CaptureError(

@@ -7,6 +7,7 @@ and given locals, is a short prefix in front of the unchanged bytecode.
 import dis
 import sys
 import types
+import weakref
 from typing import NamedTuple
 
 VERSION = sys.version_info[:2]
@@ -43,10 +44,13 @@ class Handler(NamedTuple):
 
 
 class Decoded:
-    """The instructions of a code object; names of its slots; handlers; live locals."""
+    """The instructions of a code object; names of its slots; handlers; live locals; calls that are
+    left to Python, by instruction; an operation that is not captured."""
 
     def __init__(self, code: types.CodeType):
-        self.code = code
+        self.size, self.keeps_closure = len(code.co_code), keeps_closure(code)
+        self.opaque: set[int] = set()
+        self.unknown: str | None = None
         self.slots = slot_names(code)
         self.instructions, self.at = decode(code)
         self.handlers = [
@@ -57,32 +61,41 @@ class Decoded:
 
     def index(self, offset: int) -> int:
         """The number of the instruction at an offset, or of the next one."""
-        while offset not in self.at and offset < len(self.code.co_code):
+        while offset not in self.at and offset < self.size:
             offset += 2
         return self.at.get(offset, len(self.instructions))
 
     def handler_at(self, i: int) -> Handler | None:
         return next((h for h in self.handlers if h.begin <= i < h.end), None)
 
+    def catches_at(self, i: int) -> bool:
+        """Whether instruction `i` is in a `try`: its handler is not one of `with` or the like."""
+        handler = self.handler_at(i)
+        if handler is None:
+            return False
+        first, second = (x.op for x in self.instructions[handler.target : handler.target + 2])
+        return first == "PUSH_EXC_INFO" and second != "WITH_EXCEPT_START"
+
     def live_at(self, i: int) -> frozenset[int]:
         """The slots that may be read from instruction `i` on."""
         if self.live is None:
             self.live = liveness(self)
         found = self.live[i] if i < len(self.live) else frozenset()
-        return found | {0} if keeps_closure(self.code) else found  # super() reads the first
+        return found | {0} if self.keeps_closure else found  # super() reads the first
 
 
-known: dict[int, Decoded] = {}
+known: dict[int, tuple[weakref.ref, Decoded]] = {}
 
 
 def decoded(code: types.CodeType) -> Decoded:
-    """The decoded form, made once; code objects compare by value, so the table is by identity."""
+    """The decoded form, made once and kept as long as the code. Code objects compare by value, so
+    the table is by identity."""
     found = known.get(id(code))
-    if found is None or found.code is not code:
-        if len(known) > 128:
-            known.clear()
-        found = known[id(code)] = Decoded(code)
-    return found
+    if found is None:
+        key = id(code)
+        dying = weakref.ref(code, lambda _: known.pop(key, None))
+        found = known[key] = dying, Decoded(code)
+    return found[1]
 
 
 def slot_names(code: types.CodeType) -> list[str]:

@@ -112,7 +112,8 @@ class Calls:
         f = fn.value
         if not self.live:
             return self.deliver(then, self.real_call(fn, args, kwargs))
-        if self.is_opaque_site():
+        frame = self.frames[-1]
+        if frame.at in frame.code.opaque:
             raise Break("a call that could not be captured before", fn, args, kwargs)
         if self.front.call(self, fn, args, kwargs, then):
             return None
@@ -238,7 +239,7 @@ class Calls:
         """Why a function is not captured; None if it is."""
         code = f.__code__
         if (
-            code in self.config.disabled
+            id(code) in self.config.disabled
             or id(f) in self.config.disallowed
             or getattr(f, "__gh_disabled__", False)
         ):
@@ -251,7 +252,7 @@ class Calls:
         if module.startswith(self.front.left_to_python):
             return f"{f.__qualname__} runs as it is"
         missing = unknown_operation(code)
-        return None if missing is None else f"{f.__qualname__} has {missing}"
+        return f"{f.__qualname__} has {missing}" if missing else None
 
     def inline(self, fn: Var, args, kwargs, then, init=None):
         """Interpret a call in a frame of its own."""
@@ -438,6 +439,21 @@ class Calls:
                 self.fail(TypeError(f"{cls.__name__}() takes no arguments"))
             return self.deliver(then, made)
         raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+
+    def says_the_same(self, error: Var, how) -> bool:
+        """Whether str or repr of an exception is the same in each call."""
+        value, origin = error.value, error.origin
+        own = static_lookup(type(value), f"__{how.__name__}__")[0]
+        if isinstance(own, types.FunctionType) or not isinstance(origin, Made):
+            return False
+        if origin.kind == "exception_value":
+            return self.is_plain(value.args)
+        parts = origin.parts[1] if origin.kind in ("call", "exception") else [error]
+        if not all(map(self.foldable, parts)):
+            return False
+        for part in parts:
+            self.known(part)
+        return True
 
     def named_tuple(self, cls, new, args, kwargs) -> Var:
         """A namedtuple's instance."""
@@ -990,8 +1006,15 @@ class Calls:
         if isinstance(value, (Over, Zip, Enumerate)):
             return then(self, value.step(self))
         if not self.live:
-            found = self.do(next, value, END)
-            return then(self, END if found is END else Var(found))
+            plain = sent is None or sent.value is None
+            try:
+                item = self.do(next, value) if plain else self.do(value.send, sent.value)
+            except UserError as found:
+                if not isinstance(found.error, StopIteration):
+                    raise
+                result = [Var(found.error.value)] if takes_result(then) else []
+                return then(self, END, *result)
+            return then(self, Var(item))
         method, _ = static_lookup(type(value), "__next__")
         if isinstance(method, types.FunctionType):
             frame = self.frames[-1]
@@ -1417,6 +1440,10 @@ def plain_value(var: Var):
     return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
 
 
+def takes_result(then) -> bool:
+    return getattr(then, "__code__", None) is not None and then.__code__.co_argcount >= 3
+
+
 def slot_list(code) -> list[str]:
     cells = [name for name in code.co_cellvars if name not in code.co_varnames]
     return [*code.co_varnames, *cells, *code.co_freevars]
@@ -1517,7 +1544,7 @@ def on_super(t, fn, args, kwargs, then):
     if args:
         return t.deliver(then, t.make_super(args[0], args[1]))
     frame = t.frames[-1]
-    code = frame.code.code
+    code = frame.root
     cell = frame.locals[frame.code.slots.index("__class__")]
     this = frame.locals[0]
     if isinstance(this.value, types.CellType):
@@ -1668,6 +1695,8 @@ def on_str(t, fn, args, kwargs, then):
     if not args or t.foldable(args[0]):
         return t.deliver(then, Var(t.do(fn.value, *(t.known(x) for x in args))))
     cls = type(t.typed(args[0]))
+    if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
+        return t.deliver(then, Var(fn.value(args[0].value)))
     names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
     for name in names:
         method, _ = static_lookup(cls, name)

@@ -5,11 +5,9 @@ from contextlib import contextmanager
 from glasshouse.base.errors import OptionError, suggest, type_name
 
 DEFAULTS = {
-    "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000,
-    "raise_compiler_errors": False,
-    "raise_internal_errors": False, "print_graphs": False, "print_guards": False,
-    "print_bytecode": False,
-    "print_recompiles": False,
+    "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "repro_dir": "",
+    "raise_compiler_errors": False, "raise_internal_errors": False, "print_graphs": False,
+    "print_guards": False, "print_bytecode": False, "print_recompiles": False,
 }  # fmt: skip
 
 
@@ -18,6 +16,7 @@ class Config:
 
     cache_limit: entries of one function for one object (self), after which it only runs those;
     dynamic: numbers and sizes vary from the start; max_instructions: of one trace;
+    repro_dir: where a script is written for a graph on which the compiler raises ("" for nowhere);
     raise_compiler_errors, raise_internal_errors: instead of falling back; print_graphs,
     print_guards, print_bytecode, print_recompiles: what is printed as it happens.
     """
@@ -25,7 +24,7 @@ class Config:
     def __init__(self):
         object.__setattr__(self, "allowed", {})
         object.__setattr__(self, "disallowed", {})
-        object.__setattr__(self, "disabled", set())
+        object.__setattr__(self, "disabled", {})
         object.__setattr__(self, "constant_results", set())
         self.restore()
 

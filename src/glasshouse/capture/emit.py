@@ -6,6 +6,7 @@ has the user's file and line, so that tracebacks show them.
 """
 
 import ast
+import copy
 import sys
 import types
 from collections import OrderedDict
@@ -185,7 +186,7 @@ class Emitter:
                 )
 
     def chained(self, var, name) -> None:
-        """Set the cause and context of a new exception."""
+        """Set the cause, context and traceback of a new exception."""
         for attribute in ("__cause__", "__context__"):
             other = getattr(var.value, attribute)
             if other is not None:
@@ -193,6 +194,9 @@ class Emitter:
                 if known is None or not known.is_new or id(known) in self.busy:
                     raise CannotRebuild("an exception that was raised and caught")
                 self.makes.append(f"{name}.{attribute} = {self.name(known)}")
+        if var.value.__traceback__ is not None:  # made by `behind_frame`: it holds no locals
+            trace = self.pool(var.value.__traceback__)
+            self.makes.append(f"{name}.__traceback__ = {trace}")
         if var.value.__suppress_context__:
             self.makes.append(f"{name}.__suppress_context__ = True")
 
@@ -214,7 +218,18 @@ class Emitter:
         return name
 
     def make_exception_value(self, var):
-        raise CannotRebuild(f"a {type(var.value).__name__} that was raised and caught")
+        """What an operation raised, and somebody caught: it would say the same again."""
+        error = var.value
+        if not self.tracer.is_plain((error.args, error.__dict__)):
+            raise CannotRebuild(f"a {type(error).__name__} that was raised and caught")
+        name = self.bind(var, f"{self.pool(copy.copy)}({self.pool(copy.copy(error))})")
+        for part in ("name", "obj"):  # of an AttributeError or NameError
+            known = self.tracer.tracked.get(id(getattr(error, part, None)))
+            if known is not None or isinstance(getattr(error, part, None), str):
+                text = self.name(known) if known is not None else repr(getattr(error, part))
+                self.makes.append(f"{name}.{part} = {text}")
+        self.chained(var, name)
+        return name
 
     def make_handled(self, var):
         return self.bind(var, f"{self.pool(sys.exc_info)}()[1]")
@@ -360,7 +375,7 @@ class Emitter:
         for caller, frame in zip(frames, frames[1:], strict=False):
             if frame.then is not None:
                 raise CannotRebuild(
-                    "a call in the middle of an operation", (caller.code.code, caller.at)
+                    "a call in the middle of an operation", (caller.code, caller.at)
                 )
         for frame in frames:
             if frame.generator is not None:
@@ -436,17 +451,28 @@ class Emitter:
         values, _, live = slot_values(frame, at)
         shape = [*stack, *([Var(None)] if extra else [])]
         fn = self.resumer(frame, at, shape, live, captured)
-        moved = len(getattr(fn, "fn", fn).__code__.co_code) - len(frame.code.code.co_code)
+        moved = len(getattr(fn, "fn", fn).__code__.co_code) - len(frame.root.co_code)
         items = [str(x.value + moved // 2) if isinstance(x, Lasti) else self.name(x)
                  for x in stack if x is not NULL]  # fmt: skip
         items += [extra] if extra else []
         words = [self.name(x) if x is not None else "None" for x in values] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
-        call = f"{self.pool(fn)}({', '.join(words)})"
+        called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
         if (frame.handled or self.tracer.began_handling) and extra != "e":
             error = self.name(frame.handled[-1]) if frame.handled else "None"
-            return f"{self.pool(handling)}({error}, {call[: call.index('(')]}, {', '.join(words)})"
-        return call
+            return f"{self.pool(handling)}({error}, {called}, {', '.join(words)})"
+        return f"{called}({', '.join(words)})"
+
+    def is_fixed(self, frame: Frame) -> bool:
+        """Whether a resume function of a frame has the same closure, if any, in each call."""
+        origins = [cell.origin for cell in frame.closure] if frame.code.keeps_closure else []
+        return all(isinstance(x, Source) and x.kind in ("const", "slot") for x in origins)
+
+    def made_anew(self, frame: Frame, fn) -> str:
+        """A resume function with the cells of the call."""
+        code, names = getattr(fn, "fn", fn).__code__, frame.globals
+        made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
+        return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 
 
 class END_OF_LOOP:

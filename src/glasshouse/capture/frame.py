@@ -3,7 +3,7 @@
 import types
 from contextlib import suppress
 
-from glasshouse.capture.bytecode import Decoded, decoded
+from glasshouse.capture.bytecode import decoded
 from glasshouse.capture.values import Made, Var
 
 END = Var("end")  # what a finished iterator gives
@@ -18,12 +18,11 @@ class Frame:
     `saved` the stack before it.
     """
 
-    __slots__ = ("code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names", "then",
-    "init",
-                 "generator", "scope", "trusted", "handled")  # fmt: skip
+    __slots__ = ("root", "code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names",
+                 "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip
 
     def __init__(self, code: types.CodeType, names: dict, count: int):
-        self.code: Decoded = decoded(code)
+        self.root, self.code = code, decoded(code)
         self.locals: list[Var | None] = [None] * count
         self.stack: list[Var] = []
         self.saved: list[Var] = []
@@ -35,13 +34,18 @@ class Frame:
         self.handled: list = []  # exceptions that are being handled, innermost last
 
     @property
+    def closure(self) -> list[Var]:
+        """The free variables' cells."""
+        return self.locals[len(self.locals) - len(self.root.co_freevars) :]
+
+    @property
     def line(self) -> int:
         """The user's line."""
         return self.code.instructions[self.at].line
 
     @property
     def where(self) -> str:
-        return f"{self.code.code.co_filename}:{self.line}"
+        return f"{self.root.co_filename}:{self.line}"
 
 
 class Iterator:

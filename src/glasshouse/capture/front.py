@@ -72,6 +72,10 @@ class FrontEnd:
         """Whether the graph's module has a tensor, as it has its parameters; others are inputs."""
         return False
 
+    def keep(self, value, link, entry) -> None:
+        """Have a tensor that the graph owns keep an entry alive for as long as there is a link."""
+        raise NotImplementedError
+
     def is_constant(self, value) -> bool:
         """Whether a value of another kind may be a constant of the graph, guarded by identity."""
         return False
@@ -233,6 +237,8 @@ class FrontEnd:
         node.meta["line"] = tracer.frames[-1].where
         node.meta["user"] = tracer.user_line()
         self.annotate(node)
+        if tracer.sized() and any(f.code.catches_at(f.at) for f in tracer.frames):
+            tracer.fix_sizes()  # with others it may raise, which the graph cannot catch
         values = [x.value for x in args]
         words = {k: v.value for k, v in kwargs.items()}
         try:

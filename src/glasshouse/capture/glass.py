@@ -70,11 +70,11 @@ class Glass:
         backend.evaluate()
         plan = Plan(self.module, backend)
         try:
-            outs = plan.record(inputs)
+            plan.record(inputs)
+            self.plans[key] = plan
         except NotFit:
             self.plans[key] = None
-            return plan.outs
-        self.plans[key] = plan
+        outs, plan.outs = plan.outs, None
         return outs
 
 
@@ -146,8 +146,8 @@ class Plan:
 
     # -- the first run ---------------------------------------------------------------------------
 
-    def record(self, inputs) -> tuple:
-        """Run on lazy tensors; the outputs."""
+    def record(self, inputs) -> None:
+        """Run on lazy tensors; `outs` gets the outputs."""
         handles, known = self.handles(inputs), {}
         told_apart(handles, self.backend)
         before = [(h.data, h.__dict__.get("grad"), h.node, h.slot) for h in handles]
@@ -189,7 +189,6 @@ class Plan:
         if self.backward is not None:
             self.backward.attach(outs, handles, before, self.nodes, runner.draws, inputs)
         self.nodes = []
-        return outs
 
     nodes: list[Lazy] = []
 
@@ -440,7 +439,6 @@ class Backward:
         self.found = {
             i: arrived[n][s] for (n, s), i in self.places.items() if s in arrived.get(n, ())
         }  # fmt: skip
-        self.positions = [id(x) for x in self.tracked]
 
     def compile(self, later: list[Lazy], known, constants, runner) -> None:
         """Make the Program of what was recorded."""
@@ -453,7 +451,7 @@ class Backward:
         self.grads = [
             (i, known.get(id(g.data), (CONSTANT, g.data)), g.spec) for i, g in self.found.items()
         ]
-        del self.found, self.cotangents
+        del self.found, self.cotangents, self.nodes, self.places  # the first call's tape
 
     def attach(self, outs, handles, before, nodes, draws, inputs) -> None:
         """Put one node on the tape behind the results of a run."""

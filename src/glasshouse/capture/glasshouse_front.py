@@ -3,6 +3,7 @@
 import enum
 import operator
 import types
+from weakref import WeakKeyDictionary
 
 from glasshouse.autograd.tape import Leaf, grad_mode, sequence
 from glasshouse.base.dtype import DType
@@ -84,6 +85,9 @@ class GlasshouseFront(FrontEnd):
 
     def is_owned(self, value):
         return isinstance(value, Parameter)
+
+    def keep(self, value, link, entry):
+        value.__dict__.setdefault("_gh_entries", WeakKeyDictionary())[link] = entry
 
     # -- guards ----------------------------------------------------------------------------------
 

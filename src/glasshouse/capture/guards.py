@@ -1,6 +1,7 @@
 """Guards: what a trace relied on, as a program that C checks and that prints as Python."""
 
 import types
+import weakref
 from typing import Any, NamedTuple
 
 from glasshouse.base.errors import type_name
@@ -12,6 +13,7 @@ READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr"
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31}  # fmt: skip
+WEAK = {"is": 32, "type": 33}  # the same of a Link
 BY_VALUE = {
     "same",
     "distinct",
@@ -23,15 +25,19 @@ BY_VALUE = {
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 
 
+class Link(weakref.ref):
+    """What keeps nothing alive: a guard's reference to its value, a dispatcher's to an entry."""
+
+
 class Guard(NamedTuple):
-    """One condition on the value at `source`."""
+    """One condition on the value at `source`; a Link is one on what it refers to."""
 
     kind: str
     source: Source
     value: Any
 
     def __str__(self):
-        x, v = self.source.text, self.value
+        x, v = self.source.text, linked(self.value)
         if self.kind == "kind":
             name, cls, number = v
             what = ("is None", f"is a {cls.__name__}", "is something else")[number]
@@ -44,6 +50,22 @@ class Guard(NamedTuple):
             "spec": f"{x} == {v}", "read": f"{x} exists",
         }  # fmt: skip
         return texts[self.kind]
+
+
+def linked(value):
+    """The value of a guard."""
+    return value() if type(value) is Link else value
+
+
+def weakened(guard: Guard, gone) -> Guard:
+    """A guard that does not keep its value alive, where that can be; `gone` is called when it dies:
+    the guard never holds again."""
+    if guard.kind not in WEAK:
+        return guard
+    try:
+        return guard._replace(value=Link(guard.value, gone))
+    except TypeError:  # a number, a tuple, …
+        return guard
 
 
 def brief(x) -> str:
@@ -141,7 +163,8 @@ class Compiler:
             key = (name, cls)
         elif guard.kind in ("same", "distinct"):
             key = None
-        self.ops.append([CHECK[guard.kind], 0, self.register[id(guard.source)], number, key, 0])
+        kinds = WEAK if type(key) is Link else CHECK
+        self.ops.append([kinds[guard.kind], 0, self.register[id(guard.source)], number, key, 0])
         self.about.append(guard)
 
     def inside(self, source: Source, tagged: bool = False) -> None:
@@ -180,9 +203,9 @@ class Compiler:
         for entry in entries:
             self.inside(entry, tagged=True)
 
-    def made(self, guards_type):
-        """The C object."""
-        return guards_type([tuple(op) for op in self.ops], len(self.register))
+    def program(self) -> tuple[list[tuple], int]:
+        """The operations as C takes them, and the number of registers."""
+        return [tuple(op) for op in self.ops], len(self.register)
 
 
 def read_source(source: Source, slots):

@@ -14,11 +14,18 @@ def native():
 
     Raises:  CompileError without a compiler or Python's headers
     """
-    source = (toolchain.NATIVE / "frame_hook.c").read_text()
+    return extension("frame_hook", (toolchain.NATIVE / "frame_hook.c").read_text())
+
+
+def extension(name: str, source: str):
+    """The extension module of C source.
+
+    Raises:  CompileError without a compiler or Python's headers
+    """
     include = sysconfig.get_path("include")
     made = toolchain.compile_one(source, (f"-I{include}", "-Wno-deprecated-declarations"))
-    loader = importlib.machinery.ExtensionFileLoader("frame_hook", made._name)
-    spec = importlib.util.spec_from_loader("frame_hook", loader)
+    loader = importlib.machinery.ExtensionFileLoader(name, made._name)
+    spec = importlib.util.spec_from_loader(name, loader)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     loader.exec_module(module)
     return module

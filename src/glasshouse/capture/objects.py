@@ -77,8 +77,8 @@ class Objects:
                 code = self.guards.source("attr", origin, "__code__", f"{origin.text}.__code__")
                 self.guards.add("is", code, value.__code__)
             else:
-                kind = "eq" if type(value) in SCALARS and type(value) is not type(None) else "is"
-                kind = "is" if type(value) is bool else kind
+                single = value is None or type(value) is bool
+                kind = "eq" if not single and compares(value) else "is"
                 self.guards.add(kind, origin, value)
         elif isinstance(origin, Number):
             for arg in origin.args:
@@ -773,7 +773,9 @@ class Objects:
                 and owner is not None
                 and owner.__flags__ & 1 << 9
             ):
-                base = self.guards.source("const", None, value, value.__name__)
+                base = cls.origin
+                if not isinstance(base, Source):
+                    base = self.guards.source("const", None, value, value.__name__)
                 source = self.guards.source("lookup", base, name, f"{value.__name__}.{name}")
             return self.deliver(then, self.load(found, source) if source else Var(found))
         return self.deliver(then, Var(self.do(getattr, value, name)))
@@ -894,6 +896,13 @@ def is_heap(cls: type) -> bool:
 def raise_name_error(text: str):
     """What Python does at an unset cell."""
     raise NameError(text)
+
+
+def compares(value) -> bool:
+    """Whether C compares such values by what is in them."""
+    if type(value) is slice:
+        return all(type(x) in (int, type(None)) for x in (value.start, value.stop, value.step))
+    return type(value) in (*SCALARS, range)
 
 
 class SetIs:

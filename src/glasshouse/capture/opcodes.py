@@ -98,7 +98,7 @@ class Opcodes:
     # -- names ---------------------------------------------------------------------------------
 
     def op_LOAD_CONST(self, f, ins):
-        value = f.code.code.co_consts[ins.arg]
+        value = f.root.co_consts[ins.arg]
         f.stack.append(Var(value))
 
     def op_LOAD_FAST(self, f, ins):
@@ -152,7 +152,7 @@ class Opcodes:
         self.cell_set(f.locals[ins.arg], None)
 
     def op_LOAD_GLOBAL(self, f, ins):
-        var = self.load_global(f, f.code.code.co_names[ins.arg >> 1])
+        var = self.load_global(f, f.root.co_names[ins.arg >> 1])
         null = ins.arg & 1
         if null and VERSION < (3, 13):
             f.stack.append(NULL)
@@ -161,22 +161,22 @@ class Opcodes:
             f.stack.append(NULL)
 
     def op_LOAD_NAME(self, f, ins):
-        f.stack.append(self.load_global(f, f.code.code.co_names[ins.arg]))
+        f.stack.append(self.load_global(f, f.root.co_names[ins.arg]))
 
     def op_STORE_GLOBAL(self, f, ins):
-        self.store_global(f, f.code.code.co_names[ins.arg], f.stack.pop())
+        self.store_global(f, f.root.co_names[ins.arg], f.stack.pop())
 
     def op_DELETE_GLOBAL(self, f, ins):
-        self.store_global(f, f.code.code.co_names[ins.arg], None)
+        self.store_global(f, f.root.co_names[ins.arg], None)
 
     def op_LOAD_ATTR(self, f, ins):
-        name = f.code.code.co_names[ins.arg >> 1 if VERSION >= (3, 12) else ins.arg]
+        name = f.root.co_names[ins.arg >> 1 if VERSION >= (3, 12) else ins.arg]
         if VERSION >= (3, 12) and ins.arg & 1:
             return self.load_method(f, name)
         return self.get_attribute(f.stack.pop(), name)
 
     def op_LOAD_METHOD(self, f, ins):
-        self.load_method(f, f.code.code.co_names[ins.arg])
+        self.load_method(f, f.root.co_names[ins.arg])
 
     def load_method(self, f, name):
         """The bound method with NULL where an unbound one would have its self."""
@@ -194,7 +194,7 @@ class Opcodes:
         cls, obj = f.stack.pop(-2), f.stack.pop()
         sup = self.make_super(cls, obj)
         f.stack.pop()  # the global `super`
-        name = f.code.code.co_names[ins.arg >> 2]
+        name = f.root.co_names[ins.arg >> 2]
         if ins.arg & 1:
             f.stack.append(sup)
             return self.load_method(f, name)
@@ -202,14 +202,14 @@ class Opcodes:
 
     def op_STORE_ATTR(self, f, ins):
         obj, value = f.stack.pop(), f.stack.pop()
-        self.set_attribute(obj, f.code.code.co_names[ins.arg], value)
+        self.set_attribute(obj, f.root.co_names[ins.arg], value)
 
     def op_DELETE_ATTR(self, f, ins):
-        self.set_attribute(f.stack.pop(), f.code.code.co_names[ins.arg], None)
+        self.set_attribute(f.stack.pop(), f.root.co_names[ins.arg], None)
 
     def op_IMPORT_NAME(self, f, ins):
         fromlist, level = f.stack.pop(), f.stack.pop()
-        name = f.code.code.co_names[ins.arg]
+        name = f.root.co_names[ins.arg]
         if not level.value and name in sys.modules and not fromlist.value:
             f.stack.append(Var(sys.modules[name.partition(".")[0]]))
         elif not level.value and name in sys.modules:
@@ -219,7 +219,7 @@ class Opcodes:
             raise Break(f"import of {name!r}", Var(import_name), args)
 
     def op_IMPORT_FROM(self, f, ins):
-        name = f.code.code.co_names[ins.arg]
+        name = f.root.co_names[ins.arg]
         module = f.stack[-1].value
         try:
             f.stack.append(Var(getattr(module, name)))
@@ -552,7 +552,7 @@ class Opcodes:
     # -- calls ---------------------------------------------------------------------------------
 
     def op_KW_NAMES(self, f, ins):
-        f.kw_names = f.code.code.co_consts[ins.arg]
+        f.kw_names = f.root.co_consts[ins.arg]
 
     def op_CALL(self, f, ins):
         names, f.kw_names = f.kw_names, ()
@@ -626,7 +626,7 @@ class Opcodes:
         self.leave(f.stack.pop())
 
     def op_RETURN_CONST(self, f, ins):
-        self.leave(Var(f.code.code.co_consts[ins.arg]))
+        self.leave(Var(f.root.co_consts[ins.arg]))
 
     def op_YIELD_VALUE(self, f, ins):
         self.yield_value(f, f.stack.pop())
@@ -767,17 +767,13 @@ class Opcodes:
 
 
 HANDLERS = {name[3:]: getattr(Opcodes, name) for name in dir(Opcodes) if name.startswith("op_")}
-unknown: dict[int, tuple[types.CodeType, str | None]] = {}
 
 
-def unknown_operation(code: types.CodeType) -> str | None:
-    """An operation that has no handler, or None."""
-    found = unknown.get(id(code))
-    if found is None or found[0] is not code:
-        operations = (x.op for x in decoded(code).instructions if x.op not in HANDLERS)
+def unknown_operation(code: types.CodeType) -> str:
+    """An operation that has no handler, or a name that sees frames; "" if there is none."""
+    found = decoded(code)
+    if found.unknown is None:
+        operations = (x.op for x in found.instructions if x.op not in HANDLERS)
         names = (name for name in code.co_names if name in SEES_FRAMES)
-        missing = next(operations, None) or next(names, None)
-        if len(unknown) > 128:
-            unknown.clear()
-        found = unknown[id(code)] = (code, missing)
-    return found[1]
+        found.unknown = next(operations, "") or next(names, "")
+    return found.unknown

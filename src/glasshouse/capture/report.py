@@ -41,7 +41,7 @@ class Explanation:
                 entry.name, str(count(entry.graph)) if entry.graph is not None else "0",
                 str(len(entry.guards)),
                 milliseconds(entry.capture_ns), milliseconds(entry.compile_ns),
-                entry.where and f"{entry.where}: {entry.broke.reason}" or "returns",
+                entry.where and f"{entry.where}: {entry.reason}" or "returns",
             ]
             for entry in self.entries
         ]  # fmt: skip

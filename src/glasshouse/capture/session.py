@@ -1,9 +1,12 @@
 """From a call that no entry answers to a new entry: trace, compile, install, go on."""
 
 import dis
+import re
 import sys
 import types
 import warnings
+import weakref
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,36 +16,65 @@ from glasshouse.capture.calls import plain_value, slot_list
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import Frame, Generator, Iterator
-from glasshouse.capture.guards import Compiler, Guard, brief, read_source
+from glasshouse.capture.guards import (
+    Compiler,
+    Guard,
+    Link,
+    brief,
+    linked,
+    read_source,
+    weakened,
+)
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
+from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracer import (
     Lasti,
     Tracer,
     behind_frame,
-    mark_opaque,
     resume_function,
     slot_values,
+    users_part,
 )
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
-from glasshouse.compile.program import no_collection
+from glasshouse.compile.plan import no_collection
 from glasshouse.graph.ir import Node
 from glasshouse.nn.graph_module import GraphModule
 from glasshouse.profile.captured import captures
 
 
-class Entry:
-    """What is known of one way through a function: guards, graph, replacement, how it ended."""
+class Info:
+    """What is told of an entry: its guards, graph, source, how it ended."""
 
     def __init__(self, name: str, guards: list[Guard], about, owner):
         self.name, self.guards, self.about, self.owner = name, guards, about, owner
         self.graph: GraphModule | None = None
         self.source = ""
-        self.broke: Break | None = None
-        self.where = ""
+        self.reason = self.where = ""  # of the break that it ends with
         self.capture_ns = self.compile_ns = 0
         self.outcome: Var | None = None  # for export: the result, and the arguments by name
         self.slots: dict = {}
+
+
+def entries_of(dispatcher) -> list:
+    """The entries of a dispatcher that are alive, newest first."""
+    found = (x() if type(x) is Link else x for x in dispatcher.entries)
+    return [x for x in found if x is not None]
+
+
+class Gone:
+    """Takes an entry off its dispatcher's list when something dies that it cannot do without."""
+
+    __slots__ = ("dispatcher", "entry")
+
+    def __init__(self, dispatcher):
+        self.dispatcher, self.entry = weakref.ref(dispatcher), None
+
+    def __call__(self, link) -> None:
+        dispatcher = self.dispatcher()
+        if dispatcher is not None and self.entry is not None:
+            dead = None, self.entry()
+            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in dead]
 
 
 class Capture:
@@ -58,12 +90,18 @@ class Capture:
         self.nopython, self.dynamic = nopython, dynamic
         self.exporting = False
         self.resumes: dict[tuple, tuple] = {}
-        self.entries: list[Entry] = []
+        self.noted: list[weakref.ref[Info]] = []
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
         self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
+        self.reproductions: set[str] = set()  # names of functions of which one was written
         captures.add(self)
         self.warned = False
+
+    @property
+    def entries(self) -> list[Info]:
+        """What is told of the entries that are alive, in the order in which they were captured."""
+        return [info for ref in self.noted if (info := ref()) is not None]
 
     def dispatcher(self, fn: types.FunctionType):
         """A callable that answers calls of `fn` from entries, and captures what is new."""
@@ -78,8 +116,10 @@ class Capture:
 
     def resumer(self, frame: Frame, at: int, shape: list[Var], live, captured: bool):
         """The resume function at an instruction: one for all ways that lead there."""
-        code = frame.code.code
-        key = (id(code), at, tuple(x is NULL for x in shape), live, captured, id(frame.globals))
+        code = frame.root
+        cells = frame.closure if frame.code.keeps_closure else ()
+        nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
+        key = (id(code), at, nulls, live, captured, id(frame.globals), own)
         found = self.resumes.get(key)
         if found is None:
             fn = resume_function(frame, at, shape, live)
@@ -125,22 +165,22 @@ def plainly(fn: types.FunctionType, slots):
 
 def may_capture(dispatcher, capture, slots) -> bool:
     """Whether another entry may be made; tells why one is needed."""
-    entries = dispatcher.entries
+    entries = entries_of(dispatcher)
     code = dispatcher.fn.__code__
     if code.co_flags & GENERATORS or unknown_operation(code):
         return False
     if not entries:
         return not dispatcher.__dict__.get("hopeless")
     owner = owner_of(slots)
-    full = dispatcher.__dict__.setdefault("full", set())
-    if owner in full:
+    full = dispatcher.__dict__.setdefault("full", [])
+    if any(linked(x) is owner for x in full):
         return False
-    mine = [e for e in entries if e[2].owner == owner]
+    mine = [e for e in entries if linked(e.info.owner) is owner]
     for entry in mine:
         note_failure(capture, entry, slots)
     if len(mine) < config.cache_limit:
         return True
-    full.add(owner)
+    full.append(link_to(owner))
     counters.add("limits")
     _, reason, old, new = capture.recompiles[-1] if capture.recompiles else ("", "?", "?", "?")
     warnings.warn(
@@ -155,18 +195,22 @@ def may_capture(dispatcher, capture, slots) -> bool:
 def owner_of(slots):
     """The object whose method is called: entries are counted for each."""
     first = slots[0] if slots else None
-    return id(first) if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
+    return first if type(first).__dictoffset__ and not hasattr(type(first), "shape") else None
+
+
+def link_to(value):
+    """A Link to a value, or the value where there can be none."""
+    return Link(value) if type(value).__weakrefoffset__ else value
 
 
 def note_failure(capture, entry, slots) -> None:
     """Log which guard of an entry failed, and let the numbers that changed vary from now on."""
-    guards, _, info = entry[:3]
-    failed = guards.check(slots)
+    info, failed = entry.info, entry.check(slots)
     if failed < 0:
         return
     guard = info.about[failed]
     new = value_at(guard, slots)
-    old = guard.value
+    old = linked(guard.value)
     if guard.kind == "kind":
         old, new = ("None", "a tensor", "other")[old[2]], new.get(old[0])
     line = (info.name, str(guard), brief(old), brief(type(new) if guard.kind == "type" else new))
@@ -241,6 +285,18 @@ class Session:
         finally:
             front.end(tracer)
             self.close_generators()
+            self.write_reproduction()
+
+    failed = False  # whether the compiler raised
+
+    def write_reproduction(self) -> None:
+        """Write a script that shows how the compiler fails, once for each function."""
+        names = self.capture.reproductions
+        if self.failed and config.repro_dir and self.fn.__qualname__ not in names:
+            names.add(self.fn.__qualname__)
+            name = re.sub(r"\W+", "_", self.fn.__qualname__).strip("_")
+            made = Reproduction(self.module, self.values, self.capture.compiler, name)
+            made.write(Path(config.repro_dir) / f"{name}.py")
 
     def close_generators(self) -> None:
         """What nobody else holds ends here, as it would with the last reference to it."""
@@ -333,7 +389,7 @@ class Session:
         """Go on, keeping nothing; what could not be made again is left to Python next time."""
         tracer = self.tracer
         if site is not None:
-            mark_opaque(*site)
+            site[0].opaque.add(site[1])
         self.note_break(f"{what} lives on behind the capture", "", "")
         self.hopeful()
         counters.add("fallbacks")
@@ -378,6 +434,7 @@ class Session:
         try:
             return self.capture.compiler(self.module, self.values)
         except Exception as error:
+            self.failed = True
             if config.raise_compiler_errors:
                 raise
             if not self.capture.warned:
@@ -391,27 +448,41 @@ class Session:
         finally:
             self.compile_ns = perf_counter_ns() - begin_ns
 
-    def install(self, run, emitter: Emitter, broke, at) -> Entry:
+    def install(self, run, emitter: Emitter, broke, at) -> Info:
         """Put the entry first."""
-        tracer = self.tracer
+        tracer, gone = self.tracer, Gone(self.dispatcher)
         tracer.keep_apart()
-        guards = list(tracer.guards.guards.values())
-        compiler = Compiler(
-            guards, [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, Source))]
-        )
-        info = Entry(self.fn.__qualname__, guards, compiler.about, owner_of(self.slots))
-        info.graph = getattr(self, "module", None)
-        info.source, info.broke, info.where = emitter.text, broke, "" if at is None else at.where
+        guards = [weakened(x, gone) for x in tracer.guards.guards.values()]
+        read = [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, Source))]
+        compiler = Compiler(guards, read)
+        info = Info(self.fn.__qualname__, guards, compiler.about, link_to(owner_of(self.slots)))
+        info.graph, info.source = getattr(self, "module", None), emitter.text
+        if broke is not None:
+            info.reason, info.where = broke.reason, at.where
         info.capture_ns, info.compile_ns = self.capture_ns, getattr(self, "compile_ns", 0)
-        self.capture.entries.append(info)
+        self.capture.noted.append(weakref.ref(info))
         if config.print_guards:
             print(f"[capture] guards of {info.name}", *guards, sep="\n    ")
         if config.print_bytecode:
             print_bytecode(self.fn, run)
         native().set_skip(run.__code__, True)
-        made = compiler.made(native().Guards)
-        self.dispatcher.entries.insert(0, (made, run, info, broke is None))
+        entry = native().Entry(*compiler.program(), run, info, broke is None)
+        gone.entry = weakref.ref(entry)
+        self.dispatcher.entries.insert(0, self.kept(entry, gone))
         return info
+
+    def kept(self, entry, gone):
+        """What goes on the list: the entry; where its graph has tensors, a Link, and one of them
+        keeps it, so that a model that only entries refer to is garbage."""
+        tracer = self.tracer
+        held = [g for g in tracer.guards.guards.values() if g.kind == "is"]
+        held = [g for g in held if tracer.front.is_tensor(g.value)]
+        if not held:
+            return entry
+        first = min(held, key=lambda guard: not tracer.is_passed(guard.source))
+        link = Link(entry, gone)
+        tracer.front.keep(first.value, link, entry)
+        return link
 
     def settle(self, emitter: Emitter, graph) -> None:
         """Have the compiled graph compute what the trace recorded."""
@@ -463,8 +534,8 @@ class Session:
         try:
             result = self.opaque(broke) if last else self.tail(k + 1, broke)
         except BaseException as error:
+            error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
             if handler is None:
-                error.__traceback__ = behind_frame(frame, error.__traceback__)
                 raise
             caught = error
         if caught is not None:  # outside of `except`: the handler is the user's
@@ -516,7 +587,7 @@ class Session:
         shape = [*stack, *(Var(x) for x in more)]
         fn = self.capture.resumer(frame, at, shape, live, captured)
         words = [None if x is None else self.value(x) for x in values] or [None]
-        moved = len(code_of(fn).co_code) - len(frame.code.code.co_code)
+        moved = len(code_of(fn).co_code) - len(frame.root.co_code)
         items = [self.value(x) + moved // 2 if isinstance(x, Lasti) else self.value(x)
                  for x in stack if x is not NULL]  # fmt: skip
         words[0] = (words[0], *items, *more)

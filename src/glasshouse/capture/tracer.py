@@ -11,8 +11,8 @@ import types
 from time import perf_counter_ns
 
 from glasshouse.base.errors import CaptureError
-from glasshouse.capture.bytecode import VERSION, keeps_closure, make_resume, resume_slots
-from glasshouse.capture.calls import Calls, NextThen, slot_list
+from glasshouse.capture.bytecode import VERSION, Decoded, keeps_closure, make_resume, resume_slots
+from glasshouse.capture.calls import Calls, NextThen, slot_list, takes_result
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.objects import Objects
@@ -27,8 +27,6 @@ from glasshouse.capture.values import (
     Var,
 )
 from glasshouse.graph.ir import Graph
-
-opaque_sites: dict[int, tuple[types.CodeType, set[int]]] = {}  # calls that are left to Python
 
 
 def raise_error(error: BaseException, *more):
@@ -220,7 +218,7 @@ class Tracer(Opcodes, Objects, Calls):
             if not self.live:
                 raise
             caller = self.frames[-1]
-            mark_opaque(caller.code.code, caller.at)
+            caller.code.opaque.add(caller.at)
             self.stop_learning(found.reason)
             deliver()
 
@@ -299,10 +297,10 @@ class Tracer(Opcodes, Objects, Calls):
         is none, and Python is to raise it."""
         raised, self.raised = self.raised, None
         var = (
-            raised
-            if raised is not None and raised.value is error
-            else Var(error, Made("exception_value"))
+            raised if raised is not None and raised.value is error else self.tracked.get(id(error))
         )
+        if var is None:
+            var = self.track(Var(error, Made("exception_value")))
         last = self.frames[-1]
         again = last.code.instructions[last.at].op == "RERAISE"
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
@@ -401,14 +399,10 @@ class Tracer(Opcodes, Objects, Calls):
         """The innermost line that is not the library's."""
         return next((f.where for f in reversed(self.frames) if not f.trusted), "")
 
-    def site(self) -> tuple[types.CodeType, int]:
+    def site(self) -> tuple[Decoded, int]:
+        """Where the running instruction is; a site may be left to Python from now on."""
         f = self.frames[-1]
-        return f.code.code, f.at
-
-    def is_opaque_site(self) -> bool:
-        f = self.frames[-1]
-        found = opaque_sites.get(id(f.code.code))
-        return found is not None and found[0] is f.code.code and f.at in found[1]
+        return f.code, f.at
 
 
 class Lasti(Var):
@@ -435,15 +429,6 @@ class OrElse:
         return tracer.deliver(self.then, var)
 
 
-def takes_result(then) -> bool:
-    return getattr(then, "__code__", None) is not None and then.__code__.co_argcount >= 3
-
-
-def mark_opaque(code: types.CodeType, at: int) -> None:
-    """Have a call made by Python from now on."""
-    opaque_sites.setdefault(id(code), (code, set()))[1].add(at)
-
-
 HERE = __file__.rpartition("/")[0]
 
 
@@ -452,9 +437,16 @@ def is_ours(trace) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith(HERE)
 
 
+def users_part(trace):
+    """A traceback without the interpreter's entries at its start."""
+    while trace is not None and is_ours(trace):
+        trace = trace.tb_next
+    return trace
+
+
 def traceback_entry(f: Frame):
     """A traceback entry that looks like the frame's."""
-    code = f.code.code
+    code = f.root
     raiser = RAISER.__code__.replace(
         co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
         co_firstlineno=(f.line or code.co_firstlineno) - 1)  # fmt: skip
@@ -477,7 +469,7 @@ def RAISER():
 
 def slot_values(frame: Frame, at: int) -> tuple[list[Var | None], frozenset[int], frozenset[int]]:
     """The Vars for a resume function at an instruction, what is bound, and what of it is needed."""
-    names = resume_slots(frame.code.code)
+    names = resume_slots(frame.root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
     live = bound & frame.code.live_at(at)
     return [frame.locals[i] if i in live else None for i in range(len(names))], bound, live
@@ -487,11 +479,10 @@ def resume_function(
     frame: Frame, at: int, stack: list[Var], live: frozenset[int]
 ) -> types.FunctionType:
     """A function that goes on at an instruction of a frame."""
-    code = frame.code.code
+    code = frame.root
     offset = frame.code.instructions[at].offset
     code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
     closure = None
-    if keeps_closure(frame.code.code):
-        count = len(frame.code.code.co_freevars)
-        closure = tuple(x.value for x in frame.locals[len(frame.locals) - count :])
+    if keeps_closure(frame.root):
+        closure = tuple(x.value for x in frame.closure)
     return types.FunctionType(code, frame.globals, code.co_name, None, closure)

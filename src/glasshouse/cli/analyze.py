@@ -40,17 +40,13 @@ def load(name: str):
     try:
         made = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError) as error:
-        raise OptionError(
-            f"analyze: expected module:function that can be imported; got {name!r} ({error}). "
-            "Check both names, and run it where the module lies."
-        ) from error
+        raise OptionError("analyze", "module:function that can be imported", f"{name!r} ({error})",
+            "Check both names, and run it where the module lies.") from error  # fmt: skip
     finally:
         sys.path.remove("")
     if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise OptionError(
-            f"analyze: expected {name} to return (model, inputs) or (model, inputs, loss); got "
-            f"{type(made).__name__}. Return the model and its inputs."
-        )
+        raise OptionError("analyze", f"{name} to return (model, inputs) or (model, inputs, loss)",
+                          type(made).__name__, "Return the model and its inputs.")  # fmt: skip
     return (*made, cross_entropy) if len(made) == 2 else made
 
 

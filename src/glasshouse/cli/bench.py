@@ -5,7 +5,6 @@ each other. Processes take steps in turn, so that a slow moment of the machine h
 more than two models are in memory at once."""
 
 import contextlib
-import functools
 import importlib.util
 import json
 import math
@@ -45,8 +44,7 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from glasshouse.cli.bench_worker import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        )  # fmt: skip
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))})  # fmt: skip
 
     def __enter__(self):
         return self
@@ -71,8 +69,8 @@ class Worker:
             line = ""
         reply = json.loads(line) if line else {"error": self.last_words()}
         if "error" in reply:
-            raise BackendError(f"bench: expected a {do} of the {self.name} worker; got "
-                               f"{reply['error']}. Leave this model or mode out.")  # fmt: skip
+            raise BackendError("bench", f"a {do} of the {self.name} worker", reply["error"],
+                               "Leave this model or mode out.")  # fmt: skip
         return reply
 
     def last_words(self) -> str:
@@ -156,47 +154,31 @@ def measure_limits(frameworks, dtype: str, smoke: bool) -> dict:
 
 def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[dict]:
     """The records of one model: ours beside each of PyTorch's modes in turn; none if ours fails."""
-    work = count_work(model, smoke)
-    records: list[dict] = []
-
-    def finish():
-        if not ours.seconds:
-            interleave(None, ours, steps)
-        records.insert(0, ours.record(work, limits))
-
-    def compare(theirs):
-        interleave(theirs, ours, steps)
-        records.append(theirs.record(work, limits))
-
-    with Worker("glasshouse") as worker:
+    work, records = count_work(model, smoke), []
+    with Worker("glasshouse") as worker, tolerant(console, model):
         ours = Run(worker, model, "glasshouse", None, dtype, smoke)
-        if not attempt(console, ours, ours.start):
-            return []
+        ours.start()
         for mode in modes:
-            with Worker(f"pytorch {mode}") as other:
+            with Worker(f"pytorch {mode}") as other, tolerant(console, model):
                 theirs = Run(other, model, "pytorch", mode, dtype, smoke)
-                attempt(console, theirs, functools.partial(compare, theirs))
-        return records if attempt(console, ours, finish) else []
+                theirs.start()
+                for _ in range(steps):
+                    ours.step()
+                    theirs.step()
+                records.append(theirs.record(work, limits))
+        for _ in range(0 if ours.seconds else steps):
+            ours.step()
+        return [ours.record(work, limits), *records]
+    return []
 
 
-def interleave(theirs: Run | None, ours: Run, steps: int) -> None:
-    """Start theirs, then take steps in turn."""
-    if theirs is not None:
-        theirs.start()
-    for _ in range(steps):
-        ours.step()
-        if theirs is not None:
-            theirs.step()
-
-
-def attempt(console: Console, run: Run, work) -> bool:
-    """Whether `work` came to its end; why not is printed, and the other runs go on."""
+@contextlib.contextmanager
+def tolerant(console: Console, model: str):
+    """Inside, the failure of a process ends the work; it is printed, and other runs go on."""
     try:
-        work()
+        yield
     except BackendError as error:
-        console.print(Text(f"  {run.model}: {error}", style="red"))
-        return False
-    return True
+        console.print(Text(f"  {model}: {error}", style="red"))
 
 
 def best_of_pytorch(records: list[dict], model: str) -> float | None:
@@ -227,14 +209,12 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     console.print(table)
     ratios = [best / ours[m] for m in ours if (best := best_of_pytorch(records, m)) is not None]
     if ratios:
-        console.print(
-            f"\nPyTorch's best mode takes {math.prod(ratios) ** (1 / len(ratios)):.2f} times our "
-            f"time (geometric mean); at least {min(ratios):.2f}"
-        )
-    console.print(
-        f"[dim]limit of the machine as measured: matrix products {limits['flops'] / 1e9:,.0f} "
-        f"GFLOP/s, copies {limits['copy'] / 1e9:.1f} GB/s read and written[/]"
-    )
+        mean = math.prod(ratios) ** (1 / len(ratios))
+        console.print(f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "
+                      f"least {min(ratios):.2f}")  # fmt: skip
+    flops, copy = limits["flops"] / 1e9, limits["copy"] / 1e9
+    console.print(f"[dim]limit of the machine as measured: matrix products {flops:,.0f} GFLOP/s, "
+                  f"copies {copy:.1f} GB/s read and written[/]")  # fmt: skip
 
 
 def save_chart(records: list[dict], path: Path) -> bool:
@@ -319,6 +299,4 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
         console.print(f"saved: {json_path}{saved}", soft_wrap=True)
     if len(our_steps(records)) < len(wanted):
         missing = ", ".join(m for m in wanted if m not in our_steps(records))
-        raise BackendError(
-            f"bench: expected all models to train; got none of {missing}. See above."
-        )
+        raise BackendError("bench", "all models to train", f"none of {missing}", "See above.")

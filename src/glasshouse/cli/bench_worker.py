@@ -4,6 +4,7 @@ Requests come as lines of JSON on standard input, one reply each goes to standar
 ends with its input, so none outlives the command that started it."""
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -226,12 +227,8 @@ class Server:
 
     def limits(self, framework: str, dtype: str, smoke: bool) -> dict:
         """What the machine can do, as this framework reaches it."""
-        return {
-            "flops": measure_matrix_flops(
-                lambda size: FRAMEWORKS[framework].multiplication(size, dtype), smoke
-            ),
-            "copy": measure_copy(smoke),
-        }
+        product = functools.partial(FRAMEWORKS[framework].multiplication, dtype=dtype)
+        return {"flops": measure_matrix_flops(product, smoke), "copy": measure_copy(smoke)}
 
     def answer(self, request: dict) -> dict:
         """The reply to a request; what went wrong, if something did."""

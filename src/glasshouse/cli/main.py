@@ -14,11 +14,10 @@ from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, O
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
-from glasshouse.cli.explain import explain
 from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
-from glasshouse.cli.show_program import show
+from glasshouse.cli.show_program import explain, show
 from glasshouse.cli.train_digits import Diverged, Recipe, train
 from glasshouse.dispatch import find
 
@@ -30,9 +29,8 @@ class Group(click.Group):
 
     def resolve_command(self, ctx, args):
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            raise click.UsageError(
-                f"No command {args[0]!r}. {suggest(args[0], self.list_commands(ctx))}", ctx
-            )
+            nearest = suggest(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"No command {args[0]!r}. {nearest}", ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx):
@@ -64,9 +62,10 @@ class Rate(click.ParamType):
         return rate
 
 
-def says(text: str, name: str) -> str:
-    """The help of an option of `train digits`, with its default."""
-    return f"{text}.  [default: {getattr(Recipe, name)}]"
+def recipe_option(name: str, kind, text: str):
+    """An option of `train digits`, with its default."""
+    shown = f"{text}.  [default: {getattr(Recipe, name)}]"
+    return click.option("--" + name.replace("_", "-"), type=kind, help=shown)
 
 
 def console() -> Console:
@@ -89,24 +88,14 @@ def train_group():
 
 
 @train_group.command("digits")
-@click.option(
-    "--epochs", type=click.IntRange(1, 10_000), help=says("Passes over the images", "epochs")
-)
-@click.option("--lr", type=Rate(), help=says("Learning rate at first; it falls by epoch", "lr"))
-@click.option(
-    "--batch-size", type=click.IntRange(1, 1437), help=says("Images per step", "batch_size")
-)
-@click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), help=says("Decides all that is random", "seed")
-)
+@recipe_option("epochs", click.IntRange(1, 10_000), "Passes over the images")
+@recipe_option("lr", Rate(), "Learning rate at first; it falls by epoch")
+@recipe_option("batch_size", click.IntRange(1, 1437), "Images per step")
+@recipe_option("seed", click.IntRange(0, 2**32 - 1), "Decides all that is random")
 @click.option("--backend", default=None, help="numpy, torch or torch:cuda.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, writable=True, path_type=Path),
-    default=Path("runs/digits"),
-    show_default=True,
-    help="Folder for checkpoint, learning curve and numbers.",
-)
+@click.option("--out", type=click.Path(file_okay=False, writable=True, path_type=Path),
+              default=Path("runs/digits"), show_default=True,
+              help="Folder for checkpoint, learning curve and numbers.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the folder.")
 def train_digits(backend, out, resume, **options):
     """Train a small convolutional network on 1,797 handwritten digits.
@@ -155,10 +144,5 @@ def show_flags():
     console().print(table)
 
 
-main.add_command(analyze)
-main.add_command(bench)
-main.add_command(calibrate_command)
-main.add_command(explain)
-main.add_command(flops)
-main.add_command(profile)
-main.add_command(show)
+for command in (analyze, bench, calibrate_command, explain, flops, profile, show):
+    main.add_command(command)

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
 from glasshouse.cli.source import source_text
-from glasshouse.dispatch import LINEAR, Arr, Primitive, primitives
-from glasshouse.dispatch.primitive import DTYPE_GROUPS
+from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, Primitive, primitives
 
 TEXT_FIELDS = ("doc", "why", "source", "kind", "dtypes", "traits", "num_outputs")
 CODE_FIELDS = ("infer", "ref", "vjp", "jvp", "batch", "flops", "bytes")

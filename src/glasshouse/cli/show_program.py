@@ -1,4 +1,4 @@
-"""`glasshouse show`: what the compiler makes of a script's Programs, pass by pass."""
+"""What becomes of a script: `glasshouse show` its Programs, and `explain` what was captured."""
 
 import runpy
 import sys
@@ -10,9 +10,13 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from glasshouse.base.errors import BackendError
 from glasshouse.base.flags import flags
-from glasshouse.compile.program import PASSES, Program, describe_c, describe_steps, programs
-from glasshouse.compile.steps import Kernel
+from glasshouse.capture.report import Explanation
+from glasshouse.capture.session import Capture
+from glasshouse.compile.executable import Program
+from glasshouse.compile.plan import PASSES, describe_c, describe_steps
+from glasshouse.compile.program import plans_kept, programs
 
 STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
 
@@ -31,7 +35,7 @@ def as_main(path: Path, arguments):
 
 def run_script(path: Path, arguments: list[str]) -> list[Program]:
     """The Programs of a run of the script, in the order in which they were compiled."""
-    with as_main(path, arguments) as run, flags.override(compile="always"):
+    with as_main(path, arguments) as run, flags.override(compile="always"), plans_kept():
         run()
     return [entry.program for entry in programs.values() if entry.program is not None]
 
@@ -39,9 +43,9 @@ def run_script(path: Path, arguments: list[str]) -> list[Program]:
 def text_of(program: Program, stage: str) -> tuple[str, str]:
     """(the result of a stage, its language)."""
     if stage == "steps":
-        return describe_steps(program), "text"
+        return describe_steps(program.plan), "text"
     if stage == "c":
-        return describe_c(program), "c"
+        return describe_c(program.sources), "c"
     graph = program.recorded
     for name, rewrite in PASSES:
         if stage == "recorded":
@@ -58,8 +62,8 @@ def show_programs(console: Console, made: list[Program]) -> None:
     for heading in ("program", "primitives", "steps", "kernels", "oneDNN", "host", "arena bytes"):
         table.add_column(heading, justify="right")
     for number, program in enumerate(made):
-        kinds = [getattr(step, "kind", "") for step in program.schedule]
-        kernels = sum(isinstance(step, Kernel) for step in program.schedule)
+        kinds = [info.kind for info in program.step_infos()]
+        kernels = kinds.count("kernel")
         table.add_row(str(number), str(len(program.recorded.nodes)), str(len(kinds)),
                       str(kernels + kinds.count("template")), str(kinds.count("onednn")),
                       str(kinds.count("host")), f"{program.arena_bytes:,}")  # fmt: skip
@@ -78,15 +82,13 @@ def show(script, arguments, number, stage):
     console = Console()
     made = run_script(script, list(arguments))
     if not made:
-        raise click.ClickException(
-            "show: expected a script that computes on the lazy backend; got no Program. "
-            "Unset GH_BACKEND, and read a value, e.g. with .item()."
-        )
+        raise BackendError("show", "a script that computes on the lazy backend", "no Program",
+                           "Unset GH_BACKEND, and read a value, e.g. with .item().")  # fmt: skip
     if number is None and stage is None:
         show_programs(console, made)
         return
     if number is None:
-        number = max(range(len(made)), key=lambda i: len(made[i].schedule))
+        number = max(range(len(made)), key=lambda i: made[i].count)
     if not 0 <= number < len(made):
         raise click.UsageError(f"expected a program from 0 to {len(made) - 1}; got {number}.")
     text, language = text_of(made[number], stage or "steps")
@@ -94,3 +96,28 @@ def show(script, arguments, number, stage):
         console.print(Syntax(text, language, theme="ansi_dark", background_color="default"))
     else:
         click.echo(text)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--guards", is_flag=True, help="Print the guards of each entry as well.")
+@click.option("--graphs", is_flag=True, help="Print each graph as Python as well.")
+def explain(script: Path, arguments, guards: bool, graphs: bool) -> None:
+    """Run SCRIPT and say what was captured, where graphs broke and why, and what recompiled."""
+    Capture.kept = []
+    try:
+        with as_main(script, list(arguments)) as run:
+            run()
+        found = [Explanation(capture.name, capture) for capture in Capture.kept if capture.entries]
+    finally:
+        Capture.kept = None
+    if not found:
+        click.echo("nothing was captured: no function under gh.optimize was called")
+    for explanation in found:
+        click.echo(explanation)
+        for entry in explanation.entries:
+            if graphs and entry.graph is not None:
+                click.echo(f"\ngraph of {entry.name}\n{entry.graph.code}")
+            if guards:
+                click.echo("\n    ".join([f"guards of {entry.name}", *map(str, entry.guards)]))

@@ -42,6 +42,7 @@ def def_text(fn: FunctionType) -> str:
     """The text of a named function; of an inner one that only returns, the same as a lambda."""
     text = textwrap.dedent(inspect.getsource(fn)).strip()
     node = ast.parse(text).body[0]
+    text = "\n".join(text.split("\n")[node.lineno - 1 :])  # a reference, without its card
     if not fn.__closure__ or not isinstance(node, ast.FunctionDef):
         return text
     body = [part for part in node.body if not is_docstring(part)]

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import glasshouse as gh
 from glasshouse import nn, optim
-from glasshouse.base.errors import CheckpointError, OptionError
+from glasshouse.base.errors import CheckpointError, Explained, OptionError
 from glasshouse.cli.curve import draw_in_terminal, save_picture
 from glasshouse.data import DataLoader, digits
 from glasshouse.interop import load_checkpoint, save_checkpoint
@@ -38,28 +38,17 @@ class Recipe:
     seed: int = 0
 
 
-class Diverged(ArithmeticError):
+class Diverged(Explained, ArithmeticError):
     """The loss became infinite or NaN."""
 
 
 def make_network() -> nn.Module:
     """Three convolutions, a linear layer, 15,498 parameters: (N, 1, 8, 8) -> (N, 10)."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.MaxPool2d(2),  # (N, 32, 4, 4)
-        nn.Conv2d(32, 32, 3, padding=1),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.MaxPool2d(2),  # (N, 32, 2, 2)
-        nn.Flatten(),
-        nn.Dropout(0.3),
-        nn.Linear(32 * 2 * 2, 10),
-    )
+    parts: list[nn.Module] = []
+    for channels, out, pooled in ((1, 16, False), (16, 32, True), (32, 32, True)):
+        parts += [nn.Conv2d(channels, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
+        parts += [nn.MaxPool2d(2)] if pooled else []
+    return nn.Sequential(*parts, nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 2 * 2, 10))
 
 
 class Run:
@@ -122,9 +111,8 @@ class Run:
         """(true digit, digit read) for each held-out image that is read wrongly."""
         self.model.eval()
         with gh.no_grad():
-            pairs = [(int(true), int(read)) for images, labels in self.held_out
-                     for true, read in zip(labels.numpy(),
-                                           self.model(images).argmax(axis=1).numpy())]  # fmt: skip
+            read = [(labels, self.model(images).argmax(axis=1)) for images, labels in self.held_out]
+        pairs = [pair for batch in read for pair in zip(*(x.tolist() for x in batch))]
         return sorted((true, read) for true, read in pairs if true != read)
 
     def save(self, out: Path) -> None:
@@ -143,8 +131,8 @@ class Run:
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
-            raise CheckpointError(f"train digits: expected {path} to hold a run on the digits; got "
-                                  "another one. Choose another --out.")  # fmt: skip
+            raise CheckpointError("train digits", f"{path} to hold a run on the digits",
+                                  "another one", "Choose another --out.")  # fmt: skip
         run = cls(Recipe(**metrics["recipe"]))
         load_checkpoint(path, model=run.model, optimizer=run.optimizer, scheduler=run.schedule,
                         random_state=gh.random.default_generator())  # fmt: skip
@@ -156,7 +144,7 @@ class Run:
 def check_finite(loss: float, recipe: Recipe) -> None:
     """Raise Diverged if the loss is no finite number."""
     if not math.isfinite(loss):
-        raise Diverged(f"train digits: expected a finite loss; got {loss} with --lr {recipe.lr:g}. "
+        raise Diverged("train digits", "a finite loss", f"{loss} with --lr {recipe.lr:g}",
                        "Lower the learning rate.")  # fmt: skip
 
 
@@ -175,10 +163,9 @@ def resume_run(given: dict, out: Path) -> Run:
     for name, value in given.items():
         if name != "epochs" and value != planned[name]:
             option = name.replace("_", "-")
-            raise OptionError(
-                f"train digits: expected --{option} {planned[name]}, as in the run that lies in "
-                f"{out}; got {value}. Leave the option out, or start a run with another --out."
-            )
+            raise OptionError("train digits", f"--{option} {planned[name]}, as in the run that "
+                              f"lies in {out}", value, "Leave the option out, or start a run with "
+                              "another --out.")  # fmt: skip
     run.recipe = Recipe(**{**planned, **given})
     return run
 
@@ -193,11 +180,9 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
         try:
             train_to_end(console, run, out)
         except KeyboardInterrupt:
-            console.print(
-                f"\nStopped; {run.saved_epochs} of {run.recipe.epochs} epochs saved. To go on:\n"
-                f"  glasshouse train digits --resume --out {out}",
-                soft_wrap=True,
-            )
+            saved = f"{run.saved_epochs} of {run.recipe.epochs} epochs saved"
+            console.print(f"\nStopped; {saved}. To go on:", soft_wrap=True)
+            console.print(f"  glasshouse train digits --resume --out {out}", soft_wrap=True)
             raise
         show_end(console, run, out)
     return run
@@ -208,9 +193,8 @@ def train_to_end(console: Console, run: Run, out: Path) -> None:
     epochs, steps = run.recipe.epochs, len(run.batches)
     columns = (TextColumn("  {task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
                TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())  # fmt: skip
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, console=console, transient=True,
+                  disable=not console.is_terminal) as bar:  # fmt: skip
         done = len(run.history)
         task = bar.add_task("steps", total=epochs * steps, completed=done * steps, loss=0.0)
         for _ in range(done, epochs):
@@ -219,20 +203,15 @@ def train_to_end(console: Console, run: Run, out: Path) -> None:
             bar.console.print(row(entry))
 
 
-COLUMNS = (  # heading, width, how an epoch's number is written
-    ("epoch", 7, lambda e: f"{e['epoch']}"),
-    ("rate", 10, lambda e: f"{e['lr']:.3g}"),
-    ("train loss", 13, lambda e: f"{e['train_loss']:.4f}"),
-    ("accuracy", 11, lambda e: f"{e['train_accuracy']:.2%}"),
-    ("held-out loss", 16, lambda e: f"{e['test_loss']:.4f}"),
-    ("accuracy", 11, lambda e: f"{e['test_accuracy']:.2%}"),
-    ("time", 9, lambda e: f"{e['seconds']:.1f} s"),
-)
+COLUMNS = (("epoch", 7, "{epoch}"), ("rate", 10, "{lr:.3g}"),
+           ("train loss", 13, "{train_loss:.4f}"), ("accuracy", 11, "{train_accuracy:.2%}"),
+           ("held-out loss", 16, "{test_loss:.4f}"), ("accuracy", 11, "{test_accuracy:.2%}"),
+           ("time", 9, "{seconds:.1f} s"))  # fmt: skip
 
 
 def row(entry: dict) -> str:
     """One line of the table."""
-    return "".join(write(entry).rjust(width) for _, width, write in COLUMNS)
+    return "".join(number.format(**entry).rjust(width) for _, width, number in COLUMNS)
 
 
 def show_start(console: Console, run: Run, resume: bool) -> None:

@@ -36,7 +36,7 @@ class Lowering:
             for x in node.inputs:
                 self.uses[x.number] += 1
         self.is_output = {node.number for node in graph.outputs}
-        self.wanted = self.operands_of_opaque()
+        self.wanted = self.operands_of_opaque() | graph.stored
         self.epilogues = find_epilogues(graph, self.uses)
         self.put_off = {n.number for e in self.epilogues.values() for n in e.inside}
         self.outputs: list[View] = []

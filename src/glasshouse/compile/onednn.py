@@ -14,6 +14,7 @@ import sys
 import warnings
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from math import prod
+from typing import NamedTuple
 
 from glasshouse.base import Spec, uint8
 from glasshouse.base.flags import flags
@@ -44,6 +45,27 @@ class Onednn(ctypes.Structure):
     _fields_ = (("primitive", c_void_p), ("stream", c_void_p), ("args", c_void_p))
 
 
+class Object:
+    """Something of oneDNN: `made_by` is the call that makes it, `pointer` where it is. Equal calls
+    give one object, and a stored object is made again by its call."""
+
+    __slots__ = ("made_by", "pointer")
+
+    def __init__(self, made_by: tuple, pointer: c_void_p):
+        self.made_by, self.pointer = made_by, pointer
+
+    def __reduce__(self):
+        return remade, self.made_by
+
+
+def remade(*made_by) -> Object:
+    """The object of a call. Raises: Unavailable"""
+    dnnl = library()
+    if dnnl is None:
+        raise Unavailable("oneDNN is not installed")
+    return dnnl.object(*made_by)
+
+
 class Library:
     """The loaded library with an engine and a stream; `call` raises where a function fails."""
 
@@ -51,11 +73,10 @@ class Library:
         self.dll = ctypes.CDLL(find_library())
         for name in ("dnnl_memory_desc_get_size", "dnnl_primitive_desc_query_md"):
             getattr(self.dll, name).restype = c_size_t if "size" in name else c_void_p
-        self.dll.dnnl_primitive_desc_query_md.argtypes = (c_void_p, c_int, c_int)
-        self.dll.dnnl_memory_desc_get_size.argtypes = (c_void_p,)
-        self.dll.dnnl_memory_desc_equal.argtypes = (c_void_p, c_void_p)
-        self.engine = self.make("dnnl_engine_create", c_int(CPU), c_size_t(0))
-        self.stream = self.make("dnnl_stream_create", self.engine, c_uint(1))
+        self.engine, self.stream = c_void_p(), c_void_p()
+        self.call("dnnl_engine_create", byref(self.engine), c_int(CPU), c_size_t(0))
+        self.call("dnnl_stream_create", byref(self.stream), self.engine, c_uint(1))
+        self.known: dict[tuple, Object] = {}
         self.attr = self.attributes()
 
     def call(self, name: str, *args) -> None:
@@ -63,40 +84,70 @@ class Library:
         if status != 0:
             raise Unavailable(f"{name} returned {status}")
 
-    def make(self, name: str, *args) -> c_void_p:
-        """The object that a create function makes."""
+    def object(self, *call) -> Object:
+        """What a call makes: the name of a create function (without "dnnl_") and its arguments,
+        "attributes", or "query" with a primitive's descriptor and what is asked for."""
+        found = self.known.get(call)
+        if found is None:
+            found = self.known[call] = Object(call, self.pointer_of(*call))
+        return found
+
+    def pointer_of(self, name: str, *args) -> c_void_p:
+        if name == "query":
+            md = self.dll.dnnl_primitive_desc_query_md(args[0].pointer, args[1], 0)
+            return c_void_p(md)
         made = c_void_p()
-        self.call(name, byref(made), *args)
+        if name == "attributes":
+            self.call("dnnl_primitive_attr_create", byref(made))
+            self.call("dnnl_primitive_attr_set_scratchpad_mode", made, c_int(1))
+            if args[0]:
+                self.append_relu(made)
+        else:
+            self.call(f"dnnl_{name}", byref(made), *map(self.converted, args))
         return made
 
-    def attributes(self, relu: bool = False) -> c_void_p:
+    def converted(self, arg):
+        """An argument as C takes it: a tuple is sizes, "engine" the engine, None no object."""
+        if isinstance(arg, Object):
+            return arg.pointer
+        if isinstance(arg, tuple):
+            return Dims(*arg)
+        if arg is None:
+            return c_void_p(None)
+        return self.engine if arg == "engine" else c_int(arg)
+
+    def append_relu(self, attr: c_void_p) -> None:
+        """A relu on the result."""
+        ops, zero = c_void_p(), ctypes.c_float(0)
+        self.call("dnnl_post_ops_create", byref(ops))
+        self.call("dnnl_post_ops_append_eltwise", ops, c_int(ELTWISE_RELU), zero, zero)
+        self.call("dnnl_primitive_attr_set_post_ops", attr, ops)
+
+    def attributes(self, relu: bool = False) -> Object:
         """Attributes: scratch memory is ours; perhaps a relu on the result."""
-        attr = self.make("dnnl_primitive_attr_create")
-        self.call("dnnl_primitive_attr_set_scratchpad_mode", attr, c_int(1))
-        if relu:
-            ops = self.make("dnnl_post_ops_create")
-            zero = ctypes.c_float(0)
-            self.call("dnnl_post_ops_append_eltwise", ops, c_int(ELTWISE_RELU), zero, zero)
-            self.call("dnnl_primitive_attr_set_post_ops", attr, ops)
-        return attr
+        return self.object("attributes", relu)
 
-    def desc(self, shape, dtype, strides=None) -> c_void_p:
+    def desc(self, shape, dtype, strides=None) -> Object:
         """A memory descriptor; without strides the primitive chooses the layout."""
-        layout = ("tag", c_int(FORMAT_ANY)) if strides is None else ("strides", Dims(*strides))
-        name, dims = f"dnnl_memory_desc_create_with_{layout[0]}", Dims(*shape)
-        return self.make(name, c_int(len(shape)), dims, c_int(DTYPES[dtype.name]), layout[1])
+        how, layout = ("tag", FORMAT_ANY) if strides is None else ("strides", tuple(strides))
+        kind = DTYPES[dtype.name]
+        return self.object(f"memory_desc_create_with_{how}", len(shape), tuple(shape), kind, layout)
 
-    def query(self, primitive_desc, what: int) -> c_void_p:
+    def query(self, primitive_desc: Object, what: int) -> Object:
         """A memory descriptor that a primitive descriptor chose."""
-        return c_void_p(self.dll.dnnl_primitive_desc_query_md(primitive_desc, what, 0))
+        return self.object("query", primitive_desc, what)
 
-    def size(self, desc) -> int:
-        return self.dll.dnnl_memory_desc_get_size(desc)
+    def size(self, desc: Object) -> int:
+        return self.dll.dnnl_memory_desc_get_size(desc.pointer)
 
-    def implementation(self, desc) -> str:
+    def equal(self, a: Object, b: Object) -> bool:
+        """Whether two memory descriptors tell the same layout."""
+        return bool(self.dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
+
+    def implementation(self, desc: Object) -> str:
         """The name of a primitive's implementation, e.g. "brg:avx512_core" or "ref:any"."""
-        name = c_char_p()
-        self.call("dnnl_primitive_desc_query", desc, c_int(QUERY_NAME), c_int(0), byref(name))
+        name, what = c_char_p(), (c_int(QUERY_NAME), c_int(0))
+        self.call("dnnl_primitive_desc_query", desc.pointer, *what, byref(name))
         return (name.value or b"").decode()
 
 
@@ -127,33 +178,47 @@ def library() -> Library | None:
         return None
 
 
-class Plan:
-    """One oneDNN primitive: its descriptor, and per argument (number, descriptor, place)."""
+class Call(NamedTuple):
+    """One primitive: its descriptor, number and descriptor of each argument, the bytes of scratch
+    memory that it was given, and the name of its implementation."""
 
-    def __init__(self, desc, args, name: str):
-        self.desc, self.args, self.name = desc, args, name
+    desc: Object
+    args: list[tuple[int, Object]]
+    scratch_bytes: int
+    implementation: str
 
-    def fill(self, program, entry, step) -> None:
-        """Make the primitive and the runner's entry for it."""
-        dnnl = library()
-        assert dnnl is not None
-        primitive = dnnl.make("dnnl_primitive_create", self.desc)
-        table = (ExecArg * len(self.args))()
-        codes = []
-        for i, (number, desc, place) in enumerate(self.args):
-            memory = dnnl.make("dnnl_memory_create", desc, dnnl.engine, c_void_p(None))
-            table[i].arg, table[i].memory = number, memory.value
-            codes.append(program.code_of_view(place))
-        record = Onednn(primitive.value, dnnl.stream.value, ctypes.cast(table, c_void_p))
-        program.keep += [table, record]
-        program.fill(entry, 1, codes)
-        entry.extra = ctypes.cast(ctypes.pointer(record), c_void_p)
-        # The functions of oneDNN that the runner calls.
-        functions = (dnnl.dll.dnnl_memory_set_data_handle, dnnl.dll.dnnl_primitive_execute)
-        program.runner.gh_use_onednn(*(ctypes.cast(f, c_void_p) for f in functions))
+
+class Plan(NamedTuple):
+    """What a step of the schedule holds: its call, the views of its arguments, and a label."""
+
+    call: Call
+    views: list[View]
+    name: str
 
     def __repr__(self):
         return f"<oneDNN {self.name}>"
+
+
+def make_record(call: Call, runner) -> Onednn:
+    """The primitive and its arguments as the runner reads them. Raises: Unavailable where this
+    library would run the call in another way than the one that the code was made for."""
+    dnnl = library()
+    assert dnnl is not None
+    scratch = dnnl.size(dnnl.query(call.desc, QUERY_SCRATCHPAD))
+    if (scratch, dnnl.implementation(call.desc)) != (call.scratch_bytes, call.implementation):
+        raise Unavailable(f"{call.implementation} became {dnnl.implementation(call.desc)}")
+    primitive = dnnl.object("primitive_create", call.desc)
+    table = (ExecArg * len(call.args))()
+    for entry, (number, desc) in zip(table, call.args, strict=True):
+        memory = c_void_p()
+        dnnl.call("dnnl_memory_create", byref(memory), desc.pointer, dnnl.engine, c_void_p(None))
+        entry.arg, entry.memory = number, memory.value
+    record = Onednn(primitive.pointer.value, dnnl.stream.value, ctypes.cast(table, c_void_p))
+    record.table = table  # kept alive with the record
+    # The functions of oneDNN that the runner calls.
+    functions = (dnnl.dll.dnnl_memory_set_data_handle, dnnl.dll.dnnl_primitive_execute)
+    runner.gh_use_onednn(*(ctypes.cast(f, c_void_p) for f in functions))
+    return record
 
 
 # -- plans ------------------------------------------------------------------------------------
@@ -195,15 +260,16 @@ def add_step(lowering, node, dnnl, desc, reads, writes, label: str) -> None:
     name = dnnl.implementation(desc)
     if name.startswith("ref") and prod(node.spec.shape) > 64:
         raise Unavailable(f"{label}: only {name}")
+    call = Call(desc, [arg[:2] for arg in args], nbytes, name)
+    plan = Plan(call, [view for *_, view in args], f"{label} {name}")
     lowering.add_opaque("onednn", node, [place for *_, place in reads],
-                        [place.base for *_, place in writes], Plan(desc, args, f"{label} {name}"),
-                        scratch)  # fmt: skip
+                        [place.base for *_, place in writes], plan, scratch)  # fmt: skip
 
 
 def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) -> None:
     """A step that copies from one layout into another."""
-    desc = dnnl.make("dnnl_reorder_primitive_desc_create", source_desc, dnnl.engine, target_desc,
-                     dnnl.engine, dnnl.attr)  # fmt: skip
+    desc = dnnl.object("reorder_primitive_desc_create", source_desc, "engine", target_desc,
+                       "engine", dnnl.attr)  # fmt: skip
     add_step(lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
              "reorder")  # fmt: skip
 
@@ -263,14 +329,14 @@ def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
     out = target.view()
     dc = dnnl.desc(out.shape, node.dtype, strides_of(out.shape))
     reads = [(SRC, *a), (WEIGHTS, *b)]
-    bias_desc = c_void_p(None)
+    bias_desc = None
     if bias is not None:
         size = out.shape[-1]
         shape = (1,) * (len(out.shape) - 1) + (size,)
         bias_desc = dnnl.desc(shape, bias.base.dtype, (size,) * (len(shape) - 1) + (1,))
         reads.append((BIAS, bias_desc, bias))
-    desc = dnnl.make("dnnl_matmul_primitive_desc_create", dnnl.engine, a[0], b[0], bias_desc, dc,
-                     dnnl.attributes(relu))  # fmt: skip
+    desc = dnnl.object("matmul_primitive_desc_create", "engine", a[0], b[0], bias_desc, dc,
+                       dnnl.attributes(relu))  # fmt: skip
     add_step(lowering, node, dnnl, desc, reads, [(DST, dc, out)], "matmul")
     lowering.hand_out(node, [target])
 
@@ -293,8 +359,8 @@ def data_desc(lowering, dnnl, node):
 
 def conv_options(attrs):
     padding = attrs["padding"]
-    return (Dims(*attrs["stride"]), Dims(*(d - 1 for d in attrs["dilation"])),
-            Dims(*(low for low, _ in padding)), Dims(*(high for _, high in padding)))  # fmt: skip
+    return (tuple(attrs["stride"]), tuple(d - 1 for d in attrs["dilation"]),
+            tuple(low for low, _ in padding), tuple(high for _, high in padding))  # fmt: skip
 
 
 def weight_shape(shape, groups: int):
@@ -313,7 +379,7 @@ def packed_weights(lowering, dnnl, node, groups, desc):
     """The weights in the layout that the primitive chose, reordered if need be."""
     plain, view = weights_for(lowering, dnnl, node, groups)
     wanted = dnnl.query(desc, QUERY_WEIGHTS)
-    if dnnl.dll.dnnl_memory_desc_equal(plain, wanted):
+    if dnnl.equal(plain, wanted):
         return wanted, view
     packed = packed_scratch(lowering, dnnl, wanted)
     add_reorder(lowering, node, dnnl, view, plain, packed, wanted)
@@ -323,10 +389,9 @@ def packed_weights(lowering, dnnl, node, groups, desc):
 def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None, relu=False):
     """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
     dw = dnnl.desc(weight_shape(weight, groups), dtype)
-    return dnnl.make("dnnl_convolution_forward_primitive_desc_create", dnnl.engine,
-                     c_int(FORWARD_TRAINING), c_int(CONVOLUTION_DIRECT), dx, dw,
-                     bias or c_void_p(None), dy, *conv_options(attrs),
-                     dnnl.attributes(relu))  # fmt: skip
+    return dnnl.object("convolution_forward_primitive_desc_create", "engine", FORWARD_TRAINING,
+                       CONVOLUTION_DIRECT, dx, dw, bias, dy, *conv_options(attrs),
+                       dnnl.attributes(relu))  # fmt: skip
 
 
 def data_result(lowering, dnnl, node):
@@ -358,9 +423,9 @@ def plan_data_grad(lowering, node, dnnl, _bias, _relu) -> None:
     dx, target = data_result(lowering, dnnl, node)
     hint = forward_desc(dnnl, dx, w.shape, groups, dg, attrs, w.dtype)
     dw = dnnl.desc(weight_shape(w.shape, groups), w.dtype)
-    desc = dnnl.make("dnnl_convolution_backward_data_primitive_desc_create", dnnl.engine,
-                     c_int(CONVOLUTION_DIRECT), dx, dw, dg, *conv_options(attrs), hint,
-                     dnnl.attr)  # fmt: skip
+    desc = dnnl.object("convolution_backward_data_primitive_desc_create", "engine",
+                       CONVOLUTION_DIRECT, dx, dw, dg, *conv_options(attrs), hint,
+                       dnnl.attr)  # fmt: skip
     dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
     reads = [(DIFF_DST, dg, view), (WEIGHTS, dw, packed)]
     add_step(lowering, node, dnnl, desc, reads, [(DIFF_SRC, dx, target.view())], "conv data")
@@ -375,12 +440,12 @@ def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
     hint = forward_desc(dnnl, dx, node.shape, groups, dg, attrs, node.dtype)
     shape = weight_shape(node.shape, groups)
     plain = dnnl.desc(shape, node.dtype, strides_of(shape))
-    desc = dnnl.make("dnnl_convolution_backward_weights_primitive_desc_create", dnnl.engine,
-                     c_int(CONVOLUTION_DIRECT), dx, dnnl.desc(shape, node.dtype), c_void_p(None),
-                     dg, *conv_options(attrs), hint, dnnl.attr)  # fmt: skip
+    desc = dnnl.object("convolution_backward_weights_primitive_desc_create", "engine",
+                       CONVOLUTION_DIRECT, dx, dnnl.desc(shape, node.dtype), None, dg,
+                       *conv_options(attrs), hint, dnnl.attr)  # fmt: skip
     made = dnnl.query(desc, QUERY_DIFF_WEIGHTS)
     reads = [(SRC, dx, x_view), (DIFF_DST, dg, g_view)]
-    direct = dnnl.dll.dnnl_memory_desc_equal(plain, made)
+    direct = dnnl.equal(plain, made)
     out = target.view() if direct else packed_scratch(lowering, dnnl, made)
     add_step(lowering, node, dnnl, desc, reads, [(DIFF_WEIGHTS, made, out)], "conv weights")
     if not direct:

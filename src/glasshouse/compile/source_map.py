@@ -60,7 +60,7 @@ def step_infos(program) -> list[StepInfo]:
     infos = []
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
-        text = program.sources[i].text if i in program.sources else ""
+        text = program.sources.get(i, "")
         infos.append(StepInfo(name_of([node.op for node in nodes], step),
                               "kernel" if isinstance(step, Kernel) else step.kind,
                               [source_of(node) for node in nodes],

@@ -137,12 +137,37 @@ def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
 
 def load_entry(path: Path) -> ctypes.CDLL | None:
     """The library of an entry whose contents have the digest written beside it."""
+    if read_entry(path) is None:
+        return None
     try:
-        if digest(path.read_bytes()) != path.with_suffix(".sha256").read_text():
-            return None
         return ctypes.CDLL(str(path))
     except OSError:
         return None
+
+
+def read_entry(path: Path) -> bytes | None:
+    """The contents of an entry if they have the digest written beside it."""
+    try:
+        data = path.read_bytes()
+        return data if digest(data) == path.with_suffix(".sha256").read_text() else None
+    except OSError:
+        return None
+
+
+def write_entry(path: Path, data: bytes) -> None:
+    """Make an entry of these contents. Raises: OSError"""
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        made.write_bytes(data)
+        place_entry(made, path)
+
+
+def place_entry(made: Path, path: Path) -> None:
+    """Move a finished file to its place, its digest beside it. Raises: OSError"""
+    mark = made.with_suffix(".sha256")
+    mark.write_text(digest(made.read_bytes()))
+    os.replace(made, path)
+    os.replace(mark, path.with_suffix(".sha256"))
 
 
 def build(source: str, path: Path, more: tuple[str, ...]) -> None:
@@ -163,7 +188,4 @@ def build(source: str, path: Path, more: tuple[str, ...]) -> None:
             raise CompileError(f"{command[0]} took longer than {TIMEOUT_S} s") from None
         if done.returncode != 0:
             raise CompileError(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
-        mark = Path(folder) / "made.sha256"
-        mark.write_text(digest(out.read_bytes()))
-        os.replace(out, path)
-        os.replace(mark, path.with_suffix(".sha256"))
+        place_entry(out, path)

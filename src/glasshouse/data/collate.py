@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from glasshouse.base import ShapeError, flatten, unflatten
-from glasshouse.base.dtype import default_of_kind
+from glasshouse.base import ShapeError, default_of_kind, flatten, unflatten
 from glasshouse.dispatch.value import SCALARS, Value
 from glasshouse.tensor.creation import asarray
 
@@ -20,16 +19,14 @@ def collate(samples: list):
     Example: >>> collate([(1.0, "a"), (2.0, "b")])[1]
              ['a', 'b']"""
     if not samples:
-        raise ShapeError("collate: expected at least one sample; got none. Check the batch size.")
+        raise ShapeError("collate", "at least one sample", "none", "Check the batch size.")
     columns, structure = [], None
     for position, sample in enumerate(samples):
         leaves, found = flatten(sample)
         structure = structure or found
         if found != structure:
-            raise ShapeError(
-                f"collate: expected samples of one structure; got {structure} at 0 and {found} at "
-                f"{position}. Return the same nesting for every index."
-            )
+            raise ShapeError("collate", "samples of one structure", f"{structure} at 0 and {found} "
+                f"at {position}", "Return the same nesting for every index.")  # fmt: skip
         columns.append(leaves)
     return unflatten(structure, [stack_leaves(leaves) for leaves in zip(*columns, strict=True)])
 
@@ -41,10 +38,9 @@ def stack_leaves(leaves: tuple):
     arrays = [np.asarray(leaf) for leaf in leaves]
     for position, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
-            raise ShapeError(
-                f"collate: expected samples of one shape; got {arrays[0].shape} at 0 and "
-                f"{array.shape} at {position}. Pad or crop them, or pass your own collate."
-            )
+            raise ShapeError("collate", "samples of one shape",
+                             f"{arrays[0].shape} at 0 and {array.shape} at {position}",
+                             "Pad or crop them, or pass your own collate.")  # fmt: skip
     stacked = np.stack(arrays)
     if any(array.dtype.kind in "OUS" for array in arrays):
         return list(leaves)

@@ -12,8 +12,7 @@ import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, ShapeError, type_name
 from glasshouse.data.collate import collate as collate_samples
-from glasshouse.data.order import random_order, sample_generator
-from glasshouse.data.prefetch import read_ahead
+from glasshouse.data.order import random_order, read_ahead, sample_generator
 from glasshouse.dispatch.value import Value
 from glasshouse.ops.checks import check_integer
 
@@ -100,21 +99,20 @@ def check_index(where: str, index, length: int) -> int:
     try:
         found = operator.index(index)
     except TypeError:
-        raise DTypeError(
-            f"{where}: expected an integer index; got {index!r} ({type_name(index)}). "
-            "Use span(start, stop) or resample(indices) for several samples."
-        ) from None
+        raise DTypeError(where, "an integer index", f"{index!r} ({type_name(index)})",
+                         "Use span(start, stop) or resample(indices) for several "
+                         "samples.") from None  # fmt: skip
     if not -length <= found < length:
-        raise IndexOutOfRangeError(f"{where}: expected an index from {-length} to {length - 1}; "
-                                   f"got {found}. The data set has {length} samples.")  # fmt: skip
+        raise IndexOutOfRangeError(where, f"an index from {-length} to {length - 1}", found,
+                                   f"The data set has {length} samples.")  # fmt: skip
     return found + length if found < 0 else found
 
 
 def check_source(where: str, source):
     """`source`, which must have a length and be indexable."""
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise DTypeError(f"{where}: expected a data set with a length and an index; got "
-                         f"{type_name(source)}. Make a list of it first.")  # fmt: skip
+        raise DTypeError(where, "a data set with a length and an index", type_name(source),
+                         "Make a list of it first.")  # fmt: skip
     return source
 
 
@@ -129,8 +127,8 @@ class TensorDataset(Dataset):
         shapes = [array.shape for array in self.arrays]
         if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
             got = ", ".join(map(str, shapes)) or "none"
-            raise ShapeError("TensorDataset: expected arrays with first axes of one size; got "
-                             f"shapes {got}. Give one entry per sample in each.")  # fmt: skip
+            raise ShapeError("TensorDataset", "arrays with first axes of one size", f"shapes {got}",
+                             "Give one entry per sample in each.")  # fmt: skip
 
     def __len__(self):
         return len(self.arrays[0])
@@ -150,10 +148,8 @@ def as_host_array(x) -> np.ndarray:
     """`x` as a numeric NumPy array. Raises: DTypeError if it holds anything but numbers."""
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
-        raise DTypeError(
-            f"TensorDataset: expected arrays of numbers; got {type_name(x)} of {array.dtype}. "
-            "Keep other objects in a list: ListDataset(objects)."
-        )
+        raise DTypeError("TensorDataset", "arrays of numbers", f"{type_name(x)} of {array.dtype}",
+                         "Keep other objects in a list: ListDataset(objects).")  # fmt: skip
     return array
 
 
@@ -182,7 +178,7 @@ class MapDataset(Dataset):
 
     def __init__(self, source, fn, seed: int | None = None):
         if not callable(fn):
-            raise DTypeError(f"map: expected a function; got {fn!r}. Pass a callable.")
+            raise DTypeError("map", "a function", repr(fn), "Pass a callable.")
         self.sources = (check_source("map", source),)
         self.fn = fn
         self.seed = None if seed is None else check_integer("map", "seed", seed)
@@ -208,10 +204,8 @@ class ResampleDataset(Dataset):
         if indices.size == 0:
             indices = indices.astype(np.int64)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise DTypeError(
-                f"resample: expected a list of integers; got {indices.dtype} of shape "
-                f"{indices.shape}. Turn a mask into indices with nonzero."
-            )
+            raise DTypeError("resample", "a list of integers", f"{indices.dtype} of shape "
+                f"{indices.shape}", "Turn a mask into indices with nonzero.")  # fmt: skip
         for extreme in (indices.min(initial=0), indices.max(initial=-len(source))):
             if indices.size:
                 check_index("resample", extreme, len(source))
@@ -254,10 +248,9 @@ class SpanDataset(Dataset):
         self.start = check_integer("span", "start", start, 0)
         self.stop = check_integer("span", "stop", stop, 0)
         if not self.start <= self.stop <= len(source):
-            raise IndexOutOfRangeError(
-                f"span: expected 0 <= start <= stop <= {len(source)}; got start={start}, "
-                f"stop={stop}. The data set has {len(source)} samples."
-            )
+            raise IndexOutOfRangeError("span", f"0 <= start <= stop <= {len(source)}",
+                                       f"start={start}, stop={stop}",
+                                       f"The data set has {len(source)} samples.")  # fmt: skip
 
     def __len__(self):
         return self.stop - self.start
@@ -279,7 +272,7 @@ class BatchDataset(Dataset):
         self.drop_last = bool(drop_last)
         self.collate = collate_samples if collate is None else collate
         if not callable(self.collate):
-            raise DTypeError(f"batch: expected collate to be a function; got {collate!r}.")
+            raise DTypeError("batch", "collate to be a function", repr(collate), "Pass one.")
 
     def __len__(self):
         whole, rest = divmod(len(self.sources[0]), self.batch_size)
@@ -341,10 +334,8 @@ class MergeDataset(Dataset):
         self.sources = tuple(check_source("merge", source) for source in sources)
         lengths = [len(source) for source in sources]
         if len(set(lengths)) != 1:
-            raise ShapeError(
-                f"merge: expected data sets of one length; got lengths {lengths}. "
-                "Shorten them with take, or concatenate them with concat."
-            )
+            raise ShapeError("merge", "data sets of one length", f"lengths {lengths}",
+                "Shorten them with take, or concatenate them with concat.")  # fmt: skip
 
     def __getitem__(self, index):
         index = check_index("merge", index, len(self))

@@ -31,7 +31,7 @@ def load_images():
     try:
         from sklearn.datasets import load_digits  # noqa: PLC0415 (optional third party)
     except ImportError as error:
-        raise BackendError(f"digits: expected scikit-learn, which ships the images; got {error}. "
+        raise BackendError("digits", "scikit-learn, which ships the images", error,
                            "Install it: pip install 'glasshouse[vision]'.") from error  # fmt: skip
     images, labels = load_digits(return_X_y=True)
     return (images / 16.0).astype(np.float32).reshape(-1, 1, 8, 8), labels.astype(np.int64)

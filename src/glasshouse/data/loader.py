@@ -68,16 +68,15 @@ class DataLoader:
         Raises: CheckpointError if it is not a loader's state, or lies beyond the epoch's end."""
         names = {"seed", "epoch", "position"}
         if not isinstance(state, dict) or set(state) != names:
-            raise CheckpointError(f"DataLoader: expected a state with {sorted(names)}; got "
-                                  f"{state!r}. Pass what state_dict() returned.")  # fmt: skip
+            raise CheckpointError("DataLoader", f"a state with {sorted(names)}", repr(state),
+                                  "Pass what state_dict() returned.")  # fmt: skip
         seed = check_integer("DataLoader", "seed", state["seed"])
         epoch = check_integer("DataLoader", "epoch", state["epoch"], 0)
         position = check_integer("DataLoader", "position", state["position"], 0)
         if position > len(self):
-            raise CheckpointError(
-                f"DataLoader: expected a position of at most {len(self)} batches; got {position}. "
-                "Use the data set and batch size that the state was taken with."
-            )
+            raise CheckpointError("DataLoader", f"a position of at most {len(self)} batches",
+                                  position, "Use the data set and batch size that the state was "
+                                  "taken with.")  # fmt: skip
         self.seed, self.epoch, self.position, self.continues = seed, epoch, position, True
 
     def __repr__(self):

@@ -1,7 +1,11 @@
-"""Random orders and per-sample generators that depend on a seed and nothing else.
+"""Random orders and per-sample generators that depend on a seed, and reading ahead in order.
 
-Both rest on the raw bits of a counter-based generator, whose stream is fixed by its definition, so
-an order stays the same between machines and library versions."""
+Orders and generators rest on the raw bits of a counter-based generator, whose stream is fixed by
+its definition, so an order stays the same between machines and library versions."""
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import numpy as np
 
@@ -23,3 +27,24 @@ def bit_source(path: tuple[int, ...]) -> "np.random.Philox":
     """The counter-based generator of a path; two words a number keep different paths apart."""
     words = [word for value in path for word in (value & 0xFFFFFFFF, value >> 32)]
     return np.random.Philox(np.random.SeedSequence([len(path), *words]))
+
+
+def read_ahead(read, indices, workers: int, depth: int):
+    """Yield read(index) for each index in order, up to `depth` of them computed ahead by threads.
+    An error in a worker is raised here, where its sample would have come, with the worker's
+    traceback. When the reader stops early or an error comes, waiting work is dropped and the
+    threads end before this returns."""
+    if workers == 0:
+        yield from map(read, indices)
+        return
+    indices = iter(indices)
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="glasshouse-data")
+    try:
+        pending = deque(pool.submit(read, index) for index in islice(indices, depth))
+        while pending:
+            result = pending.popleft().result()
+            # One in for one out: never more than `depth` samples wait in memory.
+            pending.extend(pool.submit(read, index) for index in islice(indices, 1))
+            yield result
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -3,16 +3,15 @@
 Each card says its policy in `autocast`: "lower" means that float32 operands are cast down. Weights
 stay float32, and since a cast is differentiable their gradients are float32 too."""
 
-import functools
+from contextlib import ContextDecorator
 
-from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32
-from glasshouse.base.flags import having
-from glasshouse.dispatch.bind import bind, state
+from glasshouse.base import OptionError, as_dtype, bfloat16, float16, float32, having
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import Mode
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import cast
 
 
-class autocast(Mode):
+class autocast(Mode, ContextDecorator):
     """Context and decorator inside which products and convolutions run in `dtype`. `enabled=False`
     switches an outer one off. The backward pass belongs outside: it runs in the types in which the
     forward pass ran. Raises: OptionError for another dtype than bfloat16 and float16.
@@ -25,10 +24,8 @@ class autocast(Mode):
     def __init__(self, dtype="bfloat16", enabled: bool = True):
         self.dtype, self.enabled = as_dtype(dtype), enabled
         if self.dtype not in (bfloat16, float16):
-            raise OptionError(
-                f"autocast: expected 'bfloat16' or 'float16'; got {self.dtype.name!r}. "
-                "Other types need no autocast: cast the model with .to(dtype)."
-            )
+            raise OptionError("autocast", "'bfloat16' or 'float16'", repr(self.dtype.name),
+                "Other types need no autocast: cast the model with .to(dtype).")  # fmt: skip
 
     def process(self, primitive, args, attrs, below):
         """Cast the operands of a card whose policy is "lower"; pass on all others."""
@@ -36,19 +33,11 @@ class autocast(Mode):
             with autocast_again(()):
                 return below(primitive, args, attrs)
         if primitive.autocast == "lower" and all(x.dtype in (float32, self.dtype) for x in args):
-            args = tuple(
-                bind(primitives["cast"], (x,), {"dtype": self.dtype}) if x.dtype is float32 else x
-                for x in args
-            )
+            args = tuple(cast(x, self.dtype) for x in args)
         return below(primitive, args, attrs)
 
-    def __call__(self, fn):
-        @functools.wraps(fn)
-        def wrapped(*args, **kwargs):
-            with autocast(self.dtype, self.enabled):
-                return fn(*args, **kwargs)
-
-        return wrapped
+    def _recreate_cm(self):  # of ContextDecorator: each call has its own
+        return autocast(self.dtype, self.enabled)
 
 
 def autocast_modes() -> tuple:

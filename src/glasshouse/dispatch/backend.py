@@ -91,10 +91,8 @@ class TensorBackend:
 
         def run_reference(*data, **attrs):
             if self.strict:
-                raise BackendError(
-                    f"{self.name}: expected a kernel for {name!r}; got none, and strict is set. "
-                    f"Add a method {name} to the backend, or unset strict."
-                )
+                raise BackendError(self.name, f"a kernel for {name!r}", "none, and strict is set",
+                    f"Add a method {name} to the backend, or unset strict.")  # fmt: skip
             if flags.debug and not self.fallbacks[name]:
                 print(f"[gh] {self.name} has no kernel for {name}: its NumPy reference runs")
             self.fallbacks[name] += 1
@@ -111,9 +109,8 @@ class TensorBackend:
         Raises: OptionError for a name that is no card, BackendError if kernel is not callable."""
         find(name)
         if not callable(kernel):
-            raise BackendError(
-                f"replace: expected a function for {name!r}; got {kernel!r}. Pass a callable."
-            )
+            raise BackendError("replace", f"a function for {name!r}", repr(kernel),
+                               "Pass a callable.")  # fmt: skip
         handle = Replacement(self.kernels, name, self.kernels[name])
         self.kernels[name] = kernel
         return handle
@@ -157,7 +154,7 @@ def plugin_names() -> dict[str, Any]:
 
 
 def available() -> list[str]:
-    """Names that `use` takes: the folders under backends/ and installed plug-ins.
+    """Names that `use` takes: the modules under backends/ and installed plug-ins.
     Example: >>> "numpy" in available()
              True"""
     return sorted({*builtin_names(), *plugin_names()})
@@ -176,15 +173,12 @@ def load(name: str) -> TensorBackend:
             elif engine in (plugins := plugin_names()):
                 cls = plugins[engine].load()
             else:
-                raise OptionError(
-                    f"backend: expected a known name; got {name!r}. {suggest(engine, available())}"
-                )
+                raise OptionError("backend", "a known name", repr(name),
+                                  suggest(engine, available()))  # fmt: skip
             loaded[name] = cls(device) if device else cls()
         except ImportError as error:
-            raise BackendError(
-                f"backend {name!r}: expected its library to be installed; got {error}. "
-                f"Install it, e.g. pip install 'glasshouse[{engine}]'."
-            ) from error
+            raise BackendError(f"backend {name!r}", "its library to be installed", error,
+                f"Install it, e.g. pip install 'glasshouse[{engine}]'.") from error  # fmt: skip
         return loaded[name]
 
 
@@ -213,8 +207,8 @@ class use(AbstractContextManager):
 
     def __init__(self, backend):
         if not isinstance(backend, (str, TensorBackend)):
-            raise BackendError(f"use: expected a backend or its name; got {backend!r}. Names: "
-                               f"{', '.join(available())}.")  # fmt: skip
+            raise BackendError("use", "a backend or its name", repr(backend),
+                               f"Names: {', '.join(available())}.")  # fmt: skip
         self.backend = load(backend) if isinstance(backend, str) else backend
         self.before = state.backend, Default.backend
         state.backend = Default.backend = self.backend

@@ -101,11 +101,9 @@ def box_all(data, specs, backend):
 def move(arg, backend):
     """The payload of `arg` on `backend`; the tensor lives there from now on."""
     if arg.mode is not None or arg.backend is None:
-        raise TransformError(
-            f"bind: expected ordinary tensors here; got {type_name(arg)} {arg.spec}, a value of a "
-            "vmap, jvp or grad that is not active at this point. Return it from the transformed "
-            "function, or detach it there."
-        )
+        raise TransformError("bind", "ordinary tensors here", f"{type_name(arg)} {arg.spec}, a "
+            "value of a vmap, jvp or grad that is not active at this point",
+            "Return it from the transformed function, or detach it there.")  # fmt: skip
     if flags.debug:
         print(f"[gh] {arg.spec} moves from {arg.backend.name} to {backend.name}")
     arg.data = backend.from_numpy(arg.backend.to_numpy(arg.data))
@@ -116,10 +114,8 @@ def move(arg, backend):
 def not_a_value(primitive, args):
     """The error for operands that are not tensors."""
     got = ", ".join(type_name(arg) for arg in args)
-    return DTypeError(
-        f"{primitive.name}: expected tensors as operands; got {got}. "
-        "Convert with gh.asarray, or call the array function gh.<name>."
-    )
+    return DTypeError(primitive.name, "tensors as operands", got,
+                      "Convert with gh.asarray, or call the array function gh.<name>.")  # fmt: skip
 
 
 def check_result(primitive, backend, out, spec):

@@ -49,6 +49,9 @@ class Call:
         moved = card.bytes(*self.specs, **self.attrs) if self.specs else outs[0].nbytes
         return Cost(flops * times, matrix, exact * times, int(moved))
 
+    def __reduce__(self):
+        return call_of, (self.primitive, self.specs, self.attrs, self.out)
+
     def __repr__(self):
         return f"{self.primitive.name}({', '.join(map(repr, self.specs))})"
 

@@ -3,7 +3,6 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -12,20 +11,14 @@ from glasshouse.dispatch.bind import bind
 
 LINEAR = "linear"  # a jvp: the primitive itself, applied with one operand replaced by its tangent
 
+KINDS = {"all": "bool int uint float complex", "bool": "bool", "integer": "int uint",
+         "bitwise": "bool int uint", "floating": "float", "inexact": "float complex",
+         "real": "int uint float", "numeric": "int uint float complex",
+         "ordered": "bool int uint float"}  # fmt: skip
 DTYPE_GROUPS: dict[str, tuple[DType, ...]] = {
-    "all": all_dtypes,
-    "bool": tuple(d for d in all_dtypes if d.is_bool),
-    "integer": tuple(d for d in all_dtypes if d.is_integer),
-    "bitwise": tuple(d for d in all_dtypes if d.is_bool or d.is_integer),
-    "floating": tuple(d for d in all_dtypes if d.is_floating),
-    "inexact": tuple(d for d in all_dtypes if d.is_inexact),
-    "real": tuple(d for d in all_dtypes if d.is_integer or d.is_floating),
-    "numeric": tuple(d for d in all_dtypes if not d.is_bool),
-    "ordered": tuple(d for d in all_dtypes if not d.is_complex),
-    "linalg": tuple(
-        d for d in all_dtypes if d.is_inexact and d.name not in ("float16", "bfloat16")
-    ),
+    name: tuple(d for d in all_dtypes if d.kind in kinds.split()) for name, kinds in KINDS.items()
 }
+DTYPE_GROUPS["linalg"] = tuple(d for d in DTYPE_GROUPS["inexact"] if d.itemsize > 2)
 
 
 @dataclass(frozen=True)
@@ -156,6 +149,8 @@ class Primitive:
     autocast: str | None = None  # "lower": runs in the 16-bit type of an autocast
     exact_flops: Callable | None = None
     complex_flops: int = 4
+    parsed_rules: dict[int, Rule | None] = field(default_factory=dict, init=False)
+    kept_cache: dict = field(default_factory=dict, init=False)
 
     def __call__(self, *operands, **attrs):
         return bind(self, operands, attrs)
@@ -176,10 +171,6 @@ class Primitive:
             rules[i] = None if fn is None else Rule.parse(fn)
         return rules[i]
 
-    @cached_property
-    def parsed_rules(self) -> dict[int, Rule | None]:
-        return {}
-
     def kept(self, needs: tuple[bool, ...]) -> tuple[bool, tuple[bool, ...]]:
         """(keep the result?, keep each operand?) for a backward to the operands in `needs`."""
         found = self.kept_cache.get(needs)
@@ -188,10 +179,6 @@ class Primitive:
             operands = tuple(any(r.reads_operand(i) for r in rules) for i in range(len(needs)))
             found = self.kept_cache[needs] = (any(r.reads_y for r in rules), operands)
         return found
-
-    @cached_property
-    def kept_cache(self) -> dict:
-        return {}
 
 
 primitives: dict[str, Primitive] = {}
@@ -209,14 +196,27 @@ def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_sa
     """The new card, entered in the registry; `rest` are its other fields. Raises: OptionError if
     the name is taken."""
     if name in primitives:
-        raise OptionError(f"define: expected a new name; got {name!r} twice. Choose another name.")
+        raise OptionError("define", "a new name", f"{name!r} twice", "Choose another name.")
     card = primitives[name] = Primitive(
         name, kind, doc, infer=infer, samples=tuple(samples), error_samples=tuple(error_samples),
         bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),
         dtypes=DTYPE_GROUPS[dtypes] if isinstance(dtypes, str) else tuple(dtypes),
-        traits=frozenset(traits), **rest,
-    )  # fmt: skip
+        traits=frozenset(traits), **rest)  # fmt: skip
     return card
+
+
+def card(kind: str, **fields) -> Callable[[Callable], Primitive]:
+    """A decorator that makes a card of its NumPy reference, whose name it takes.
+
+    The docstring says what it computes, and behind "Why:" why it is needed; the rest is notes."""
+
+    def make(ref: Callable) -> Primitive:
+        doc, _, rest = inspect.cleandoc(ref.__doc__ or "").partition("\n\nWhy: ")
+        why = " ".join(rest.partition("\n\n")[0].split()).rstrip(".")
+        name = ref.__name__.rstrip("_")
+        return define(name, kind, " ".join(doc.split()), why=why, ref=ref, **fields)
+
+    return make
 
 
 def find(name: str) -> Primitive:

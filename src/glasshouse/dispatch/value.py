@@ -6,23 +6,92 @@ of value. An operator promotes dtypes, broadcasts shapes, and binds one primitiv
 
 import numpy as np
 
-from glasshouse.base.dtype import (
-    DType,
-    default_complex,
-    default_float,
-    default_int,
-    from_numpy_dtype,
-    inexact_dtype,
-    promote,
-    promote_scalar,
-)
-from glasshouse.base.errors import DTypeError, ShapeError, type_name
-from glasshouse.base.shape import Shape, Spec, broadcast_shapes
+from glasshouse.base import DTypeError, Shape, ShapeError, Spec, broadcast_shapes, type_name
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DType, inexact_dtype, promote, promote_scalar
 from glasshouse.dispatch.bind import bind
 from glasshouse.dispatch.primitive import primitives
 
 SCALARS = (bool, int, float, complex)
 FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
+
+
+def of_card(name: str):
+    """An operator that is one card, and its reflection."""
+    return (lambda self, other: arithmetic(name, self, other),
+            lambda self, other: arithmetic(name, other, self))  # fmt: skip
+
+
+def both_ways(compute):
+    """An operator, and its reflection."""
+    return lambda self, other: compute(self, other), lambda self, other: compute(other, self)
+
+
+def matched(where: str, compute):
+    """The same, of operands that are brought to one dtype and shape first."""
+
+    def operator(lhs, rhs):
+        if not (is_operand(lhs) and is_operand(rhs)):
+            return NotImplemented
+        return compute(*match(where, lhs, rhs))
+
+    return operator, lambda self, other: operator(other, self)
+
+
+def true_divide(lhs, rhs):
+    """lhs / rhs; integers and booleans are divided as float32."""
+    if not (is_operand(lhs) and is_operand(rhs)):
+        return NotImplemented
+    lhs, rhs = as_operand("divide", lhs), as_operand("divide", rhs)
+    dtype = inexact_dtype(common_dtype("divide", [lhs, rhs]))
+    lhs, rhs = (cast(x, dtype) if isinstance(x, Value) else x for x in (lhs, rhs))
+    return arithmetic("div", lhs, rhs)
+
+
+def floor_divide(lhs, rhs):
+    """The largest integers not above lhs / rhs.
+
+    For floats the quotient is taken of lhs - remainder, which is exact where floor(lhs / rhs)
+    rounds up. Source: Python's float floor division
+    """
+    if not lhs.dtype.is_floating:
+        return bind(primitives["div"], (lhs, rhs), {})
+    quotient = lhs / rhs
+    exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
+    floor = bind(primitives["floor"], (quotient,), {})
+    special = (quotient - quotient != 0) | (floor == 0) | (rhs - rhs != 0)
+    return bind(primitives["where"], (special, floor, exact), {})
+
+
+def power(lhs, rhs):
+    """lhs ** rhs; a scalar exponent of 2 multiplies, which is exact and cheap."""
+    if type(rhs) is int and rhs == 2 and isinstance(lhs, Value) and not lhs.dtype.is_bool:
+        return arithmetic("mul", lhs, lhs)
+    return arithmetic("pow", lhs, rhs)
+
+
+def shift_left(lhs, rhs):
+    """lhs shifted left by rhs bits: lhs * 2**rhs, wrapping around."""
+    if not lhs.dtype.is_integer:
+        raise DTypeError("shift_left", "integers", lhs.dtype.name, "Cast to an integer dtype.")
+    return lhs * bind(primitives["pow"], (full(lhs.shape, 2, lhs.dtype), rhs), {})
+
+
+def invert(x: "Value"):
+    """Every bit of `x` flipped; for booleans, logical not."""
+    ones = {"bool": True, "int": -1}.get(x.dtype.kind)
+    if ones is None and x.dtype.is_integer:
+        ones = int(np.iinfo(x.dtype.np).max)
+    if ones is None:
+        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name,
+                         "Compare or cast first.")  # fmt: skip
+    return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
+
+
+def less_equal(lhs, rhs):
+    """lhs <= rhs: less, or equal; false where either is NaN."""
+    less = bind(primitives["less"], (lhs, rhs), {})
+    return bind(primitives["bitwise_or"], (less, bind(primitives["equal"], (lhs, rhs), {})), {})
 
 
 class Value:
@@ -58,77 +127,27 @@ class Value:
     def size(self) -> int:
         return self.spec.size
 
-    def __add__(self, other):
-        return arithmetic("add", self, other)
+    __add__, __radd__ = of_card("add")
+    __sub__, __rsub__ = of_card("sub")
+    __mul__, __rmul__ = of_card("mul")
+    __truediv__, __rtruediv__ = both_ways(true_divide)
+    __floordiv__, __rfloordiv__ = matched("floor_divide", floor_divide)
+    __mod__, __rmod__ = of_card("remainder")
+    __pow__, __rpow__ = both_ways(power)
+    __and__ = __rand__ = of_card("bitwise_and")[0]
+    __or__ = __ror__ = of_card("bitwise_or")[0]
+    __xor__ = __rxor__ = of_card("bitwise_xor")[0]
+    __lshift__, __rlshift__ = matched("shift_left", shift_left)
+    __rshift__, __rrshift__ = of_card("shift_right")
+    __lt__, __gt__ = of_card("less")
+    __le__, __ge__ = matched("less_equal", less_equal)
+    __eq__ = of_card("equal")[0]
 
-    def __radd__(self, other):
-        return arithmetic("add", other, self)
+    def __ne__(self, other):
+        same = arithmetic("equal", self, other)
+        return same if same is NotImplemented else invert(same)
 
-    def __sub__(self, other):
-        return arithmetic("sub", self, other)
-
-    def __rsub__(self, other):
-        return arithmetic("sub", other, self)
-
-    def __mul__(self, other):
-        return arithmetic("mul", self, other)
-
-    def __rmul__(self, other):
-        return arithmetic("mul", other, self)
-
-    def __truediv__(self, other):
-        return true_divide(self, other)
-
-    def __rtruediv__(self, other):
-        return true_divide(other, self)
-
-    def __floordiv__(self, other):
-        return floor_divide(self, other)
-
-    def __rfloordiv__(self, other):
-        return floor_divide(other, self)
-
-    def __mod__(self, other):
-        return arithmetic("remainder", self, other)
-
-    def __rmod__(self, other):
-        return arithmetic("remainder", other, self)
-
-    def __pow__(self, other):
-        return power(self, other)
-
-    def __rpow__(self, other):
-        return power(other, self)
-
-    def __and__(self, other):
-        return arithmetic("bitwise_and", self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other):
-        return arithmetic("bitwise_or", self, other)
-
-    __ror__ = __or__
-
-    def __xor__(self, other):
-        return arithmetic("bitwise_xor", self, other)
-
-    __rxor__ = __xor__
-
-    def __lshift__(self, other):
-        return shift_left(self, other)
-
-    def __rlshift__(self, other):
-        return shift_left(other, self)
-
-    def __rshift__(self, other):
-        return arithmetic("shift_right", self, other)
-
-    def __rrshift__(self, other):
-        return arithmetic("shift_right", other, self)
-
-    def __invert__(self):
-        return invert(self)
+    __invert__ = invert
 
     def __neg__(self):
         return bind(primitives["neg"], (self,), {})
@@ -138,25 +157,6 @@ class Value:
 
     def __abs__(self):
         return bind(primitives["abs"], (self,), {})
-
-    def __eq__(self, other):
-        return arithmetic("equal", self, other)
-
-    def __ne__(self, other):
-        same = arithmetic("equal", self, other)
-        return same if same is NotImplemented else invert(same)
-
-    def __lt__(self, other):
-        return arithmetic("less", self, other)
-
-    def __gt__(self, other):
-        return arithmetic("less", other, self)
-
-    def __le__(self, other):
-        return less_equal(self, other)
-
-    def __ge__(self, other):
-        return less_equal(other, self)
 
     __hash__ = object.__hash__
 
@@ -204,9 +204,7 @@ def common_dtype(where: str, operands) -> DType:
     """The dtype that all operands promote to."""
     dtypes = [x.dtype for x in operands if isinstance(x, Value)]
     if not dtypes:
-        raise DTypeError(
-            f"{where}: expected at least one tensor; got Python scalars only. Use gh.asarray."
-        )
+        raise DTypeError(where, "at least one tensor", "Python scalars only", "Use gh.asarray.")
     dtype = dtypes[0]
     for other in dtypes[1:]:
         dtype = promote(dtype, other)
@@ -231,10 +229,8 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
     if dtype.is_integer and type(value) is int:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
-            raise DTypeError(
-                f"{where}: expected an integer that fits {dtype.name}, from {info.min} to "
-                f"{info.max}; got {value}. Use a wider dtype."
-            )
+            raise DTypeError(where, f"an integer that fits {dtype.name}, from {info.min} to "
+                             f"{info.max}", value, "Use a wider dtype.")  # fmt: skip
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
 
 
@@ -252,7 +248,11 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     reject_foreign(where, kinds)
     array = to_array(x, where, dtype)
     if dtype is None and all(kind in SCALARS for kind in kinds):
-        dtype = {"f": default_float, "c": default_complex, "i": default_int}.get(array.dtype.kind)
+        dtype = {
+            "f": dtypes.default_float,
+            "c": dtypes.default_complex,
+            "i": dtypes.default_int,
+        }.get(array.dtype.kind)
     if dtype is not None and array.dtype != dtype.np:
         with np.errstate(all="ignore"):
             array = array.astype(dtype.np)
@@ -273,20 +273,18 @@ def reject_foreign(where: str, kinds) -> None:
     """Raise DTypeError for tensors of other libraries."""
     for kind in kinds:
         if kind.__module__.partition(".")[0] in FOREIGN:
-            raise DTypeError(
-                f"{where}: expected a Glasshouse tensor, NumPy array or number; got "
-                f"{kind.__module__}.{kind.__name__}. Convert it with gh.from_dlpack."
-            )
+            raise DTypeError(where, "a Glasshouse tensor, NumPy array or number",
+                             f"{kind.__module__}.{kind.__name__}",
+                             "Convert it with gh.from_dlpack.")  # fmt: skip
 
 
 def join(where: str, items: list[Value]):
     """The values, promoted to each other, along a new first axis."""
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
-        raise ShapeError(
-            f"{where}: expected tensors of equal shape in a list; got "
-            f"{', '.join(str(item.shape) for item in items)}. Pad or reshape them first."
-        )
+        raise ShapeError(where, "tensors of equal shape in a list",
+                         ", ".join(str(item.shape) for item in items),
+                         "Pad or reshape them first.")  # fmt: skip
     rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
     return bind(primitives["concatenate"], rows, {"axis": 0})
 
@@ -298,13 +296,11 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
     try:
         with np.errstate(all="ignore"):
             array = np.asarray(x, dtype.np if python and dtype is not None else None)
-        native = from_numpy_dtype(array.dtype).np
+        native = dtypes.from_numpy_dtype(array.dtype).np
     except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ValueError) and "inhomogeneous" in str(error):
-            raise ShapeError(
-                f"{where}: expected nested lists of equal lengths; got a ragged list. "
-                "Pad the rows to one length."
-            ) from None
+            raise ShapeError(where, "nested lists of equal lengths", "a ragged list",
+                             "Pad the rows to one length.") from None  # fmt: skip
         wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
         raise DTypeError(
             f"{where}: expected {wanted}; got {type_name(x)} {str(x)[:40]!r}. "
@@ -338,10 +334,8 @@ def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
     if own == shape:
         return x
     if broadcast_shapes(where, own, shape) != shape:
-        raise ShapeError(
-            f"{where}: expected a shape that broadcasts to {shape}; got {own}. "
-            "Only axes of size 1 can be repeated."
-        )
+        raise ShapeError(where, f"a shape that broadcasts to {shape}", own,
+                         "Only axes of size 1 can be repeated.")  # fmt: skip
     x = reshape(x, (1,) * (len(shape) - len(own)) + own)
     if x.spec.shape == shape:
         return x
@@ -352,72 +346,3 @@ def broadcast_values(where: str, *xs):
     """The values, each broadcast to the shape common to all; dtypes unchanged."""
     shape = broadcast_shapes(where, *(x.shape for x in xs))
     return [broadcast_to(x, shape, where=where) for x in xs]
-
-
-def true_divide(lhs, rhs):
-    """lhs / rhs; integers and booleans are divided as float32."""
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = as_operand("divide", lhs), as_operand("divide", rhs)
-    dtype = inexact_dtype(common_dtype("divide", [lhs, rhs]))
-    lhs, rhs = (cast(x, dtype) if isinstance(x, Value) else x for x in (lhs, rhs))
-    return arithmetic("div", lhs, rhs)
-
-
-def floor_divide(lhs, rhs):
-    """The largest integers not above lhs / rhs.
-
-    For floats the quotient is taken of lhs - remainder, which is exact where floor(lhs / rhs)
-    rounds up. Source: Python's float floor division
-    """
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = match("floor_divide", lhs, rhs)
-    if not lhs.dtype.is_floating:
-        return bind(primitives["div"], (lhs, rhs), {})
-    quotient = lhs / rhs
-    exact = bind(primitives["round"], ((lhs - lhs % rhs) / rhs,), {})
-    floor = bind(primitives["floor"], (quotient,), {})
-    special = (quotient - quotient != 0) | (floor == 0) | (rhs - rhs != 0)
-    return bind(primitives["where"], (special, floor, exact), {})
-
-
-def power(lhs, rhs):
-    """lhs ** rhs; a scalar exponent of 2 multiplies, which is exact and cheap."""
-    if type(rhs) is int and rhs == 2 and isinstance(lhs, Value) and not lhs.dtype.is_bool:
-        return arithmetic("mul", lhs, lhs)
-    return arithmetic("pow", lhs, rhs)
-
-
-def shift_left(lhs, rhs):
-    """lhs shifted left by rhs bits: lhs * 2**rhs, wrapping around."""
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = match("shift_left", lhs, rhs)
-    if not lhs.dtype.is_integer:
-        raise DTypeError(
-            f"shift_left: expected integers; got {lhs.dtype.name}. Cast to an integer dtype."
-        )
-    return lhs * bind(primitives["pow"], (full(lhs.shape, 2, lhs.dtype), rhs), {})
-
-
-def invert(x: Value):
-    """Every bit of `x` flipped; for booleans, logical not."""
-    ones = {"bool": True, "int": -1}.get(x.dtype.kind)
-    if ones is None and x.dtype.is_integer:
-        ones = int(np.iinfo(x.dtype.np).max)
-    if ones is None:
-        raise DTypeError(
-            f"bitwise_invert: expected booleans or integers; got {x.dtype.name}. "
-            "Compare or cast first."
-        )
-    return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
-
-
-def less_equal(lhs, rhs):
-    """lhs <= rhs: less, or equal; false where either is NaN."""
-    if not (is_operand(lhs) and is_operand(rhs)):
-        return NotImplemented
-    lhs, rhs = match("less_equal", lhs, rhs)
-    less = bind(primitives["less"], (lhs, rhs), {})
-    return bind(primitives["bitwise_or"], (less, bind(primitives["equal"], (lhs, rhs), {})), {})

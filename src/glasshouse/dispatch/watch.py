@@ -4,6 +4,7 @@ A watcher changes nothing. While `watchers` is empty nothing is told and no cloc
 told by all threads, each in its own."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -98,7 +99,7 @@ class OpCall(NamedTuple):
         return call_of(self.primitive, self.specs, self.attrs, self.out).cost
 
 
-class OpCallback(Watcher):
+class OpCallback(Watcher, AbstractContextManager):
     """Calls `fn` with every `every`-th call; ends with `remove()`, or as a context."""
 
     def __init__(self, fn: Callable, every: int):
@@ -111,12 +112,7 @@ class OpCallback(Watcher):
             self.left = self.every
             self.fn(OpCall(primitive, specs, attrs, out, begin_ns, perf_counter_ns()))
 
-    def remove(self) -> None:
-        """Call it no more."""
-        self.unwatch()
-
-    def __enter__(self):
-        return self
+    remove = Watcher.unwatch
 
     def __exit__(self, *exc_info):
         self.remove()
@@ -132,8 +128,6 @@ def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
              >>> names
              ['add']"""
     if not callable(fn):
-        raise OptionError(
-            f"add_op_callback: expected a function; got {type_name(fn)}. Pass fn(call)."
-        )
+        raise OptionError("add_op_callback", "a function", type_name(fn), "Pass fn(call).")
     check_least("add_op_callback", "every", every, 1, "1 sees all calls.")
     return OpCallback(fn, every)

@@ -53,6 +53,7 @@ class Graph:
         self.outputs: list[Node] = []
         self.known: dict[Any, Node] = {}
         self.origin = Origin()  # of the nodes that are made now
+        self.stored: set[int] = set()  # numbers of nodes that are to have memory in any case
 
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
@@ -82,10 +83,9 @@ class Graph:
 def graph_of(recording: Recording) -> Graph:
     """The graph of a recording; the number of an input is that of its leaf."""
     graph = Graph()
-    number_of = {
-        id(leaf): graph.emit("input", (), {"number": i}, leaf.spec)
-        for i, leaf in enumerate(recording.leaves)
-    }
+    number_of: dict[int, Node] = {}
+    for i, leaf in enumerate(recording.leaves):
+        number_of[id(leaf)] = graph.emit("input", (), {"number": i}, leaf.spec)
     made: list[Node] = []
     scalars = 0
     for place, lazy in enumerate(recording.nodes):

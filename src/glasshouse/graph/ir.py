@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from glasshouse.base.errors import OptionError, suggest
+from glasshouse.base import OptionError, having, suggest
 from glasshouse.dispatch.primitive import Primitive, primitives
 
 OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
@@ -132,9 +132,7 @@ class Graph:
         Raises:  OptionError for an unknown op
         """
         if op not in OPS:
-            raise OptionError(
-                f"create_node: expected one of {', '.join(OPS)}; got {op!r}. {suggest(op, OPS)}"
-            )
+            raise OptionError("create_node", f"one of {', '.join(OPS)}", repr(op), suggest(op, OPS))
         wanted = name or target_name(target)
         node = Node(self, self.free_name(wanted), op, target, tuple(args), kwargs or {})
         if self.place is None:
@@ -174,13 +172,13 @@ class Graph:
     def output(self, result) -> Node:
         return self.create_node("output", "output", (result,))
 
-    def inserting_before(self, node: Node) -> "Inserting":
+    def inserting_before(self, node: Node) -> having:
         """Context: new nodes come before `node`."""
-        return Inserting(self, self.nodes.index(node))
+        return having(self, place=self.nodes.index(node))
 
-    def inserting_after(self, node: Node) -> "Inserting":
+    def inserting_after(self, node: Node) -> having:
         """Context: new nodes come after `node`."""
-        return Inserting(self, self.nodes.index(node) + 1)
+        return having(self, place=self.nodes.index(node) + 1)
 
     def erase_node(self, node: Node) -> None:
         """Take out a node.
@@ -188,10 +186,9 @@ class Graph:
         Raises:  OptionError if somebody reads it
         """
         if node.users:
-            raise OptionError(
-                f"erase_node: expected a node that nobody reads; got {node}, which "
-                f"{', '.join(map(str, node.users))} reads. Replace its uses first."
-            )
+            raise OptionError("erase_node", "a node that nobody reads",
+                              f"{node}, which {', '.join(map(str, node.users))} reads",
+                              "Replace its uses first.")  # fmt: skip
         node.set_operands((), {})
         self.nodes.remove(node)
 
@@ -199,14 +196,18 @@ class Graph:
         """The nodes of an op, and of a target if one is given."""
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
+    def copy_node(self, node: Node, made: dict[Node, Any]) -> Node:
+        """A node like that of another graph, reading what was `made` of that one's operands."""
+        args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
+        made[node] = self.create_node(node.op, node.target, args, kwargs, node.name)
+        made[node].meta = dict(node.meta)
+        return made[node]
+
     def copy(self) -> "Graph":
         """A graph like this one, with nodes of its own."""
-        new = Graph()
-        made: dict[Node, Node] = {}
+        new, made = Graph(), dict[Node, Any]()
         for node in self.nodes:
-            args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
-            made[node] = new.create_node(node.op, node.target, args, kwargs, node.name)
-            made[node].meta = dict(node.meta)
+            new.copy_node(node, made)
         return new
 
     # -- passes --------------------------------------------------------------------------------
@@ -253,9 +254,8 @@ class Graph:
 
     def rows(self) -> list[list[str]]:
         """(op, name, target, args, kwargs) of each node, as text."""
-        return [
-            [n.op, n.name, target_name(n.target), str(n.args), str(n.kwargs)] for n in self.nodes
-        ]
+        found = ((n, target_name(n.target)) for n in self.nodes)
+        return [[n.op, n.name, target, str(n.args), str(n.kwargs)] for n, target in found]
 
     def print_tabular(self) -> None:
         """Print the nodes as a table."""
@@ -270,20 +270,6 @@ class Graph:
 
     def __str__(self):
         return "\n".join(node.format_node() for node in self.nodes)
-
-
-class Inserting:
-    """New nodes of a graph go to one place."""
-
-    def __init__(self, graph: Graph, place: int):
-        self.graph, self.before = graph, graph.place
-        graph.place = place
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc_info):
-        self.graph.place = self.before
 
 
 class Code:
@@ -331,12 +317,8 @@ class Code:
         names = ", ".join(map(str, reads))
         returned = ", ".join(map(str, results))
         self.names["checkpoint"] = None  # filled in by who knows it
-        return [
-            f"def {name}({names}):",
-            *(f"    {line}" for line in self.plain(nodes)),
-            f"    return {returned}",
-            f"{returned} = checkpoint({name})({names})",
-        ]
+        body = [f"    {line}" for line in [*self.plain(nodes), f"return {returned}"]]
+        return [f"def {name}({names}):", *body, f"{returned} = checkpoint({name})({names})"]
 
     def statement(self, node: Node) -> str:
         """The line that computes a node."""

@@ -72,7 +72,5 @@ def insert(graph: Graph, other: Graph, values: list) -> Any:
         elif node.op == "output":
             return map_nodes(node.args[0], made.__getitem__)
         else:
-            args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
-            made[node] = graph.create_node(node.op, node.target, args, kwargs, node.name)
-            made[node].meta = dict(node.meta)
+            graph.copy_node(node, made)
     return None

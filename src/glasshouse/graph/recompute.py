@@ -3,20 +3,20 @@
 What a product or convolution made is kept; what follows from kept values by elementwise work
 (activations, normalised values, dropout masks) is dropped after its last use in the forward pass,
 and made again just before the backward pass reads it. In modules that were asked for, products with
-little work for the bytes that they make, such as the scores of attention, count as such work.
+little work for the bytes that they make, such as the scores of attention, count as such work; where
+"+40" follows the path of a module, so do convolutions of up to 40 FLOPs a byte.
 
 Without being asked to, this is done where it is next to free: for large values that only matrix
 products read, with hundreds of operations for each byte that making them again moves."""
 
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept
 FREE_BYTES = 1 << 20  # from this size on a value is dropped unasked, …
 FREE_FLOPS = 300  # … if its products take this many FLOPs a byte: the pass over it is lost in them
-LIGHT_FLOPS = 64  # products up to this many FLOPs for a byte of their result are light
+LIGHT_FLOPS = 100  # products up to this many FLOPs for a byte of their result are light
 SMALL_PART = 8  # what a reduction makes may be kept instead, if it is this many times smaller
 MAX_CONE = 48  # nodes that one value may take to make again
 
@@ -25,16 +25,20 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     """The graph whose backward pass makes dropped values again: those of these modules (all below
     them too; None: of `state.recompute`), and those that are next to free."""
     modules = state.recompute if modules is None else modules
+    parts = [m.partition("+") for m in modules]
+    modules = tuple(path for path, *_ in parts)
+    convs = {path: int(flops) for path, _, flops in parts if flops}
     nodes = needed_nodes(graph)
-    dropped, pinned = droppable(nodes, graph, modules)
+    light = {n.number for n in nodes if is_light(n, modules, convs)}
+    dropped, pinned = droppable(nodes, graph, modules, light)
     if not dropped:
         return graph
     stale = set(dropped)  # and what is computed where it is used, of something dropped
     makeable: set[int] = set()  # of kept values, without much work
     for node in nodes:
         there = node.number in pinned or is_kept(node)
-        light = is_cheap(node) or within(node.origin.module, modules) and is_light(node)
-        if there or light and all(x.number in makeable for x in node.inputs):
+        easy = is_cheap(node) or node.number in light
+        if there or easy and all(x.number in makeable for x in node.inputs):
             makeable.add(node.number)
             follows = is_cheap(node) and not is_backward(node) and node.number not in pinned
             if follows and any(x.number in stale for x in node.inputs):
@@ -42,6 +46,8 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     new = Graph()
     made: dict[int, Node] = {}
     again: dict[int, Node] = {}
+    users = users_of(nodes)
+    stored = {n.number for n in nodes if n.number in pinned and holds_dropped(n, users, dropped)}
 
     def remade(x: Node) -> Node:
         """The operand of a backward node: made again if it was dropped, or comes of that."""
@@ -68,6 +74,7 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
         new.origin = node.origin
         made[node.number] = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
     new.outputs = [made[node.number] for node in graph.outputs]
+    new.stored = {made[number].number for number in stored}
     return new
 
 
@@ -81,21 +88,27 @@ def is_cheap(node: Node) -> bool:
     return card is not None and node.host is None and card.kind in CHEAP
 
 
-def is_light(node: Node) -> bool:
-    """Whether making a product again takes about as long as moving it."""
-    if node.op != "matmul" or node.host is not None:
+def is_light(node: Node, modules: tuple[str, ...], convs: dict[str, int]) -> bool:
+    """Whether making a product again takes about as long as moving it; of convolutions, whether
+    they take up to what is said for their module."""
+    limit = 0
+    if node.op == "matmul" and within(node.origin.module, modules):
+        limit = LIGHT_FLOPS
+    elif node.op == "conv":
+        limit = max((n for m, n in convs.items() if within(node.origin.module, (m,))), default=0)
+    if not limit or node.host is not None:
         return False
-    flops = primitives[node.op].flops(*(x.spec for x in node.inputs))
-    return flops <= LIGHT_FLOPS * nbytes_of(node)
+    flops = primitives[node.op].flops(*(x.spec for x in node.inputs), **node.attrs)
+    return flops <= limit * nbytes_of(node)
 
 
-def behind_light(node: Node) -> bool:
+def behind_light(node: Node, light: set[int]) -> bool:
     """Whether a value follows by elementwise work in its module, and not much, on a light
     product."""
     stack, seen = list(node.inputs), {node.number}
     while stack and len(seen) < MAX_CONE:
         x = stack.pop()
-        if is_light(x):
+        if x.number in light:
             return True
         if x.number not in seen and is_cheap(x) and x.origin.module == node.origin.module:
             seen.add(x.number)
@@ -115,7 +128,7 @@ def is_kept(node: Node) -> bool:
     return nbytes_of(node) < SMALL_BYTES and node.op not in ("full", "iota")
 
 
-def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
+def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...], light: set[int]):
     """Numbers of forward values to make again for backward, and of what is kept for that."""
     users = users_of(nodes)
     outputs = {node.number for node in graph.outputs}
@@ -126,19 +139,22 @@ def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...]):
     asked = {n.number for n in nodes if within(n.origin.module, modules)}
     found = [
         n for n in nodes
-        if n.number in read and n.number not in outputs and not is_backward(n) and is_cheap(n)
+        if n.number in read and n.number not in outputs and not is_backward(n)
+        and (is_cheap(n) or n.number in light)
         and not is_view(n) and nbytes_of(n) >= SMALL_BYTES
         and (
             feeds_opaque(n, users) and (n.number in asked or is_next_to_free(n, users))
-            or n.number in asked and behind_light(n)
+            or n.number in light or n.number in asked and behind_light(n, light)
         )
     ]  # fmt: skip
     dropped: dict[int, set[int]] = {}  # with the kept values that each is made of
     pinned: set[int] = set()
+    homes = {n.number: n.origin.module for n in found}
     for node in sorted(found, key=lambda n: -nbytes_of(n)):
         if node.number not in pinned:
-            held = pinned | {n.number for n in found}
-            leaves = cone_of(node, dropped, held, read, node.number in asked)
+            near = homes[node.number] if node.number in asked else None
+            held = pinned.union(number for number, home in homes.items() if home != near)
+            leaves = cone_of(node, dropped, held, read, light, node.number in asked)
             if leaves is not None:
                 dropped[node.number] = leaves
                 pinned |= leaves
@@ -186,7 +202,9 @@ def within(path: str, modules: tuple[str, ...]) -> bool:
     return any(path == m or path.startswith(m + ".") for m in modules)
 
 
-def cone_of(node: Node, dropped, held: set[int], read: set[int], asked: bool) -> set[int] | None:
+def cone_of(
+    node: Node, dropped, held: set[int], read: set[int], light: set[int], asked: bool
+) -> set[int] | None:
     """The kept values that a value can be made of; None if something else is needed, or too much
     work. Other dropped values are passed in the same module only: long chains of them would all be
     made at once. `asked`: light products are passed too, and small results of reductions kept."""
@@ -213,7 +231,7 @@ def cone_of(node: Node, dropped, held: set[int], read: set[int], asked: bool) ->
         small = SMALL_PART * nbytes_of(x) <= nbytes_of(node)
         if asked and small and card is not None and card.kind == "reduce" and not is_backward(x):
             return {x.number}
-        deeper = all_leaves(x) if is_cheap(x) or asked and is_light(x) else None
+        deeper = all_leaves(x) if is_cheap(x) or asked and x.number in light else None
         # What backward reads in any case will do, if it cannot be made of something else.
         return {x.number} if deeper is None and readable else deeper
 
@@ -227,6 +245,26 @@ def cone_of(node: Node, dropped, held: set[int], read: set[int], asked: bool) ->
         return found
 
     return all_leaves(node)
+
+
+def holds_dropped(node: Node, users: dict[int, list[Node]], dropped) -> bool:
+    """Whether an elementwise value that is kept is made of a dropped one and of others as large, a
+    sum of two branches: unless it is stored itself, all of them have to stay for it."""
+    if not is_cheap(node) or is_view(node):
+        return False
+    stack, bases = list(node.inputs), set()
+    seen = {node.number}
+    while stack and len(seen) < MAX_CONE:
+        x = stack.pop()
+        if x.number in seen or 2 * nbytes_of(x) < nbytes_of(node) or x.op in ("full", "iota"):
+            continue
+        seen.add(x.number)
+        stays = x.number in dropped or feeds_opaque(x, users)
+        if is_cheap(x) and (is_view(x) or not stays):
+            stack.extend(x.inputs)
+        else:
+            bases.add(x.number)
+    return len(bases) > 1 and any(number in dropped for number in bases)
 
 
 def ends_product(node: Node, read: set[int]) -> bool:

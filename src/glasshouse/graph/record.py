@@ -9,23 +9,21 @@ needs it. Nodes that nobody refers to any more cost nothing.
 import struct
 import sys
 import threading
+from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.base.dtype import float32
-from glasshouse.base.shape import Spec
-from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.base import Spec, float32
+from glasshouse.dispatch import primitives, state
 
 MAX_PENDING = 20_000  # nodes; a longer recording is cut, so that a loop without reads stays small
 MAX_HELD_BYTES = 1 << 30  # of arrays from outside that waiting nodes hold
 # Scalars that rewriting rules know; all others are inputs of the Program, so that a learning rate
 # may change without a new Program.
 STATIC_SCALARS = frozenset(repr(v) for n in range(-4, 17) for v in (n, float(n))) | {
-    "True", "False", "0.5", "-0.0", "inf", "-inf", "nan",
-}  # fmt: skip
+    "True", "False", "0.5", "-0.0", "inf", "-inf", "nan"}  # fmt: skip
 PACK = {"bool": "<q", "int": "<q", "uint": "<Q", "float": "<d"}
 
 
@@ -53,17 +51,13 @@ class SpecNumbers(dict):
 spec_numbers = SpecNumbers()
 
 
+@dataclass(init=False, eq=False, repr=False, slots=True, weakref_slot=True)
 class Lazy:
     """A value that is recorded (`value` None) or computed (`value` its NumPy array).
 
     `scalar` is the packed value of a `full` that is an input; `owned` says that the memory is ours
     and may be written when nobody else refers to it. `event` is what a watcher noted of the call.
     """
-
-    __slots__ = (
-        "signature", "inputs", "spec", "value", "scalar", "owned", "index", "uses", "scope",
-        "phase", "event", "__weakref__",
-    )  # fmt: skip
 
     signature: Any  # Signature; None for a computed value
     inputs: Any
@@ -93,7 +87,7 @@ def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
     return node
 
 
-class Recording:
+class Recording(NamedTuple):
     """The structure of a graph (`key`), and what it is to be computed with.
 
     `nodes` are the needed nodes, `leaves` the computed ones they start from, `scalars` the packed
@@ -101,7 +95,6 @@ class Recording:
     referred to, `donated` the numbers of the leaves that nobody else will read.
     """
 
-    __slots__ = ("key", "nodes", "leaves", "scalars", "outputs", "donated")
     key: tuple[int, ...]
     nodes: list["Lazy"]
     leaves: list["Lazy"]
@@ -209,7 +202,6 @@ def mark_needed(pending: list[Lazy], wanted) -> list[int]:
 
 def encode(pending: list[Lazy], needed: list[int]) -> Recording:
     """The needed nodes with the key of their structure."""
-    recording = Recording()
     code: list[int] = []
     nodes: list[Lazy] = []
     leaves: list[Lazy] = []
@@ -237,13 +229,10 @@ def encode(pending: list[Lazy], needed: list[int]) -> Recording:
         nodes.append(node)
     operand = None  # a name is a reference too
     code.extend(spec_numbers[leaf.spec] for leaf in leaves)
-    recording.donated = donated_leaves(nodes, leaves)
     code.append(-1)
     code.extend(outputs)
-    recording.key = tuple(code)
-    recording.nodes, recording.leaves, recording.outputs = nodes, leaves, outputs
-    recording.scalars = scalars
-    return recording
+    donated = donated_leaves(nodes, leaves)
+    return Recording(tuple(code), nodes, leaves, scalars, outputs, donated)
 
 
 def donated_leaves(nodes: list[Lazy], leaves: list[Lazy]) -> list[int]:

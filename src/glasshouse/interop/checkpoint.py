@@ -46,15 +46,13 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
     object; then no object is changed."""
     arrays, metadata = read_safetensors(path, needs_checksum=True)
     if FORMAT not in metadata:
-        raise CheckpointError(f"load_checkpoint: expected {path} to be a checkpoint; got other "
-                              "tensors. Use load_safetensors.")  # fmt: skip
+        raise CheckpointError("load_checkpoint", f"{path} to be a checkpoint", "other tensors",
+                              "Use load_safetensors.")  # fmt: skip
     document = json.loads(metadata[FORMAT])
     version = document.pop("version", None)
     if version != VERSION:
-        raise CheckpointError(
-            f"load_checkpoint: expected version {VERSION}; got {version!r} in {path}. "
-            "Load it with the Glasshouse version that wrote it."
-        )
+        raise CheckpointError("load_checkpoint", f"version {VERSION}", f"{version!r} in {path}",
+                              "Load it with the Glasshouse version that wrote it.")  # fmt: skip
     tree = {name: decode(part, arrays) for name, part in document.items()}
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     targets = {n: (x.state_dict, x.load_state_dict) for n, x in objects.items() if x is not None}
@@ -68,9 +66,8 @@ def load_all(path, targets: dict, tree: dict) -> None:
     """Set every target to its part of `tree`, or none of them."""
     for name in targets:
         if tree.get(name) is None:
-            raise CheckpointError(
-                f"load_checkpoint: expected {path} to have a {name}; got none. Leave {name} out."
-            )
+            raise CheckpointError("load_checkpoint", f"{path} to have a {name}", "none",
+                                  f"Leave {name} out.")  # fmt: skip
     done = []
     for name, (read, write) in targets.items():
         done.append((write, tree_map(detached, read())))
@@ -79,10 +76,8 @@ def load_all(path, targets: dict, tree: dict) -> None:
         except Exception as error:
             for undo, before in reversed(done):
                 undo(before)
-            raise CheckpointError(
-                f"load_checkpoint: expected a {name} that fits {path}; got ({error}). "
-                "Build the objects as they were when it was saved."
-            ) from error
+            raise CheckpointError("load_checkpoint", f"a {name} that fits {path}", f"({error})",
+                "Build the objects as they were when it was saved.") from error  # fmt: skip
 
 
 def detached(leaf):
@@ -111,10 +106,8 @@ def encode(x, name: str, tensors: dict):
     if isinstance(x, (list, tuple)):
         items = [encode(value, f"{name}.{i}", tensors) for i, value in enumerate(x)]
         return items if isinstance(x, list) else {"$tuple": items}
-    raise DTypeError(
-        "save_checkpoint: expected numbers, strings, tensors, and dicts, lists and tuples of them; "
-        f"got {type_name(x)} at {name}. Leave it out or convert it."
-    )
+    raise DTypeError("save_checkpoint", "numbers, strings, tensors, and dicts, lists and tuples of "
+        "them", f"{type_name(x)} at {name}", "Leave it out or convert it.")  # fmt: skip
 
 
 def decode(x, arrays: dict):

@@ -35,9 +35,8 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
         )
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
-        raise DTypeError(
-            f"save_safetensors: expected metadata of strings; got {metadata!r}. Use json.dumps."
-        )
+        raise DTypeError("save_safetensors", "metadata of strings", repr(metadata),
+                         "Use json.dumps.")  # fmt: skip
     write_whole(Path(path), serialize(tensors, metadata))
 
 
@@ -57,8 +56,8 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
 def to_array(name: str, x) -> np.ndarray:
     """A tensor or array as a NumPy array of a dtype that we have."""
     if not isinstance(x, (Value, np.ndarray, np.generic)):
-        raise DTypeError(f"save_safetensors: expected tensors or arrays; got {type_name(x)} for "
-                         f"{name!r}. Convert it with gh.asarray.")  # fmt: skip
+        raise DTypeError("save_safetensors", "tensors or arrays", f"{type_name(x)} for {name!r}",
+                         "Convert it with gh.asarray.")  # fmt: skip
     array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     return array.astype(from_numpy_dtype(array.dtype).np, copy=False)
 
@@ -98,9 +97,8 @@ def write_whole(path: Path, data: bytes) -> None:
             raise
         sync_folder(path.parent)
     except OSError as error:
-        raise CheckpointError(
-            f"save: expected to write {path}; got {error}. Check the folder and the space in it."
-        ) from error
+        raise CheckpointError("save", f"to write {path}", error,
+                              "Check the folder and the space in it.") from error  # fmt: skip
 
 
 def remove_leftovers(path: Path) -> None:
@@ -146,9 +144,7 @@ def read_safetensors(path, needs_checksum: bool = False):
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise CheckpointError(
-            f"load: expected a readable file; got {error}. Check the path."
-        ) from error
+        raise CheckpointError("load", "a readable file", error, "Check the path.") from error
     try:
         entries = dict(safetensors.deserialize(data))
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
@@ -168,12 +164,12 @@ def read_safetensors(path, needs_checksum: bool = False):
 def from_entry(path, name: str, entry: dict) -> np.ndarray:
     """One stored tensor as an array."""
     if entry["dtype"] not in CODES:
-        raise CheckpointError(f"load: expected dtypes {', '.join(CODES)} in {path}; got "
-                              f"{entry['dtype']} for {name!r}. Convert the file.")  # fmt: skip
+        raise CheckpointError("load", f"dtypes {', '.join(CODES)} in {path}",
+                              f"{entry['dtype']} for {name!r}", "Convert the file.")  # fmt: skip
     return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
 
 
 def damaged(path, found) -> CheckpointError:
     """The error for a file that is not what was written."""
-    return CheckpointError(f"load: expected {path} to be a whole safetensors file; got {found}. "
+    return CheckpointError("load", f"{path} to be a whole safetensors file", found,
                            "Load an earlier checkpoint.")  # fmt: skip

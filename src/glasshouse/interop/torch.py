@@ -18,9 +18,8 @@ def to_torch(x):
     Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed."""
     torch = import_torch()
     if not isinstance(x, Value):
-        raise DTypeError(
-            f"to_torch: expected a Glasshouse tensor; got {type_name(x)}. Convert with gh.asarray."
-        )
+        raise DTypeError("to_torch", "a Glasshouse tensor", type_name(x),
+                         "Convert with gh.asarray.")  # fmt: skip
     x = x.detach()
     payload = x.exported()
     if x.dtype is bfloat16 and isinstance(payload, np.ndarray):  # NumPy cannot hand out bfloat16
@@ -34,7 +33,7 @@ def from_torch(x):
     Raises: DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed."""
     torch = import_torch()
     if not isinstance(x, torch.Tensor):
-        raise DTypeError(f"from_torch: expected a PyTorch tensor; got {type_name(x)}. Use asarray.")
+        raise DTypeError("from_torch", "a PyTorch tensor", type_name(x), "Use asarray.")
     x = x.detach().resolve_conj().resolve_neg()
     if x.dtype is torch.bfloat16 and x.device.type == "cpu":
         return asarray(x.view(torch.uint16).numpy().view(bfloat16.np))

@@ -3,11 +3,11 @@
 A manager subclass gives `take` (memory for a size) and `give_back`; counting, events, the limit and
 the safety of several threads are here."""
 
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from itertools import count
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base import BackendError, OptionError, OutOfMemoryError, ShapeError, check_known
-from glasshouse.base.flags import flags
+from glasshouse.base.flags import flags, having
 
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
 
@@ -75,13 +75,13 @@ class Buffer:
             raise ShapeError(f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
                              f"{np.dtype(dtype)}, {nbytes} bytes. Allocate more.")  # fmt: skip
         if self.block is None:
-            raise BackendError(f"numpy: expected a buffer in use; got one of {self.nbytes} bytes "
-                               "that was freed. Free it last.")  # fmt: skip
+            raise BackendError("numpy", "a buffer in use", f"one of {self.nbytes} bytes that was "
+                               "freed", "Free it last.")  # fmt: skip
         return np.asarray(Memory(self))[:nbytes].view(dtype).reshape(shape)
 
-    def __del__(self):
+    def __del__(self, is_finalizing=sys.is_finalizing):
         block, self.block = self.block, None
-        if block is not None:
+        if block is not None and not is_finalizing():  # the system takes all back then
             self.manager.free_later(self, block)
 
 
@@ -174,7 +174,7 @@ class MemoryManager:
         """Memory for `nbytes`. Raises: OptionError for a negative number; OutOfMemoryError, with
         what occupies the most: everything stays usable then."""
         if nbytes < 0:
-            raise OptionError(f"alloc: expected 0 bytes or more; got {nbytes}. Check the shape.")
+            raise OptionError("alloc", "0 bytes or more", nbytes, "Check the shape.")
         tag = tag or Tag()
         try:
             with self.lock:
@@ -201,10 +201,8 @@ class MemoryManager:
                 block, buffer.block = buffer.block, None
         if block is None:
             what = "was freed already" if buffer.manager is self else "another manager made"
-            raise BackendError(
-                f"free: expected a buffer of this manager in use; got one of {buffer.nbytes} bytes "
-                f"that {what}. Free each buffer once, where it comes from."
-            )
+            raise BackendError("free", "a buffer of this manager in use", f"one of {buffer.nbytes} "
+                f"bytes that {what}", "Free each buffer once, where it comes from.")  # fmt: skip
         self.free_later(buffer, block)
 
     def free_later(self, buffer: Buffer, block) -> None:
@@ -317,11 +315,9 @@ class MemoryManager:
             totals[tag] = totals.get(tag, 0) + size
         largest = sorted(totals.items(), key=lambda item: -item[1])[:5]
         listed = ", ".join(f"{tag}: {size:,} bytes" for tag, size in largest) or "nothing"
-        return OutOfMemoryError(
-            f"memory: expected {nbytes:,} more bytes beside {self.counts.reserved_bytes:,} in use; "
-            f"got a refusal by {what}. Largest: {listed}. Use a smaller batch, gh.checkpoint or "
-            "gh.autocast."
-        )
+        return OutOfMemoryError("memory", f"{nbytes:,} more bytes beside "
+            f"{self.counts.reserved_bytes:,} in use", f"a refusal by {what}",
+            f"Largest: {listed}. Use a smaller batch, gh.checkpoint or gh.autocast.")  # fmt: skip
 
 
 class Pretended:
@@ -342,7 +338,7 @@ class Limit:
     nbytes: int | None = flags.memory_limit or None
 
 
-class limit(AbstractContextManager):
+class limit(having):
     """Let managers reserve at most `nbytes` (None: no limit); as a context, until its end.
     Raises: OptionError unless nbytes is positive.
     Example: >>> with limit(1 << 30):
@@ -351,12 +347,9 @@ class limit(AbstractContextManager):
 
     def __init__(self, nbytes: int | None):
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
-            raise OptionError("limit: expected a positive number of bytes or None; got "
-                              f"{nbytes!r}. Write e.g. 8 * 2**30.")  # fmt: skip
-        self.before, Limit.nbytes = Limit.nbytes, nbytes
-
-    def __exit__(self, *exc_info):
-        Limit.nbytes = self.before
+            raise OptionError("limit", "a positive number of bytes or None", repr(nbytes),
+                              "Write e.g. 8 * 2**30.")  # fmt: skip
+        super().__init__(Limit, nbytes=nbytes)
 
 
 class Current:
@@ -389,7 +382,7 @@ def current() -> MemoryManager:
     return Current.manager
 
 
-class use(AbstractContextManager):
+class use(having):
     """Have `manager` (an instance, or "direct", "caching") hand out memory from now on; as a
     context, until its end. Buffers of the former one stay valid.
     Raises: OptionError for an unknown name, BackendError for what is no manager.
@@ -399,16 +392,13 @@ class use(AbstractContextManager):
 
     def __init__(self, manager):
         if not isinstance(manager, (str, MemoryManager)):
-            raise BackendError(f"use: expected a memory manager or its name; got {manager!r}. "
+            raise BackendError("use", "a memory manager or its name", repr(manager),
                                "Subclass gh.memory.MemoryManager.")  # fmt: skip
-        self.before = Current.manager
-        self.manager = Current.manager = make(manager) if isinstance(manager, str) else manager
+        self.manager = make(manager) if isinstance(manager, str) else manager
+        super().__init__(Current, manager=self.manager)
 
     def __enter__(self) -> MemoryManager:
         return self.manager
-
-    def __exit__(self, *exc_info):
-        Current.manager = self.before
 
 
 def stats() -> MemoryStats:

@@ -25,9 +25,8 @@ def log(path):
     Raises: OptionError for another suffix than .jsonl, .json, .csv."""
     path = Path(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
-        raise OptionError(
-            f"log: expected a path that ends in .jsonl or .csv; got {path.name!r}. Rename it."
-        )
+        raise OptionError("log", "a path that ends in .jsonl or .csv", repr(path.name),
+                          "Rename it.")  # fmt: skip
     manager = current()
     with path.open("w", newline="") as file:
         if path.suffix == ".csv":

@@ -21,7 +21,7 @@ class TopK(Metric):
 
     def __init__(self, k: int = 5, ignore_index: int | None = None):
         if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise OptionError(f"TopK: expected k to be an integer >= 1; got {k!r}. Pass e.g. 5.")
+            raise OptionError("TopK", "k to be an integer >= 1", repr(k), "Pass e.g. 5.")
         super().__init__()
         self.k, self.ignore_index = k, ignore_index
 
@@ -35,10 +35,8 @@ class TopK(Metric):
         targets = to_labels(where, "targets", targets)
         scores = to_numbers(where, "scores", scores)
         if scores.ndim < 2 or scores.shape[:1] + scores.shape[2:] != targets.shape:
-            raise ShapeError(
-                f"{where}: expected scores (N, C, *S) and targets (N, *S); got {scores.shape} and "
-                f"{targets.shape}. Give one score per class, classes on axis 1."
-            )
+            raise ShapeError(where, "scores (N, C, *S) and targets (N, *S)", f"{scores.shape} and "
+                f"{targets.shape}", "Give one score per class, classes on axis 1.")  # fmt: skip
         scores = np.moveaxis(scores, 1, -1).reshape(-1, scores.shape[1])  # (M, C)
         scores, targets = self.checked(where, scores, targets.reshape(-1))
         self.correct += int((rank_of(scores, targets) < self.k).sum())
@@ -50,13 +48,11 @@ class TopK(Metric):
         scores, targets = scores[kept], targets[kept]
         num_classes = scores.shape[1]
         if self.k > num_classes:
-            raise ShapeError(f"{where}: expected k = {self.k} classes; got {num_classes}. Lower k.")
+            raise ShapeError(where, f"k = {self.k} classes", num_classes, "Lower k.")
         outside = targets[(targets < 0) | (targets >= num_classes)]
         if outside.size:
-            raise IndexOutOfRangeError(
-                f"{where}: expected classes from 0 to {num_classes - 1}; got {outside[0]}. "
-                "Set ignore_index for labels that mean no class."
-            )
+            raise IndexOutOfRangeError(where, f"classes from 0 to {num_classes - 1}", outside[0],
+                "Set ignore_index for labels that mean no class.")  # fmt: skip
         return scores, targets
 
     def value(self) -> float:

@@ -46,9 +46,8 @@ class Timer(Metric):
         Raises: OptionError if it is negative or not finite, DTypeError if it is no number."""
         added = float(to_numbers("Timer.update", "seconds", seconds).sum())
         if not (math.isfinite(added) and added >= 0):
-            raise OptionError(
-                f"Timer.update: expected finite seconds >= 0; got {seconds!r}. Check the clock."
-            )
+            raise OptionError("Timer.update", "finite seconds >= 0", repr(seconds),
+                              "Check the clock.")  # fmt: skip
         self.elapsed_s += added
 
     def value(self) -> float:

@@ -6,8 +6,10 @@ checks on one dict form a group, which is passed over while the dict's version t
 was written to it since it was last found right (CPython 3.11 and 3.12; later versions have no such
 tag that also sees attribute writes, so there every check runs).
 
-The dispatcher binds a call's arguments to the slots of the function's code, in order, with its
-cells behind them, and hands all of them to the first entry whose guards hold, or to `miss`.
+An entry is a guard program with the replacement to call where it holds. The dispatcher binds a
+call's arguments to the slots of the function's code, in order, with its cells behind them, and hands
+all of them to the first entry whose guards hold, or to `miss`. Its list has entries, and weak
+references to those that something else (a model's parameter) keeps alive.
 
 The hook (PEP 523) is for frames that are entered from code that is not captured. */
 #define PY_SSIZE_T_CLEAN
@@ -49,7 +51,7 @@ The hook (PEP 523) is for frames that are entered from code that is not captured
 
 enum {
     ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG,
-    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS
+    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK
 };
 typedef struct {
     int op, dst, src, jump;
@@ -63,8 +65,9 @@ typedef struct {
     Py_ssize_t size, registers;
     Op *ops;
     PyObject **regs;
-    int busy;
-} Guards;
+    int busy, whole;    /* whole: the replacement calls nothing of the user's */
+    PyObject *run, *info, *weakrefs;
+} Entry;
 
 static PyObject *str_shape, *str_dtype;
 
@@ -159,7 +162,7 @@ static Py_ssize_t kind_of(PyObject *dict, PyObject *key) {
 #define MAX_OWNED 64
 
 /* -1 if all guards hold, else the number of the first that does not. */
-static Py_ssize_t run_guards(Guards *g, PyObject *const *args, Py_ssize_t nargs) {
+static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) {
     PyObject *owned[MAX_OWNED], *local[256], **r = g->regs;
     Py_ssize_t i, failed = -1;
     int owns = 0, nested = g->busy;
@@ -195,6 +198,8 @@ static Py_ssize_t run_guards(Guards *g, PyObject *const *args, Py_ssize_t nargs)
             continue;
         case SETTAG: if (!nested) g->ops[o->jump].tag = tag_of(x); continue;
         case IS: ok = x == o->key; break;
+        case IS_WEAK: ok = x == PyWeakref_GET_OBJECT(o->key) && x != Py_None; break;
+        case TYPE_WEAK: ok = (PyObject *)Py_TYPE(x) == PyWeakref_GET_OBJECT(o->key); break;
         case TYPE: ok = (PyObject *)Py_TYPE(x) == o->key; break;
         case EQ: ok = equal(x, o->key); break;
         case LEN: ok = length_is(x, o->n); break;
@@ -217,32 +222,40 @@ static Py_ssize_t run_guards(Guards *g, PyObject *const *args, Py_ssize_t nargs)
     return failed;
 }
 
-static int guards_traverse(Guards *g, visitproc visit, void *arg) {
+static int entry_traverse(Entry *g, visitproc visit, void *arg) {
     for (Py_ssize_t i = 0; i < g->size; i++) Py_VISIT(g->ops[i].key);
+    Py_VISIT(g->run); Py_VISIT(g->info);
     return 0;
 }
-static int guards_clear(Guards *g) {
+static int entry_clear(Entry *g) {
     for (Py_ssize_t i = 0; i < g->size; i++) Py_CLEAR(g->ops[i].key);
+    g->size = 0;
+    Py_CLEAR(g->info); Py_CLEAR(g->run);
     return 0;
 }
-static void guards_dealloc(Guards *g) {
+static void entry_dealloc(Entry *g) {
     PyObject_GC_UnTrack(g);
-    guards_clear(g);
+    if (g->weakrefs) PyObject_ClearWeakRefs((PyObject *)g);
+    entry_clear(g);
     PyMem_Free(g->ops);
     PyMem_Free(g->regs);
     Py_TYPE(g)->tp_free((PyObject *)g);
 }
-/* Guards([(op, dst, src, n, key, jump), ...], registers) */
-static PyObject *guards_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
-    PyObject *list;
+/* Entry([(op, dst, src, n, key, jump), ...], registers, run, info, whole) */
+static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
+    PyObject *list, *run, *info;
     Py_ssize_t registers;
-    if (!PyArg_ParseTuple(a, "O!n", &PyList_Type, &list, &registers)) return NULL;
-    Guards *g = (Guards *)type->tp_alloc(type, 0);
+    int whole;
+    if (!PyArg_ParseTuple(a, "O!nOOp", &PyList_Type, &list, &registers, &run, &info, &whole)) return NULL;
+    Entry *g = (Entry *)type->tp_alloc(type, 0);
     if (!g) return NULL;
     Py_ssize_t size = PyList_GET_SIZE(list);
     g->ops = PyMem_Calloc(size ? size : 1, sizeof(Op));
     g->regs = PyMem_Calloc(registers ? registers : 1, sizeof(PyObject *));
     g->registers = registers;
+    g->run = Py_NewRef(run);
+    g->info = Py_NewRef(info);
+    g->whole = whole;
     if (!g->ops || !g->regs) { Py_DECREF(g); return PyErr_NoMemory(); }
     for (Py_ssize_t i = 0; i < size; i++) {
         Op *o = &g->ops[i];
@@ -254,17 +267,22 @@ static PyObject *guards_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
     }
     return (PyObject *)g;
 }
-static PyObject *guards_check(Guards *g, PyObject *slots) {
+static PyObject *entry_check(Entry *g, PyObject *slots) {
     if (!PyTuple_Check(slots)) { PyErr_SetString(PyExc_TypeError, "check: expected a tuple"); return NULL; }
     return PyLong_FromSsize_t(run_guards(g, ((PyTupleObject *)slots)->ob_item, PyTuple_GET_SIZE(slots)));
 }
-static PyMethodDef guards_methods[] = {
-    {"check", (PyCFunction)guards_check, METH_O, "The number of the first guard that fails, or -1."}, {NULL}};
-static PyTypeObject GuardsType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "glasshouse.Guards", .tp_basicsize = sizeof(Guards),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, .tp_new = guards_new,
-    .tp_dealloc = (destructor)guards_dealloc, .tp_traverse = (traverseproc)guards_traverse,
-    .tp_clear = (inquiry)guards_clear, .tp_methods = guards_methods};
+static PyMethodDef entry_methods[] = {
+    {"check", (PyCFunction)entry_check, METH_O, "The number of the first guard that fails, or -1."}, {NULL}};
+static PyMemberDef entry_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Entry, weakrefs), READONLY},
+    {"run", T_OBJECT, offsetof(Entry, run), READONLY, "the replacement"},
+    {"info", T_OBJECT, offsetof(Entry, info), READONLY, "what is told of it"}, {NULL}};
+static PyTypeObject EntryType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "glasshouse.Entry", .tp_basicsize = sizeof(Entry),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, .tp_new = entry_new,
+    .tp_dealloc = (destructor)entry_dealloc, .tp_traverse = (traverseproc)entry_traverse,
+    .tp_clear = (inquiry)entry_clear, .tp_methods = entry_methods, .tp_members = entry_members,
+    .tp_weaklistoffset = offsetof(Entry, weakrefs)};
 
 /* ---------------------------------------------------------------- dispatcher */
 
@@ -272,7 +290,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *fn;      /* the user's function */
-    PyObject *entries; /* list of (Guards, function, info, whole), newest first */
+    PyObject *entries; /* list of Entry or weak references to one, newest first */
     PyObject *miss;    /* called as miss(dispatcher, *slots) */
     PyObject *dict, *weakrefs;
     long hits;
@@ -337,13 +355,15 @@ static int bind(PyFunctionObject *fn, PyObject *const *args, Py_ssize_t given, P
 static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
     PyObject *entries = Py_NewRef(d->entries), *result = NULL;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(entries); i++) {
-        PyObject *entry = PyList_GET_ITEM(entries, i);
-        if (run_guards((Guards *)PyTuple_GET_ITEM(entry, 0), slots, n) >= 0) continue;
+        PyObject *item = PyList_GET_ITEM(entries, i);
+        if (Py_TYPE(item) != &EntryType && PyWeakref_Check(item)) item = PyWeakref_GET_OBJECT(item);
+        if (Py_TYPE(item) != &EntryType) continue; /* it died */
+        Entry *entry = (Entry *)Py_NewRef(item);
+        if (!entry->run || run_guards(entry, slots, n) >= 0) { Py_DECREF(entry); continue; }
         d->hits++;
-        Py_INCREF(entry);
         PyObject *cb = callback;
-        if (PyTuple_GET_ITEM(entry, 3) == Py_True) callback = NULL; /* it calls nothing of the user's */
-        result = PyObject_Vectorcall(PyTuple_GET_ITEM(entry, 1), slots, n, NULL);
+        if (entry->whole) callback = NULL;
+        result = PyObject_Vectorcall(entry->run, slots, n, NULL);
         if (cb) callback = cb;
         Py_DECREF(entry);
         Py_DECREF(entries);
@@ -419,7 +439,7 @@ static PyMemberDef dispatcher_members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(Dispatcher, dict), READONLY},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Dispatcher, weakrefs), READONLY},
     {"fn", T_OBJECT, offsetof(Dispatcher, fn), READONLY, "the user's function"},
-    {"entries", T_OBJECT, offsetof(Dispatcher, entries), READONLY, "[(guards, replacement, info, whether it calls nothing opaque)]"},
+    {"entries", T_OBJECT, offsetof(Dispatcher, entries), READONLY, "Entries, or weak references to them, newest first"},
     {"hits", T_LONG, offsetof(Dispatcher, hits), READONLY, "calls that an entry answered"},
     {NULL}};
 static PyGetSetDef dispatcher_getset[] = {
@@ -438,11 +458,21 @@ static PyTypeObject DispatcherType = {
 
 static Py_ssize_t extra_index = -1;
 static int threads_on;
+static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag);
 static PyCodeObject *stub; /* "return its argument": has the evaluator pop a frame for us */
+static PyObject *stub_function;
+static int reached; /* whether a frame of the stub came by */
 static _PyFrameEvalFunction before; /* who had the hook: called for every frame that we do not take */
+static _Thread_local _PyInterpreterFrame *passed; /* the frame that `before` has from us */
 
+/* Who had the hook may in turn call us: the second time is the last. */
 static PyObject *evaluate(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) {
-    return (before ? before : _PyEval_EvalFrameDefault)(ts, f, throwflag);
+    _PyInterpreterFrame *outer = passed;
+    if (!before || before == hook || outer == f) return _PyEval_EvalFrameDefault(ts, f, throwflag);
+    passed = f;
+    PyObject *result = before(ts, f, throwflag);
+    passed = outer;
+    return result;
 }
 
 /* Give a frame that will not run its result. */
@@ -465,7 +495,8 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     PyObject *cb = callback;
     PyCodeObject *co = FRAME_CODE(f);
     void *skipped = NULL;
-    if (!cb || mode != ON || throwflag || f->owner != FRAME_OWNED_BY_THREAD || FRAME_IP(f) != ENTRY_IP(co)
+    if (co == stub) reached = 1;
+    if (!cb || passed == f || mode != ON || ts->tracing || throwflag || f->owner != FRAME_OWNED_BY_THREAD || FRAME_IP(f) != ENTRY_IP(co)
         || f->frame_obj || f->f_locals || !(co->co_flags & CO_OPTIMIZED) || !co->co_nlocalsplus
         || (co->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)))
         return evaluate(ts, f, throwflag);
@@ -493,15 +524,27 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     return finish(ts, f, result);
 }
 
+/* Whether who has the hook hands frames on to us. */
+static int is_called(_PyFrameEvalFunction current) {
+    if (current == hook || current == _PyEval_EvalFrameDefault) return current == hook;
+    reached = 0;
+    Py_XDECREF(PyObject_CallOneArg(stub_function, Py_None));
+    PyErr_Clear();
+    return reached;
+}
+
 /* set_hook(callback or None) -> the one before, in this thread */
 static PyObject *set_hook(PyObject *m, PyObject *cb) {
     PyInterpreterState *in = PyInterpreterState_Get();
     PyObject *old = callback ? callback : Py_NewRef(Py_None), *now = cb == Py_None ? NULL : Py_NewRef(cb);
     if (!callback && now && threads_on++ == 0) {
-        before = _PyInterpreterState_GetEvalFrameFunc(in);
-        if (before == _PyEval_EvalFrameDefault) before = NULL;
-        _PyInterpreterState_SetEvalFrameFunc(in, hook);
+        _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(in);
+        if (!is_called(current)) {
+            before = current == _PyEval_EvalFrameDefault ? NULL : current;
+            _PyInterpreterState_SetEvalFrameFunc(in, hook);
+        }
     }
+    /* Who came after us calls us: then we stay where we are, and pass every frame on. */
     if (callback && !now && --threads_on == 0 && _PyInterpreterState_GetEvalFrameFunc(in) == hook)
         _PyInterpreterState_SetEvalFrameFunc(in, before ? before : _PyEval_EvalFrameDefault);
     callback = now;
@@ -546,16 +589,17 @@ PyMODINIT_FUNC PyInit_frame_hook(void) {
     extra_index = ExtraIndex(NULL);
     str_shape = PyUnicode_InternFromString("shape");
     str_dtype = PyUnicode_InternFromString("dtype");
-    if (extra_index < 0 || PyType_Ready(&GuardsType) < 0 || PyType_Ready(&DispatcherType) < 0) return NULL;
+    if (extra_index < 0 || PyType_Ready(&EntryType) < 0 || PyType_Ready(&DispatcherType) < 0) return NULL;
     PyObject *m = PyModule_Create(&module), *names = PyDict_New();
     if (!m || !names) return NULL;
     PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins());
     PyObject *r = PyRun_String("def stub(x): return x\n", Py_file_input, names, names);
     if (!r) return NULL;
     Py_DECREF(r);
-    stub = (PyCodeObject *)Py_NewRef(PyFunction_GetCode(PyDict_GetItemString(names, "stub")));
+    stub_function = Py_NewRef(PyDict_GetItemString(names, "stub"));
+    stub = (PyCodeObject *)PyFunction_GetCode(stub_function);
     Py_DECREF(names);
-    PyModule_AddObject(m, "Guards", Py_NewRef((PyObject *)&GuardsType));
+    PyModule_AddObject(m, "Entry", Py_NewRef((PyObject *)&EntryType));
     PyModule_AddObject(m, "Dispatcher", Py_NewRef((PyObject *)&DispatcherType));
     return m;
 }

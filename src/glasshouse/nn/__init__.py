@@ -4,25 +4,21 @@
 # isort: off
 from glasshouse.dispatch.scope import current_module_path
 from glasshouse.nn import functional, init
-from glasshouse.nn.activation import (CELU, ELU, GELU, GLU, SELU, Hardshrink, Hardsigmoid,
-    Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, PReLU, ReLU, ReLU6, RReLU,
-    Sigmoid, SiLU, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink,
-    Threshold)
+from glasshouse.nn.layers import (CELU, ELU, GELU, GLU, SELU, AdaptiveAvgPool1d, AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AlphaDropout,
+    AvgPool1d, AvgPool2d, AvgPool3d, BCELoss, BCEWithLogitsLoss, CTCLoss, CrossEntropyLoss, Dropout,
+    Dropout1d, Dropout2d, Dropout3d, Fold, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, HuberLoss,
+    KLDivLoss, L1Loss, LeakyReLU, LogSigmoid, LogSoftmax, MSELoss, MaxPool1d, MaxPool2d, MaxPool3d,
+    Mish, NLLLoss, PReLU, RReLU, ReLU, ReLU6, SiLU, Sigmoid, SmoothL1Loss, Softmax, Softmax2d,
+    Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold, Unfold)
 from glasshouse.nn.attention import MultiheadAttention
 from glasshouse.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
 from glasshouse.nn.conv import (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d,
     ConvTranspose3d)
-from glasshouse.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d
-from glasshouse.nn.embedding import Embedding
-from glasshouse.nn.linear import Flatten, Identity, Linear, Unflatten
-from glasshouse.nn.loss import (BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, CTCLoss, HuberLoss,
-    KLDivLoss, L1Loss, MSELoss, NLLLoss, SmoothL1Loss)
+from glasshouse.nn.linear import Embedding, Flatten, Identity, Linear, Unflatten
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.nn.norm import (BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, InstanceNorm1d,
     InstanceNorm2d, InstanceNorm3d, LayerNorm, RMSNorm)
-from glasshouse.nn.pool import (AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d,
-    AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d, Fold,
-    MaxPool1d, MaxPool2d, MaxPool3d, Unfold)
 from glasshouse.nn.transformer import (TransformerDecoder, TransformerDecoderLayer,
     TransformerEncoder, TransformerEncoderLayer)
 

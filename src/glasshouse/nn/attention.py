@@ -6,10 +6,10 @@ from glasshouse.base.errors import DTypeError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_divides, check_floating, check_positive, check_probability
+from glasshouse.nn.functional.activation import dropout
 from glasshouse.nn.functional.attention import attend, attention_weights, causal_mask
-from glasshouse.nn.functional.dropout import dropout
 from glasshouse.nn.functional.linear import linear
-from glasshouse.nn.linear import Linear, new_parameter
+from glasshouse.nn.linear import Linear, add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.ops.movement import pad, permute
 from glasshouse.tensor import concat, reduce, zeros
@@ -38,17 +38,17 @@ class MultiheadAttention(Module):
         self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
         self.dropout, self.batch_first, self.add_zero_attn = dropout, batch_first, add_zero_attn
 
-        def make(wanted, *shape):
-            return new_parameter(shape, device, dtype) if wanted else None
+        def add(wanted: bool, name: str, *shape):
+            add_parameters(self, device, dtype, **{name: shape if wanted else None})
 
         packed = self.kdim == self.vdim == embed_dim
         widths = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
-        self.register_parameter("in_proj_weight", make(packed, 3 * embed_dim, embed_dim))
+        add(packed, "in_proj_weight", 3 * embed_dim, embed_dim)
         for name, width in widths.items():
-            self.register_parameter(f"{name}_proj_weight", make(not packed, embed_dim, width))
-        self.register_parameter("in_proj_bias", make(bias, 3 * embed_dim))
-        self.register_parameter("bias_k", make(add_bias_kv, 1, 1, embed_dim))
-        self.register_parameter("bias_v", make(add_bias_kv, 1, 1, embed_dim))
+            add(not packed, f"{name}_proj_weight", embed_dim, width)
+        add(bias, "in_proj_bias", 3 * embed_dim)
+        add(add_bias_kv, "bias_k", 1, 1, embed_dim)
+        add(add_bias_kv, "bias_v", 1, 1, embed_dim)
         self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
         self.reset_parameters()
 
@@ -98,8 +98,8 @@ class MultiheadAttention(Module):
         for x, (name, width) in zip(inputs, names.items(), strict=True):
             x = given[id(x)]
             if ndim not in (2, 3) or x.ndim != ndim or x.shape[-1] != width:
-                raise ShapeError(f"MultiheadAttention: expected {name} of {width} features and "
-                                 f"query, key and value of 2 or 3 axes each; got {name} {x.shape}. "
+                raise ShapeError("MultiheadAttention", f"{name} of {width} features and query, key "
+                                 "and value of 2 or 3 axes each", f"{name} {x.shape}",
                                  "Change the input, or kdim and vdim.")  # fmt: skip
         for key, x in given.items():
             if ndim == 2:
@@ -108,9 +108,9 @@ class MultiheadAttention(Module):
                 given[key] = permute(x, axes=(1, 0, 2))
         q, k, v = found = [given[id(x)] for x in inputs]
         if k.shape[:2] != v.shape[:2] or q.shape[0] != k.shape[0]:
-            raise ShapeError("MultiheadAttention: expected key and value of one length and one "
-                             f"batch size; got (N, length) {q.shape[:2]}, {k.shape[:2]} and "
-                             f"{v.shape[:2]}. Check batch_first={self.batch_first}.")  # fmt: skip
+            raise ShapeError("MultiheadAttention", "key and value of one length and one batch size",
+                             f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}",
+                             f"Check batch_first={self.batch_first}.")  # fmt: skip
         return ndim == 2, found
 
     def project(self, query, key, value):
@@ -180,9 +180,9 @@ def check_mask(name: str, mask, shapes: dict) -> Value:
     """`mask`, boolean or floating, reshaped from one of the shapes to that listed for it."""
     mask = as_value(mask, where="MultiheadAttention")
     if mask.shape not in shapes:
-        raise ShapeError(f"MultiheadAttention: expected {name} of {' or '.join(map(str, shapes))}; "
-                         f"got {mask.shape}. Check batch_first, heads and lengths.")  # fmt: skip
+        raise ShapeError("MultiheadAttention", f"{name} of {' or '.join(map(str, shapes))}",
+                         mask.shape, "Check batch_first, heads and lengths.")  # fmt: skip
     if not (mask.dtype.is_bool or mask.dtype.is_floating):
-        raise DTypeError(f"MultiheadAttention: expected a boolean or floating {name}; got "
-                         f"{mask.dtype.name}. Compare it, e.g. mask != 0.")  # fmt: skip
+        raise DTypeError("MultiheadAttention", f"a boolean or floating {name}", mask.dtype.name,
+                         "Compare it, e.g. mask != 0.")  # fmt: skip
     return reshape(mask, shapes[mask.shape])

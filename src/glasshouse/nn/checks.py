@@ -1,8 +1,7 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
-from glasshouse.dispatch.autocast import is_autocast_enabled
-from glasshouse.dispatch.value import Value, as_value, cast
+from glasshouse.dispatch import Value, as_value, cast, is_autocast_enabled
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -11,7 +10,7 @@ def check_floating(where: str, x, name: str = "input") -> Value:
     """`x` as a value of a floating or complex dtype."""
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
-        raise DTypeError(f"{where}: expected a floating {name}; got {x.dtype.name} {x.shape}. "
+        raise DTypeError(where, f"a floating {name}", f"{x.dtype.name} {x.shape}",
                          f"Convert it with {name}.float().")  # fmt: skip
     return x
 
@@ -19,16 +18,14 @@ def check_floating(where: str, x, name: str = "input") -> Value:
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
     """Raise DTypeError unless input and weight have one dtype; an autocast casts both."""
     if x.dtype is not weight.dtype and not is_autocast_enabled():
-        raise DTypeError(
-            f"{where}: expected an input of the weight's dtype {weight.dtype.name}; got "
-            f"{x.dtype.name}. Convert it with input.to({weight.dtype.name!r}), or the module."
-        )
+        raise DTypeError(where, f"an input of the weight's dtype {weight.dtype.name}", x.dtype.name,
+            f"Convert it with input.to({weight.dtype.name!r}), or the module.")  # fmt: skip
 
 
 def check_probability(where: str, p: float) -> float:
     """`p` as a float in [0, 1]. Raises: OptionError outside that range."""
     if not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise OptionError(f"{where}: expected a probability p in [0, 1]; got {p!r}. Change p.")
+        raise OptionError(where, "a probability p in [0, 1]", repr(p), "Change p.")
     return float(p)
 
 
@@ -36,18 +33,16 @@ def check_positive(where: str, **sizes: int) -> None:
     """Raise OptionError unless every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
-            raise OptionError(f"{where}: expected {name} to be an integer of at least 1; got "
-                              f"{size!r}. Change {name}.")  # fmt: skip
+            raise OptionError(where, f"{name} to be an integer of at least 1", repr(size),
+                              f"Change {name}.")  # fmt: skip
 
 
 def check_divides(where: str, size_name: str, size: int, parts_name: str, parts: int) -> None:
     """Raise OptionError unless `parts` divides `size`."""
     check_positive(where, **{parts_name: parts})
     if size % parts:
-        raise OptionError(
-            f"{where}: expected {parts_name} to divide {size_name}; got {size_name}={size} and "
-            f"{parts_name}={parts}. Change one of them."
-        )
+        raise OptionError(where, f"{parts_name} to divide {size_name}", f"{size_name}={size} and "
+                          f"{parts_name}={parts}", "Change one of them.")  # fmt: skip
 
 
 def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
@@ -57,8 +52,8 @@ def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, 
     sizes = (value,) * n if isinstance(value, int) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
     if not fits or not all(isinstance(s, int) and s >= low for s in sizes):
-        raise OptionError(f"{where}: expected {name} to be an integer of at least {low}, or {n} of "
-                          f"them; got {value!r}. Change {name}.")  # fmt: skip
+        raise OptionError(where, f"{name} to be an integer of at least {low}, or {n} of them",
+                          repr(value), f"Change {name}.")  # fmt: skip
     return tuple(sizes)
 
 
@@ -66,15 +61,13 @@ def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> Non
     """Raise ShapeError unless `x` has one of the numbers of axes; `layout` names them."""
     if x.ndim not in ndims:
         allowed = " or ".join(map(str, ndims))
-        raise ShapeError(
-            f"{where}: expected an input of {allowed} axes, {layout}; got {x.shape}. Reshape it."
-        )
+        raise ShapeError(where, f"an input of {allowed} axes, {layout}", x.shape, "Reshape it.")
 
 
 def check_callable(where: str, name: str, fn) -> None:
     """Raise DTypeError unless `fn` can be called."""
     if not callable(fn):
-        raise DTypeError(f"{where}: expected {name} to be callable; got {fn!r} ({type_name(fn)}). "
+        raise DTypeError(where, f"{name} to be callable", f"{fn!r} ({type_name(fn)})",
                          "Pass a function.")  # fmt: skip
 
 

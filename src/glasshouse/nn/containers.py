@@ -16,19 +16,15 @@ class Indexed(Module):
     def _position(self, index) -> int:
         size, i = len(self), operator.index(index)
         if not -size <= i < size:
-            raise IndexOutOfRangeError(
-                f"{type(self).__name__}: expected an index from {-size} to {size - 1}; got {i}. "
-                "Check the number of its members."
-            )
+            raise IndexOutOfRangeError(type(self).__name__, f"an index from {-size} to {size - 1}",
+                                       i, "Check the number of its members.")  # fmt: skip
         return i % size
 
     def _add(self, name: str, value) -> None:
         """Make `value` the member called `name`."""
         if not isinstance(value, Module):
-            raise DTypeError(
-                f"{type(self).__name__}: expected modules; got {value!r} ({type_name(value)}) at "
-                f"{name!r}. Use a Module, e.g. nn.ReLU() for a function."
-            )
+            raise DTypeError(type(self).__name__, "modules", f"{value!r} ({type_name(value)}) at "
+                f"{name!r}", "Use a Module, e.g. nn.ReLU() for a function.")  # fmt: skip
         self.add_module(name, value)
 
     def _renumber(self, values) -> None:

@@ -8,7 +8,7 @@ from glasshouse.nn.checks import check_divides, check_positive, int_tuple
 from glasshouse.nn.functional.conv import conv_padding, convolve, convolve_transposed
 from glasshouse.nn.functional.padding import pad
 from glasshouse.nn.layer import by_axes, with_unusual
-from glasshouse.nn.linear import new_parameter, reset_uniform
+from glasshouse.nn.linear import add_parameters, reset_uniform
 from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
@@ -18,7 +18,12 @@ PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replic
 
 
 class Conv(Module):
-    """What the convolution layers share: options, weight (O, C / groups, *K), bias (O,), repr."""
+    """`functional.conv{n}d` with weight and bias, initially uniform in ±1/√(C/groups · prod(K)).
+
+    `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
+    "reflect", "replicate" or "circular".
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Raises: ShapeError for another number of
+    channels, OptionError for options that do not fit. Source: LeCun et al. 1989."""
 
     n = 0  # spatial axes
 
@@ -37,9 +42,8 @@ class Conv(Module):
         self.padding_mode = padding_mode
         self.widths = conv_padding(name, padding, self.kernel_size, self.stride, self.dilation)
         self.padding = padding if isinstance(padding, str) else tuple(p for p, _ in self.widths)
-        self.weight = new_parameter(self.weight_shape(), device, dtype)
-        made = new_parameter((out_channels,), device, dtype) if bias else None
-        self.register_parameter("bias", made)
+        shapes = {"weight": self.weight_shape(), "bias": (out_channels,) if bias else None}
+        add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
 
     def weight_shape(self) -> tuple[int, ...]:
@@ -65,28 +69,23 @@ class Conv(Module):
         return with_unusual(shown, vars(self) | {"bias": self.bias is not None}, defaults)
 
 
-Conv1d, Conv2d, Conv3d = by_axes(
-    Conv,
-    """`functional.conv{n}d` with weight and bias, initially uniform in ±1/√(C/groups · prod(K)).
-    `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
-    "reflect", "replicate" or "circular".
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Raises: ShapeError for another number of
-    channels, OptionError for options that do not fit. Source: LeCun et al. 1989.""",
-)
+Conv1d, Conv2d, Conv3d = by_axes(Conv)
 
 
 class ConvTranspose(Conv):
-    """What the transposed convolution layers share; weight (C, O / groups, *K)."""
+    """`functional.conv_transpose{n}d` with weight and bias.
+
+    They are initially uniform in ±1/√(O/groups · prod(K)). `forward(x, output_size=…)` chooses the
+    output_padding that gives it.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Source: Zeiler et al. 2010."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
                  output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros",
                  device=None, dtype=None):  # fmt: skip
         name = type(self).__name__
         if padding_mode != "zeros" or isinstance(padding, str):
-            raise OptionError(
-                f"{name}: expected padding as numbers, of zeros; got padding={padding!r}, "
-                f"padding_mode={padding_mode!r}. Pad the result by functional.pad."
-            )
+            raise OptionError(name, "padding as numbers, of zeros", f"padding={padding!r}, "
+                f"padding_mode={padding_mode!r}", "Pad the result by functional.pad.")  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
                          bias, padding_mode, device, dtype)  # fmt: skip
         self.output_padding = int_tuple(name, "output_padding", output_padding, self.n)
@@ -109,16 +108,9 @@ class ConvTranspose(Conv):
         least = [(i - 1) * s - 2 * p + d * (k - 1) + 1 for i, k, s, p, d in options]
         extra = tuple(size - low for size, low in zip(output_size, least, strict=True))
         if any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
-            raise OptionError(
-                f"{type(self).__name__}: expected an output_size from {tuple(least)}, less than "
-                f"a stride {self.stride} above; got {output_size}. Change output_size."
-            )
+            raise OptionError(type(self).__name__, f"an output_size from {tuple(least)}, less than "
+                f"a stride {self.stride} above", output_size, "Change output_size.")  # fmt: skip
         return extra
 
 
-ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = by_axes(
-    ConvTranspose,
-    """`functional.conv_transpose{n}d` with weight and bias, initially uniform in
-    ±1/√(O/groups · prod(K)). `forward(x, output_size=…)` chooses the output_padding that gives it.
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Source: Zeiler et al. 2010.""",
-)
+ConvTranspose1d, ConvTranspose2d, ConvTranspose3d = by_axes(ConvTranspose)

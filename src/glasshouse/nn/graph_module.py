@@ -5,7 +5,7 @@ from typing import Any
 
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.primitive import Primitive
-from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.graph.ir import OPS, Graph, Node, map_nodes
 from glasshouse.nn.module import Module
 from glasshouse.transforms.checkpoint import checkpoint
 
@@ -50,10 +50,8 @@ class GraphModule(Module):
         for part in path.split("."):
             found = getattr(found, part, None)
             if found is None:
-                raise OptionError(
-                    f"GraphModule: expected a root with {path!r}; got one without. Register it "
-                    "before the graph names it."
-                )
+                raise OptionError("GraphModule", f"a root with {path!r}", "one without",
+                                  "Register it before the graph names it.")  # fmt: skip
         return found
 
     def recompile(self) -> "GraphModule":
@@ -164,6 +162,15 @@ class Interpreter:
         return args[0]
 
 
+def remade(op: str):
+    """The method of a Transformer that makes the same node in the new graph."""
+
+    def method(self, target, args, kwargs):
+        return self.new.create_node(op, target, args, kwargs)
+
+    return method
+
+
 class Transformer(Interpreter):
     """Makes a new graph, node by node; a method returns the new node for an old one."""
 
@@ -173,29 +180,13 @@ class Transformer(Interpreter):
 
     def transform(self) -> GraphModule:
         """The module with the new graph."""
-        self.env = {}
-        for node in self.graph.nodes:
-            args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
-            made = getattr(self, node.op)(node.target, args, kwargs)
-            if isinstance(made, Node) and not made.meta:
-                made.meta = dict(node.meta)
-            self.env[node] = made
+        self.run()
         return GraphModule(self.module, self.new)
 
-    def placeholder(self, target, args, kwargs):
-        return self.new.placeholder(target, *args)
+    def run_node(self, node: Node):
+        made = super().run_node(node)
+        if isinstance(made, Node) and not made.meta:
+            made.meta = dict(node.meta)
+        return made
 
-    def get_attr(self, target, args, kwargs):
-        return self.new.get_attr(target)
-
-    def call_function(self, target, args, kwargs):
-        return self.new.call_function(target, args, kwargs)
-
-    def call_method(self, target, args, kwargs):
-        return self.new.call_method(target, args, kwargs)
-
-    def call_module(self, target, args, kwargs):
-        return self.new.call_module(target, args, kwargs)
-
-    def output(self, target, args, kwargs):
-        return self.new.output(args[0])
+    placeholder, get_attr, call_function, call_method, call_module, output = map(remade, OPS)

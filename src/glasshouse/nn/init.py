@@ -21,8 +21,8 @@ def calculate_gain(nonlinearity, param=None) -> float:
     leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given. Raises: OptionError for
     an unknown nonlinearity. Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
     if nonlinearity not in GAINS:
-        raise OptionError(f"calculate_gain: expected a known nonlinearity; got {nonlinearity!r}. "
-                          f"{suggest(nonlinearity, GAINS)}")  # fmt: skip
+        raise OptionError("calculate_gain", "a known nonlinearity", repr(nonlinearity),
+                          suggest(nonlinearity, GAINS))  # fmt: skip
     gain = GAINS[nonlinearity]
     return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2)) if gain is None else gain
 
@@ -30,9 +30,7 @@ def calculate_gain(nonlinearity, param=None) -> float:
 def write(where: str, tensor, make):
     """`tensor`, now with the contents make() gives, off the tape."""
     if not isinstance(tensor, Tensor):
-        raise DTypeError(
-            f"{where}: expected a tensor to write into; got {type_name(tensor)}. Pass a Parameter."
-        )
+        raise DTypeError(where, "a tensor to write into", type_name(tensor), "Pass a Parameter.")
     with no_grad():
         return tensor.copy_(make())
 
@@ -77,15 +75,15 @@ def ones_(tensor):
 def eye_(tensor):
     """The identity matrix, cut or continued with zeros to the tensor's shape."""
     if tensor.ndim != 2:
-        raise ShapeError(f"eye_: expected a matrix; got {tensor.shape}. Use 2 axes.")
+        raise ShapeError("eye_", "a matrix", tensor.shape, "Use 2 axes.")
     return write("eye_", tensor, lambda: creation.eye(*tensor.shape, dtype=tensor.dtype))
 
 
 def fans(where: str, tensor) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight."""
     if tensor.ndim < 2:
-        raise ShapeError(f"{where}: expected a weight of at least 2 axes; got {tensor.shape}. Use "
-                         "uniform_ or normal_ for vectors.")  # fmt: skip
+        raise ShapeError(where, "a weight of at least 2 axes", tensor.shape,
+                         "Use uniform_ or normal_ for vectors.")  # fmt: skip
     kernel = prod(tensor.shape[2:])
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
 

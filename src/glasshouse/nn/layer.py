@@ -66,10 +66,13 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
     return type(name, (base,), about | members)
 
 
-def by_axes(base: type, doc: str) -> list[type]:
+def by_axes(base: type) -> list[type]:
     """The classes `base`1d, 2d and 3d; `n` is their number of spatial axes.
-    In `doc` stand {n} for it, {s} for the names of the axes and {t} for those of the result."""
+
+    In the docstring of `base`, which becomes theirs, stand {n} for it, {s} for the names of the
+    axes and {t} for those of the result."""
+    about = base.__doc__ or ""
     return [type(f"{base.__name__}{n}d", (base,),
-                 {"__doc__": doc.format(n=n, s=AXES[n], t=RESULTS[n]),
+                 {"__doc__": about.format(n=n, s=AXES[n], t=RESULTS[n]),
                   "__module__": "glasshouse.nn", "n": n})
             for n in AXES]  # fmt: skip

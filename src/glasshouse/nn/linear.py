@@ -1,19 +1,23 @@
-"""Linear, Identity, Flatten and Unflatten."""
+"""Linear, Embedding, and layers that change the shape: Identity, Flatten, Unflatten."""
 
 import math
 
+from glasshouse.autograd import no_grad
 from glasshouse.base import ShapeError, check_axis
 from glasshouse.dispatch.value import as_value, reshape
 from glasshouse.nn import init
 from glasshouse.nn.checks import check_positive
-from glasshouse.nn.functional.linear import linear
+from glasshouse.nn.functional.linear import check_padding_idx, embedding, linear
+from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor.creation import empty
 
 
-def new_parameter(shape, device=None, dtype=None) -> Parameter:
-    """A Parameter of `shape`, to be initialised."""
-    return Parameter(empty(shape, dtype=dtype, device=device))
+def add_parameters(module: Module, device, dtype, **shapes) -> None:
+    """Register a Parameter of each shape, to be initialised; None where there is no shape."""
+    for name, shape in shapes.items():
+        made = None if shape is None else Parameter(empty(shape, dtype=dtype, device=device))
+        module.register_parameter(name, made)
 
 
 class Identity(Module):
@@ -32,13 +36,14 @@ class Linear(Module):
     Raises: ShapeError for another number of features, DTypeError for another dtype.
     Source: standard; LeCun et al. 1998 (initial values)."""
 
+    _shown = ("in_features", "out_features", "bias")
+
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
         check_positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features = in_features, out_features
-        self.weight = new_parameter((out_features, in_features), device, dtype)
-        made = new_parameter((out_features,), device, dtype) if bias else None
-        self.register_parameter("bias", made)
+        shapes = {"weight": (out_features, in_features), "bias": (out_features,) if bias else None}
+        add_parameters(self, device, dtype, **shapes)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -47,10 +52,6 @@ class Linear(Module):
 
     def forward(self, input):
         return linear(input, self.weight, self.bias, _where="Linear")
-
-    def extra_repr(self) -> str:
-        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
-        return f"{sizes}, bias={self.bias is not None}"
 
 
 def reset_uniform(module: Module, fan_in: int) -> None:
@@ -64,6 +65,8 @@ def reset_uniform(module: Module, fan_in: int) -> None:
 class Flatten(Module):
     """The axes from start_dim to end_dim merged into one. Shapes: (N, *S) -> (N, prod(S))"""
 
+    _shown = ("start_dim", "end_dim")
+
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -72,17 +75,16 @@ class Flatten(Module):
         x = as_value(input, where="Flatten")
         first, last = (check_axis("Flatten", i, x.ndim) for i in (self.start_dim, self.end_dim))
         if first > last:
-            raise ShapeError(f"Flatten: expected start_dim before end_dim; got {self.start_dim} "
-                             f"and {self.end_dim} for input {x.shape}. Swap them.")  # fmt: skip
+            raise ShapeError("Flatten", "start_dim before end_dim", f"{self.start_dim} and "
+                             f"{self.end_dim} for input {x.shape}", "Swap them.")  # fmt: skip
         merged = math.prod(x.shape[first : last + 1])
         return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
-
-    def extra_repr(self) -> str:
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
 
 class Unflatten(Module):
     """The axis `dim` split into axes of the given sizes. Shapes: (N, prod(S)) -> (N, *S)"""
+
+    _shown = ("dim", "unflattened_size")
 
     def __init__(self, dim, unflattened_size):
         super().__init__()
@@ -92,11 +94,57 @@ class Unflatten(Module):
         x = as_value(input, where="Unflatten")
         axis = check_axis("Unflatten", self.dim, x.ndim)
         if math.prod(self.unflattened_size) != x.shape[axis]:
-            raise ShapeError(
-                f"Unflatten: expected axis {axis} of {math.prod(self.unflattened_size)} elements; "
-                f"got {x.shape}. Change unflattened_size {self.unflattened_size}."
-            )
+            raise ShapeError("Unflatten",
+                             f"axis {axis} of {math.prod(self.unflattened_size)} elements", x.shape,
+                             f"Change unflattened_size {self.unflattened_size}.")  # fmt: skip
         return reshape(x, x.shape[:axis] + self.unflattened_size + x.shape[axis + 1 :])
 
+
+class Embedding(Module):
+    """The rows of a table, initially normal, that the indices name; see `functional.embedding`. Row
+    padding_idx starts as 0 and gets no gradient. Shapes: (...) of integers in [0, num_embeddings)
+    -> (..., embedding_dim). Raises: IndexOutOfRangeError for an index outside the table, DTypeError
+    for floats. Source: Bengio et al. 2003."""
+
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None,
+                 norm_type=2.0, scale_grad_by_freq=False, *, _weight=None, _freeze=False,
+                 device=None, dtype=None):  # fmt: skip
+        super().__init__()
+        check_positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = check_padding_idx("Embedding", padding_idx, num_embeddings)
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        if _weight is None:
+            add_parameters(self, device, dtype, weight=(num_embeddings, embedding_dim))
+            self.reset_parameters()
+        else:
+            self.weight = Parameter(_weight)
+        self.weight.requires_grad_(not _freeze)
+
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, max_norm=None,
+                        norm_type=2.0, scale_grad_by_freq=False):  # fmt: skip
+        """An Embedding whose table is `embeddings` (V, D), not trained if `freeze`."""
+        table = as_value(embeddings, where="Embedding.from_pretrained")
+        if table.ndim != 2:
+            raise ShapeError("Embedding.from_pretrained", "a table (V, D)", table.shape, "Reshape.")
+        return cls(*table.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq,
+                   _weight=table, _freeze=freeze)  # fmt: skip
+
+    def reset_parameters(self) -> None:
+        """Draw the initial values anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    def forward(self, input):
+        return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
+                         self.scale_grad_by_freq, _where="Embedding")  # fmt: skip
+
     def extra_repr(self) -> str:
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+        shown = f"{self.num_embeddings}, {self.embedding_dim}"
+        options = {"padding_idx": None, "max_norm": None, "norm_type": 2,
+                   "scale_grad_by_freq": False}  # fmt: skip
+        return with_unusual(shown, vars(self), options)

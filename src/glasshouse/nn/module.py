@@ -7,15 +7,13 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from glasshouse.autograd import no_grad
-from glasshouse.base.dtype import as_dtype, bfloat16, by_name, float16, float32, float64
-from glasshouse.base.errors import CheckpointError, DTypeError, OptionError, suggest, type_name
-from glasshouse.dispatch.bind import state, watchers
-from glasshouse.dispatch.scope import scope_of
-from glasshouse.dispatch.value import Value, cast
-from glasshouse.dispatch.watch import tell
+from glasshouse.base import OptionError, suggest, type_name
+from glasshouse.base.dtype import bfloat16, float16, float32, float64
+from glasshouse.base.errors import CheckpointError, DTypeError, MemberError
+from glasshouse.dispatch import Value, cast, scope_of, state, tell, watchers
 from glasshouse.nn.checks import check_callable
 from glasshouse.tensor import Tensor, asarray, from_dlpack
-from glasshouse.tensor.handle import Hook
+from glasshouse.tensor.handle import Hook, named_targets
 
 MEMBERS = ("_parameters", "_buffers", "_modules")
 
@@ -58,16 +56,6 @@ class HookHandle(Hook):
             hooks.move_to_end(self, last=False)
 
 
-def cast_method(dtype):
-    """The method that brings a module into one floating dtype."""
-
-    def method(self):
-        return self.to(dtype)
-
-    method.__doc__ = f"This module in {dtype.name}."
-    return method
-
-
 class Module:
     """Base class of layers and models.
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
@@ -80,6 +68,8 @@ class Module:
              6"""
 
     training: bool
+    _shown_first: tuple[str, ...] = ()  # attributes in the repr: values alone, …
+    _shown: tuple[str, ...] = ()  # … and those with their names
 
     def __init__(self):
         self.__dict__.update(
@@ -140,11 +130,8 @@ class Module:
             if name in members:
                 return members[name]
         known = [n for n in self.__dir__() if not n.startswith("_")]
-        raise AttributeError(
-            f"{type(self).__name__}: expected an attribute; got {name!r}. {suggest(name, known)}",
-            name=name,
-            obj=self,
-        )
+        raise MemberError(type(self).__name__, "an attribute", repr(name), suggest(name, known),
+                          name=name, obj=self)  # fmt: skip
 
     def __setattr__(self, name: str, value) -> None:
         kinds = {"parameter": Parameter, "module": Module, "buffer": Value}
@@ -161,10 +148,8 @@ class Module:
 
     def _check_member(self, name: str, value, kind: str, cls: type) -> None:
         if value is not None and not isinstance(value, cls):
-            raise DTypeError(
-                f"{type(self).__name__}: expected a {cls.__name__} or None for {kind} {name!r}; "
-                f"got {type_name(value)}. Wrap the value, or delete the attribute first."
-            )
+            raise DTypeError(type(self).__name__, f"a {cls.__name__} or None for {kind} {name!r}",
+                type_name(value), "Wrap the value, or delete the attribute first.")  # fmt: skip
 
     def __delattr__(self, name: str) -> None:
         for kind in MEMBERS:
@@ -182,17 +167,14 @@ class Module:
         """Put `value` among the members of this kind, after all checks."""
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
-            raise AttributeError(
-                f"{where}: expected super().__init__() to have run; got {name!r} before it. "
-                "Call it first in __init__."
-            )
+            raise MemberError(where, "super().__init__() to have run", f"{name!r} before it",
+                              "Call it first in __init__.")  # fmt: skip
         if not isinstance(name, str) or not name or "." in name:
-            raise OptionError(f"{where}: expected a name without dots; got {name!r}. Change it.")
+            raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
         if not replace and name not in members and hasattr(self, name):
-            raise OptionError(
-                f"{where}: expected a new name; got {name!r}, an attribute. Choose another name."
-            )
+            raise OptionError(where, "a new name", f"{name!r}, an attribute",
+                              "Choose another name.")  # fmt: skip
         self._check_member(name, value, kind, cls)
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
             if other is not members:
@@ -279,10 +261,8 @@ class Module:
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
-                raise AttributeError(
-                    f"{type(module).__name__}: expected a child module; got {name!r} of "
-                    f"{target!r}. {suggest(name, module._modules)}"
-                )
+                raise MemberError(type(module).__name__, "a child module",
+                    f"{name!r} of {target!r}", suggest(name, module._modules))  # fmt: skip
             module = module._modules[name]
         return module
 
@@ -298,10 +278,8 @@ class Module:
         path, _, name = target.rpartition(".")
         members = self.get_submodule(path).__dict__[kind]
         if members.get(name) is None:
-            raise AttributeError(
-                f"{type(self).__name__}: expected one of its {kind[1:]}; got {target!r}. "
-                f"{suggest(name, members)}"
-            )
+            raise MemberError(type(self).__name__, f"one of its {kind[1:]}", repr(target),
+                              suggest(name, members))  # fmt: skip
         return members[name]
 
     # -- changing --------------------------------------------------------------------------
@@ -315,7 +293,7 @@ class Module:
     def train(self, mode: bool = True):
         """This module in training mode (or not): Dropout, BatchNorm … behave accordingly."""
         if not isinstance(mode, bool):
-            raise OptionError(f"train: expected True or False; got {mode!r}. Pass a bool.")
+            raise OptionError("train", "True or False", repr(mode), "Pass a bool.")
         for module in self.modules():
             module.training = mode
         return self
@@ -340,19 +318,11 @@ class Module:
         another device, or like a tensor given as target.
         Raises: DTypeError for a dtype that is not floating or complex, DeviceError for a device
         that the current backend does not have; the module is unchanged then."""
-        for target in targets:
-            if isinstance(target, Tensor):
-                dtype, device = target.dtype, target.device
-            elif isinstance(target, str) and target not in by_name:
-                device = target
-            elif target is not None:
-                dtype = target
-        dtype = None if dtype is None else as_dtype(dtype)
+        given = [target for target in targets if target is not None]
+        dtype, device = named_targets(given, dtype, device)
         if dtype is not None and not dtype.is_inexact:
-            raise DTypeError(
-                f"{type(self).__name__}.to: expected a floating or complex dtype; got "
-                f"{dtype.name}. Convert single tensors with tensor.to."
-            )
+            raise DTypeError(f"{type(self).__name__}.to", "a floating or complex dtype", dtype.name,
+                             "Convert single tensors with tensor.to.")  # fmt: skip
 
         def convert(tensor):
             moved = tensor if device is None else tensor.to(device=device)
@@ -372,10 +342,21 @@ class Module:
                     tensor.grad = grad
         return self
 
-    float = cast_method(float32)
-    double = cast_method(float64)
-    half = cast_method(float16)
-    bfloat16 = cast_method(bfloat16)
+    def float(self):
+        """This module in float32."""
+        return self.to(float32)
+
+    def double(self):
+        """This module in float64."""
+        return self.to(float64)
+
+    def half(self):
+        """This module in float16."""
+        return self.to(float16)
+
+    def bfloat16(self):
+        """This module in bfloat16."""
+        return self.to(bfloat16)
 
     def cpu(self):
         """This module in host memory."""
@@ -409,7 +390,8 @@ class Module:
             if name in state_dict:
                 self._check_loaded(name, own[name], state_dict[name], found, wrong)
         if wrong or (strict and (missing or unexpected)):
-            raise CheckpointError(self._load_error(missing, unexpected, wrong, strict))
+            where = f"{type(self).__name__}.load_state_dict"
+            raise load_error(where, missing, unexpected, wrong, strict)
         with no_grad():
             for name, value in found.items():
                 own[name].copy_(value)
@@ -426,20 +408,14 @@ class Module:
         except (TypeError, ValueError) as error:
             wrong.append(f"{name} ({error})")
 
-    def _load_error(self, missing, unexpected, wrong, strict: bool) -> str:
-        kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
-        kinds["mismatched"] = wrong
-        parts = [f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names]
-        hint = "" if wrong else " or pass strict=False"
-        return (
-            f"{type(self).__name__}.load_state_dict: expected the names and shapes of this module; "
-            f"got {'; '.join(parts)}. Load the state of an equal module{hint}."
-        )
-
     # -- printing --------------------------------------------------------------------------
     def extra_repr(self) -> str:
-        """What the repr shows between the parentheses; subclasses define it."""
-        return ""
+        """What the repr shows between the parentheses; subclasses define it, or list attributes."""
+        values = {n: getattr(self, n) for n in self._shown}
+        if "bias" in values:
+            values["bias"] = values["bias"] is not None
+        first = [str(getattr(self, name)) for name in self._shown_first]
+        return ", ".join([*first, *(f"{name}={value}" for name, value in values.items())])
 
     def _repr_children(self) -> list[str]:
         return [f"({name}): {indented(repr(m))}" for name, m in self._modules.items()]
@@ -459,6 +435,16 @@ def adopted(given) -> Value:
     return asarray(given, copy=True)
 
 
+def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:
+    """The error for a state that does not fit."""
+    kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
+    kinds["mismatched"] = wrong
+    parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
+    hint = "" if wrong else " or pass strict=False"
+    return CheckpointError(where, "the names and shapes of this module", parts,
+                           f"Load the state of an equal module{hint}.")  # fmt: skip
+
+
 def indented(text: str) -> str:
     """`text` with all lines but the first two spaces further in."""
     return text.replace("\n", "\n  ")
@@ -474,10 +460,8 @@ def swapped(module: Module, tensors: dict):
                 places.setdefault(f"{path}.{name}" if path else name, (members, name))
     for name in tensors:
         if name not in places:
-            raise OptionError(
-                f"functional_call: expected names of parameters and buffers; got {name!r}. "
-                f"{suggest(name, places)}"
-            )
+            raise OptionError("functional_call", "names of parameters and buffers", repr(name),
+                              suggest(name, places))  # fmt: skip
     before = {name: places[name][0][places[name][1]] for name in tensors}
     ids = {id(old): tensors[name] for name, old in before.items() if old is not None}
     changed = [(m, n, m[n]) for m, n in places.values() if id(m[n]) in ids]

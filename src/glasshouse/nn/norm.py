@@ -6,7 +6,7 @@ from glasshouse.nn import functional, init
 from glasshouse.nn.checks import check_divides, check_floating, check_ndim, check_positive
 from glasshouse.nn.functional.axes import AXES
 from glasshouse.nn.layer import by_axes
-from glasshouse.nn.linear import new_parameter
+from glasshouse.nn.linear import add_parameters
 from glasshouse.nn.module import Module
 from glasshouse.tensor.creation import ones, zeros
 
@@ -14,13 +14,10 @@ from glasshouse.tensor.creation import ones, zeros
 class Norm(Module):
     """What the layers share: weight and bias, where wanted, and a repr of their attributes."""
 
-    shown: tuple[str, ...] = ()  # in the repr with their names, after those without
-    unnamed: tuple[str, ...] = ()
-
     def add_affine(self, shape, weight: bool, bias: bool, device, dtype) -> None:
         """Register weight and bias of `shape`, None where not wanted."""
-        for name, wanted in (("weight", weight), ("bias", weight and bias)):
-            self.register_parameter(name, new_parameter(shape, device, dtype) if wanted else None)
+        shapes = {"weight": shape if weight else None, "bias": shape if weight and bias else None}
+        add_parameters(self, device, dtype, **shapes)
 
     def reset_parameters(self) -> None:
         """Set the weight to 1 and the bias to 0, where there are any."""
@@ -28,18 +25,13 @@ class Norm(Module):
             if value is not None:
                 reset(value)
 
-    def extra_repr(self) -> str:
-        values = {n: self.bias is not None if n == "bias" else getattr(self, n) for n in self.shown}
-        unnamed = [str(getattr(self, name)) for name in self.unnamed]
-        return ", ".join([*unnamed, *(f"{name}={value}" for name, value in values.items())])
-
 
 class RunningNorm(Norm):
     """What BatchNorm and InstanceNorm share: running statistics beside the affine parameters."""
 
     n = 0  # spatial axes
-    unnamed = ("num_features",)
-    shown = ("eps", "momentum", "affine", "bias", "track_running_stats")
+    _shown_first = ("num_features",)
+    _shown = ("eps", "momentum", "affine", "bias", "track_running_stats")
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
                  device=None, dtype=None, *, bias=True):  # fmt: skip
@@ -74,17 +66,18 @@ class RunningNorm(Norm):
         x = check_floating(name, input)
         check_ndim(name, x, ndims, layout)
         if x.shape[axis] != self.num_features:
-            raise ShapeError(
-                f"{name}: expected {self.num_features} channels on axis {axis % x.ndim}; got "
-                f"{x.shape}. Change num_features, or move the channels with permute."
-            )
+            raise ShapeError(name, f"{self.num_features} channels on axis {axis % x.ndim}", x.shape,
+                             "Change num_features, or move the channels with permute.")  # fmt: skip
         return x
 
 
 class BatchNorm(RunningNorm):
-    """What the BatchNorm layers share: `functional.batch_norm` with its parameters.
+    """`functional.batch_norm` of (N, C, {s}), with weight 1 and bias 0 at first; 1d also of (N, C).
+
     Training uses the batch's statistics and moves the running ones; evaluation uses those. A
-    momentum of None gives the plain average over all batches."""
+    momentum of None gives the plain average over all batches.
+    Shapes: (N, C, {s}) -> the same. Raises: ShapeError for another number of axes or channels.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167."""
 
     def forward(self, input):
         ndims, layout = (self.n + 2,), f"(N, C, {AXES[self.n]})"
@@ -102,16 +95,11 @@ class BatchNorm(RunningNorm):
         return y
 
 
-BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(
-    BatchNorm,
-    """`functional.batch_norm` of (N, C, {s}), with weight 1 and bias 0 at first; 1d also of (N, C).
-    Shapes: (N, C, {s}) -> the same. Raises: ShapeError for another number of axes or channels.
-    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.""",
-)
+BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(BatchNorm)
 
 
 class InstanceNorm(RunningNorm):
-    """What the InstanceNorm layers share: `functional.instance_norm` with its parameters."""
+    """`functional.instance_norm` of (N, C, {s}) or (C, {s}). Source: arXiv:1607.08022"""
 
     def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
                  track_running_stats=False, device=None, dtype=None, *, bias=True):  # fmt: skip
@@ -128,9 +116,7 @@ class InstanceNorm(RunningNorm):
         return y.reshape(x.shape)
 
 
-InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(
-    InstanceNorm, "`functional.instance_norm` of (N, C, {s}) or (C, {s}). Source: arXiv:1607.08022"
-)
+InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(InstanceNorm)
 
 
 class LayerNorm(Norm):
@@ -138,7 +124,7 @@ class LayerNorm(Norm):
     Shapes: (..., *normalized_shape) -> the same. Raises: ShapeError if the input does not end in
     normalized_shape. Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450."""
 
-    unnamed, shown = ("normalized_shape",), ("eps", "elementwise_affine", "bias")
+    _shown_first, _shown = ("normalized_shape",), ("eps", "elementwise_affine", "bias")
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
                  dtype=None):  # fmt: skip
@@ -157,16 +143,15 @@ class RMSNorm(Norm):
     """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given. Shapes:
     (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467."""
 
-    unnamed, shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
+    _shown_first, _shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
 
-    def __init__(
-        self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None
-    ):
+    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None,
+                 dtype=None):  # fmt: skip
         super().__init__()
         self.normalized_shape = check_shape("RMSNorm", normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        weight = new_parameter(self.normalized_shape, device, dtype) if elementwise_affine else None
-        self.register_parameter("weight", weight)
+        shape = self.normalized_shape if elementwise_affine else None
+        add_parameters(self, device, dtype, weight=shape)
         self.reset_parameters()
 
     def forward(self, input):
@@ -179,11 +164,10 @@ class GroupNorm(Norm):
     Shapes: (N, num_channels, ...) -> the same. Raises: OptionError unless num_groups divides
     num_channels. Source: Wu & He 2018, arXiv:1803.08494."""
 
-    unnamed, shown = ("num_groups", "num_channels"), ("eps", "affine", "bias")
+    _shown_first, _shown = ("num_groups", "num_channels"), ("eps", "affine", "bias")
 
-    def __init__(
-        self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True
-    ):
+    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *,
+                 bias=True):  # fmt: skip
         super().__init__()
         check_positive("GroupNorm", num_channels=num_channels)
         check_divides("GroupNorm", "num_channels", num_channels, "num_groups", num_groups)
@@ -195,9 +179,7 @@ class GroupNorm(Norm):
     def forward(self, input):
         x = as_value(input, where="GroupNorm")
         if x.ndim < 2 or x.shape[1] != self.num_channels:
-            raise ShapeError(
-                f"GroupNorm: expected {self.num_channels} channels on axis 1; got {x.shape}. "
-                "Change num_channels, or move the channels with permute."
-            )
+            raise ShapeError("GroupNorm", f"{self.num_channels} channels on axis 1", x.shape,
+                             "Change num_channels, or move the channels with permute.")  # fmt: skip
         options = (self.num_groups, self.weight, self.bias, self.eps)
         return functional.group_norm(x, *options, _where="GroupNorm")

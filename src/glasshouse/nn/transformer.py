@@ -5,8 +5,8 @@ import copy
 from glasshouse.nn.attention import MultiheadAttention
 from glasshouse.nn.checks import check_positive
 from glasshouse.nn.containers import ModuleList
-from glasshouse.nn.dropout import Dropout
 from glasshouse.nn.functional.activation import gelu, relu
+from glasshouse.nn.layers import Dropout
 from glasshouse.nn.linear import Linear
 from glasshouse.nn.module import Module
 from glasshouse.nn.norm import LayerNorm

@@ -5,14 +5,13 @@ import numpy as np
 from glasshouse.base import DTypeError, ShapeError, Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, find, refusal, sample
-from glasshouse.dispatch.value import full, reshape
+from glasshouse.dispatch import LINEAR, Arr, card, find, full, refusal, reshape, sample
 
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
     if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
-        raise DTypeError(f"cast: expected a complex or boolean target for {x.dtype.name}; got "
-                         f"{dtype.name}. Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
+        raise DTypeError("cast", f"a complex or boolean target for {x.dtype.name}", dtype.name,
+                         "Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
     return Spec(x.shape, dtype)
 
 
@@ -22,10 +21,7 @@ def cast_vjp(g, _y, _x, **_):
     return cast(g, dtype=_x.dtype)
 
 
-cast = define(
-    "cast", "elementwise", "x converted to `dtype`; floats to integers round toward 0.",
-    why="every dtype is reached through it", infer=infer_cast,
-    ref=lambda x, *, dtype: x.astype(dtype.np), vjp=(cast_vjp,), jvp=LINEAR,
+@card("elementwise", infer=infer_cast, vjp=(cast_vjp,), jvp=LINEAR,
     batch=lambda batched, x, *, dtype: cast(x, dtype=dtype), flops=lambda x, **_: x.size,
     samples=[sample(Arr((2, 3), 0, 9), dtype=complex128),
              sample(Arr((3,), dtype="float64"), dtype=float32),
@@ -33,8 +29,12 @@ cast = define(
              sample(Arr((0, 2), dtype="int32"), dtype=float16),
              sample(Arr((), dtype="complex64"), dtype=bool_)],
     error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
-    traits=("elementwise", "linear"),
-)  # fmt: skip
+    traits=("elementwise", "linear"))  # fmt: skip
+def cast(x, *, dtype):
+    """x converted to `dtype`; floats to integers round toward 0.
+
+    Why: every dtype is reached through it."""
+    return x.astype(dtype.np)
 
 
 def infer_bitcast(x: Spec, *, dtype) -> Spec:
@@ -42,23 +42,13 @@ def infer_bitcast(x: Spec, *, dtype) -> Spec:
         return Spec((*x.shape, 2), dtype)
     if dtype.is_complex and x.dtype is real_dtype(dtype):
         if x.shape[-1:] != (2,):
-            raise ShapeError("bitcast: expected a last axis of 2 (real, imaginary); got shape "
-                             f"{x.shape}. Stack the parts along a new last axis.")  # fmt: skip
+            raise ShapeError("bitcast", "a last axis of 2 (real, imaginary)", f"shape {x.shape}",
+                             "Stack the parts along a new last axis.")  # fmt: skip
         return Spec(x.shape[:-1], dtype)
     if x.dtype.itemsize != dtype.itemsize:
-        raise DTypeError(f"bitcast: expected dtypes of equal size; got {x.dtype.name} and "
-                         f"{dtype.name}. Use cast to convert values.")  # fmt: skip
+        raise DTypeError("bitcast", "dtypes of equal size", f"{x.dtype.name} and {dtype.name}",
+                         "Use cast to convert values.")  # fmt: skip
     return Spec(x.shape, dtype)
-
-
-def bitcast_ref(x, *, dtype):
-    if x.dtype.kind == "c" and dtype.kind == "float":
-        return np.stack([x.real, x.imag], axis=-1)
-    if dtype.kind == "complex" and x.dtype.kind == "f":
-        out = np.empty(x.shape[:-1], dtype.np)
-        out.real, out.imag = x[..., 0], x[..., 1]
-        return out
-    return x.view(dtype.np)
 
 
 def bitcast_vjp(g, _y, _x, *, dtype):
@@ -70,19 +60,26 @@ def bitcast_jvp(t, y, x, *, dtype):
     return bitcast(t, dtype=dtype) if x.dtype.is_complex != dtype.is_complex else None
 
 
-bitcast = define(
-    "bitcast", "movement",
-    "The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.",
-    why="the only way to a float's bits, and to the parts of a complex number", infer=infer_bitcast,
-    ref=bitcast_ref, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),
+@card("movement", infer=infer_bitcast, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),
     batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype), flops=lambda x, **_: 0,
     samples=[sample(Arr((2, 3), dtype="complex64"), dtype=float32),
              sample(Arr((2, 2), dtype="float64"), dtype=complex128),
              sample(Arr((3,), dtype="float32"), dtype=dtypes.uint32),
              sample(Arr((), 0, 9, dtype="uint32"), dtype=float32)],
     error_samples=[refusal(DTypeError, "equal size", (2,), dtype=int64),
-                   refusal(ShapeError, "last axis", Arr((3,), dtype="float64"), dtype=complex128)],
-)  # fmt: skip
+                   refusal(ShapeError, "last axis", Arr((3,), dtype="float64"),
+                       dtype=complex128)])  # fmt: skip
+def bitcast(x, *, dtype):
+    """The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.
+
+    Why: the only way to a float's bits, and to the parts of a complex number."""
+    if x.dtype.kind == "c" and dtype.kind == "float":
+        return np.stack([x.real, x.imag], axis=-1)
+    if dtype.kind == "complex" and x.dtype.kind == "f":
+        out = np.empty(x.shape[:-1], dtype.np)
+        out.real, out.imag = x[..., 0], x[..., 1]
+        return out
+    return x.view(dtype.np)
 
 
 def parts(x):

@@ -9,9 +9,7 @@ def check_option(where: str, name: str, value, options):
     """`value`; raises OptionError, suggesting the nearest option, unless it is one of `options`."""
     if value not in options:
         listed = " or ".join(map(repr, options))
-        raise OptionError(
-            f"{where}: expected {name} {listed}; got {value!r}. {suggest(value, options)}"
-        )
+        raise OptionError(where, f"{name} {listed}", repr(value), suggest(value, options))
     return value
 
 
@@ -19,7 +17,7 @@ def check_integer(where: str, name: str, value, least: int = 0) -> int:
     """`value` as a Python integer; raises OptionError unless it is one, of at least `least`."""
     found = operator.index(value) if hasattr(value, "__index__") else least - 1
     if isinstance(value, bool) or found < least:
-        raise OptionError(f"{where}: expected {name} to be an integer >= {least}; got {value!r}. "
+        raise OptionError(where, f"{name} to be an integer >= {least}", repr(value),
                           f"Pass e.g. {max(least, 1)}.")  # fmt: skip
     return found
 
@@ -27,28 +25,26 @@ def check_integer(where: str, name: str, value, least: int = 0) -> int:
 def check_type(where: str, x, kinds, expected: str, fix: str):
     """`x`; raises DTypeError, with what is `expected` instead, unless it is of one of `kinds`."""
     if not isinstance(x, kinds):
-        raise DTypeError(f"{where}: expected {expected}; got {type_name(x)}. {fix}")
+        raise DTypeError(where, expected, type_name(x), fix)
     return x
 
 
 def check_integers(where: str, x, fix: str = "Cast them to int64."):
     """The value `x`; raises DTypeError unless it holds integer indices."""
     if not x.dtype.is_integer:
-        raise DTypeError(f"{where}: expected integer indices; got {x.dtype.name} {x.shape}. {fix}")
+        raise DTypeError(where, "integer indices", f"{x.dtype.name} {x.shape}", fix)
     return x
 
 
 def check_like(where: str, name: str, x, shape, fix: str = "Reshape it."):
     """The value `x`; raises ShapeError unless it has this shape."""
     if x.shape != tuple(shape):
-        raise ShapeError(f"{where}: expected {name} of {tuple(shape)}; got {x.shape}. {fix}")
+        raise ShapeError(where, f"{name} of {tuple(shape)}", x.shape, fix)
     return x
 
 
 def check_matrices(where: str, x):
     """The value `x`; raises ShapeError unless it has two axes or more."""
     if x.ndim < 2:
-        raise ShapeError(
-            f"{where}: expected matrices (two axes or more); got shape {x.shape}. Reshape it."
-        )
+        raise ShapeError(where, "matrices (two axes or more)", f"shape {x.shape}", "Reshape it.")
     return x

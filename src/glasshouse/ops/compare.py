@@ -3,8 +3,7 @@
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, bool_
-from glasshouse.dispatch.primitive import Arr, define, refusal, sample
-from glasshouse.dispatch.value import full
+from glasshouse.dispatch import Arr, card, define, full, refusal, sample
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
 
 
@@ -25,19 +24,16 @@ def comparison(name, doc, *, ref, dtypes, why):
                   source="IEEE 754-2019, 5.11")  # fmt: skip
 
 
-equal = comparison(
-    "equal", "True where x equals y; NaN equals nothing.", ref=np.equal, dtypes="all",
-    why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
-)  # fmt: skip
+equal = comparison("equal", "True where x equals y; NaN equals nothing.", ref=np.equal,
+    dtypes="all",
+    why="not (x < y or y < x) is true for NaN, and complex numbers have no order")  # fmt: skip
 less = comparison("less", "True where x is below y; false for NaN.", ref=np.less, dtypes="ordered",
-                  why="the order every other comparison is made of")  # fmt: skip
+    why="the order every other comparison is made of")  # fmt: skip
 
 
 def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
     if condition.dtype is not bool_:
-        raise DTypeError(
-            f"where: expected a boolean condition; got {condition.dtype.name}. Compare it with 0."
-        )
+        raise DTypeError("where", "a boolean condition", condition.dtype.name, "Compare it with 0.")
     if x != y:
         raise mismatch("where", (x, y))
     if condition.shape != x.shape:
@@ -49,21 +45,23 @@ def choose(condition, x, y):
     return where(condition, x, y)
 
 
-where = define(
-    "where", "elementwise", "x where the condition is true, else y.",
-    why="c · x + (1 - c) · y spreads NaN and infinities", infer=infer_where, ref=np.where,
+@card("elementwise", infer=infer_where,
     vjp=(None, lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
          lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g)),
     jvp=(None, lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
          lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t)),
     batch=batch_elementwise("where"), flops=lambda c, x, y: x.size,
-    samples=[
-        sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))
-    ],
+    samples=[sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0,
+        2))],
     error_samples=[refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
                    refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,))],
-    traits=("elementwise",),
-)  # fmt: skip
+    traits=("elementwise",))  # fmt: skip
+def where(condition, x, y):
+    """x where the condition is true, else y.
+
+    Why: c · x + (1 - c) · y spreads NaN and infinities."""
+    return np.where(condition, x, y)
+
 
 LOGIC = {
     "bitwise_and": "The bits set in both x and y; for booleans, and.",
@@ -76,5 +74,5 @@ bitwise_and, bitwise_or, bitwise_xor = (
     for name, doc in LOGIC.items()
 )  # fmt: skip
 shift_right = elementwise("shift_right", "x shifted right by y bits, keeping the sign.",
-                          ref=np.right_shift, ranges=((0, 90), (0, 4)), dtypes="integer",
-                          why="division by 2**y overflows for the sign bit")  # fmt: skip
+    ref=np.right_shift, ranges=((0, 90), (0, 4)), dtypes="integer",
+    why="division by 2**y overflows for the sign bit")  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 
 from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
+from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.ops.cast import conj
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import permute, reshape
@@ -44,22 +44,15 @@ def adjoint(x):
 def infer_matmul(a: Spec, b: Spec) -> Spec:
     check_pair("matmul", "numeric", a, b)
     if a.ndim < 2 or b.ndim < 2:
-        raise ShapeError(f"matmul: expected two matrices or stacks of them; got shapes {a.shape} "
-                         f"and {b.shape}. Reshape vectors to (1, n) or (n, 1).")  # fmt: skip
+        raise ShapeError("matmul", "two matrices or stacks of them", f"shapes {a.shape} and "
+                         f"{b.shape}", "Reshape vectors to (1, n) or (n, 1).")  # fmt: skip
     if a.shape[:-2] != b.shape[:-2]:
-        raise ShapeError(
-            f"matmul: expected equal batch axes; got {a.shape[:-2]} and {b.shape[:-2]} of shapes "
-            f"{a.shape} and {b.shape}. Broadcast them first."
-        )
+        raise ShapeError("matmul", "equal batch axes", f"{a.shape[:-2]} and {b.shape[:-2]} of "
+                         f"shapes {a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip
     if a.shape[-1] != b.shape[-2]:
-        raise ShapeError(f"matmul: expected lhs.shape[-1] == rhs.shape[-2]; got {a.shape} and "
-                         f"{b.shape}. Transpose an operand or check the feature size.")  # fmt: skip
+        raise ShapeError("matmul", "lhs.shape[-1] == rhs.shape[-2]", f"{a.shape} and {b.shape}",
+                         "Transpose an operand or check the feature size.")  # fmt: skip
     return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
-
-
-def matmul_ref(a, b):
-    """Sums of 16-bit floats are carried in float32; integers wrap around."""
-    return (wide(a) @ wide(b)).astype(a.dtype, copy=False)
 
 
 def batch_matmul(batched, a, b):
@@ -70,10 +63,7 @@ def batch_matmul(batched, a, b):
     return matmul(*batch_together(batched, (a, b)))
 
 
-matmul = define(
-    "matmul", "contract",
-    "The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.",
-    why="a product and a sum would write m · k · n elements", infer=infer_matmul, ref=matmul_ref,
+@card("contract", infer=infer_matmul,
     vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
     jvp=LINEAR, batch=batch_matmul, flops=lambda a, b: 2 * a.size * b.shape[-1],
     samples=[sample((2, 3), (3, 4)), sample((2, 1, 3, 2), (2, 1, 2, 1)), sample((2, 0), (0, 3)),
@@ -83,32 +73,33 @@ matmul = define(
                    refusal(ShapeError, "two matrices", (3,), (3, 2)),
                    refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
                    refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool")],
-    dtypes="numeric", autocast="lower",
-)  # fmt: skip
+    dtypes="numeric", autocast="lower")  # fmt: skip
+def matmul(a, b):
+    """The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.
+
+    Why: a product and a sum would write m · k · n elements.
+
+    Sums of 16-bit floats are carried in float32; integers wrap around."""
+    return (wide(a) @ wide(b)).astype(a.dtype, copy=False)
 
 
 def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, groups) -> Shape:
     """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K)."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
-        raise ShapeError(
-            f"{where}: expected x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or "
-            f"more; got {x} and {w}. Add a batch axis, or choose the convolution of this rank."
-        )
+        raise ShapeError(where, "x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or "
+                         "more", f"{x} and {w}",
+                         "Add a batch axis, or choose the convolution of this rank.")  # fmt: skip
     check_window(where, spatial_ndim, stride=stride, dilation=dilation)
     if len(padding) != spatial_ndim or any(min(pair) < 0 for pair in padding):
-        raise ShapeError(f"{where}: expected padding of {spatial_ndim} pairs (low, high) of 0 or "
-                         f"more; got {padding}. Slice the input to crop it.")  # fmt: skip
+        raise ShapeError(where, f"padding of {spatial_ndim} pairs (low, high) of 0 or more",
+                         padding, "Slice the input to crop it.")  # fmt: skip
     if groups < 1 or x[1] % groups or w[0] % groups:
-        raise OptionError(
-            f"{where}: expected groups that divide the {x[1]} input and {w[0]} output channels; "
-            f"got groups={groups}. Choose a common divisor."
-        )
+        raise OptionError(where, f"groups that divide the {x[1]} input and {w[0]} output channels",
+                          f"groups={groups}", "Choose a common divisor.")  # fmt: skip
     if x[1] != w[1] * groups:
-        raise ShapeError(
-            f"{where}: expected x.shape[1] == w.shape[1] * groups; got {x[1]} input channels, w of "
-            f"shape {w} and groups={groups}. Check the channel count of the input."
-        )
+        raise ShapeError(where, "x.shape[1] == w.shape[1] * groups", f"{x[1]} input channels, w of "
+            f"shape {w} and groups={groups}", "Check the channel count of the input.")  # fmt: skip
     padded = tuple(size + low + high for size, (low, high) in zip(x[2:], padding))
     return (x[0], w[0], *window_counts(where, padded, w[2:], stride, dilation))
 
@@ -120,8 +111,8 @@ def infer_conv(x: Spec, w: Spec, **options) -> Spec:
 
 def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
     if g.shape != expected:
-        raise ShapeError(f"{where}: expected g of shape {expected}, as the convolution gives; got "
-                         f"{g.shape}. Pass the shape and options of that convolution.")  # fmt: skip
+        raise ShapeError(where, f"g of shape {expected}, as the convolution gives", g.shape,
+                         "Pass the shape and options of that convolution.")  # fmt: skip
 
 
 def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:
@@ -175,37 +166,6 @@ def output_rows(g, groups: int):
     """g (N, O, *windows) as matrices (groups, N · windows, O/groups)."""
     g = np.moveaxis(wide(g), 1, -1)
     return np.moveaxis(g.reshape(-1, groups, g.shape[-1] // groups), 1, 0)
-
-
-def conv_ref(x, w, *, groups, **options):
-    """Columns of windows times the kernels: one matrix product per group."""
-    shape = check_conv("conv", x.shape, w.shape, groups=groups, **options)
-    cols = columns(x, w.shape[2:], groups=groups, **options)
-    rows = cols @ kernel_rows(w, groups).mT  # (groups, N · windows, O/groups)
-    out = np.moveaxis(rows, 0, 1).reshape(shape[0], *shape[2:], shape[1])
-    return np.moveaxis(out, -1, 1).astype(x.dtype, copy=False)
-
-
-def data_grad_ref(g, w, *, shape, stride, padding, dilation, groups):
-    """The windows' cotangents, one position of the kernel after the other, added up in place."""
-    (o, c), size, (n, _o, *counts) = w.shape[:2], w.shape[2:], g.shape
-    kernels = np.moveaxis(wide(w).reshape(groups, o // groups, c, -1), -1, 0)  # (K, groups, O, C)
-    padded = [low + s + high for s, (low, high) in zip(shape, padding)]
-    rows = output_rows(g, groups)
-    out = np.moveaxis(np.zeros((n, *padded, groups * c), rows.dtype), -1, 1)
-    for at, kernel in zip(window_positions(counts, size, stride, dilation), kernels):
-        part = np.moveaxis(rows @ kernel, 0, 1).reshape(n, *counts, groups * c)
-        out[at] += np.moveaxis(part, -1, 1)
-    inside = (slice(low, low + s) for s, (low, _high) in zip(shape, padding))
-    return out[:, :, *inside].astype(g.dtype, copy=False)
-
-
-def weight_grad_ref(x, g, *, shape, groups, **options):
-    """The outputs' cotangents times the columns of windows."""
-    cols = columns(x, shape, groups=groups, **options)
-    rows = output_rows(g, groups).mT @ cols  # (groups, O/g, K · C/g)
-    out = rows.reshape(g.shape[1], *shape, x.shape[1] // groups)
-    return np.moveaxis(out, -1, 1).astype(g.dtype, copy=False)
 
 
 def merge(x, axis: int, groups: int):
@@ -272,21 +232,15 @@ def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **ot
 
 STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
 
-conv = define(
-    "conv", "contract",
-    "The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).",
-    why="windows and matmul would write every window, prod(K) times the input", infer=infer_conv,
-    ref=conv_ref,
+
+@card("contract", infer=infer_conv, jvp=LINEAR,
     vjp=(lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
          lambda g, _y, x, _w, **attrs: conv_weight_grad(conj(x), g, shape=_w.shape[2:], **attrs)),
-    jvp=LINEAR,
-    batch=batch_conv(
-        lambda: conv, {FIRST: (0, None, 0), SECOND: (None, (0,), (1,)), BOTH: (1, 0, 1)}
-    ),
+    batch=batch_conv(lambda: conv, {FIRST: (0, None, 0), SECOND: (None, (0,), (1,)),
+                                    BOTH: (1, 0, 1)}),
     flops=lambda x, w, **attrs: conv_flops(infer_conv(x, w, **attrs).shape, w.shape),
     exact_flops=lambda x, w, **attrs: exact_conv_flops(
-        x.shape, w.shape, infer_conv(x, w, **attrs).shape, **attrs
-    ),
+        x.shape, w.shape, infer_conv(x, w, **attrs).shape, **attrs),
     samples=[sample((2, 3, 5), (4, 3, 2), **attrs(1)),
              sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
              sample((1, 2, 4, 3), (3, 2, 2, 3), **attrs(2, padding=((1, 1), (2, 0)))),
@@ -299,64 +253,77 @@ conv = define(
         refusal(ShapeError, "no longer than", (2, 3, 1), (4, 3, 2), **attrs(1)),
         refusal(ShapeError, "0 or more", (2, 3, 5), (4, 3, 2), **attrs(1, padding=((-1, 0),))),
         refusal(ShapeError, "stride with 1", (2, 3, 5), (4, 3, 2), **attrs(1, stride=(1, 1))),
-        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1)),
-    ],
-    dtypes="inexact", autocast="lower",
-)  # fmt: skip
+        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1))],
+    dtypes="inexact", autocast="lower")  # fmt: skip
+def conv(x, w, *, groups, **options):
+    """The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).
 
-conv_data_grad = define(
-    "conv_data_grad", "contract",
-    "The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).",
-    why="as a convolution of g it needs zeros between and around g, which fast kernels skip",
-    infer=infer_data_grad, ref=data_grad_ref,
-    vjp=(
-        lambda g, _y, _g, w, *, shape, **attrs: conv(g, conj(w), **attrs),
-        lambda g, _y, cotangent, _w, *, shape, **attrs: conv_weight_grad(
-            g, conj(cotangent), shape=_w.shape[2:], **attrs
-        ),
-    ),
-    jvp=LINEAR,
-    batch=batch_conv(
-        lambda: conv_data_grad, {FIRST: (0, None, 0), SECOND: (None, 1, (1,)), BOTH: (1, 0, 1)}
-    ),
+    Why: windows and matmul would write every window, prod(K) times the input.
+
+    Columns of windows times the kernels: one matrix product per group."""
+    shape = check_conv("conv", x.shape, w.shape, groups=groups, **options)
+    cols = columns(x, w.shape[2:], groups=groups, **options)
+    rows = cols @ kernel_rows(w, groups).mT  # (groups, N · windows, O/groups)
+    out = np.moveaxis(rows, 0, 1).reshape(shape[0], *shape[2:], shape[1])
+    return np.moveaxis(out, -1, 1).astype(x.dtype, copy=False)
+
+
+@card("contract", infer=infer_data_grad, jvp=LINEAR,
+    vjp=(lambda g, _y, _g, w, *, shape, **attrs: conv(g, conj(w), **attrs),
+         lambda g, _y, cotangent, _w, *, shape, **attrs: conv_weight_grad(
+             g, conj(cotangent), shape=_w.shape[2:], **attrs)),
+    batch=batch_conv(lambda: conv_data_grad, {FIRST: (0, None, 0), SECOND: (None, 1, (1,)),
+                                              BOTH: (1, 0, 1)}),
     flops=lambda g, w, **_: conv_flops(g.shape, w.shape),
     exact_flops=lambda g, w, *, shape, **attrs: exact_conv_flops(
-        (*g.shape[:2], *shape), w.shape, g.shape, **attrs
-    ),
+        (*g.shape[:2], *shape), w.shape, g.shape, **attrs),
     samples=[sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
              sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
              sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,)))],
     error_samples=[refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
                    refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=()))],
-    dtypes="inexact", autocast="lower",
-)  # fmt: skip
+    dtypes="inexact", autocast="lower")  # fmt: skip
+def conv_data_grad(g, w, *, shape, stride, padding, dilation, groups):
+    """The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).
 
-conv_weight_grad = define(
-    "conv_weight_grad", "contract",
-    "The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.",
-    why="as a convolution it needs x and g with N and C exchanged, and one call per group",
-    infer=infer_weight_grad, ref=weight_grad_ref,
-    vjp=(
-        lambda g, _y, _x, cotangent, *, shape, **attrs: conv_data_grad(
-            conj(cotangent), g, shape=_x.shape[2:], **attrs
-        ),
-        lambda g, _y, x, _g, *, shape, **attrs: conv(conj(x), g, **attrs),
-    ),
-    jvp=LINEAR,
-    batch=batch_conv(
-        lambda: conv_weight_grad,
-        {FIRST: ((1,), None, 1), SECOND: (None, (1,), (0,)), BOTH: (1, 1, 0)},
-    ),
+    Why: as a convolution of g it needs zeros between and around g, which fast kernels skip.
+
+    The windows' cotangents, one position of the kernel after the other, added up in place."""
+    (o, c), size, (n, _o, *counts) = w.shape[:2], w.shape[2:], g.shape
+    kernels = np.moveaxis(wide(w).reshape(groups, o // groups, c, -1), -1, 0)  # (K, groups, O, C)
+    padded = [low + s + high for s, (low, high) in zip(shape, padding)]
+    rows = output_rows(g, groups)
+    out = np.moveaxis(np.zeros((n, *padded, groups * c), rows.dtype), -1, 1)
+    for at, kernel in zip(window_positions(counts, size, stride, dilation), kernels):
+        part = np.moveaxis(rows @ kernel, 0, 1).reshape(n, *counts, groups * c)
+        out[at] += np.moveaxis(part, -1, 1)
+    inside = (slice(low, low + s) for s, (low, _high) in zip(shape, padding))
+    return out[:, :, *inside].astype(g.dtype, copy=False)
+
+
+@card("contract", infer=infer_weight_grad, jvp=LINEAR,
+    vjp=(lambda g, _y, _x, cotangent, *, shape, **attrs: conv_data_grad(
+             conj(cotangent), g, shape=_x.shape[2:], **attrs),
+         lambda g, _y, x, _g, *, shape, **attrs: conv(conj(x), g, **attrs)),
+    batch=batch_conv(lambda: conv_weight_grad, {FIRST: ((1,), None, 1),
+                                                SECOND: (None, (1,), (0,)), BOTH: (1, 1, 0)}),
     flops=lambda x, g, *, shape, groups, **_: (
-        2 * g.size * (x.shape[1] // groups) * math.prod(shape)
-    ),
+        2 * g.size * (x.shape[1] // groups) * math.prod(shape)),
     exact_flops=lambda x, g, *, shape, groups, **attrs: exact_conv_flops(
-        x.shape, (g.shape[1], x.shape[1] // groups, *shape), g.shape, **attrs
-    ),
+        x.shape, (g.shape[1], x.shape[1] // groups, *shape), g.shape, **attrs),
     samples=[sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),
              sample((2, 4, 5, 4), (2, 6, 2, 4), **attrs(2, **STRIDED, groups=2, shape=(3, 2))),
              sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,)))],
     error_samples=[refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
                    refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,)))],
-    dtypes="inexact", autocast="lower",
-)  # fmt: skip
+    dtypes="inexact", autocast="lower")  # fmt: skip
+def conv_weight_grad(x, g, *, shape, groups, **options):
+    """The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.
+
+    Why: as a convolution it needs x and g with N and C exchanged, and one call per group.
+
+    The outputs' cotangents times the columns of windows."""
+    cols = columns(x, shape, groups=groups, **options)
+    rows = output_rows(g, groups).mT @ cols  # (groups, O/g, K · C/g)
+    out = rows.reshape(g.shape[1], *shape, x.shape[1] // groups)
+    return np.moveaxis(out, -1, 1).astype(g.dtype, copy=False)

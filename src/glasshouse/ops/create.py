@@ -4,7 +4,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, bool_, float32, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_shape
-from glasshouse.dispatch.primitive import define, refusal, sample
+from glasshouse.dispatch.primitive import card, refusal, sample
 
 
 def no_batch(name: str):
@@ -18,47 +18,49 @@ def no_batch(name: str):
 
 def infer_constant(*, value) -> Spec:
     if not isinstance(value, np.ndarray):
-        raise DTypeError(f"constant: expected a NumPy array; got {type(value).__name__}. Make one.")
+        raise DTypeError("constant", "a NumPy array", type(value).__name__, "Make one.")
     return Spec(value.shape, from_numpy_dtype(value.dtype))
 
 
-constant = define("constant", "create", "The array `value`.",
-                  why="data from outside enters through it", infer=infer_constant,
-                  ref=lambda *, value: value, batch=no_batch("constant"), flops=lambda **_: 0,
-                  samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
-                  error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])])  # fmt: skip
+@card("create", infer=infer_constant, batch=no_batch("constant"), flops=lambda **_: 0,
+    samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
+    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])])  # fmt: skip
+def constant(*, value):
+    """The array `value`.
+
+    Why: data from outside enters through it."""
+    return value
 
 
-def full_ref(*, shape, value, dtype):
-    """One element seen at every position: all strides are 0."""
+@card("create", infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype),
+    batch=no_batch("full"), flops=lambda **_: 0,
+    samples=[sample(shape=(2, 3), value=1.5, dtype=float32),
+             sample(shape=(), value=True, dtype=bool_), sample(shape=(0, 2), value=7, dtype=int64)],
+    error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0,
+        dtype=float32)])  # fmt: skip
+def full(*, shape, value, dtype):
+    """A value of `shape` with the Python scalar `value` everywhere.
+
+    Why: a scalar known in advance, which compilers fold; a constant is data.
+
+    One element seen at every position: all strides are 0."""
     cell = np.asarray(value).astype(dtype.np)
     return np.ndarray(shape, dtype.np, cell, strides=(0,) * len(shape))
 
 
-full = define(
-    "full", "create", "A value of `shape` with the Python scalar `value` everywhere.",
-    why="a scalar known in advance, which compilers fold; a constant is data",
-    infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype), ref=full_ref,
-    batch=no_batch("full"), flops=lambda **_: 0,
-    samples=[sample(shape=(2, 3), value=1.5, dtype=float32),
-             sample(shape=(), value=True, dtype=bool_), sample(shape=(0, 2), value=7, dtype=int64)],
-    error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0, dtype=float32)],
-)  # fmt: skip
-
-
 def infer_iota(*, size, dtype) -> Spec:
     if dtype.is_bool:
-        raise DTypeError("iota: expected a numeric dtype; got bool. Compare integers instead.")
+        raise DTypeError("iota", "a numeric dtype", "bool", "Compare integers instead.")
     return Spec(check_shape("iota", (size,)), dtype)
 
 
-iota = define(
-    "iota", "create", "The integers 0, 1, … size - 1 along one axis.",
-    why="positions are not computable from constants of unknown size", infer=infer_iota,
-    ref=lambda *, size, dtype: np.arange(size).astype(dtype.np), batch=no_batch("iota"),
-    flops=lambda **_: 0,
+@card("create", infer=infer_iota, batch=no_batch("iota"), flops=lambda **_: 0,
     samples=[sample(size=5, dtype=int64), sample(size=0, dtype=float32),
              sample(size=3, dtype=float32)],
     error_samples=[refusal(ShapeError, "0 or more", size=-1, dtype=int64),
-                   refusal(DTypeError, "numeric dtype", size=2, dtype=bool_)],
-)  # fmt: skip
+                   refusal(DTypeError, "numeric dtype", size=2, dtype=bool_)])  # fmt: skip
+def iota(*, size, dtype):
+    """The integers 0, 1, … size - 1 along one axis.
+
+    Why: positions are not computable from constants of unknown size."""
+    return np.arange(size).astype(dtype.np)

@@ -4,6 +4,7 @@ Operands of a card have equal shapes and dtypes; the operators on Value bring th
 FLOP an element for what one machine instruction does, 8 for the polynomial kernels."""
 
 import math
+from functools import partial
 from inspect import signature
 
 import numpy as np
@@ -26,10 +27,9 @@ def infer_same(name: str, dtypes: str):
             if other is not first and other != first:
                 raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
-            raise DTypeError(
-                f"{name}: expected a dtype of the group '{dtypes}'; got {first.dtype.name}. "
-                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}."
-            )
+            raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
+                             "Cast to one of: "
+                             f"{', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.")  # fmt: skip
         return first
 
     return infer
@@ -39,11 +39,9 @@ def mismatch(name: str, specs):
     """The error for operands of unequal shape or dtype."""
     if any(s.shape != specs[0].shape for s in specs):
         shapes = " and ".join(str(s.shape) for s in specs)
-        return ShapeError(
-            f"{name}: expected operands of equal shape; got {shapes}. Broadcast them first."
-        )
+        return ShapeError(name, "operands of equal shape", shapes, "Broadcast them first.")
     listed = " and ".join(s.dtype.name for s in specs)
-    return DTypeError(f"{name}: expected operands of one dtype; got {listed}. Cast one of them.")
+    return DTypeError(name, "operands of one dtype", listed, "Cast one of them.")
 
 
 def batch_together(batched, operands):
@@ -76,11 +74,12 @@ def derivative_rules(derivative):
 
 
 def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric",
-                flops=1, ranges, error_samples=(), traits=(), source="standard",
+                flops=1, ranges=None, error_samples=(), traits=(), source="standard",
                 complex_flops=4):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
     `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
-    (low, high) of each operand's samples."""
+    (low, high) of each operand's samples, (-2, 2) unless given."""
+    ranges = ranges or ((-2, 2),) * ref.nin
     if derivatives is not None:
         vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
     errors = list(error_samples)
@@ -100,6 +99,9 @@ def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dt
         ],
         error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,
     )  # fmt: skip
+
+
+polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
 
 
 def scalar(value, like):
@@ -127,75 +129,58 @@ def erf_ref(x):
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.float64(x)), np.float64).astype(x.dtype)
 
 
-neg = elementwise("neg", "Minus x.", ref=np.negative, ranges=((-2, 2),),
-                  vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
-                  why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
-                  traits=("linear",), complex_flops=2)  # fmt: skip
-abs_ = elementwise(
-    "abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
+neg = elementwise("neg", "Minus x.", ref=np.negative, vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
+    why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
+    traits=("linear",), complex_flops=2)  # fmt: skip
+abs_ = elementwise("abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
     derivatives=(lambda _y, x: sign_of(x),),
-    why="maximum(x, -x) is wrong for NaN's and zero's sign, and needs two passes",
-)  # fmt: skip
-floor = elementwise(
-    "floor", "The largest integer not above x.", ref=np.floor, ranges=((-2.9, 2.9),),
-    dtypes="floating", vjp=(zero_rule,), jvp=(None,),
-    why="no other primitive rounds down; ceil and trunc are made of it",
-)  # fmt: skip
+    why="maximum(x, -x) is wrong for NaN's and zero's sign, and needs two passes")  # fmt: skip
+floor = elementwise("floor", "The largest integer not above x.", ref=np.floor,
+    ranges=((-2.9, 2.9),), dtypes="floating", vjp=(zero_rule,), jvp=(None,),
+    why="no other primitive rounds down; ceil and trunc are made of it")  # fmt: skip
 round_ = elementwise("round", "The nearest integer to x, halves to even.", ref=np.rint,
-                     ranges=((-2.9, 2.9),), dtypes="floating", vjp=(zero_rule,), jvp=(None,),
-                     why="floor(x + 0.5) is wrong for halves and for large x",
-                     source="IEEE 754-2019, 5.3.1")  # fmt: skip
-exp = elementwise("exp", "e to the power x.", ref=np.exp, ranges=((-2, 2),), dtypes="inexact",
-                  flops=POLYNOMIAL, derivatives=(lambda y, _x: y,),
-                  why="needs its own range reduction and polynomial")  # fmt: skip
-expm1 = elementwise("expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),),
-                    dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda y, _x: y + 1,),
-                    why="exp(x) - 1 cancels near 0")  # fmt: skip
-log = elementwise("log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),),
-                  dtypes="inexact", flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x),),
-                  jvp=(lambda t, y, x: t / x,),
-                  why="needs its own range reduction and polynomial")  # fmt: skip
-log1p = elementwise("log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),),
-                    dtypes="inexact", flops=POLYNOMIAL, vjp=(lambda g, _y, x: g / conj(x + 1),),
-                    jvp=(lambda t, y, x: t / (x + 1),),
-                    why="log(1 + x) cancels near 0")  # fmt: skip
-sqrt = elementwise(
-    "sqrt", "The square root of x.", ref=np.sqrt, ranges=((0.3, 3),), dtypes="inexact",
-    vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
-    why="correctly rounded by the hardware, which x ** 0.5 is not", source="IEEE 754-2019, 5.4.1",
-)  # fmt: skip
-sin = elementwise("sin", "The sine of x, in radians.", ref=np.sin, ranges=((-2, 2),),
-                  dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda _y, x: cos(x),),
-                  why="needs its own range reduction and polynomial")  # fmt: skip
-cos = elementwise("cos", "The cosine of x, in radians.", ref=np.cos, ranges=((-2, 2),),
-                  dtypes="inexact", flops=POLYNOMIAL, derivatives=(lambda _y, x: -sin(x),),
-                  why="sin(x + pi/2) loses digits for large x")  # fmt: skip
-tanh = elementwise(
-    "tanh", "The hyperbolic tangent of x.", ref=np.tanh, ranges=((-2, 2),), dtypes="inexact",
-    flops=POLYNOMIAL, derivatives=(lambda y, _x: 1 - y * y,),
-    why="its exponential form overflows and cancels; a hot activation in its own right",
-)  # fmt: skip
+    ranges=((-2.9, 2.9),), dtypes="floating", vjp=(zero_rule,), jvp=(None,),
+    why="floor(x + 0.5) is wrong for halves and for large x",
+    source="IEEE 754-2019, 5.3.1")  # fmt: skip
+exp = polynomial("exp", "e to the power x.", ref=np.exp, derivatives=(lambda y, _x: y,),
+    why="needs its own range reduction and polynomial")  # fmt: skip
+expm1 = polynomial("expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),),
+    derivatives=(lambda y, _x: y + 1,), why="exp(x) - 1 cancels near 0")  # fmt: skip
+log = polynomial("log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),),
+    vjp=(lambda g, _y, x: g / conj(x),), jvp=(lambda t, y, x: t / x,),
+    why="needs its own range reduction and polynomial")  # fmt: skip
+log1p = polynomial("log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),),
+    vjp=(lambda g, _y, x: g / conj(x + 1),), jvp=(lambda t, y, x: t / (x + 1),),
+    why="log(1 + x) cancels near 0")  # fmt: skip
+sqrt = elementwise("sqrt", "The square root of x.", ref=np.sqrt, ranges=((0.3, 3),),
+    dtypes="inexact", vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
+    why="correctly rounded by the hardware, which x ** 0.5 is not",
+    source="IEEE 754-2019, 5.4.1")  # fmt: skip
+sin = polynomial("sin", "The sine of x, in radians.", ref=np.sin,
+    derivatives=(lambda _y, x: cos(x),),
+    why="needs its own range reduction and polynomial")  # fmt: skip
+cos = polynomial("cos", "The cosine of x, in radians.", ref=np.cos,
+    derivatives=(lambda _y, x: -sin(x),), why="sin(x + pi/2) loses digits for large x")  # fmt: skip
+tanh = polynomial("tanh", "The hyperbolic tangent of x.", ref=np.tanh,
+    derivatives=(lambda y, _x: 1 - y * y,), why="its exponential form overflows and cancels; a hot "
+    "activation in its own right")  # fmt: skip
 erf = elementwise("erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.",
-                  ref=erf_ref, ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
-                  derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
-                  why="no closed form in the other primitives",
-                  source="ISO C, 7.12.8.1")  # fmt: skip
+    ref=erf_ref, ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
+    derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
+    why="no closed form in the other primitives", source="ISO C, 7.12.8.1")  # fmt: skip
 
-add = elementwise("add", "x + y; for booleans, or.", ref=np.add, ranges=((-2, 2), (-2, 2)),
-                  dtypes="all", vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
-                  jvp=(lambda t, *_: t, lambda t, *_: t), why="the sum everything else is made of",
-                  traits=("commutative", "associative"), complex_flops=2)  # fmt: skip
-sub = elementwise("sub", "x - y.", ref=np.subtract, ranges=((-2, 2), (-2, 2)),
-                  vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
-                  jvp=(lambda t, *_: t, lambda t, *_: -t),
-                  why="x + (-y) takes two passes over memory on an eager backend",
-                  complex_flops=2)  # fmt: skip
-mul = elementwise(
-    "mul", "x · y; for booleans, and.", ref=np.multiply, ranges=((-2, 2), (-2, 2)), dtypes="all",
-    derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
-    why="the product everything else is made of", traits=("commutative", "associative"),
-    complex_flops=6,  # four products, two sums
-)  # fmt: skip
+add = elementwise("add", "x + y; for booleans, or.", ref=np.add, dtypes="all",
+    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
+    jvp=(lambda t, *_: t, lambda t, *_: t), why="the sum everything else is made of",
+    traits=("commutative", "associative"), complex_flops=2)  # fmt: skip
+sub = elementwise("sub", "x - y.", ref=np.subtract,
+    vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
+    jvp=(lambda t, *_: t, lambda t, *_: -t),
+    why="x + (-y) takes two passes over memory on an eager backend", complex_flops=2)  # fmt: skip
+mul = elementwise("mul", "x · y; for booleans, and.", ref=np.multiply, dtypes="all",
+    derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a), complex_flops=6,  # products 4, sums 2
+    why="the product everything else is made of",
+    traits=("commutative", "associative"))  # fmt: skip
 
 
 def div_ref(x, y):
@@ -209,13 +194,11 @@ div = elementwise(
     why="x · y**-1 rounds twice, and integers have no inverse",
     complex_flops=11,  # a product with the conjugate, |y|², two quotients
 )  # fmt: skip
-remainder = elementwise(
-    "remainder", "x - floor(x / y) · y, with the sign of y.", ref=np.remainder,
+remainder = elementwise("remainder", "x - floor(x / y) · y, with the sign of y.", ref=np.remainder,
     ranges=((0.1, 3), (0.55, 0.95)), dtypes="real",
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, a, b: -g * (a // b)),
     jvp=(lambda t, *_: t, lambda t, y, a, b: -t * (a // b)),
-    why="computed from the rounded quotient it is wrong for large x / y",
-)  # fmt: skip
+    why="computed from the rounded quotient it is wrong for large x / y")  # fmt: skip
 
 
 def pow_ref(x, y):
@@ -224,9 +207,8 @@ def pow_ref(x, y):
     does not notice when the exponents are laid out one by one."""
     if x.dtype.kind == "i" and (y < 0).any():
         odd = np.where(y % 2, x, x * x)
-        return np.where(y < 0, np.where(np.abs(x) == 1, odd, 0), np.power(x, np.abs(y))).astype(
-            x.dtype
-        )
+        inverse = np.where(np.abs(x) == 1, odd, 0)
+        return np.where(y < 0, inverse, np.power(x, np.abs(y))).astype(x.dtype)
     return np.power(np.atleast_1d(x), np.ascontiguousarray(y)).reshape(x.shape)
 
 
@@ -242,11 +224,9 @@ def d_pow_exponent(y, a, _b):
     return where_(zero, scalar(0, a), y * log(where_(zero, scalar(1, a), a)))
 
 
-pow_ = elementwise(
-    "pow", "x to the power y.", ref=pow_ref, ranges=((0.3, 2), (0.2, 2.5)),
+pow_ = elementwise("pow", "x to the power y.", ref=pow_ref, ranges=((0.3, 2), (0.2, 2.5)),
     flops=2 * POLYNOMIAL, derivatives=(d_pow_base, d_pow_exponent),
-    why="exp(y · log(x)) loses digits, and fails for negative x and for integers",
-)  # fmt: skip
+    why="exp(y · log(x)) loses digits, and fails for negative x and for integers")  # fmt: skip
 
 
 def tie_weight(winner, loser):
@@ -255,18 +235,16 @@ def tie_weight(winner, loser):
     return where_(winner > loser, scalar(1, winner), half)
 
 
-maximum = elementwise(
-    "maximum", "The larger of x and y; NaN if either is.", ref=np.maximum,
-    ranges=((-2, 2), (-2, 2)), dtypes="real",
+maximum = elementwise("maximum", "The larger of x and y; NaN if either is.", ref=np.maximum,
+    dtypes="real",
     derivatives=(lambda _y, a, b: tie_weight(a, b), lambda _y, a, b: tie_weight(b, a)),
-    why="where(x > y, x, y) drops NaN in x", traits=("commutative", "associative", "idempotent"),
-)  # fmt: skip
+    why="where(x > y, x, y) drops NaN in x",
+    traits=("commutative", "associative", "idempotent"))  # fmt: skip
 minimum = elementwise("minimum", "The smaller of x and y; NaN if either is.", ref=np.minimum,
-                      ranges=((-2, 2), (-2, 2)), dtypes="real",
-                      derivatives=(lambda _y, a, b: tie_weight(b, a),
-                                   lambda _y, a, b: tie_weight(a, b)),
-                      why="-maximum(-x, -y) is wrong for unsigned integers",
-                      traits=("commutative", "associative", "idempotent"))  # fmt: skip
+    dtypes="real",
+    derivatives=(lambda _y, a, b: tie_weight(b, a), lambda _y, a, b: tie_weight(a, b)),
+    why="-maximum(-x, -y) is wrong for unsigned integers",
+    traits=("commutative", "associative", "idempotent"))  # fmt: skip
 
 
 def squared_length(a, b):
@@ -275,12 +253,9 @@ def squared_length(a, b):
     return where_(length == 0, scalar(1, length), length)
 
 
-atan2 = elementwise(
-    "atan2", "The angle of the point with height x and abscissa y, in radians.", ref=np.arctan2,
-    ranges=((0.3, 2), (0.3, 2)), dtypes="floating", flops=2 * POLYNOMIAL,
-    derivatives=(
-        lambda _y, a, b: b / squared_length(a, b), lambda _y, a, b: -a / squared_length(a, b),
-    ),
+atan2 = elementwise("atan2", "The angle of the point with height x and abscissa y, in radians.",
+    ref=np.arctan2, ranges=((0.3, 2), (0.3, 2)), dtypes="floating", flops=2 * POLYNOMIAL,
+    derivatives=(lambda _y, a, b: b / squared_length(a, b),
+                 lambda _y, a, b: -a / squared_length(a, b)),
     why="every inverse trigonometric function is made of it; a quotient loses the quadrant",
-    source="ISO C, 7.12.4.4",
-)  # fmt: skip
+    source="ISO C, 7.12.4.4")  # fmt: skip

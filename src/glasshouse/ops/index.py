@@ -9,8 +9,7 @@ import numpy as np
 
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
-from glasshouse.dispatch.value import broadcast_to, cast, full
+from glasshouse.dispatch import LINEAR, Arr, broadcast_to, card, cast, full, refusal, sample
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
@@ -34,13 +33,12 @@ def infer_scatter(name: str):
         if name == "scatter_add":
             infer_same(name, "numeric")(Spec((), x.dtype))
         if updates.dtype is not x.dtype:
-            raise DTypeError(f"{name}: expected updates of dtype {x.dtype.name}, as x has; got "
-                             f"{updates.dtype.name}. Cast one of them.")  # fmt: skip
+            raise DTypeError(name, f"updates of dtype {x.dtype.name}, as x has", updates.dtype.name,
+                             "Cast one of them.")  # fmt: skip
         if updates.shape != shape:
-            raise ShapeError(
-                f"{name}: expected updates of shape {shape} for x {x.shape}, indices "
-                f"{indices.shape} and axis {axis}; got {updates.shape}. Broadcast them first."
-            )
+            raise ShapeError(name, f"updates of shape {shape} for x {x.shape}, indices "
+                             f"{indices.shape} and axis {axis}", updates.shape,
+                             "Broadcast them first.")  # fmt: skip
         return x
 
     return infer
@@ -51,38 +49,14 @@ def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(
-            f"{where_}: expected indices from {-size} to {size - 1}; got {indices[wrong][0]}. "
-            f"The axis has {size} elements."
-        )
+        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1}", indices[wrong][0],
+                                   f"The axis has {size} elements.")  # fmt: skip
     return np.where(indices < 0, indices + size, indices)
 
 
 def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
     """(elements before, along, after) the axis."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-def scatter_add_ref(x, indices, updates, *, axis):
-    """np.add.at on flat positions, its fast path; sums of 16-bit floats are carried in float32."""
-    pre, n, post = blocks(x.shape, axis)
-    rows = np.arange(pre)[:, None] * n + checked("scatter_add", indices, n).reshape(-1)
-    places = rows[:, :, None] * post + np.arange(post)
-    out = np.array(wide(x), order="C").reshape(-1)
-    np.add.at(out, places.reshape(-1), wide(updates).reshape(-1))
-    return out.astype(x.dtype, copy=False).reshape(x.shape)
-
-
-def scatter_set_ref(x, indices, updates, *, axis):
-    """Each place takes the update that names it last, whatever order NumPy assigns in."""
-    pre, n, post = blocks(x.shape, axis)
-    flat = checked("scatter_set", indices, n).reshape(-1)
-    last = np.full(n, -1)
-    np.maximum.at(last, flat, np.arange(flat.size))
-    hit = np.flatnonzero(last >= 0)
-    out = np.array(x, order="C").reshape(pre, n, post)
-    out[:, hit] = updates.reshape(pre, flat.size, post)[:, last[hit]]
-    return out.reshape(x.shape)
 
 
 def zeros(spec):
@@ -161,11 +135,8 @@ def index(*shape, low=-2, high=2):
     return Arr(shape, low, high, dtype="int64")
 
 
-gather = define(
-    "gather", "index", "The rows of x that `indices` name along `axis`, as numpy.take gives them.",
-    why="a product with one-hot rows costs n times the work; slices take only static places",
+@card("index",
     infer=lambda x, indices, *, axis: Spec(indexed_shape("gather", x, indices, axis), x.dtype),
-    ref=lambda x, at, *, axis: np.take(x, checked("gather", at, x.shape[axis]), axis=axis),
     vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
     jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
     samples=[sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),
@@ -173,8 +144,12 @@ gather = define(
     error_samples=[refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
                    refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
                    refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
-                   refusal(ShapeError, "axis", (3,), index(2), axis=1)],
-)  # fmt: skip
+                   refusal(ShapeError, "axis", (3,), index(2), axis=1)])  # fmt: skip
+def gather(x, at, *, axis):
+    """The rows of x that `indices` name along `axis`, as numpy.take gives them.
+
+    Why: a product with one-hot rows costs n times the work; slices take only static places."""
+    return np.take(x, checked("gather", at, x.shape[axis]), axis=axis)
 
 
 def scatter_samples():
@@ -193,11 +168,7 @@ def scatter_errors():
             for indices, updates, error, text in cases]  # fmt: skip
 
 
-scatter_add = define(
-    "scatter_add", "index",
-    "x with each update added to the row that its index names; repeated indices add up.",
-    why="the transpose of gather; a product with one-hot rows costs n times the work",
-    infer=infer_scatter("scatter_add"), ref=scatter_add_ref,
+@card("index", infer=infer_scatter("scatter_add"),
     vjp=(lambda g, _y, _x, _i, _u, **_: g, None,
          lambda g, _y, _x, indices, _u, *, axis: gather(g, indices, axis=axis)),
     jvp=(lambda t, y, x, indices, updates, **_: t, None,
@@ -206,27 +177,43 @@ scatter_add = define(
     samples=scatter_samples(),
     error_samples=[*scatter_errors(),
                    refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0)],
-    dtypes="numeric",
-)  # fmt: skip
+    dtypes="numeric")  # fmt: skip
+def scatter_add(x, indices, updates, *, axis):
+    """x with each update added to the row that its index names; repeated indices add up.
 
-scatter_set = define(
-    "scatter_set", "index",
-    "x with each update in the row that its index names; of repeated indices, the last one's.",
-    why="writing to places known only at run time; a mask and a sum would add repeated updates",
-    infer=infer_scatter("scatter_set"), ref=scatter_set_ref,
+    Why: the transpose of gather; a product with one-hot rows costs n times the work.
+
+    np.add.at on flat positions, its fast path; sums of 16-bit floats are carried in float32."""
+    pre, n, post = blocks(x.shape, axis)
+    rows = np.arange(pre)[:, None] * n + checked("scatter_add", indices, n).reshape(-1)
+    places = rows[:, :, None] * post + np.arange(post)
+    out = np.array(wide(x), order="C").reshape(-1)
+    np.add.at(out, places.reshape(-1), wide(updates).reshape(-1))
+    return out.astype(x.dtype, copy=False).reshape(x.shape)
+
+
+@card("index", infer=infer_scatter("scatter_set"),
     vjp=(lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
          None,
          lambda g, _y, _x, indices, _u, *, axis: kept_updates(g, indices, axis, _x.shape[axis])),
-    jvp=(
-        lambda t, y, x, indices, updates, *, axis: scatter_set(
-            t, indices, zeros(updates), axis=axis
-        ),
-        None,
-        lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis),
-    ),
+    jvp=(lambda t, y, x, indices, u, *, axis: scatter_set(t, indices, zeros(u), axis=axis), None,
+         lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis)),
     batch=batch_scatter(lambda: scatter_set), flops=lambda x, indices, updates, **_: 0,
-    samples=scatter_samples(), error_samples=scatter_errors(),
-)  # fmt: skip
+    samples=scatter_samples(), error_samples=scatter_errors())  # fmt: skip
+def scatter_set(x, indices, updates, *, axis):
+    """x with each update in the row that its index names; of repeated indices, the last one's.
+
+    Why: writing to places known only at run time; a mask and a sum would add repeated updates.
+
+    Each place takes the update that names it last, whatever order NumPy assigns in."""
+    pre, n, post = blocks(x.shape, axis)
+    flat = checked("scatter_set", indices, n).reshape(-1)
+    last = np.full(n, -1)
+    np.maximum.at(last, flat, np.arange(flat.size))
+    hit = np.flatnonzero(last >= 0)
+    out = np.array(x, order="C").reshape(pre, n, post)
+    out[:, hit] = updates.reshape(pre, flat.size, post)[:, last[hit]]
+    return out.reshape(x.shape)
 
 
 def gather_along(x, indices, axis: int):

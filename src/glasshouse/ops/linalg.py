@@ -15,7 +15,7 @@ import numpy as np
 
 from glasshouse.base import Spec, int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
+from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
 from glasshouse.ops.cast import conj, imag, make_complex, real
 from glasshouse.ops.checks import check_option
@@ -31,10 +31,10 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
     """The sizes (m, n) of the matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
-        raise ShapeError(f"{where_}: expected matrices (..., m, n); got {a.shape}. Add an axis.")
+        raise ShapeError(where_, "matrices (..., m, n)", a.shape, "Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
-        raise ShapeError(f"{where_}: expected square matrices (..., n, n); got shape {a.shape}. "
+        raise ShapeError(where_, "square matrices (..., n, n)", f"shape {a.shape}",
                          "Use qr or svd for others.")  # fmt: skip
     return m, n
 
@@ -147,10 +147,8 @@ def factorise(where_: str, expected: str, factor, a, *options):
     try:
         return factor(a, *options)
     except np.linalg.LinAlgError as error:
-        raise LinAlgError(
-            f"{where_}: expected {expected}; got matrices of shape {a.shape} that are not "
-            f"({error}). Look for NaN, or add a multiple of the identity."
-        ) from None
+        raise LinAlgError(where_, expected, f"matrices of shape {a.shape} that are not ({error})",
+                          "Look for NaN, or add a multiple of the identity.") from None  # fmt: skip
 
 
 def batch_first(card):
@@ -215,17 +213,16 @@ def cholesky_jvp(t, y, a):
     return matmul(y, half_lower(inner))
 
 
-cholesky = define(
-    "cholesky", "linalg",
-    "The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.",
-    why="a loop over columns, whose length the program does not know",
-    infer=of_square("cholesky", lambda a: a),
-    ref=lambda a: factorise("cholesky", "positive definite ones", np.linalg.cholesky, symmetric(a)),
-    vjp=(cholesky_vjp,), jvp=(cholesky_jvp,), batch=batch_first(lambda: cholesky),
-    flops=lambda a: a.size * a.shape[-1] // 3,
+@card("linalg", infer=of_square("cholesky", lambda a: a), vjp=(cholesky_vjp,), jvp=(cholesky_jvp,),
+    batch=batch_first(lambda: cholesky), flops=lambda a: a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=spd)), sample(Arr((2, 1, 2, 2), make=spd))],
-    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", source="Murray 2016, arXiv:1602.07527",
-)  # fmt: skip
+    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg",
+    source="Murray 2016, arXiv:1602.07527")  # fmt: skip
+def cholesky(a):
+    """The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.
+
+    Why: a loop over columns, whose length the program does not know."""
+    return factorise("cholesky", "positive definite ones", np.linalg.cholesky, symmetric(a))
 
 
 # QR: A = Q R, R upper triangular with a real diagonal. For m >= n, with X = dA R^-1, C = Q^H X and
@@ -243,10 +240,9 @@ def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
 def check_qr_gradient(a, mode: str) -> None:
     m, n = a.shape[-2:]
     if mode == "complete" and m > n:
-        raise GradError(
-            f"qr: expected mode 'reduced' for the derivative of tall matrices; got 'complete' and "
-            f"shape {a.shape}. The added columns of q are not unique."
-        )
+        raise GradError("qr", "mode 'reduced' for the derivative of tall matrices",
+                        f"'complete' and shape {a.shape}",
+                        "The added columns of q are not unique.")  # fmt: skip
 
 
 def skew_free(c):
@@ -300,43 +296,25 @@ def qr_flops(a: Spec, *, mode) -> int:
     return 2 * count * int(2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3)
 
 
-qr = define(
-    "qr", "linalg",
-    "(q, r) with q r = a, q^H q = 1 and r upper triangular; q has min(m, n) columns, or m if mode "
-    "is 'complete'. The derivative needs full rank.",
-    why="a loop over columns, whose length the program does not know", infer=infer_qr,
-    ref=lambda a, *, mode: tuple(np.linalg.qr(a, mode)), vjp=(qr_vjp,), jvp=(qr_jvp,),
-    batch=batch_first(lambda: qr), flops=qr_flops,
+@card("linalg", infer=infer_qr, vjp=(qr_vjp,), jvp=(qr_jvp,), batch=batch_first(lambda: qr),
+    flops=qr_flops,
     samples=[sample(Arr((3, 3), make=spread_values), mode="reduced"),
              sample(Arr((2, 4, 2), make=spread_values), mode="reduced"),
              sample(Arr((2, 3), make=spread_values), mode="complete")],
     error_samples=[refusal(OptionError, "'reduced' or 'complete'", (2, 2), mode="raw"),
                    refusal(DTypeError, "a dtype", (2, 2), on="float16", mode="reduced"),
-                   refusal(ShapeError, "expected matrices", (2,), mode="reduced")],
-    dtypes="linalg",
+                   refusal(ShapeError, "expected matrices", (2,), mode="reduced")], dtypes="linalg",
     source="Seeger et al. 2017, arXiv:1710.08717; Roberts, Roberts 2020, arXiv:2009.10071",
-    num_outputs=2,
-)  # fmt: skip
+    num_outputs=2)  # fmt: skip
+def qr(a, *, mode):
+    """(q, r) with q r = a, q^H q = 1 and r upper triangular; q has min(m, n) columns, or m if mode
+    is 'complete'. The derivative needs full rank.
+
+    Why: a loop over columns, whose length the program does not know."""
+    return tuple(np.linalg.qr(a, mode))
 
 
 # LU: P A = L U. With F = L^-1 P dA U^-1: dL = L tril(F, -1) and dU = triu(F) U, packed in one.
-
-
-def lu_ref(a):
-    """Gaussian elimination with partial pivoting, one column at a time for the whole batch."""
-    n = a.shape[-1]
-    lu = a.reshape(math.prod(a.shape[:-2]), n, n).copy()
-    perm = np.tile(np.arange(n), (len(lu), 1))
-    each = np.arange(len(lu))
-    for k in range(n - 1):
-        best = k + np.argmax(np.abs(lu[:, k:, k]), axis=1)
-        lu[each, k], lu[each, best] = lu[each, best], lu[each, k]
-        perm[each, k], perm[each, best] = perm[each, best], perm[each, k]
-        pivot = lu[:, k, k]
-        scale = np.where(pivot == 0, 1, pivot)  # then the whole column is 0 already
-        lu[:, k + 1 :, k] /= scale[:, None]
-        lu[:, k + 1 :, k + 1 :] -= lu[:, k + 1 :, k, None] * lu[:, k, None, k + 1 :]
-    return lu.reshape(a.shape), perm.reshape(a.shape[:-1])
 
 
 def unpacked(packed):
@@ -362,19 +340,32 @@ def lu_jvp(t, y, a):
     return matmul(lower, tril(inner, False)) + matmul(triu(inner), upper), None
 
 
-lu = define(
-    "lu", "linalg",
-    "(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed` "
-    "and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.",
-    why="a loop over columns, whose length the program does not know",
-    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))), ref=lu_ref,
-    vjp=(lu_vjp,), jvp=(lu_jvp,), batch=batch_first(lambda: lu),
-    flops=lambda a: 2 * a.size * a.shape[-1] // 3,
+@card("linalg", infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))), vjp=(lu_vjp,),
+    jvp=(lu_jvp,), batch=batch_first(lambda: lu), flops=lambda a: 2 * a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],
     error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg",
     source="Golub, Van Loan 2013, Matrix Computations, 3.4; derivative: from dA = dL U + L dU",
-    num_outputs=2,
-)  # fmt: skip
+    num_outputs=2)  # fmt: skip
+def lu(a):
+    """(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed`
+    and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.
+
+    Why: a loop over columns, whose length the program does not know.
+
+    Gaussian elimination with partial pivoting, one column at a time for the whole batch."""
+    n = a.shape[-1]
+    lu = a.reshape(math.prod(a.shape[:-2]), n, n).copy()
+    perm = np.tile(np.arange(n), (len(lu), 1))
+    each = np.arange(len(lu))
+    for k in range(n - 1):
+        best = k + np.argmax(np.abs(lu[:, k:, k]), axis=1)
+        lu[each, k], lu[each, best] = lu[each, best], lu[each, k]
+        perm[each, k], perm[each, best] = perm[each, best], perm[each, k]
+        pivot = lu[:, k, k]
+        scale = np.where(pivot == 0, 1, pivot)  # then the whole column is 0 already
+        lu[:, k + 1 :, k] /= scale[:, None]
+        lu[:, k + 1 :, k + 1 :] -= lu[:, k + 1 :, k, None] * lu[:, k, None, k + 1 :]
+    return lu.reshape(a.shape), perm.reshape(a.shape[:-1])
 
 
 # Triangular solve: with X = T^-1 B and T the triangle of A: dX = T^-1 (dB - dT X).
@@ -384,13 +375,11 @@ def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal)
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b)
     if a.dtype is not b.dtype:
-        raise DTypeError(f"triangular_solve: expected operands of one dtype; got {a.dtype.name} "
-                         f"and {b.dtype.name}. Cast one of them.")  # fmt: skip
+        raise DTypeError("triangular_solve", "operands of one dtype",
+                         f"{a.dtype.name} and {b.dtype.name}", "Cast one of them.")  # fmt: skip
     if a.shape[:-1] != b.shape[:-1]:
-        raise ShapeError(
-            f"triangular_solve: expected a (..., n, n) and b (..., n, k) with equal leading axes; "
-            f"got {a.shape} and {b.shape}. Broadcast them first."
-        )
+        raise ShapeError("triangular_solve", "a (..., n, n) and b (..., n, k) with equal leading "
+                         "axes", f"{a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip
     return b
 
 
@@ -409,12 +398,6 @@ def substitute(a, b, lower: bool, unit_diagonal: bool):
     rest = b[..., second, :] - a[..., second, first] @ x[..., first, :]
     x[..., second, :] = substitute(a[..., second, second], rest, lower, unit_diagonal)
     return x
-
-
-def triangular_solve_ref(a, b, *, lower, transpose, unit_diagonal):
-    if transpose:
-        a, lower = a.mT, not lower
-    return substitute(a, b, lower, unit_diagonal)
 
 
 def of_triangle(x, lower: bool, unit_diagonal: bool):
@@ -443,28 +426,31 @@ def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
     return {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
 
 
-triangular_solve = define(
-    "triangular_solve", "linalg",
-    "x with a x = b, or a^T x = b if `transpose`, for triangular a (..., n, n) and b (..., n, k). "
-    "Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as 1.",
-    why="a loop over rows, whose length the program does not know", infer=infer_triangular_solve,
-    ref=triangular_solve_ref, vjp=(solve_vjp_a, solve_vjp_b), jvp=(solve_jvp_a, LINEAR),
+@card("linalg", infer=infer_triangular_solve, vjp=(solve_vjp_a, solve_vjp_b),
+    jvp=(solve_jvp_a, LINEAR),
     batch=lambda batched, *ab, **attrs: triangular_solve(*batch_together(batched, ab), **attrs),
     flops=lambda a, b, **_: a.shape[-1] * b.size,
     samples=[sample(Arr((3, 3), make=triangle), (3, 2), **solve_attrs()),
              sample(Arr((3, 3), make=triangle), (3, 1), **solve_attrs(False, True)),
              sample(Arr((2, 2, 2), make=triangle), (2, 2, 1), **solve_attrs(True, True, True)),
              sample(Arr((2, 2), make=triangle), (2, 0), **solve_attrs(False))],
-    error_samples=[
-        refusal(ShapeError, "equal leading axes", (2, 2), (3, 1), **solve_attrs()),
-        refusal(ShapeError, "square", (2, 3), (2, 1), **solve_attrs()),
-        refusal(ShapeError, "expected matrices", (2, 2), (2,), **solve_attrs()),
-        refusal(DTypeError, "one dtype", (2, 2), Arr((2, 1), dtype="float64"), **solve_attrs()),
-        refusal(DTypeError, "a dtype", (2, 2), (2, 1), on="bfloat16", **solve_attrs()),
-    ],
+    error_samples=[refusal(ShapeError, "equal leading axes", (2, 2), (3, 1), **solve_attrs()),
+                   refusal(ShapeError, "square", (2, 3), (2, 1), **solve_attrs()),
+                   refusal(ShapeError, "expected matrices", (2, 2), (2,), **solve_attrs()),
+                   refusal(DTypeError, "one dtype", (2, 2), Arr((2, 1), dtype="float64"),
+                       **solve_attrs()),
+                   refusal(DTypeError, "a dtype", (2, 2), (2, 1), on="bfloat16", **solve_attrs())],
     dtypes="linalg",
-    source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008",
-)  # fmt: skip
+    source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008")  # fmt: skip
+def triangular_solve(a, b, *, lower, transpose, unit_diagonal):
+    """x with a x = b, or a^T x = b if `transpose`, for triangular a (..., n, n) and b (..., n, k).
+    Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as
+    1.
+
+    Why: a loop over rows, whose length the program does not know."""
+    if transpose:
+        a, lower = a.mT, not lower
+    return substitute(a, b, lower, unit_diagonal)
 
 
 # eigh: A V = V diag(w). With C = V^H dA V and F_ij = 1 / (w_j - w_i), 0 on the diagonal:
@@ -483,19 +469,20 @@ def eigh_jvp(t, y, a):
     return real(diagonal_of(inner)), matmul(v, spectral_quotient(inner, w))
 
 
-eigh = define(  # its FLOPs: Golub, Van Loan 2013, 8.3: about 9 n³ with vectors
-    "eigh", "linalg",
-    "(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a. "
-    "The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.",
-    why="an iteration of unknown length",
-    infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
-    ref=lambda a: tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric(a))),
+@card("linalg", infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
     vjp=(eigh_vjp,), jvp=(eigh_jvp,), batch=batch_first(lambda: eigh),
     flops=lambda a: 9 * a.size * a.shape[-1],
     samples=[sample(Arr(s, make=spread_symmetric)) for s in ((3, 3), (2, 1, 2, 2))],
     error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", traits=("unique_up_to_phase",),
-    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717", num_outputs=2,
-)  # fmt: skip
+    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717", num_outputs=2)  # fmt: skip
+def eigh(a):
+    """(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a.
+    The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.
+
+    Why: an iteration of unknown length.
+
+    Its FLOPs: Golub, Van Loan 2013, 8.3: about 9 n³ with vectors."""
+    return tuple(factorise("eigh", "finite matrices", np.linalg.eigh, symmetric(a)))
 
 
 # SVD: A = U diag(s) V^H. With P = U^H dA V and F_ij = 1 / (s_j² - s_i²), 0 on the diagonal:
@@ -514,10 +501,8 @@ def infer_svd(a: Spec, *, full_matrices) -> tuple[Spec, Spec, Spec]:
 def check_svd_gradient(a, full_matrices: bool) -> None:
     m, n = a.shape[-2:]
     if full_matrices and m != n:
-        raise GradError(
-            f"svd: expected full_matrices=False for the derivative of oblong matrices; got True "
-            f"and shape {a.shape}. The added vectors are not unique."
-        )
+        raise GradError("svd", "full_matrices=False for the derivative of oblong matrices",
+            f"True and shape {a.shape}", "The added vectors are not unique.")  # fmt: skip
 
 
 def imaginary_diagonal(x):
@@ -575,21 +560,20 @@ def svd_flops(a: Spec, *, full_matrices) -> int:
     return math.prod(a.shape[:-2]) * (14 * large * small**2 + 8 * small**3)
 
 
-svd = define(
-    "svd", "linalg",
-    "(u, s, vh) with u diag(s) vh = a and s falling; u and vh are square if `full_matrices`. The "
-    "derivative of u and vh needs distinct singular values, not 0 where a is oblong, and a use "
-    "that the vectors' phases do not matter to.",
-    why="an iteration of unknown length", infer=infer_svd,
-    ref=lambda a, *, full_matrices: tuple(
-        factorise("svd", "finite matrices", np.linalg.svd, a, full_matrices)
-    ),
-    vjp=(svd_vjp,), jvp=(svd_jvp,), batch=batch_first(lambda: svd), flops=svd_flops,
+@card("linalg", infer=infer_svd, vjp=(svd_vjp,), jvp=(svd_jvp,), batch=batch_first(lambda: svd),
+    flops=svd_flops,
     samples=[sample(Arr((3, 3), make=spread_values), full_matrices=True),
              sample(Arr((2, 4, 2), make=spread_values), full_matrices=False),
              sample(Arr((2, 3), make=spread_values), full_matrices=False)],
     error_samples=[refusal(DTypeError, "a dtype", (2, 2), on="float16", full_matrices=False),
                    refusal(ShapeError, "expected matrices", (2,), full_matrices=False)],
     dtypes="linalg", traits=("unique_up_to_phase",),
-    source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659", num_outputs=3,
-)  # fmt: skip
+    source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659",
+    num_outputs=3)  # fmt: skip
+def svd(a, *, full_matrices):
+    """(u, s, vh) with u diag(s) vh = a and s falling; u and vh are square if `full_matrices`. The
+    derivative of u and vh needs distinct singular values, not 0 where a is oblong, and a use
+    that the vectors' phases do not matter to.
+
+    Why: an iteration of unknown length."""
+    return tuple(factorise("svd", "finite matrices", np.linalg.svd, a, full_matrices))

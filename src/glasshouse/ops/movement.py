@@ -1,48 +1,45 @@
 """Movement: primitives that rearrange, repeat or drop elements and compute nothing."""
 
 import math
+from functools import partial
 
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, check_shape, from_numpy_dtype
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
+from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
 
-
-def movement(name, doc, *, why, infer, ref, vjp, batch, samples, error_samples, jvp=LINEAR):
-    """A card that moves elements of any dtype: linear, and without FLOPs."""
-    return define(name, "movement", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
-                  batch=batch, flops=lambda *_specs, **_: 0, samples=samples,
-                  error_samples=error_samples, traits=("movement", "linear"))  # fmt: skip
+# Cards that move elements of any dtype: linear, and without FLOPs.
+movement = partial(card, "movement", jvp=LINEAR, flops=lambda *_specs, **_: 0,
+                   traits=("movement", "linear"))  # fmt: skip
 
 
 def infer_reshape(x: Spec, *, shape) -> Spec:
     shape = check_shape("reshape", shape)
     if math.prod(shape) != x.size:
-        raise ShapeError(
-            f"reshape: expected a shape of {x.size} elements, as {x.shape} has; got {shape} with "
-            f"{math.prod(shape)}. Choose sizes whose product is {x.size}."
-        )
+        raise ShapeError("reshape", f"a shape of {x.size} elements, as {x.shape} has",
+                         f"{shape} with {math.prod(shape)}",
+                         f"Choose sizes whose product is {x.size}.")  # fmt: skip
     return Spec(shape, x.dtype)
 
 
-reshape = movement(
-    "reshape", "The elements of x, in row-major order, in `shape`.",
-    why="the only way to split and merge axes", infer=infer_reshape,
-    ref=lambda x, *, shape: np.reshape(x, shape),
-    vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
+@movement(infer=infer_reshape, vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
     batch=lambda batched, x, *, shape: reshape(x, shape=(x.shape[0], *shape)),
     samples=[sample((2, 3), shape=(3, 2)), sample((4,), shape=(2, 1, 2)), sample((1, 1), shape=()),
              sample((0, 2), shape=(3, 0))],
     error_samples=[refusal(ShapeError, "6 elements", (2, 3), shape=(4,)),
-                   refusal(ShapeError, "0 or more", (2,), shape=(-1,))],
-)  # fmt: skip
+                   refusal(ShapeError, "0 or more", (2,), shape=(-1,))])  # fmt: skip
+def reshape(x, *, shape):
+    """The elements of x, in row-major order, in `shape`.
+
+    Why: the only way to split and merge axes."""
+    return np.reshape(x, shape)
 
 
 def infer_permute(x: Spec, *, axes) -> Spec:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError(f"permute: expected each axis of shape {x.shape} once; got {tuple(axes)}. "
+        raise ShapeError("permute", f"each axis of shape {x.shape} once", tuple(axes),
                          f"Give a permutation of 0 … {x.ndim - 1}.")  # fmt: skip
     return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
 
@@ -52,22 +49,23 @@ def inverse_permutation(axes) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-permute = movement(
-    "permute", "x with its axes in the order `axes`.",
-    why="no other primitive changes the order of elements across axes", infer=infer_permute,
-    ref=lambda x, *, axes: np.transpose(x, axes),
+@movement(infer=infer_permute,
     vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
     batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
     samples=[sample((2, 3, 4), axes=(2, 0, 1)), sample((2, 0), axes=(1, 0)), sample((), axes=())],
     error_samples=[refusal(ShapeError, "each axis", (2, 3), axes=(0, 0)),
-                   refusal(ShapeError, "each axis", (2, 3), axes=(0,))],
-)  # fmt: skip
+                   refusal(ShapeError, "each axis", (2, 3), axes=(0,))])  # fmt: skip
+def permute(x, *, axes):
+    """x with its axes in the order `axes`.
+
+    Why: no other primitive changes the order of elements across axes."""
+    return np.transpose(x, axes)
 
 
 def infer_expand(x: Spec, *, shape) -> Spec:
     if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
-        raise ShapeError(f"expand: expected a shape that repeats only axes of size 1 of {x.shape}; "
-                         f"got {tuple(shape)}. Reshape first to add axes.")  # fmt: skip
+        raise ShapeError("expand", f"a shape that repeats only axes of size 1 of {x.shape}",
+                         tuple(shape), "Reshape first to add axes.")  # fmt: skip
     return Spec(tuple(shape), x.dtype)
 
 
@@ -76,24 +74,23 @@ def expand_vjp(g, _y, _x, *, shape):
     return reshape(sum_(g, axes=axes), shape=_x.shape)
 
 
-expand = movement(
-    "expand", "x repeated along its axes of size 1 to fill `shape`.",
-    why="a product with ones would compute, and read memory that a stride of 0 saves",
-    infer=infer_expand, ref=lambda x, *, shape: np.broadcast_to(x, shape), vjp=(expand_vjp,),
+@movement(infer=infer_expand, vjp=(expand_vjp,),
     batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
     samples=[sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)),
              sample((1, 2), shape=(0, 2)), sample((), shape=())],
     error_samples=[refusal(ShapeError, "size 1", (2,), shape=(3,)),
-                   refusal(ShapeError, "size 1", (2,), shape=(2, 2))],
-)  # fmt: skip
+                   refusal(ShapeError, "size 1", (2,), shape=(2, 2))])  # fmt: skip
+def expand(x, *, shape):
+    """x repeated along its axes of size 1 to fill `shape`.
+
+    Why: a product with ones would compute, and read memory that a stride of 0 saves."""
+    return np.broadcast_to(x, shape)
 
 
 def infer_pad(x: Spec, *, widths, value) -> Spec:
     if len(widths) != x.ndim or any(min(width) < 0 for width in widths):
-        raise ShapeError(
-            f"pad: expected (low, high, interior) of 0 or more for each axis of {x.shape}; got "
-            f"{tuple(widths)}. Use slice to remove elements."
-        )
+        raise ShapeError("pad", f"(low, high, interior) of 0 or more for each axis of {x.shape}",
+                         tuple(widths), "Use slice to remove elements.")  # fmt: skip
     sizes = [sum(w[:2]) + size + max(size - 1, 0) * w[2] for size, w in zip(x.shape, widths)]
     return Spec(tuple(sizes), x.dtype)
 
@@ -104,43 +101,39 @@ def placed(x_shape, widths) -> tuple[slice, ...]:
     return tuple(slice(w[0], stop, w[2] + 1) for stop, w in zip(spread, widths))
 
 
-def pad_ref(x, *, widths, value):
-    shape = infer_pad(Spec(x.shape, from_numpy_dtype(x.dtype)), widths=widths, value=value).shape
-    out = np.full(shape, value, x.dtype)
-    out[placed(x.shape, widths)] = x
-    return out
-
-
 def pad_vjp(g, _y, _x, *, widths, value):
     where = placed(_x.shape, widths)
     return slice_(g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
                   steps=tuple(s.step for s in where))  # fmt: skip
 
 
-pad = movement(
-    "pad", "x with `value` around it, and `interior` of them between neighbours, on each axis.",
-    why="a scatter into a full value would need indices for every element", infer=infer_pad,
-    ref=pad_ref, vjp=(pad_vjp,),
+@movement(infer=infer_pad, vjp=(pad_vjp,),
     jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
     batch=lambda batched, x, *, widths, value: pad(x, widths=((0, 0, 0), *widths), value=value),
     samples=[sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
              sample((3,), widths=((1, 1, 2),), value=1), sample((0,), widths=((1, 1, 0),), value=0),
              sample((), widths=(), value=0)],
     error_samples=[refusal(ShapeError, "0 or more", (2,), widths=((-1, 0, 0),), value=0),
-                   refusal(ShapeError, "each axis", (2,), widths=(), value=0)],
-)  # fmt: skip
+                   refusal(ShapeError, "each axis", (2,), widths=(), value=0)])  # fmt: skip
+def pad(x, *, widths, value):
+    """x with `value` around it, and `interior` of them between neighbours, on each axis.
+
+    Why: a scatter into a full value would need indices for every element."""
+    shape = infer_pad(Spec(x.shape, from_numpy_dtype(x.dtype)), widths=widths, value=value).shape
+    out = np.full(shape, value, x.dtype)
+    out[placed(x.shape, widths)] = x
+    return out
 
 
 def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
-        raise ShapeError(f"slice: expected a start, stop and step for each axis of {x.shape}; got "
-                         f"{starts}, {stops}, {steps}. Give one of each per axis.")  # fmt: skip
+        raise ShapeError("slice", f"a start, stop and step for each axis of {x.shape}",
+                         f"{starts}, {stops}, {steps}", "Give one of each per axis.")  # fmt: skip
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not (0 <= start <= stop <= size and step >= 1):
-            raise ShapeError(
-                f"slice: expected 0 <= start <= stop <= {size} and step >= 1; got {start}, {stop}, "
-                f"{step}. Clip the bounds; use flip for a negative step."
-            )
+            raise ShapeError("slice", f"0 <= start <= stop <= {size} and step >= 1",
+                             f"{start}, {stop}, {step}",
+                             "Clip the bounds; use flip for a negative step.")  # fmt: skip
     sizes = (-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
     return Spec(tuple(sizes), x.dtype)
 
@@ -156,21 +149,21 @@ def slice_vjp(g, _y, _x, *, starts, stops, steps):
     return pad(g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0)
 
 
-slice_ = movement(
-    "slice", "x[start:stop:step] on every axis, with steps of 1 or more.",
-    why="a gather would need an index for every element", infer=infer_slice,
-    ref=lambda x, *, starts, stops, steps: x[tuple(map(slice, starts, stops, steps))],
-    vjp=(slice_vjp,),
-    batch=lambda batched, x, *, starts, stops, steps: slice_(
-        x, starts=(0, *starts), stops=(x.shape[0], *stops), steps=(1, *steps)
-    ),
+@movement(infer=infer_slice, vjp=(slice_vjp,),
+    batch=lambda batched, x, *, starts, stops, steps: slice_(x, starts=(0, *starts),
+        stops=(x.shape[0], *stops), steps=(1, *steps)),
     samples=[sample((5, 4), starts=(1, 0), stops=(5, 3), steps=(2, 1)),
              sample((4,), starts=(2,), stops=(2,), steps=(1,)),
              sample((6,), starts=(1,), stops=(6,), steps=(3,)),
              sample((), starts=(), stops=(), steps=())],
     error_samples=[refusal(ShapeError, "stop <= 2", (2,), starts=(0,), stops=(3,), steps=(1,)),
-                   refusal(ShapeError, "per axis", (), starts=(0,), stops=(), steps=())],
-)  # fmt: skip
+                   refusal(ShapeError, "per axis", (), starts=(0,), stops=(),
+                       steps=())])  # fmt: skip
+def slice_(x, *, starts, stops, steps):
+    """x[start:stop:step] on every axis, with steps of 1 or more.
+
+    Why: a gather would need an index for every element."""
+    return x[tuple(map(slice, starts, stops, steps))]
 
 
 def section(x, axis: int, start: int, stop: int, step: int = 1):
@@ -186,30 +179,29 @@ def infer_flip(x: Spec, *, axes) -> Spec:
     return x
 
 
-flip = movement(
-    "flip", "x with the order along `axes` reversed.",
-    why="slice keeps to positive steps, so that its gradient is one pad", infer=infer_flip,
-    ref=lambda x, *, axes: np.flip(x, axes), vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
+@movement(infer=infer_flip, vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
     batch=lambda batched, x, *, axes: flip(x, axes=tuple(axis + 1 for axis in axes)),
     samples=[sample((2, 3), axes=(1,)), sample((2, 3), axes=(0, 1)), sample((0,), axes=(0,))],
-    error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))],
-)  # fmt: skip
+    error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))])  # fmt: skip
+def flip(x, *, axes):
+    """x with the order along `axes` reversed.
+
+    Why: slice keeps to positive steps, so that its gradient is one pad."""
+    return np.flip(x, axes)
 
 
 def infer_concatenate(*xs: Spec, axis) -> Spec:
     if not xs:
-        raise ShapeError("concatenate: expected at least one operand; got none. Give one or more.")
+        raise ShapeError("concatenate", "at least one operand", "none", "Give one or more.")
     first = xs[0]
     axis = check_axis("concatenate", axis, first.ndim)
     for x in xs:
         if x.dtype is not first.dtype:
-            raise DTypeError(f"concatenate: expected operands of one dtype; got {first.dtype.name} "
-                             f"and {x.dtype.name}. Cast one of them.")  # fmt: skip
+            raise DTypeError("concatenate", "operands of one dtype", f"{first.dtype.name} and "
+                             f"{x.dtype.name}", "Cast one of them.")  # fmt: skip
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
-            raise ShapeError(
-                f"concatenate: expected equal shapes but for axis {axis}; got {first.shape} and "
-                f"{x.shape}. Make the other axes equal."
-            )
+            raise ShapeError("concatenate", f"equal shapes but for axis {axis}",
+                f"{first.shape} and {x.shape}", "Make the other axes equal.")  # fmt: skip
     total = sum(x.shape[axis] for x in xs)
     return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 
@@ -237,14 +229,15 @@ def concatenate_jvp(i: int):
     return jvp
 
 
-concatenate = movement(
-    "concatenate", "The operands joined along an existing axis.",
-    why="a sum of padded operands would read and add zeros", infer=infer_concatenate,
-    ref=lambda *xs, axis: np.concatenate(xs, axis=axis), vjp=concatenate_vjp, jvp=concatenate_jvp,
+@movement(infer=infer_concatenate, vjp=concatenate_vjp, jvp=concatenate_jvp,
     batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
     samples=[sample((2, 3), (1, 3), axis=0), sample((2,), (0,), (3,), axis=0),
              sample((2, 1), axis=1)],
     error_samples=[refusal(ShapeError, "but for axis 0", (2, 3), (2, 4), axis=0),
                    refusal(DTypeError, "one dtype", (2,), Arr((2,), dtype="int8"), axis=0),
-                   refusal(ShapeError, "at least one", axis=0)],
-)  # fmt: skip
+                   refusal(ShapeError, "at least one", axis=0)])  # fmt: skip
+def concatenate(*xs, axis):
+    """The operands joined along an existing axis.
+
+    Why: a sum of padded operands would read and add zeros."""
+    return np.concatenate(xs, axis=axis)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, uint32
-from glasshouse.dispatch.primitive import Arr, define, refusal, sample
+from glasshouse.dispatch.primitive import Arr, card, refusal, sample
 
 # Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3" (SC11), sec. 3.3
 # and its library Random123: multipliers, and the key's increments (golden ratio, sqrt(3) - 1).
@@ -42,16 +42,32 @@ def philox(counter, key):
 
 def infer_bits(key: Spec, *, shape) -> Spec:
     if key.dtype is not uint32:
-        raise DTypeError(f"random_bits: expected a key of dtype uint32; got {key.dtype.name}. Take "
-                         "one from gh.random.Generator.")  # fmt: skip
+        raise DTypeError("random_bits", "a key of dtype uint32", key.dtype.name,
+                         "Take one from gh.random.Generator.")  # fmt: skip
     if key.shape[-1:] != (4,):
-        raise ShapeError(f"random_bits: expected a key of shape (..., 4); got {key.shape}. Take "
-                         "one from gh.random.Generator.")  # fmt: skip
+        raise ShapeError("random_bits", "a key of shape (..., 4)", key.shape,
+                         "Take one from gh.random.Generator.")  # fmt: skip
     return Spec((*key.shape[:-1], *check_shape("random_bits", shape)), uint32)
 
 
-def bits_ref(key, *, shape):
-    """Blocks of four words, one Philox call for all of them, cut to the size asked for."""
+@card("random", infer=infer_bits,
+    batch=lambda batched, key, *, shape: random_bits(key, shape=shape), flops=lambda key, **_: 0,
+    samples=[sample(Arr((4,), 0, 2**31), shape=(3, 2)),
+             sample(Arr((2, 3, 4), 0, 2**31), shape=(5,)), sample(Arr((4,), 0, 2**31), shape=()),
+             sample(Arr((4,), 0, 2**31), shape=(0, 2))],
+    error_samples=[refusal(DTypeError, "uint32", (4,), on="int32", shape=(2,)),
+                   refusal(ShapeError, "(..., 4)", Arr((3,), dtype="uint32"), shape=(2,)),
+                   refusal(ShapeError, "0 or more", Arr((4,), dtype="uint32"), shape=(-1,))],
+    source="Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3",
+    dtypes=(uint32,))  # fmt: skip
+def random_bits(key, *, shape):
+    """uint32 (..., *shape): words that look random, a function of the key uint32 (..., 4) alone.
+
+    Why: its composite form takes 100 passes of integer arithmetic.
+
+    Blocks of four words, one Philox call for all of them, cut to the size asked for.
+
+    Integer arithmetic only, so no FLOPs."""
     size = math.prod(shape)
     block = np.arange(-(-size // 4), dtype=np.uint64)
     low, high = block.astype(np.uint32), (block >> WORD).astype(np.uint32)
@@ -59,19 +75,3 @@ def bits_ref(key, *, shape):
     words = np.stack(philox((low, high, c2, c3), (k0, k1)), axis=-1)  # (..., blocks, 4)
     words = words.reshape((*key.shape[:-1], 4 * block.size))
     return words[..., :size].reshape((*key.shape[:-1], *shape))
-
-
-random_bits = define(  # integer arithmetic only, so no FLOPs
-    "random_bits", "random",
-    "uint32 (..., *shape): words that look random, a function of the key uint32 (..., 4) alone.",
-    why="its composite form takes 100 passes of integer arithmetic", infer=infer_bits, ref=bits_ref,
-    batch=lambda batched, key, *, shape: random_bits(key, shape=shape), flops=lambda key, **_: 0,
-    samples=[sample(Arr((4,), 0, 2**31), shape=(3, 2)),
-             sample(Arr((2, 3, 4), 0, 2**31), shape=(5,)),
-             sample(Arr((4,), 0, 2**31), shape=()), sample(Arr((4,), 0, 2**31), shape=(0, 2))],
-    error_samples=[refusal(DTypeError, "uint32", (4,), on="int32", shape=(2,)),
-                   refusal(ShapeError, "(..., 4)", Arr((3,), dtype="uint32"), shape=(2,)),
-                   refusal(ShapeError, "0 or more", Arr((4,), dtype="uint32"), shape=(-1,))],
-    dtypes=(uint32,),
-    source="Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3",
-)  # fmt: skip

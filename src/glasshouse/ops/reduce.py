@@ -6,8 +6,8 @@ import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, accumulation_dtype, from_numpy_dtype, int64
 from glasshouse.base.shape import Spec, check_axis, drop_axes
-from glasshouse.dispatch import LINEAR, Arr, bind, define, primitives
-from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
+from glasshouse.dispatch import DTYPE_GROUPS, LINEAR, Arr, bind, card, define, primitives
+from glasshouse.dispatch.primitive import refusal, sample
 from glasshouse.dispatch.value import broadcast_to, cast, reshape
 from glasshouse.ops.cast import conj
 
@@ -17,7 +17,7 @@ NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GRO
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None:
     """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
     if x.dtype.name not in NAMES[dtypes]:
-        raise DTypeError(f"{name}: expected a dtype of '{dtypes}'; got {x.dtype.name}. Cast it.")
+        raise DTypeError(name, f"a dtype of '{dtypes}'", x.dtype.name, "Cast it.")
     last = -1
     for axis in axes:
         if axis <= last or axis >= len(x.shape):
@@ -26,12 +26,10 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None
         last = axis
     else:
         if nonempty and any(x.shape[axis] == 0 for axis in axes):
-            raise ShapeError(f"{name}: expected at least one element along axes {tuple(axes)}; got "
-                             f"shape {x.shape}. An empty axis has no extreme.")  # fmt: skip
+            raise ShapeError(name, f"at least one element along axes {tuple(axes)}",
+                             f"shape {x.shape}", "An empty axis has no extreme.")  # fmt: skip
         return
-    raise ShapeError(
-        f"{name}: expected sorted, distinct axes from 0; got {tuple(axes)}. Use check_axes."
-    )
+    raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
 
 
 def spread(g, shape, axes):
@@ -52,8 +50,7 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
     samples = [sample(Arr((2, 3, 4), -2, 2), axes=(1,)), sample(Arr((2, 3), -2, 2), axes=(0, 1)),
                sample(Arr((3,), -2, 2), axes=()),
                sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,))]  # fmt: skip
-    return define(
-        name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
+    return define(name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
         batch=lambda batched, x, *, axes: bind(
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
@@ -61,8 +58,7 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
         error_samples=[refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
                        refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
                        refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,))],
-        dtypes=dtypes, traits=("reduction", *traits), source=source,
-    )  # fmt: skip
+        dtypes=dtypes, traits=("reduction", *traits), source=source)  # fmt: skip
 
 
 def dtype_for(dtypes: str) -> str:
@@ -78,8 +74,8 @@ def sum_ref(x, *, axes):
 
 
 sum_ = reduction("sum", "The sum over `axes`.", ref=sum_ref,
-                 vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),), jvp=LINEAR,
-                 why="a tree of additions of unknown depth", traits=("linear",))  # fmt: skip
+    vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),), jvp=LINEAR,
+    why="a tree of additions of unknown depth", traits=("linear",))  # fmt: skip
 
 
 def shifted(x, by: int, axis: int, fill):
@@ -113,13 +109,11 @@ def products_of_others(x, axes):
     return bind(primitives["permute"], (reshape(before * after, moved.shape),), {"axes": inverse})
 
 
-prod = reduction(
-    "prod", "The product over `axes`.",
+prod = reduction("prod", "The product over `axes`.",
     ref=lambda x, *, axes: np.asarray(np.prod(x, axis=axes, dtype=x.dtype)),
     vjp=(lambda g, _y, x, *, axes: spread(g, x.shape, axes) * conj(products_of_others(x, axes)),),
     jvp=(lambda t, y, x, *, axes: sum_(t * products_of_others(x, axes), axes=axes),),
-    why="exp(sum(log(x))) fails for zeros, negative numbers and integers",
-)  # fmt: skip
+    why="exp(sum(log(x))) fails for zeros, negative numbers and integers")  # fmt: skip
 
 
 def extreme_weights(y, x, axes):
@@ -137,21 +131,19 @@ def extreme_jvp(t, y, x, *, axes):
 
 
 max_ = reduction("max", "The largest element over `axes`; NaN if there is one.", dtypes="real",
-                 nonempty=True, ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)),
-                 vjp=(extreme_vjp,), jvp=(extreme_jvp,), why="a tree of maximum of unknown depth",
-                 traits=("idempotent",))  # fmt: skip
+    nonempty=True, ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)), vjp=(extreme_vjp,),
+    jvp=(extreme_jvp,), why="a tree of maximum of unknown depth",
+    traits=("idempotent",))  # fmt: skip
 min_ = reduction("min", "The smallest element over `axes`; NaN if there is one.", dtypes="real",
-                 nonempty=True, ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)),
-                 vjp=(extreme_vjp,), jvp=(extreme_jvp,),
-                 why="-max(-x) is wrong for unsigned integers", traits=("idempotent",))  # fmt: skip
+    nonempty=True, ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)), vjp=(extreme_vjp,),
+    jvp=(extreme_jvp,), why="-max(-x) is wrong for unsigned integers",
+    traits=("idempotent",))  # fmt: skip
 any_ = reduction("any", "True where some element over `axes` is.", dtypes="bool",
-                 ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
-                 why="max has no booleans and no value for an empty axis",
-                 traits=("idempotent",))  # fmt: skip
+    ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
+    why="max has no booleans and no value for an empty axis", traits=("idempotent",))  # fmt: skip
 all_ = reduction("all", "True where every element over `axes` is.", dtypes="bool",
-                 ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
-                 why="min has no booleans and no value for an empty axis",
-                 traits=("idempotent",))  # fmt: skip
+    ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
+    why="min has no booleans and no value for an empty axis", traits=("idempotent",))  # fmt: skip
 
 
 def position(name, doc, *, ref, why):
@@ -161,28 +153,24 @@ def position(name, doc, *, ref, why):
         check_reduced(name, x, (axis,), "ordered", nonempty=True)
         return Spec(drop_axes(x.shape, (axis,)), int64)
 
-    return define(
-        name, "reduce", doc, why=why, infer=infer, ref=ref,
+    return define(name, "reduce", doc, why=why, infer=infer, ref=ref,
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
         samples=[sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
                  sample(Arr((0, 2), -9, 9), axis=1)],
         error_samples=[refusal(ShapeError, "at least one element", (2, 0), axis=1),
                        refusal(ShapeError, "axis", (2,), axis=3)],
-        dtypes="ordered", traits=("reduction",),
-    )  # fmt: skip
+        dtypes="ordered", traits=("reduction",))  # fmt: skip
 
 
-argmax = position(
-    "argmax", "The first position of the largest element along `axis`; of a NaN if there is one.",
+argmax = position("argmax",
+    "The first position of the largest element along `axis`; of a NaN if there is one.",
     ref=lambda x, *, axis: np.asarray(np.argmax(x, axis=axis)),
-    why="a search for the maximum needs a second pass",
-)  # fmt: skip
-argmin = position(
-    "argmin", "The first position of the smallest element along `axis`; of a NaN if there is one.",
+    why="a search for the maximum needs a second pass")  # fmt: skip
+argmin = position("argmin",
+    "The first position of the smallest element along `axis`; of a NaN if there is one.",
     ref=lambda x, *, axis: np.asarray(np.argmin(x, axis=axis)),
-    why="argmax(-x) is wrong for unsigned integers",
-)  # fmt: skip
+    why="argmax(-x) is wrong for unsigned integers")  # fmt: skip
 
 
 def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
@@ -190,18 +178,7 @@ def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
     return x
 
 
-def cumsum_ref(x, *, axis, reverse):
-    """Running sums; 16-bit floats are carried in float32."""
-    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
-    if reverse:
-        return np.flip(cumsum_ref(np.flip(x, axis), axis=axis, reverse=False), axis)
-    return np.cumsum(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)
-
-
-cumsum = define(
-    "cumsum", "reduce", "Running sums along `axis`, from its end if `reverse`.",
-    why="log2(n) shifted additions, its composite form, move log2(n) times the bytes",
-    infer=infer_cumsum, ref=cumsum_ref,
+@card("reduce", infer=infer_cumsum,
     vjp=(lambda g, _y, _x, *, axis, reverse: cumsum(g, axis=axis, reverse=not reverse),),
     jvp=LINEAR,
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
@@ -210,5 +187,14 @@ cumsum = define(
              sample((2, 0), axis=1, reverse=False)],
     error_samples=[refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
                    refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True)],
-    dtypes="numeric", traits=("linear",),
-)  # fmt: skip
+    dtypes="numeric", traits=("linear",))  # fmt: skip
+def cumsum(x, *, axis, reverse):
+    """Running sums along `axis`, from its end if `reverse`.
+
+    Why: log2(n) shifted additions, its composite form, move log2(n) times the bytes.
+
+    Running sums; 16-bit floats are carried in float32."""
+    wide = accumulation_dtype(from_numpy_dtype(x.dtype)).np
+    if reverse:
+        return np.flip(cumsum.ref(np.flip(x, axis), axis=axis, reverse=False), axis)
+    return np.cumsum(x, axis=axis, dtype=wide).astype(x.dtype, copy=False)

@@ -5,13 +5,13 @@ import math
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, float32, int64
-from glasshouse.dispatch.primitive import Arr, define, refusal, sample
+from glasshouse.dispatch.primitive import Arr, card, refusal, sample
 from glasshouse.ops.index import gather_along, scatter_along
 
 
 def check_ordered(where: str, x: Spec) -> None:
     if x.dtype.is_complex:
-        raise DTypeError(f"{where}: expected an order; got {x.dtype.name}. Sort gh.abs.")
+        raise DTypeError(where, "an order", x.dtype.name, "Sort gh.abs.")
 
 
 def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:
@@ -28,11 +28,6 @@ def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
     return np.argsort(key, axis=axis, kind="stable")
 
 
-def sort_ref(x, *, axis, descending):
-    order = order_of(x, axis, descending)
-    return np.take_along_axis(x, order, axis), order
-
-
 def comparisons(size: int, length: int) -> int:
     """size · log2(length): the comparisons of a merge sort of lines of that length."""
     return size * math.ceil(math.log2(max(length, 2)))
@@ -43,12 +38,7 @@ def distinct(rng, shape):
     return rng.permutation(math.prod(shape)).reshape(shape) * 0.5 - 2
 
 
-sort = define(
-    "sort", "sort",
-    "(x sorted along `axis`, the positions its elements came from): smallest first, or largest "
-    "first if `descending`. Equal elements keep their order; NaN comes last.",
-    why="a sorting network of minimum and maximum takes log2(n)² passes and loses the positions",
-    infer=infer_sort, ref=sort_ref,
+@card("sort", infer=infer_sort,
     vjp=(lambda g, y, _x, *, axis, **_: scatter_along(g[0], y[1], axis, _x.shape[axis]),),
     jvp=(lambda t, y, x, *, axis, **_: (gather_along(t, y[1], axis), None),),
     batch=lambda batched, x, *, axis, descending: sort(x, axis=axis + 1, descending=descending),
@@ -59,36 +49,38 @@ sort = define(
              sample((2, 0), axis=1, descending=False)],
     error_samples=[refusal(ShapeError, "axis", (3,), axis=1, descending=False),
                    refusal(DTypeError, "an order", (3,), on="complex64", axis=0, descending=True)],
-    dtypes="ordered", num_outputs=2,
-)  # fmt: skip
+    dtypes="ordered", num_outputs=2)  # fmt: skip
+def sort(x, *, axis, descending):
+    """(x sorted along `axis`, the positions its elements came from): smallest first, or largest
+    first if `descending`. Equal elements keep their order; NaN comes last.
+
+    Why: a sorting network of minimum and maximum takes log2(n)² passes and loses the positions."""
+    order = order_of(x, axis, descending)
+    return np.take_along_axis(x, order, axis), order
 
 
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
     check_ordered("top_k", x)
     if not x.ndim or not 0 <= k <= x.shape[-1]:
-        raise ShapeError(f"top_k: expected k from 0 to the length of the last axis; got k={k} for "
-                         f"shape {x.shape}. Choose a smaller k.")  # fmt: skip
+        raise ShapeError("top_k", "k from 0 to the length of the last axis",
+                         f"k={k} for shape {x.shape}", "Choose a smaller k.")  # fmt: skip
     shape = (*x.shape[:-1], k)
     return Spec(shape, x.dtype), Spec(shape, int64)
 
 
-def top_k_ref(x, *, k):
-    order = order_of(x, -1, descending=True)[..., :k]
-    return np.take_along_axis(x, order, -1), order
-
-
-top_k = define(
-    "top_k", "sort",
-    "(the k largest elements along the last axis, largest first; their positions). Of equal "
-    "elements the first come first; NaN is taken last.",
-    why="a full sort costs log2(n) passes where a selection costs one", infer=infer_top_k,
-    ref=top_k_ref,
+@card("sort", infer=infer_top_k,
     vjp=(lambda g, y, _x, **_: scatter_along(g[0], y[1], _x.ndim - 1, _x.shape[-1]),),
     jvp=(lambda t, y, x, **_: (gather_along(t, y[1], x.ndim - 1), None),),
     batch=lambda batched, x, *, k: top_k(x, k=k), flops=lambda x, *, k: comparisons(x.size, k),
     samples=[sample(Arr((5,), make=distinct), k=2), sample(Arr((2, 3), make=distinct), k=3),
              sample(Arr((2, 3), make=distinct), k=1), sample((2, 3), k=0)],
     error_samples=[refusal(ShapeError, "k=4", (3,), k=4), refusal(ShapeError, "k=1", (), k=1),
-                   refusal(DTypeError, "order", (3,), on="complex64", k=1)],
-    dtypes="ordered", num_outputs=2,
-)  # fmt: skip
+                   refusal(DTypeError, "order", (3,), on="complex64", k=1)], dtypes="ordered",
+    num_outputs=2)  # fmt: skip
+def top_k(x, *, k):
+    """(the k largest elements along the last axis, largest first; their positions). Of equal
+    elements the first come first; NaN is taken last.
+
+    Why: a full sort costs log2(n) passes where a selection costs one."""
+    order = order_of(x, -1, descending=True)[..., :k]
+    return np.take_along_axis(x, order, -1), order

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.dispatch.primitive import LINEAR, Arr, define, refusal, sample
+from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.ops.elementwise import batch_together, infer_same
 
 
@@ -20,10 +20,10 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
     """Raise unless each option is a tuple of `spatial_ndim` positive integers."""
     for name, value in options.items():
         if len(value) != spatial_ndim:
-            raise ShapeError(f"{where}: expected {name} with {spatial_ndim} entries, one per "
-                             f"spatial axis; got {value}. Repeat or drop entries.")  # fmt: skip
+            raise ShapeError(where, f"{name} with {spatial_ndim} entries, one per spatial axis",
+                             value, "Repeat or drop entries.")  # fmt: skip
         if any(entry < 1 for entry in value):
-            raise OptionError(f"{where}: expected {name} of 1 or more; got {value}. Use 1.")
+            raise OptionError(where, f"{name} of 1 or more", value, "Use 1.")
 
 
 def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
@@ -31,10 +31,9 @@ def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):
-        raise ShapeError(
-            f"{where}: expected windows no longer than the axes; got windows that reach over "
-            f"{reach} elements and axes of {tuple(sizes)}. Pad the input or shrink the window."
-        )
+        raise ShapeError(where, "windows no longer than the axes",
+                         f"windows that reach over {reach} elements and axes of {tuple(sizes)}",
+                         "Pad the input or shrink the window.")  # fmt: skip
     return tuple((n - r) // s + 1 for n, r, s in zip(sizes, reach, stride))
 
 
@@ -58,8 +57,8 @@ def window_positions(counts, size, stride, dilation):
 
 def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
     if x.ndim < spatial_ndim:
-        raise ShapeError(f"{where}: expected at least {spatial_ndim} axes, one per entry of size; "
-                         f"got shape {x.shape}. Add axes or shorten size.")  # fmt: skip
+        raise ShapeError(where, f"at least {spatial_ndim} axes, one per entry of size",
+                         f"shape {x.shape}", "Add axes or shorten size.")  # fmt: skip
 
 
 def options(size, stride=None, dilation=None, **others):
@@ -81,14 +80,9 @@ def windows_vjp(g, _y, _x, *, size, stride, dilation):
 
 STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
 
-windows = define(
-    "windows", "window",
-    "All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).",
-    why="a view with overlaps; of slices it takes one primitive per position in the window",
-    infer=infer_windows,
-    ref=lambda x, *, size, stride, dilation: window_view(x, size, stride, dilation),
-    vjp=(windows_vjp,), jvp=LINEAR, batch=lambda batched, x, **attrs: windows(x, **attrs),
-    flops=lambda x, **_: 0,
+
+@card("window", infer=infer_windows, vjp=(windows_vjp,), jvp=LINEAR,
+    batch=lambda batched, x, **attrs: windows(x, **attrs), flops=lambda x, **_: 0,
     samples=[sample((2, 5), **options((3,))), sample((6, 5), **STRIDED),
              sample((1, 2, 3, 4, 3), **options((2, 1, 3), stride=(1, 2, 1))),
              sample((0, 4), **options((2,), stride=(3,)))],
@@ -96,8 +90,12 @@ windows = define(
                    refusal(OptionError, "stride of 1", (2, 3), **options((2,), stride=(-1,))),
                    refusal(ShapeError, "stride with 1", (2, 3), **options((2,), stride=(1, 1))),
                    refusal(ShapeError, "at least 2 axes", (3,), **options((2, 2)))],
-    traits=("linear", "movement"),
-)  # fmt: skip
+    traits=("linear", "movement"))  # fmt: skip
+def windows(x, *, size, stride, dilation):
+    """All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).
+
+    Why: a view with overlaps; of slices it takes one primitive per position in the window."""
+    return window_view(x, size, stride, dilation)
 
 
 def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
@@ -107,15 +105,30 @@ def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
     lead, size = w.ndim - 2 * n, w.shape[w.ndim - n :]
     counts = window_counts("fold", shape, size, stride, dilation)
     if w.shape[lead : lead + n] != counts:
-        raise ShapeError(
-            f"fold: expected {counts} windows of {size} for axes of {tuple(shape)}; got "
-            f"{w.shape[lead : lead + n]}. Pass the shape and options that the windows came from."
-        )
+        raise ShapeError("fold", f"{counts} windows of {size} for axes of {tuple(shape)}",
+                         w.shape[lead:lead + n],
+                         "Pass the shape and options that the windows came from.")  # fmt: skip
     return Spec(w.shape[:lead] + tuple(shape), w.dtype)
 
 
-def fold_ref(w, *, shape, stride, dilation):
-    """One strided addition per position in the window; 16-bit floats are summed in float32."""
+def fold_vjp(g, _y, _w, *, shape, stride, dilation):
+    return windows(g, size=_w.shape[_w.ndim - len(shape) :], stride=stride, dilation=dilation)
+
+
+@card("window", infer=infer_fold, vjp=(fold_vjp,), jvp=LINEAR,
+    batch=lambda batched, w, **attrs: fold(w, **attrs), flops=lambda w, **_: w.size,
+    samples=[sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
+             sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2))],
+    error_samples=[refusal(ShapeError, "(3,) windows", (4, 3), shape=(5,), stride=(1,),
+                       dilation=(1,)),
+                   refusal(ShapeError, "2 axes", (3,), shape=(5,), stride=(1,), dilation=(1,))],
+    dtypes="numeric", traits=("linear",))  # fmt: skip
+def fold(w, *, shape, stride, dilation):
+    """The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).
+
+    Why: its composite is one pad and one addition per position in the window.
+
+    One strided addition per position in the window; 16-bit floats are summed in float32."""
     n = len(shape)
     lead, size = w.shape[: w.ndim - 2 * n], w.shape[w.ndim - n :]
     out = np.zeros(lead + tuple(shape), accumulation_dtype(from_numpy_dtype(w.dtype)).np)
@@ -124,26 +137,6 @@ def fold_ref(w, *, shape, stride, dilation):
     for i, at in enumerate(window_positions(counts, size, stride, dilation)):
         out[at] += flat[..., i]
     return out.astype(w.dtype, copy=False)
-
-
-def fold_vjp(g, _y, _w, *, shape, stride, dilation):
-    return windows(g, size=_w.shape[_w.ndim - len(shape) :], stride=stride, dilation=dilation)
-
-
-fold = define(
-    "fold", "window",
-    "The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).",
-    why="its composite is one pad and one addition per position in the window", infer=infer_fold,
-    ref=fold_ref, vjp=(fold_vjp,), jvp=LINEAR, batch=lambda batched, w, **attrs: fold(w, **attrs),
-    flops=lambda w, **_: w.size,
-    samples=[sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
-             sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2))],
-    error_samples=[
-        refusal(ShapeError, "(3,) windows", (4, 3), shape=(5,), stride=(1,), dilation=(1,)),
-        refusal(ShapeError, "2 axes", (3,), shape=(5,), stride=(1,), dilation=(1,)),
-    ],
-    dtypes="numeric", traits=("linear",),
-)  # fmt: skip
 
 
 def choose_in_windows(keys, size, stride, dilation):
@@ -166,18 +159,41 @@ def choose_in_windows(keys, size, stride, dilation):
 def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
     check_keys("window_select", keys)
     if x.shape != keys.shape:
-        raise ShapeError(f"window_select: expected x and keys of equal shape; got {x.shape} and "
-                         f"{keys.shape}. Broadcast one of them.")  # fmt: skip
+        raise ShapeError("window_select", "x and keys of equal shape",
+                         f"{x.shape} and {keys.shape}", "Broadcast one of them.")  # fmt: skip
     windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 
 
 def check_keys(where: str, keys: Spec) -> None:
     if keys.dtype.is_complex:
-        raise DTypeError(f"{where}: expected an order; got {keys.dtype.name}. Take gh.abs.")
+        raise DTypeError(where, "an order", keys.dtype.name, "Take gh.abs.")
 
 
-def select_ref(x, keys, *, size, stride, dilation):
+def batch_with_keys(card):
+    """The batching rule of a card of two operands, whose leading axes are free."""
+    return lambda batched, *operands, **attrs: card()(*batch_together(batched, operands), **attrs)
+
+
+@card("window", infer=infer_select,
+    vjp=(lambda g, _y, _x, keys, **attrs: window_scatter(g, keys, **attrs), None),
+    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_select),
+    flops=lambda x, keys, *, size, **attrs: (infer_select(x, keys, size=size,
+        **attrs).size * math.prod(size)),
+    samples=[sample((2, 6), Arr((2, 6), -99, 99), **options((3,))),
+             sample((6, 5), Arr((6, 5), -99, 99), **STRIDED),
+             sample((2, 4, 4), Arr((2, 4, 4), -9, 9, dtype="int32"), **options((2, 2), stride=(2,
+                 2)))],
+    error_samples=[refusal(ShapeError, "equal shape", (4,), (5,), **options((2,))),
+                   refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"),
+                       **options((2,))),
+                   refusal(ShapeError, "no longer than", (4,), (4,), **options((5,)))],
+    dtypes="ordered")  # fmt: skip
+def window_select(x, keys, *, size, stride, dilation):
+    """Per window over the last len(size) axes, the element of x where `keys` is largest: the first
+    such place, and a NaN's before all others.
+
+    Why: from windows, argmax and gather it needs a copy and an index of every element."""
     chosen, best = choose_in_windows(keys, size, stride, dilation)
     if x is keys:
         return best
@@ -188,70 +204,34 @@ def select_ref(x, keys, *, size, stride, dilation):
     return out
 
 
-def batch_with_keys(card):
-    """The batching rule of a card of two operands, whose leading axes are free."""
-    return lambda batched, *operands, **attrs: card()(*batch_together(batched, operands), **attrs)
-
-
-window_select = define(
-    "window_select", "window",
-    "Per window over the last len(size) axes, the element of x where `keys` is largest: the first "
-    "such place, and a NaN's before all others.",
-    why="from windows, argmax and gather it needs a copy and an index of every element",
-    infer=infer_select, ref=select_ref,
-    vjp=(lambda g, _y, _x, keys, **attrs: window_scatter(g, keys, **attrs), None),
-    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_select),
-    flops=lambda x, keys, *, size, **attrs: (
-        infer_select(x, keys, size=size, **attrs).size * math.prod(size)
-    ),
-    samples=[
-        sample((2, 6), Arr((2, 6), -99, 99), **options((3,))),
-        sample((6, 5), Arr((6, 5), -99, 99), **STRIDED),
-        sample((2, 4, 4), Arr((2, 4, 4), -9, 9, dtype="int32"), **options((2, 2), stride=(2, 2))),
-    ],
-    error_samples=[
-        refusal(ShapeError, "equal shape", (4,), (5,), **options((2,))),
-        refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"), **options((2,))),
-        refusal(ShapeError, "no longer than", (4,), (4,), **options((5,))),
-    ],
-    dtypes="ordered",
-)  # fmt: skip
-
-
 def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
     infer_same("window_scatter", "real")(g)
     check_keys("window_scatter", keys)
     expected = infer_select(keys, keys, **attrs).shape
     if g.shape != expected:
-        raise ShapeError(
-            f"window_scatter: expected g of shape {expected}, one entry per window of keys "
-            f"{keys.shape}; got {g.shape}. Pass the keys and options of the window_select."
-        )
+        raise ShapeError("window_scatter",
+                         f"g of shape {expected}, one entry per window of keys {keys.shape}",
+                         g.shape, "Pass the keys and options of the window_select.")  # fmt: skip
     return Spec(keys.shape, g.dtype)
 
 
-def scatter_ref(g, keys, *, size, stride, dilation):
+@card("window", infer=infer_scatter,
+    vjp=(lambda g, _y, _g, keys, **attrs: window_select(g, keys, **attrs), None),
+    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_scatter),
+    flops=lambda g, keys, *, size, **_: g.size * (math.prod(size) + 1),
+    samples=[sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
+             sample((2, 1), Arr((6, 5), -99, 99), **STRIDED)],
+    error_samples=[refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
+                   refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"),
+                       **options((2,)))], dtypes="real")  # fmt: skip
+def window_scatter(g, keys, *, size, stride, dilation):
+    """The transpose of `window_select` in x: each g added at the place that its window chose,
+    zeros elsewhere.
+
+    Why: a scatter_add needs an index for every window."""
     chosen, _best = choose_in_windows(keys, size, stride, dilation)
     out = np.zeros(keys.shape, accumulation_dtype(from_numpy_dtype(g.dtype)).np)
     counts = g.shape[g.ndim - len(size) :]
     for i, at in enumerate(window_positions(counts, size, stride, dilation)):
         out[at] += np.where(chosen == i, g, 0)
     return out.astype(g.dtype, copy=False)
-
-
-window_scatter = define(
-    "window_scatter", "window",
-    "The transpose of `window_select` in x: each g added at the place that its window chose, zeros "
-    "elsewhere.",
-    why="a scatter_add needs an index for every window", infer=infer_scatter, ref=scatter_ref,
-    vjp=(lambda g, _y, _g, keys, **attrs: window_select(g, keys, **attrs), None),
-    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_scatter),
-    flops=lambda g, keys, *, size, **_: g.size * (math.prod(size) + 1),
-    samples=[sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
-             sample((2, 1), Arr((6, 5), -99, 99), **STRIDED)],
-    error_samples=[
-        refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
-        refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"), **options((2,))),
-    ],
-    dtypes="real",
-)  # fmt: skip

@@ -21,20 +21,17 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     `error_if_nonfinite` if the norm is infinite or NaN; nothing is changed then.
     Source: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch."""
     if not max_norm >= 0 or not norm_type > 0:
-        raise OptionError(
-            "clip_grad_norm_: expected max_norm >= 0 and norm_type > 0; got "
-            f"max_norm={max_norm!r}, norm_type={norm_type!r}. norm_type may be inf."
-        )
+        raise OptionError("clip_grad_norm_", "max_norm >= 0 and norm_type > 0",
+            f"max_norm={max_norm!r}, norm_type={norm_type!r}", "norm_type may be inf.")  # fmt: skip
     params = with_grad("clip_grad_norm_", parameters)
     if not params:
         return asarray(0.0)
     with no_grad():
         total = total_norm([p.grad for p in params], float(norm_type))
         if error_if_nonfinite and not math.isfinite(total.item()):
-            raise GradError(
-                f"clip_grad_norm_: expected a finite gradient norm; got {total.item()}. "
-                "Look for the layer whose gradient is not finite, or lower the learning rate."
-            )
+            raise GradError("clip_grad_norm_", "a finite gradient norm", total.item(),
+                            "Look for the layer whose gradient is not finite, or lower the "
+                            "learning rate.")  # fmt: skip
         scale = minimum(float(max_norm) / (total + 1e-6), full((), 1.0, total.dtype))
         for p in params:
             p.grad *= cast(scale, real_dtype(p.grad.dtype))
@@ -56,11 +53,11 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value], in place.
     Raises: OptionError for a negative clip_value, DTypeError for complex gradients."""
     if not clip_value >= 0:
-        raise OptionError(f"clip_grad_value_: expected clip_value >= 0; got {clip_value!r}.")
+        raise OptionError("clip_grad_value_", "clip_value >= 0", repr(clip_value), "Pass it.")
     params = with_grad("clip_grad_value_", parameters)
     for p in params:
         if p.grad.dtype.is_complex:
-            raise DTypeError(f"clip_grad_value_: expected real gradients; got {p.grad.dtype.name}. "
+            raise DTypeError("clip_grad_value_", "real gradients", p.grad.dtype.name,
                              "Use clip_grad_norm_.")  # fmt: skip
     with no_grad():
         for p in params:

@@ -26,10 +26,9 @@ class GradScaler:
                  backoff_factor: float = 0.5, growth_interval: int = 2000,
                  enabled: bool = True):  # fmt: skip
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
-            raise OptionError(
-                "GradScaler: expected init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1;"
-                f" got {init_scale}, {growth_factor}, {backoff_factor}. Change them."
-            )
+            raise OptionError("GradScaler", "init_scale > 0, growth_factor > 1 and 0 < "
+                              "backoff_factor < 1", f"{init_scale}, {growth_factor}, "
+                              f"{backoff_factor}", "Change them.")  # fmt: skip
         self.factor, self.enabled = float(init_scale), enabled
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.good_steps = growth_interval, 0
@@ -52,8 +51,8 @@ class GradScaler:
         if not self.enabled:
             return
         if id(optimizer) in self.found:
-            raise GradError("unscale_: expected gradients that are still scaled; got ones "
-                            "unscaled since the last update(). Call it once a step.")  # fmt: skip
+            raise GradError("unscale_", "gradients that are still scaled", "ones unscaled since "
+                            "the last update()", "Call it once a step.")  # fmt: skip
         found = asarray(False)
         for p in optimizer.parameters():
             if p.grad is not None:

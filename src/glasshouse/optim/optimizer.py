@@ -9,16 +9,9 @@ import numbers
 import numpy as np
 
 from glasshouse.autograd import enable_grad, no_grad
+from glasshouse.base import suggest, type_name
 from glasshouse.base.dtype import real_dtype
-from glasshouse.base.errors import (
-    CheckpointError,
-    DTypeError,
-    GradError,
-    OptionError,
-    ShapeError,
-    suggest,
-    type_name,
-)
+from glasshouse.base.errors import CheckpointError, DTypeError, GradError, OptionError, ShapeError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.scope import phase
 from glasshouse.ops.cast import bitcast
@@ -60,10 +53,8 @@ class Optimizer:
         """Optimize further parameters, with their own options.
         Raises: as the constructor; nothing is changed then."""
         if not isinstance(group, dict):
-            raise OptionError(
-                f"{self.where}: expected a group as a dict; got {type_name(group)}. "
-                "Write {'params': [...], 'lr': ...}."
-            )
+            raise OptionError(self.where, "a group as a dict", type_name(group),
+                              "Write {'params': [...], 'lr': ...}.")  # fmt: skip
         known = {id(p) for p in self.parameters()}
         self.add_checked(list_groups(self.where, [group])[0], known)
 
@@ -72,9 +63,7 @@ class Optimizer:
         unknown = set(group) - {"params"} - set(self.defaults) - {"initial_lr"}
         if unknown:
             name = sorted(map(str, unknown))[0]
-            raise OptionError(
-                f"{self.where}: expected an option; got {name!r}. {suggest(name, self.defaults)}"
-            )
+            raise OptionError(self.where, "an option", repr(name), suggest(name, self.defaults))
         params = check_params(self.where, group["params"], known)
         options = {**self.defaults, **group, "params": params}
         self.check_options(options)
@@ -89,10 +78,8 @@ class Optimizer:
             allowed = all(isinstance(v, numbers.Real) and low <= v < high for v in values)
             if not allowed or len(values) != (2 if pair else 1):
                 kind = "two numbers" if pair else "a number"
-                raise OptionError(
-                    f"{self.where}: expected {name} to be {kind} in [{low}, {high}); got "
-                    f"{value!r}. Check its scale and sign."
-                )
+                raise OptionError(self.where, f"{name} to be {kind} in [{low}, {high})",
+                                  repr(value), "Check its scale and sign.")  # fmt: skip
             # NumPy's float64 would promote float32 parameters; Python's float does not.
             values = tuple(map(float, values))
             options[name] = values if pair else values[0]
@@ -155,10 +142,8 @@ class Optimizer:
         for key, entry in state_dict["state"].items():
             number = int(key) if isinstance(key, str) and key.isdecimal() else key
             if number not in params:
-                raise CheckpointError(
-                    f"{self.where}: expected state of the parameters 0 to {len(params) - 1}; got "
-                    f"{key!r}. Load it into an optimizer of the same parameters."
-                )
+                raise CheckpointError(self.where, f"state of the parameters 0 to {len(params) - 1}",
+                    repr(key), "Load it into an optimizer of the same parameters.")  # fmt: skip
             state[params[number]] = self.checked_state(number, params[number], entry)
         self.param_groups, self.state = groups, state
 
@@ -167,20 +152,16 @@ class Optimizer:
         names = {"state", "param_groups"}
         is_state = isinstance(state_dict, dict) and names <= set(state_dict)
         if not is_state or not isinstance(state_dict["state"], dict):
-            raise CheckpointError(
-                f"{self.where}: expected a dict with 'state' and 'param_groups'; got "
-                f"{describe_dict(state_dict)}. Pass what state_dict() returned."
-            )
+            raise CheckpointError(self.where, "a dict with 'state' and 'param_groups'",
+                describe_dict(state_dict), "Pass what state_dict() returned.")  # fmt: skip
         sizes = [len(group["params"]) for group in self.param_groups]
         try:
             saved = [len(group["params"]) for group in state_dict["param_groups"]]
         except (TypeError, KeyError):
             saved = "something else"
         if sizes != saved:
-            raise CheckpointError(
-                f"{self.where}: expected parameter groups of sizes {sizes}; got {saved}. "
-                "Build the optimizer with the groups it was saved with."
-            )
+            raise CheckpointError(self.where, f"parameter groups of sizes {sizes}", saved,
+                "Build the optimizer with the groups it was saved with.")  # fmt: skip
         groups = []
         for own, group in zip(self.param_groups, state_dict["param_groups"], strict=True):
             options = {**own, **group, "params": own["params"]}
@@ -195,21 +176,18 @@ class Optimizer:
         needed = set(self.buffers) | ({"step"} if self.counts_steps else set())
         missing, unknown = needed - names, names - needed - set(self.optional)
         if missing or unknown:
-            raise CheckpointError(
-                f"{self.where}: expected the state of parameter {number} to have "
-                f"{sorted(needed)}; got {sorted(names)}. Load it into the optimizer it came from."
-            )
+            raise CheckpointError(self.where, f"the state of parameter {number} to have "
+                                  f"{sorted(needed)}", sorted(names),
+                                  "Load it into the optimizer it came from.")  # fmt: skip
         shape = (*p.shape, 2) if p.dtype.is_complex else p.shape
         out = {}
         for name in (name for name in entry if name in names):
             array, wanted = np.asarray(entry[name]), () if name == "step" else shape
             if array.shape != wanted or (name == "step" and not array >= 0):
                 got = array if array.shape == () else f"shape {array.shape}"
-                raise CheckpointError(
-                    f"{self.where}: expected {name!r} of parameter {number} to have shape "
-                    f"{wanted}, and a step to be >= 0; got {got}. "
-                    "Load it into an optimizer of the same model."
-                )
+                raise CheckpointError(self.where, f"{name!r} of parameter {number} to have shape "
+                                      f"{wanted}, and a step to be >= 0", got,
+                                      "Load it into an optimizer of the same model.")  # fmt: skip
             value = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
             out[name] = int(array) if name == "step" else value
         return out
@@ -229,24 +207,18 @@ class Optimizer:
 def list_groups(where: str, params) -> list[dict]:
     """`params` as a list of groups, each a dict with a list under "params"."""
     if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
-        raise DTypeError(
-            f"{where}: expected an iterable of parameters or of groups; got {type_name(params)}. "
-            "Pass model.parameters() or a list."
-        )
+        raise DTypeError(where, "an iterable of parameters or of groups", type_name(params),
+                         "Pass model.parameters() or a list.")  # fmt: skip
     entries = list(params)
     if not entries:
-        raise OptionError(
-            f"{where}: expected at least one parameter; got none. Pass model.parameters(), and "
-            "note that a generator can be used only once."
-        )
+        raise OptionError(where, "at least one parameter", "none", "Pass model.parameters(), and "
+                          "note that a generator can be used only once.")  # fmt: skip
     if not any(isinstance(entry, dict) for entry in entries):
         return [{"params": entries}]
     for entry in entries:
         if not isinstance(entry, dict) or "params" not in entry:
-            raise OptionError(
-                f"{where}: expected every group to be a dict with 'params'; got "
-                f"{describe_dict(entry)}. Write {{'params': [...], 'lr': ...}}."
-            )
+            raise OptionError(where, "every group to be a dict with 'params'", describe_dict(entry),
+                              "Write {'params': [...], 'lr': ...}.")  # fmt: skip
     owned = [entry["params"] for entry in entries]
     owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
     return [{**entry, "params": own} for entry, own in zip(entries, owned, strict=True)]
@@ -255,25 +227,19 @@ def list_groups(where: str, params) -> list[dict]:
 def check_params(where: str, params: list, known: set[int]) -> list[Tensor]:
     """The parameters of one group, none of them in `known` or there twice."""
     if not params:
-        raise OptionError(f"{where}: expected every group to have parameters; got an empty group.")
+        raise OptionError(where, "every group to have parameters", "an empty group", "Drop it.")
     seen = set(known)
     for i, p in enumerate(params):
         if not isinstance(p, Tensor) or not p.dtype.is_inexact:
             got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
-            raise DTypeError(
-                f"{where}: expected floating or complex tensors; got {got} at {i}. "
-                "Pass the tensors to be trained."
-            )
+            raise DTypeError(where, "floating or complex tensors", f"{got} at {i}",
+                             "Pass the tensors to be trained.")  # fmt: skip
         if not p.is_leaf:
-            raise GradError(
-                f"{where}: expected leaf tensors; got the result of an operation at {i}. "
-                "Pass the tensor it was made from, or detach it."
-            )
+            raise GradError(where, "leaf tensors", f"the result of an operation at {i}",
+                            "Pass the tensor it was made from, or detach it.")  # fmt: skip
         if id(p) in seen:
-            raise OptionError(
-                f"{where}: expected each parameter once; got the one at {i} (shape {p.shape}) "
-                "twice. Remove it from one of the groups."
-            )
+            raise OptionError(where, "each parameter once", f"the one at {i} (shape {p.shape}) "
+                              "twice", "Remove it from one of the groups.")  # fmt: skip
         seen.add(id(p))
     return params
 
@@ -284,10 +250,9 @@ def check_gradient(where: str, p: Tensor) -> None:
         return
     got = p.grad.spec if isinstance(p.grad, Tensor) else type_name(p.grad)
     wrong_shape = isinstance(p.grad, Tensor) and p.grad.shape != p.shape
-    raise (ShapeError if wrong_shape else DTypeError)(
-        f"{where}: expected a gradient like its parameter, {p.spec}; got {got}. "
-        "Set .grad to a tensor of that shape and dtype."
-    )
+    error = ShapeError if wrong_shape else DTypeError
+    raise error(where, f"a gradient like its parameter, {p.spec}", got,
+                "Set .grad to a tensor of that shape and dtype.")  # fmt: skip
 
 
 def options(scope: dict) -> dict:

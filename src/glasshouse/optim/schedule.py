@@ -47,10 +47,8 @@ class LRScheduler:
         """Set rates (and momenta) of `last_epoch`."""
         groups = self.optimizer.param_groups
         if len(groups) != len(self.base_lrs):
-            raise OptionError(
-                f"{type(self).__name__}: expected the {len(self.base_lrs)} parameter groups it was "
-                f"made for; got {len(groups)}. Add groups before making the schedule."
-            )
+            raise OptionError(type(self).__name__, f"the {len(self.base_lrs)} parameter groups it "
+                "was made for", len(groups), "Add groups before making the schedule.")  # fmt: skip
         rates = [float(self.lr_at(self.last_epoch, i)) for i in range(len(groups))]
         for i, group in enumerate(groups):
             if self.scaled and self.last_lr[i] and group["lr"] != self.last_lr[i]:
@@ -74,10 +72,8 @@ class LRScheduler:
         Raises: CheckpointError if it does not fit this schedule; nothing is changed then."""
         own = self.state_dict()
         if not has_form(own, state):
-            raise CheckpointError(
-                f"{type(self).__name__}: expected a state like {own}; got {state!r}. "
-                "Pass what state_dict() of the same schedule returned."
-            )
+            raise CheckpointError(type(self).__name__, f"a state like {own}", repr(state),
+                "Pass what state_dict() of the same schedule returned.")  # fmt: skip
         vars(self).update({k: list(v) if isinstance(own[k], list) else v for k, v in state.items()})
         for group, lr in zip(self.optimizer.param_groups, self.last_lr, strict=True):
             group["lr"] = lr
@@ -106,9 +102,8 @@ def check_optimizer(where: str, optimizer) -> None:
 def check_range(where: str, name: str, value, low: float, high: float) -> float:
     """`value` as a float in [low, high]; raises OptionError otherwise."""
     if not isinstance(value, numbers.Real) or not low <= value <= high:
-        raise OptionError(
-            f"{where}: expected {name} to be a number in [{low}, {high}]; got {value!r}. Check it."
-        )
+        raise OptionError(where, f"{name} to be a number in [{low}, {high}]", repr(value),
+                          "Check it.")  # fmt: skip
     return float(value)
 
 
@@ -116,10 +111,8 @@ def per_group(where: str, name: str, value, count: int) -> list:
     """`value` for each of `count` groups: a list of as many, or one for all."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * count
     if len(values) != count:
-        raise OptionError(
-            f"{where}: expected one {name} for each of {count} parameter groups; got "
-            f"{len(values)}. Give one value for all, or a list of {count}."
-        )
+        raise OptionError(where, f"one {name} for each of {count} parameter groups", len(values),
+                          f"Give one value for all, or a list of {count}.")  # fmt: skip
     return values
 
 
@@ -140,7 +133,7 @@ class LambdaLR(LRScheduler):
         check_optimizer("LambdaLR", optimizer)
         fns = per_group("LambdaLR", "lr_lambda", lr_lambda, len(optimizer.param_groups))
         if not all(map(callable, fns)):
-            raise DTypeError(f"LambdaLR: expected functions of the step; got {lr_lambda!r}.")
+            raise DTypeError("LambdaLR", "functions of the step", repr(lr_lambda), "Pass one.")
         self.fns = fns
         super().__init__(optimizer)
 
@@ -196,7 +189,7 @@ class LinearLR(LRScheduler):
     ):
         self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:
-            raise OptionError("LinearLR: expected start_factor > 0; got 0. Pass e.g. 1e-3.")
+            raise OptionError("LinearLR", "start_factor > 0", "0", "Pass e.g. 1e-3.")
         self.end_factor = check_range("LinearLR", "end_factor", end_factor, 0, 1)
         self.total_iters = check_integer("LinearLR", "total_iters", total_iters, 1)
         super().__init__(optimizer)
@@ -265,9 +258,8 @@ class OneCycleLR(LRScheduler):
             self.rates.append([start, peak, *[start] * three_phase, start / final])
         if cycle_momentum:
             if not {"momentum", "betas"} & set(optimizer.defaults):
-                raise OptionError("OneCycleLR: expected an optimizer with momentum or betas; got "
-                                  f"{type(optimizer).__name__}. Pass "
-                                  "cycle_momentum=False.")  # fmt: skip
+                raise OptionError("OneCycleLR", "an optimizer with momentum or betas",
+                    type(optimizer).__name__, "Pass cycle_momentum=False.")  # fmt: skip
             low = per_group("OneCycleLR", "base_momentum", base_momentum, count)
             high = per_group("OneCycleLR", "max_momentum", max_momentum, count)
             for least, most in zip(low, high, strict=True):
@@ -281,10 +273,9 @@ class OneCycleLR(LRScheduler):
     def between(self, values: list[float], step: int) -> float:
         """The value at `step` on the way through `values`, reached at the steps `ends`."""
         if step > self.total_steps:
-            raise OptionError(
-                f"OneCycleLR: expected at most total_steps = {self.total_steps} steps; got step "
-                f"{step}. Make the schedule with the number of steps that you train."
-            )
+            raise OptionError("OneCycleLR", f"at most total_steps = {self.total_steps} steps",
+                              f"step {step}", "Make the schedule with the number of steps that you "
+                              "train.")  # fmt: skip
         phase = next((k for k, end in enumerate(self.ends) if k and step <= end), -1)
         start, end = self.ends[phase - 1], self.ends[phase]
         share = (step - start) / (end - start) if end != start else 1.0
@@ -302,8 +293,8 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
-        raise OptionError("OneCycleLR: expected total_steps, or epochs and steps_per_epoch; got "
-                          f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}.")  # fmt: skip
+        raise OptionError("OneCycleLR", "total_steps, or epochs and steps_per_epoch",
+            f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}", "Pass them.")  # fmt: skip
     epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
     return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)
 
@@ -323,22 +314,16 @@ class SequentialLR(LRScheduler):
         self.schedulers, self.milestones = list(schedulers), list(milestones)
         for part in self.schedulers:
             if not isinstance(part, LRScheduler) or isinstance(part, ReduceLROnPlateau):
-                raise OptionError(
-                    f"SequentialLR: expected schedules of the step alone; got "
-                    f"{type_name(part)}. Step a plateau schedule by itself."
-                )
+                raise OptionError("SequentialLR", "schedules of the step alone", type_name(part),
+                                  "Step a plateau schedule by itself.")  # fmt: skip
             if part.optimizer is not optimizer:
-                raise OptionError(
-                    "SequentialLR: expected schedules of its own optimizer; got one of another. "
-                    "Make all of them with the same optimizer."
-                )
+                raise OptionError("SequentialLR", "schedules of its own optimizer",
+                    "one of another", "Make all of them with the same optimizer.")  # fmt: skip
         marks = [check_integer("SequentialLR", "milestones", m, 1) for m in self.milestones]
         if len(marks) != len(self.schedulers) - 1 or marks != sorted(set(marks)):
-            raise OptionError(
-                f"SequentialLR: expected {len(self.schedulers) - 1} rising milestones for "
-                f"{len(self.schedulers)} schedules; got {self.milestones}. "
-                "Give one less milestone than schedules."
-            )
+            raise OptionError("SequentialLR", f"{len(self.schedulers) - 1} rising milestones for "
+                              f"{len(self.schedulers)} schedules", self.milestones,
+                              "Give one less milestone than schedules.")  # fmt: skip
         for group in optimizer.param_groups:  # take back what making the parts has set
             group["lr"] = group["initial_lr"]
         super().__init__(optimizer)

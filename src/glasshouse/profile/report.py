@@ -87,7 +87,7 @@ def program_data(trace: Trace, number: int) -> dict:
     for info in infos:
         kinds[info.kind] = kinds.get(info.kind, 0) + 1
     sources = program.sources
-    texts = {i: Source(sources[i].text, []).named(f"kernel{i}")
+    texts = {i: Source(sources[i], []).named(f"kernel{i}")
              for i in sorted({info.number for info in infos}) if i in sources}  # fmt: skip
     return {"kinds": kinds, "arena_bytes": program.arena_bytes, "c": texts,
             "first": [info.number for info in infos],

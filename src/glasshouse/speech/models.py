@@ -49,10 +49,8 @@ class AsrTransformer(nn.Module):
     def forward(self, features):
         x = as_value(features, where="AsrTransformer")
         if x.ndim != 3 or x.shape[2] != self.features or self.frames(x.shape[1]) > self.max_len:
-            raise ShapeError(
-                f"AsrTransformer: expected (N, T, {self.features}) with T at most "
-                f"{3 * self.max_len}; got {x.shape}. Cut the recording, or raise max_len."
-            )
+            raise ShapeError("AsrTransformer", f"(N, T, {self.features}) with T at most "
+                f"{3 * self.max_len}", x.shape, "Cut the recording, or raise max_len.")  # fmt: skip
         x = glu(self.conv(self.norm(x).transpose(1, 2)), dim=1).transpose(1, 2)  # (N, T', dim)
         x = self.dropout(x + self.positions[: x.shape[1]])
         return self.output(self.layers(x))

@@ -5,14 +5,12 @@ import operator
 
 import numpy as np
 
-from glasshouse.base import check_shape
+from glasshouse.base import DeviceError, DTypeError, OptionError, ShapeError, check_shape, type_name
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32, int64
-from glasshouse.base.errors import DeviceError, DTypeError, OptionError, ShapeError, type_name
+from glasshouse.dispatch import SCALARS, Value, as_value, box, cast
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
-from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.value import SCALARS, Value, as_value, cast
 from glasshouse.ops import create
 from glasshouse.ops.checks import check_integers, check_matrices, check_option, check_type
 from glasshouse.tensor.elementary import choose
@@ -23,8 +21,8 @@ def check_device(where: str, device) -> None:
     """Raise DeviceError unless `device` is None or that of the current backend."""
     here = backends.current()
     if device is not None and device != here.device:
-        raise DeviceError(f"{where}: expected device {here.device!r} of backend {here.name}; got "
-                          f"{device!r}. Choose another backend with gh.backends.use.")  # fmt: skip
+        raise DeviceError(where, f"device {here.device!r} of backend {here.name}", repr(device),
+                          "Choose another backend with gh.backends.use.")  # fmt: skip
 
 
 def eval(*tensors) -> None:
@@ -55,8 +53,8 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
-        raise OptionError(f"asarray: expected data that needs no copy; got {type_name(obj)} for "
-                          f"dtype {dtype}. Leave copy at None.")  # fmt: skip
+        raise OptionError("asarray", "data that needs no copy",
+                          f"{type_name(obj)} for dtype {dtype}", "Leave copy at None.")  # fmt: skip
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -85,9 +83,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
     if isinstance(x, Value):
         return copied(x) if copy else x
     if not hasattr(x, "__dlpack__"):
-        raise DTypeError(
-            f"from_dlpack: expected an array with __dlpack__; got {type_name(x)}. Use gh.asarray."
-        )
+        raise DTypeError("from_dlpack", "an array with __dlpack__", type_name(x), "Use gh.asarray.")
     backend = backends.current()
     try:
         if hasattr(backend, "from_dlpack"):
@@ -96,10 +92,8 @@ def from_dlpack(x, /, *, device=None, copy=None):
             return copied(out) if copy else out
         return as_value(np.from_dlpack(x, copy=copy))
     except (BufferError, RuntimeError, TypeError) as error:
-        raise DTypeError(
-            f"from_dlpack: expected an array in host memory, without a gradient; got "
-            f"{type_name(x)}: {error}. Detach it and move it to the CPU."
-        ) from None
+        raise DTypeError("from_dlpack", "an array in host memory, without a gradient",
+            f"{type_name(x)}: {error}", "Detach it and move it to the CPU.") from None  # fmt: skip
 
 
 def filled(where: str, value, shape, sizes, dtype, device) -> Value:
@@ -111,26 +105,29 @@ def filled(where: str, value, shape, sizes, dtype, device) -> Value:
     return values.full(shape, value, as_dtype(dtype or dtypes.default_float), where)
 
 
-def filling(name: str, value, about: str, given: str, result: str):
-    """The function that makes tensors of one value."""
-
-    def function(shape, *sizes, dtype=None, device=None):
-        return filled(name, value, shape, sizes, dtype, device)
-
-    function.__doc__ = f"""{about}
-Shapes: -> shape. Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes.
-Source: standard.
-Example: >>> {name}((1, 2)){given}
-         {result}
-"""
-    function.__name__ = function.__qualname__ = name
-    return function
+def zeros(shape, *sizes, dtype=None, device=None):
+    """A tensor of zeros. Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
+    Example: >>> zeros((1, 2)).tolist()
+             [[0.0, 0.0]]"""
+    return filled("zeros", 0, shape, sizes, dtype, device)
 
 
-zeros = filling("zeros", 0, "A tensor of zeros.", ".tolist()", "[[0.0, 0.0]]")
-ones = filling("ones", 1, "A tensor of ones.", ".tolist()", "[[1.0, 1.0]]")
-EMPTY = "A tensor to be written to; in fact of zeros, so that results do not depend on old memory."
-empty = filling("empty", 0, EMPTY, ".shape", "(1, 2)")
+def ones(shape, *sizes, dtype=None, device=None):
+    """A tensor of ones. Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
+    Example: >>> ones((1, 2)).tolist()
+             [[1.0, 1.0]]"""
+    return filled("ones", 1, shape, sizes, dtype, device)
+
+
+def empty(shape, *sizes, dtype=None, device=None):
+    """A tensor to be written to; in fact of zeros, so that results do not depend on old memory.
+    Shapes: -> shape. Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes. Source: standard.
+    Example: >>> empty((1, 2)).shape
+             (1, 2)"""
+    return filled("empty", 0, shape, sizes, dtype, device)
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
@@ -147,7 +144,7 @@ def full(shape, fill_value, dtype=None, *, device=None):
     dtype = dtype or by_python_type[type(fill_value)]
     endless = type(fill_value) is float and not math.isfinite(fill_value)
     if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
-        raise DTypeError(f"full: expected a fill_value that fits {dtype.name}; got {fill_value}. "
+        raise DTypeError("full", f"a fill_value that fits {dtype.name}", fill_value,
                          "Choose another dtype.")  # fmt: skip
     return values.full(shape, fill_value, dtype, "full")
 
@@ -159,34 +156,35 @@ def full_like(x, /, fill_value, dtype=None, *, device=None):
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
 
-def filling_like(name: str, value, about: str, result: str):
-    """The function that makes tensors of one value like another tensor."""
-
-    def function(x, /, dtype=None, *, device=None):
-        return full_like(as_value(x, where=name), value, dtype, device=device)
-
-    function.__doc__ = f"""{about}
-Shapes: x (...) -> (...). Dtypes: that of x unless given. Raises: DTypeError for what is not
-numeric. Source: standard.
-Example: >>> {name}([1, 2]).tolist()
-         {result}
-"""
-    function.__name__ = function.__qualname__ = name
-    return function
+def zeros_like(x, /, dtype=None, *, device=None):
+    """A tensor of zeros with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x unless
+    given. Raises: DTypeError for what is not numeric. Source: standard.
+    Example: >>> zeros_like([1, 2]).tolist()
+             [0, 0]"""
+    return full_like(as_value(x, where="zeros_like"), 0, dtype, device=device)
 
 
-zeros_like = filling_like("zeros_like", 0, "A tensor of zeros with the shape of x.", "[0, 0]")
-ones_like = filling_like("ones_like", 1, "A tensor of ones with the shape of x.", "[1, 1]")
-empty_like = filling_like(
-    "empty_like", 0, "A tensor to be written to, with the shape of x; in fact of zeros.", "[0, 0]"
-)
+def ones_like(x, /, dtype=None, *, device=None):
+    """A tensor of ones with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x unless
+    given. Raises: DTypeError for what is not numeric. Source: standard.
+    Example: >>> ones_like([1, 2]).tolist()
+             [1, 1]"""
+    return full_like(as_value(x, where="ones_like"), 1, dtype, device=device)
+
+
+def empty_like(x, /, dtype=None, *, device=None):
+    """A tensor to be written to, with the shape of x; in fact of zeros. Shapes: x (...) -> (...).
+    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
+    Example: >>> empty_like([1, 2]).tolist()
+             [0, 0]"""
+    return full_like(as_value(x, where="empty_like"), 0, dtype, device=device)
 
 
 def number(where: str, x):
     """`x` as a Python number: one itself, or the element of a 0-d tensor or array."""
     x = x if type(x) in SCALARS else getattr(x, "item", lambda: x)()
     if type(x) not in SCALARS:
-        raise DTypeError(f"{where}: expected a number; got {type_name(x)}. Pass a Python number.")
+        raise DTypeError(where, "a number", type_name(x), "Pass a Python number.")
     return x
 
 
@@ -201,7 +199,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = (number("arange", x) for x in (start, stop, step))
     if step == 0:
-        raise OptionError("arange: expected a step other than 0; got 0. Use gh.full instead.")
+        raise OptionError("arange", "a step other than 0", "0", "Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
     dtype = ((dtypes.default_int if whole else dtypes.default_float) if dtype is None
              else as_dtype(dtype))  # fmt: skip
@@ -235,7 +233,7 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
     start, stop = number("linspace", start), number("linspace", stop)
     count = operator.index(num)
     if count < 0:
-        raise OptionError(f"linspace: expected num of 0 or more; got {num}. Use 1 for start alone.")
+        raise OptionError("linspace", "num of 0 or more", num, "Use 1 for start alone.")
     if dtype is None:
         is_complex = isinstance(start, complex) or isinstance(stop, complex)
         dtype = by_python_type[complex if is_complex else float]
@@ -295,7 +293,7 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
-        raise ShapeError(f"meshgrid: expected vectors; got {[x.shape for x in arrays]}. Flatten.")
+        raise ShapeError("meshgrid", "vectors", [x.shape for x in arrays], "Flatten.")
     order = list(range(len(arrays)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = 1, 0

@@ -8,8 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from glasshouse.base.dtype import KIND_ORDER, bool_, inexact_dtype, int16, int32, int64
-from glasshouse.base.errors import DTypeError
+from glasshouse.base import KIND_ORDER, DTypeError, bool_, inexact_dtype, int16, int32, int64
 from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_values, cast, full, match
 from glasshouse.ops import cast as parts_of
 from glasshouse.ops import compare
@@ -37,16 +36,16 @@ def check_real(where: str, *xs: Value) -> None:
     """Raise DTypeError if a value is complex."""
     for x in xs:
         if x.dtype.is_complex:
-            raise DTypeError(f"{where}: expected real values; got {x.dtype.name}. Take gh.real, "
-                             "gh.imag or gh.abs first.")  # fmt: skip
+            raise DTypeError(where, "real values", x.dtype.name,
+                             "Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
 
 
 def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
     """Raise DTypeError unless all values are integers (or booleans)."""
     for x in xs:
         if x.dtype.is_inexact or (x.dtype.is_bool and not bools):
-            raise DTypeError(f"{where}: expected {'booleans or ' if bools else ''}integers; got "
-                             f"{x.dtype.name}. Compare or cast first.")  # fmt: skip
+            raise DTypeError(where, f"{'booleans or ' if bools else ''}integers", x.dtype.name,
+                             "Compare or cast first.")  # fmt: skip
 
 
 DOC = """{about}

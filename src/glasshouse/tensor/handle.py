@@ -9,26 +9,20 @@ import numpy as np
 
 from glasshouse.autograd.backward import backward
 from glasshouse.autograd.tape import Leaf
+from glasshouse.base import ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
-from glasshouse.base.errors import (
-    CaptureError,
-    DeviceError,
-    DTypeError,
-    GradError,
-    ShapeError,
-    TransformError,
-)
+from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradError
+from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
-from glasshouse.dispatch.primitive import primitives
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast
 from glasshouse.tensor import contract, index, printing
 
 
 def check_visible() -> None:
     """Raise while capture traces: a value read now would be wrong in later calls."""
     if state.values_hidden:
-        raise CaptureError("value: expected no look at a tensor's value; got one while tracing.")
+        raise CaptureError("value", "no look at a tensor's value", "one while tracing",
+                           "Return the tensor.")  # fmt: skip
 
 
 def writing(where: str, compute):
@@ -76,7 +70,7 @@ class Tensor(Value):
     def T(self):
         """A matrix with its axes swapped. Raises: ShapeError unless it has two axes."""
         if self.ndim != 2:
-            raise ShapeError(f"T: expected a matrix (2 axes); got shape {self.shape}. Use .mT.")
+            raise ShapeError("T", "a matrix (2 axes)", f"shape {self.shape}", "Use .mT.")
         return bind(primitives["permute"], (self,), {"axes": (1, 0)})
 
     @property
@@ -108,23 +102,17 @@ class Tensor(Value):
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
         Raises: DTypeError for integers and booleans, GradError for results of operations."""
         if self.mode is not None and wanted and self.node is None:
-            raise TransformError(
-                f"requires_grad_: expected an ordinary tensor; got a value inside "
-                f"{type(self.mode).__name__}. Use gh.grad there."
-            )
+            raise TransformError("requires_grad_", "an ordinary tensor",
+                f"a value inside {type(self.mode).__name__}", "Use gh.grad there.")  # fmt: skip
         if wanted and self.node is None:
             if not self.dtype.is_inexact:
-                raise DTypeError(
-                    f"requires_grad_: expected a floating or complex dtype; got {self.dtype.name}. "
-                    "Cast it to float32."
-                )
+                raise DTypeError("requires_grad_", "a floating or complex dtype", self.dtype.name,
+                                 "Cast it to float32.")  # fmt: skip
             self.node, self.slot = Leaf(self), 0
         elif not wanted and self.node is not None:
             if not self.is_leaf:
-                raise GradError(
-                    "requires_grad_: expected a leaf to switch off; got the result of an "
-                    "operation. Use .detach()."
-                )
+                raise GradError("requires_grad_", "a leaf to switch off",
+                                "the result of an operation", "Use .detach().")  # fmt: skip
             self.node = None
         return self
 
@@ -142,10 +130,8 @@ class Tensor(Value):
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
         Returns a handle whose `remove()` ends it. Raises: GradError if the tensor is untracked."""
         if self.node is None:
-            raise GradError(
-                "register_hook: expected a tensor with requires_grad=True; got one without. "
-                "Set requires_grad first."
-            )
+            raise GradError("register_hook", "a tensor with requires_grad=True", "one without",
+                            "Set requires_grad first.")  # fmt: skip
         if self.node.grad_hooks is None:
             self.node.grad_hooks = {}
         return Hook(self.node.grad_hooks, (self.slot, fn))
@@ -176,47 +162,26 @@ class Tensor(Value):
     def write(self, where: str, value):
         """This tensor, bound to `value`, after checks that leave it unchanged when they fail."""
         if value.mode is not self.mode:
-            raise TransformError(
-                f"{where}: expected a value of the tensor's own level; got one of an inner "
-                f"transform ({type(value.mode).__name__}). Return a new tensor instead of writing."
-            )
+            raise TransformError(where, "a value of the tensor's own level",
+                                 f"one of an inner transform ({type(value.mode).__name__})",
+                                 "Return a new tensor instead of writing.")  # fmt: skip
         if isinstance(self.node, Leaf) and recording(self):
-            raise GradError(
-                f"{where}: expected no writing to a leaf with requires_grad=True while gradients "
-                "are recorded; got one. Write inside gh.no_grad()."
-            )
+            raise GradError(where, "no writing to a leaf with requires_grad=True while gradients "
+                            "are recorded", "one", "Write inside gh.no_grad().")  # fmt: skip
         self.rebind(value)
         return self
 
     def in_place(self, where: str, result):
         """This tensor bound to the result of an operator, which must have its shape and kind."""
         if result.shape != self.shape:
-            raise ShapeError(
-                f"{where}: expected a result of shape {self.shape}; got {result.shape}. "
-                "Write x = x … to get a new tensor."
-            )
+            raise ShapeError(where, f"a result of shape {self.shape}", result.shape,
+                             "Write x = x … to get a new tensor.")  # fmt: skip
         if result.dtype is not self.dtype:
             if result.dtype.is_inexact and not self.dtype.is_inexact:
-                raise DTypeError(
-                    f"{where}: expected a result that fits {self.dtype.name}; got "
-                    f"{result.dtype.name}. Cast the tensor first."
-                )
+                raise DTypeError(where, f"a result that fits {self.dtype.name}", result.dtype.name,
+                                 "Cast the tensor first.")  # fmt: skip
             result = cast(result, self.dtype)
         return self.write(where, result)
-
-    __iadd__ = writing("+=", operator.add)
-    __isub__ = writing("-=", operator.sub)
-    __imul__ = writing("*=", operator.mul)
-    __itruediv__ = writing("/=", operator.truediv)
-    __ifloordiv__ = writing("//=", operator.floordiv)
-    __imod__ = writing("%=", operator.mod)
-    __ipow__ = writing("**=", operator.pow)
-    __iand__ = writing("&=", operator.and_)
-    __ior__ = writing("|=", operator.or_)
-    __ixor__ = writing("^=", operator.xor)
-    __ilshift__ = writing("<<=", operator.lshift)
-    __irshift__ = writing(">>=", operator.rshift)
-    __imatmul__ = writing("@=", operator.matmul)
 
     def __matmul__(self, other):
         return contract.matmul(self, other)
@@ -269,10 +234,8 @@ class Tensor(Value):
     def one(self, where: str):
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
         if self.size != 1:
-            raise ShapeError(
-                f"{where}: expected one element; got shape {self.shape}. "
-                "Use gh.any or gh.all, or index it."
-            )
+            raise ShapeError(where, "one element", f"shape {self.shape}",
+                             "Use gh.any or gh.all, or index it.")  # fmt: skip
         return self.numpy().item()
 
     __bool__ = converted(bool)
@@ -282,12 +245,12 @@ class Tensor(Value):
 
     def __index__(self):
         if not self.dtype.is_integer:
-            raise DTypeError(f"index: expected an integer tensor; got {self.dtype.name}. Cast it.")
+            raise DTypeError("index", "an integer tensor", self.dtype.name, "Cast it.")
         return int(self.one("index"))
 
     def __len__(self):
         if not self.shape:
-            raise DTypeError("len: expected at least one axis; got a 0-d tensor. Use .item().")
+            raise DTypeError("len", "at least one axis", "a 0-d tensor", "Use .item().")
         return self.shape[0]
 
     def __iter__(self):
@@ -336,29 +299,22 @@ class Tensor(Value):
     def to(self, *targets, dtype=None, device=None):
         """This tensor in another dtype, on another device, or like another tensor.
         Raises: DTypeError, DeviceError for what is neither."""
-        for target in targets:
-            if isinstance(target, Tensor):
-                dtype, device = target.dtype, target.device
-            elif isinstance(target, str) and target not in by_name:
-                device = target
-            else:
-                dtype = as_dtype(target)
+        dtype, device = named_targets(targets, dtype, device)
         moved = self if device is None else self.to_device(device)
-        return moved if dtype is None else cast(moved, as_dtype(dtype))
+        return moved if dtype is None else cast(moved, dtype)
 
     def to_device(self, device, /, *, stream=None):
         """This tensor on `device`, which the current backend, or one for that device, computes on.
         Raises: DeviceError if no backend reaches it."""
         if not isinstance(device, str):
-            raise DeviceError(f"to_device: expected a device's name; got {device!r}. Use 'cpu'.")
+            raise DeviceError("to_device", "a device's name", repr(device), "Use 'cpu'.")
         if device == self.device:
             return self
         here = backends.current()
         if here.device != device:
-            raise DeviceError(
-                f"to_device: expected device {here.device!r} of backend {here.name}; got "
-                f"{device!r}. Switch with gh.backends.use('torch:{device}') or another backend."
-            )
+            raise DeviceError("to_device", f"device {here.device!r} of backend {here.name}",
+                              repr(device), f"Switch with gh.backends.use('torch:{device}') or "
+                              "another backend.")  # fmt: skip
         return box(here.from_numpy(self.numpy()), self.spec, here)
 
     def cpu(self):
@@ -367,6 +323,11 @@ class Tensor(Value):
         return self if home else box(self.numpy(), self.spec, backends.load("numpy"))
 
 
+IN_PLACE = {"+=": "add", "-=": "sub", "*=": "mul", "/=": "truediv", "//=": "floordiv", "%=": "mod",
+            "**=": "pow", "&=": "and", "|=": "or", "^=": "xor", "<<=": "lshift", ">>=": "rshift",
+            "@=": "matmul"}  # fmt: skip
+for symbol, name in IN_PLACE.items():
+    setattr(Tensor, f"__i{name}__", writing(symbol, getattr(operator, f"__{name}__")))
 hooks.tensor_class = Tensor
 
 
@@ -386,6 +347,18 @@ class Hook:
 
     def __exit__(self, *exc_info):
         self.remove()
+
+
+def named_targets(targets, dtype, device) -> tuple:
+    """The (dtype, device) that the arguments of a method `to` name; None for what none does."""
+    for target in targets:
+        if isinstance(target, Tensor):
+            dtype, device = target.dtype, target.device
+        elif isinstance(target, str) and target not in by_name:
+            device = target
+        else:
+            dtype = target
+    return None if dtype is None else as_dtype(dtype), device
 
 
 def recording(tensor) -> bool:

@@ -64,12 +64,11 @@ def expand_key(key, ndim: int) -> list:
     used = sum(not isinstance(item, added) for item in items)
     rests = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:
-        raise IndexOutOfRangeError(
-            f"index: expected at most one '...'; got {len(rests)}. Write the other axes as ':'."
-        )
+        raise IndexOutOfRangeError("index", "at most one '...'", len(rests),
+                                   "Write the other axes as ':'.")  # fmt: skip
     if used > ndim:
-        raise IndexOutOfRangeError(f"index: expected at most {ndim} indices, one per axis; got "
-                                   f"{used}. Remove some, or add axes with None.")  # fmt: skip
+        raise IndexOutOfRangeError("index", f"at most {ndim} indices, one per axis", used,
+                                   "Remove some, or add axes with None.")  # fmt: skip
     place = rests[0] + 1 if rests else len(items)
     items[place:place] = [slice(None)] * (ndim - used)
     return items
@@ -129,17 +128,14 @@ def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None
         try:
             plan.shape.append(plan.cover(*item.indices(size)))
         except TypeError:
-            raise DTypeError(
-                f"index: expected integers or None in a slice; got {item}. Use integer bounds."
-            ) from None
+            raise DTypeError("index", "integers or None in a slice", item,
+                             "Use integer bounds.") from None  # fmt: skip
         return
     number = as_integer(item)
     if number is not None:
         if not -size <= number < size:
-            raise IndexOutOfRangeError(
-                f"index: expected an index from {-size} to {size - 1} for axis {axis} of size "
-                f"{size}; got {number}. Check the index against the shape."
-            )
+            raise IndexOutOfRangeError("index", f"an index from {-size} to {size - 1} for axis "
+                f"{axis} of size {size}", number, "Check the index against the shape.")  # fmt: skip
         number += size if number < 0 else 0
         plan.cover(number, number + 1, 1)
         plan.dropped.append(len(plan.shape))
@@ -167,18 +163,16 @@ def index_array(item, axis: int, size: int):
     """`item` as integer indices counted from the front."""
     if isinstance(item, MaskPart):
         if item.size != size:
-            raise ShapeError(
-                f"index: expected a mask of size {size} on axis {axis}; got {item.size}. "
-                "A mask has the shape of the axes it indexes."
-            )
+            raise ShapeError("index", f"a mask of size {size} on axis {axis}", item.size,
+                             "A mask has the shape of the axes it indexes.")  # fmt: skip
         return item.indices
     if not isinstance(item, (np.ndarray, Value)):
-        raise DTypeError("index: expected integers, slices, None, '...' or arrays; got "
-                         f"{type_name(item)} {item!r}. Convert it to an integer.")  # fmt: skip
+        raise DTypeError("index", "integers, slices, None, '...' or arrays",
+                         f"{type_name(item)} {item!r}", "Convert it to an integer.")  # fmt: skip
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
-        raise DTypeError(f"index: expected integers or booleans; got {name}. Cast them.")
+        raise DTypeError("index", "integers or booleans", name, "Cast them.")
     return cast(item, int64) if isinstance(item, Value) else from_front("index", item, axis, size)
 
 
@@ -187,10 +181,8 @@ def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.nda
     indices = indices.astype(np.int64, copy=False)
     wrong = indices[(indices < -size) | (indices >= size)]
     if wrong.size:
-        raise IndexOutOfRangeError(
-            f"{where_}: expected indices from {-size} to {size - 1} for axis {axis} of size "
-            f"{size}; got {wrong[0]}. Check the indices against the shape."
-        )
+        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1} for axis {axis} of "
+            f"size {size}", wrong[0], "Check the indices against the shape.")  # fmt: skip
     return np.where(indices < 0, indices + size, indices)
 
 
@@ -355,10 +347,8 @@ def contents(name: str, value, x: Value, shape: Shape):
         return full(shape, value, x.dtype, where=name)
     value = as_value(value, where=name)
     if value.dtype.is_complex and not x.dtype.is_complex:
-        raise DTypeError(
-            f"{name}: expected values that fit {x.dtype.name}; got {value.dtype.name}. "
-            "Take gh.real of them, or make the tensor complex."
-        )
+        raise DTypeError(name, f"values that fit {x.dtype.name}", value.dtype.name,
+                         "Take gh.real of them, or make the tensor complex.")  # fmt: skip
     extra = value.ndim - len(shape)
     if extra > 0 and value.shape[:extra] == (1,) * extra:
         value = reshape(value, value.shape[extra:])
@@ -414,7 +404,7 @@ def take(x, indices, /, *, axis=None):
     x = as_value(x, where="take")
     if axis is None:
         if x.ndim != 1:
-            raise ShapeError(f"take: expected an axis for x of shape {x.shape}; got none. Pass it.")
+            raise ShapeError("take", f"an axis for x of shape {x.shape}", "none", "Pass it.")
         axis = 0
     axis = check_axis("take", axis, x.ndim)
     indices = check_indices("take", indices)
@@ -427,8 +417,8 @@ def along(where_: str, x, indices, axis: int):
     x, indices = as_value(x, where=where_), check_indices(where_, indices)
     axis = check_axis(where_, axis, x.ndim)
     if indices.ndim != x.ndim:
-        raise ShapeError(f"{where_}: expected indices with as many axes as x, {x.ndim}; got shape "
-                         f"{indices.shape}. Add axes with expand_dims.")  # fmt: skip
+        raise ShapeError(where_, f"indices with as many axes as x, {x.ndim}",
+                         f"shape {indices.shape}", "Add axes with expand_dims.")  # fmt: skip
     rest = [tuple(1 if i == axis else s for i, s in enumerate(v.shape)) for v in (x, indices)]
     rest = broadcast_shapes(where_, *rest)
     size, count = x.shape[axis], indices.shape[axis]
@@ -471,7 +461,7 @@ def nonzero(x, /) -> tuple:
     (count,); count depends on the contents, so vmap refuses it. Raises: ShapeError for a 0-d x."""
     x = as_value(x, where="nonzero")
     if not x.ndim:
-        raise ShapeError("nonzero: expected an axis or more; got a 0-d value. Reshape it.")
+        raise ShapeError("nonzero", "an axis or more", "a 0-d value", "Reshape it.")
     return tuple(as_value(positions) for positions in np.nonzero(x.numpy()))
 
 
@@ -483,7 +473,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     check_option("searchsorted", "side", side, ("left", "right"))
     x1, x2 = as_value(x1, where="searchsorted"), as_value(x2, where="searchsorted")
     if x1.ndim != 1:
-        raise ShapeError(f"searchsorted: expected x1 of one axis; got {x1.shape}. Reshape it.")
+        raise ShapeError("searchsorted", "x1 of one axis", x1.shape, "Reshape it.")
     if sorter is not None:
         x1 = take(x1, sorter, axis=0)
     shape, n = x2.shape, x1.shape[0]

@@ -42,9 +42,7 @@ def stacked(where_: str, x, square: bool = False) -> Value:
     x = as_value(x, where=where_)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
-        raise ShapeError(
-            f"{where_}: expected {kind}; got shape {x.shape}. Reshape it, or check the sizes."
-        )
+        raise ShapeError(where_, kind, f"shape {x.shape}", "Reshape it, or check the sizes.")
     return x
 
 
@@ -201,8 +199,8 @@ def solve(x1, x2, /):
     x2 = reshape(x2, (*x2.shape, 1)) if vector else x2
     if x2.shape[-2:-1] != x1.shape[-1:]:
         given = x2.shape[:-1] if vector else x2.shape
-        raise ShapeError(f"solve: expected x2 with {x1.shape[-1]} rows, as x1 has columns; got x1 "
-                         f"{x1.shape} and x2 {given}. Check the sizes.")  # fmt: skip
+        raise ShapeError("solve", f"x2 with {x1.shape[-1]} rows, as x1 has columns",
+                         f"x1 {x1.shape} and x2 {given}", "Check the sizes.")  # fmt: skip
     out = solve_stack(x1, x2)
     return reshape(out, out.shape[:-1]) if vector else out
 
@@ -228,8 +226,8 @@ def check_regular(where_: str, packed: Value) -> None:
             return
         value = value.data
     if packed.size and (diagonal(value.detach()).numpy() == 0).any():
-        raise LinAlgError(f"{where_}: expected a regular matrix; got one with a pivot of 0. It has "
-                          "no inverse: use pinv or lstsq, or add to its diagonal.")  # fmt: skip
+        raise LinAlgError(where_, "a regular matrix", "one with a pivot of 0", "It has no inverse: "
+                          "use pinv or lstsq, or add to its diagonal.")  # fmt: skip
 
 
 def inv(x, /):
@@ -295,7 +293,7 @@ def matrix_power(x, n: int, /):
     Example: >>> matrix_power(as_value([[2.0]]), 3).tolist()
              [[8.0]]"""
     if not isinstance(n, int):
-        raise DTypeError(f"matrix_power: expected an integer power; got {n!r}. Use eigh instead.")
+        raise DTypeError("matrix_power", "an integer power", repr(n), "Use eigh instead.")
     x = stacked("matrix_power", x, square=True)
     x = inv(x) if n < 0 else x
     n, result = abs(n), None
@@ -314,8 +312,8 @@ def cross(x1, x2, /, *, axis: int = -1):
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
-        raise ShapeError(f"cross: expected size 3 along axis {axis}; got {x1.shape} and "
-                         f"{x2.shape}. Choose the axis of the vectors.")  # fmt: skip
+        raise ShapeError("cross", f"size 3 along axis {axis}", f"{x1.shape} and {x2.shape}",
+                         "Choose the axis of the vectors.")  # fmt: skip
     both = values.broadcast_values("cross", x1, x2)
     a, b = ([getitem(moveaxis(x, axis, 0), i) for i in range(3)] for x in both)
     parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
@@ -331,7 +329,7 @@ def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     x = as_value(x, where="vector_norm")
     x = cast(x, inexact_dtype(x.dtype))
     if not isinstance(ord, (int, float)):
-        raise DTypeError(f"vector_norm: expected a number as ord; got {ord!r}. Use e.g. ord=2.")
+        raise DTypeError("vector_norm", "a number as ord", repr(ord), "Use e.g. ord=2.")
     over = {"axis": axis, "keepdims": keepdims}
     if ord == 2:
         return scaled_norm(x, axis, keepdims)
@@ -407,7 +405,7 @@ def check_order(where_: str, axis, ndim: int) -> tuple[int, ...]:
     """One or two axes, in the order given."""
     axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if len(axes) not in (1, 2):
-        raise ShapeError(f"{where_}: expected one axis, or two; got {axes}. Pass axis.")
+        raise ShapeError(where_, "one axis, or two", axes, "Pass axis.")
     return tuple(check_axis(where_, a, ndim) for a in axes)
 
 
@@ -421,8 +419,8 @@ def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     vector = x2.ndim == 1
     columns = reshape(x2, (*x2.shape, 1)) if vector else x2
     if columns.shape[-2] != x1.shape[-2]:
-        raise ShapeError(f"lstsq: expected x2 with {x1.shape[-2]} rows; got x1 {x1.shape} and x2 "
-                         f"{x2.shape}. Check the sizes.")  # fmt: skip
+        raise ShapeError("lstsq", f"x2 with {x1.shape[-2]} rows",
+                         f"x1 {x1.shape} and x2 {x2.shape}", "Check the sizes.")  # fmt: skip
     u, s, vh = svd(x1, full_matrices=False)
     weights = matmul(adjoint(u), columns) * matrix_transpose(inverse_row(s, x1, rtol))
     solution = matmul(adjoint(vh), weights)

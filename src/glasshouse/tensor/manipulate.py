@@ -30,14 +30,12 @@ def reshape(x, /, shape, *, copy=None):
     shape = shape if isinstance(shape, (tuple, list)) else (shape,)
     sizes = [size if size == -1 else check_shape("reshape", size)[0] for size in shape]
     if sizes.count(-1) > 1:
-        raise ShapeError(
-            f"reshape: expected at most one size of -1; got {tuple(shape)}. Name the other sizes."
-        )
+        raise ShapeError("reshape", "at most one size of -1", tuple(shape), "Name the other sizes.")
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
         if known == 0 or x.size % known:
-            raise ShapeError(f"reshape: expected sizes whose product divides {x.size}; got "
-                             f"{tuple(shape)} for shape {x.shape}. Name all sizes.")  # fmt: skip
+            raise ShapeError("reshape", f"sizes whose product divides {x.size}",
+                             f"{tuple(shape)} for shape {x.shape}", "Name all sizes.")  # fmt: skip
         sizes[sizes.index(-1)] = x.size // known
     return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
@@ -53,9 +51,8 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
         return values.reshape(x, (1,))
     first, last = (check_axis("flatten", axis, x.ndim) for axis in (start_axis, end_axis))
     if first > last:
-        raise ShapeError(
-            f"flatten: expected start_axis <= end_axis; got {start_axis} and {end_axis}. Swap them."
-        )
+        raise ShapeError("flatten", "start_axis <= end_axis", f"{start_axis} and {end_axis}",
+                         "Swap them.")  # fmt: skip
     merged = math.prod(x.shape[first : last + 1])
     return values.reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
@@ -68,8 +65,8 @@ def permute_dims(x, /, axes):
              [[1, 3], [2, 4]]"""
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
-        raise ShapeError(f"permute_dims: expected each of the {x.ndim} axes of shape {x.shape} "
-                         f"once; got {tuple(axes)}. Name every axis.")  # fmt: skip
+        raise ShapeError("permute_dims", f"each of the {x.ndim} axes of shape {x.shape} once",
+                         tuple(axes), "Name every axis.")  # fmt: skip
     order = tuple(check_axis("permute_dims", axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else movement.permute(x, axes=order)
 
@@ -88,7 +85,7 @@ def transpose(x, /, *axes):
         return permute_dims(x, axes[0])
     if len(axes) == 2:
         return swapaxes(x, *axes)
-    raise OptionError(f"transpose: expected no axes, two axes, or one tuple of all; got {axes}. "
+    raise OptionError("transpose", "no axes, two axes, or one tuple of all", axes,
                       "Use gh.permute_dims for an order of axes.")  # fmt: skip
 
 
@@ -110,8 +107,8 @@ def moveaxis(x, source, destination, /):
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(source) != len(destination):
-        raise ShapeError(f"moveaxis: expected as many sources as destinations; got {tuple(source)} "
-                         f"and {tuple(destination)}. Give one destination per source.")  # fmt: skip
+        raise ShapeError("moveaxis", "as many sources as destinations", f"{tuple(source)} and "
+                         f"{tuple(destination)}", "Give one destination per source.")  # fmt: skip
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
     given = (source, destination)
@@ -142,7 +139,7 @@ def squeeze(x, /, axis=None):
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
     axes = check_axes("squeeze", axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
-        raise ShapeError(f"squeeze: expected axes of size 1; got axis {axis} of shape {x.shape}. "
+        raise ShapeError("squeeze", "axes of size 1", f"axis {axis} of shape {x.shape}",
                          "Index or reduce that axis instead.")  # fmt: skip
     return values.reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
@@ -174,11 +171,11 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 def sequence(where: str, arrays) -> list[Value]:
     """The arrays as values of one dtype; there must be one at least."""
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
-        raise DTypeError(f"{where}: expected a sequence of tensors; got {type_name(arrays)}. Put "
-                         "the tensors into a list.")  # fmt: skip
+        raise DTypeError(where, "a sequence of tensors", type_name(arrays),
+                         "Put the tensors into a list.")  # fmt: skip
     arrays = [as_value(x, where=where) for x in arrays]
     if not arrays:
-        raise ShapeError(f"{where}: expected at least one tensor; got none. Give one or more.")
+        raise ShapeError(where, "at least one tensor", "none", "Give one or more.")
     dtype = common_dtype(where, arrays)
     return [cast(x, dtype) for x in arrays]
 
@@ -212,10 +209,8 @@ def stack(arrays, /, axis: int = 0):
 def check_equal(where: str, shapes, arrays) -> None:
     """Raise ShapeError unless the shapes that matter are all the same."""
     if len({*shapes, *(x.ndim for x in arrays)}) > 2:
-        raise ShapeError(
-            f"{where}: expected equal shapes{' but for the axis' if where == 'concat' else ''}; "
-            f"got {', '.join(str(x.shape) for x in arrays)}. Pad or reshape them first."
-        )
+        raise ShapeError(where, f"equal shapes{' but for the axis' if where == 'concat' else ''}",
+            ", ".join(str(x.shape) for x in arrays), "Pad or reshape them first.")  # fmt: skip
 
 
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
@@ -245,10 +240,9 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     else:
         count = operator.index(indices_or_sections)
         if count < 1 or size % count:
-            raise ShapeError(
-                f"split: expected a number of sections that divides {size}; got {count} for shape "
-                f"{x.shape}, axis {axis}. Use gh.chunk for unequal parts."
-            )
+            raise ShapeError("split", f"a number of sections that divides {size}",
+                             f"{count} for shape {x.shape}, axis {axis}",
+                             "Use gh.chunk for unequal parts.")  # fmt: skip
         cuts = range(size // count, size, size // count) if size else [0] * (count - 1)
     bounds = [0, *cuts, size]
     pairs = zip(bounds[:-1], bounds[1:], strict=True)
@@ -262,7 +256,7 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     x = as_value(x, where="chunk")
     axis = check_axis("chunk", axis, x.ndim)
     if chunks < 1:
-        raise OptionError(f"chunk: expected 1 or more chunks; got {chunks}. Use 1 for one part.")
+        raise OptionError("chunk", "1 or more chunks", chunks, "Use 1 for one part.")
     size = max(1, -(-x.shape[axis] // chunks))
     return split(x, list(range(size, x.shape[axis], size)), axis)
 
@@ -292,8 +286,8 @@ def roll(x, /, shift, axis=None):
     if len(axes) == 1 < len(shifts):
         axes = tuple(axes) * len(shifts)
     if len(shifts) != len(axes):
-        raise ShapeError(f"roll: expected a shift per axis; got shifts {tuple(shifts)} for axes "
-                         f"{tuple(axes)}. Give as many of both.")  # fmt: skip
+        raise ShapeError("roll", "a shift per axis", f"shifts {tuple(shifts)} for axes "
+                         f"{tuple(axes)}", "Give as many of both.")  # fmt: skip
     for by, along in zip(shifts, axes, strict=True):
         x = rolled(x, operator.index(by), check_axis("roll", along, x.ndim))
     return x
@@ -337,10 +331,10 @@ def repeat(x, repeats, /, axis=None):
     axis = check_axis("repeat", axis, x.ndim)
     size, counts = x.shape[axis], np.asarray(repeats)
     if counts.dtype.kind not in "iu" and counts.size:
-        raise DTypeError(f"repeat: expected integers as repeats; got {counts.dtype}. Cast.")
+        raise DTypeError("repeat", "integers as repeats", counts.dtype, "Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():
-        raise ShapeError(f"repeat: expected one count of 0 or more for each of {size} elements; "
-                         f"got {counts.tolist()}. Give {size} counts, or one for all.")  # fmt: skip
+        raise ShapeError("repeat", f"one count of 0 or more for each of {size} elements",
+                         counts.tolist(), f"Give {size} counts, or one for all.")  # fmt: skip
     if counts.size == 1:
         count = int(counts.reshape(()))
         shape = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
@@ -370,10 +364,8 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
         if width == (0, 0):
             continue
         if x.shape[axis] == 0:
-            raise ShapeError(
-                f"pad: expected elements to take for mode {mode!r}; got shape {x.shape} with none "
-                f"along axis {axis}. Use mode 'constant'."
-            )
+            raise ShapeError("pad", f"elements to take for mode {mode!r}", f"shape {x.shape} with "
+                             f"none along axis {axis}", "Use mode 'constant'.")  # fmt: skip
         positions = as_value(np.pad(np.arange(x.shape[axis]), width, mode=mode))
         x = indexing.gather(x, positions, axis=axis)
     return x
@@ -386,8 +378,6 @@ def pad_widths(pad_width, x: Value) -> list[tuple[int, int]]:
     except ValueError:
         pairs = None
     if pairs is None or pairs.dtype.kind not in "iu" or (pairs < 0).any():
-        raise ShapeError(
-            f"pad: expected a width, a (before, after), or one per axis of shape {x.shape}, of 0 "
-            f"or more; got {pad_width}. Crop with slices."
-        )
+        raise ShapeError("pad", f"a width, a (before, after), or one per axis of shape {x.shape}, "
+                         "of 0 or more", pad_width, "Crop with slices.")  # fmt: skip
     return [(int(before), int(after)) for before, after in pairs]

@@ -7,8 +7,7 @@ import sys
 
 from glasshouse.base import OptionError, as_dtype
 from glasshouse.base import dtype as dtypes
-from glasshouse.dispatch import bind, primitives
-from glasshouse.dispatch.value import cast
+from glasshouse.dispatch import bind, cast, primitives
 from glasshouse.tensor import contract, elementwise, index, manipulate, namespace, reduce, search
 from glasshouse.tensor.handle import Tensor
 
@@ -75,8 +74,8 @@ def array_namespace(self, /, *, api_version=None):
     """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
-        raise OptionError("__array_namespace__: expected a version of the Array API up to "
-                          f"{followed[-1]}; got {api_version!r}. Leave it at None.")  # fmt: skip
+        raise OptionError("__array_namespace__", f"a version of the Array API up to {followed[-1]}",
+                          repr(api_version), "Leave it at None.")  # fmt: skip
     return sys.modules["glasshouse"]
 
 
@@ -98,8 +97,7 @@ ONE_LINERS = {
     "numel": (lambda self: self.size, "The number of elements."),
     "dim": (lambda self: self.ndim, "The number of axes."),
     "fill_": (lambda self, value: self.copy_(value), "This tensor, now with `value` everywhere."),
-    "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere."),
-}  # fmt: skip
+    "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere.")}  # fmt: skip
 CASTS = {"bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half": dtypes.float16,
          "bfloat16": dtypes.bfloat16, "float": dtypes.float32,
          "double": dtypes.float64}  # fmt: skip

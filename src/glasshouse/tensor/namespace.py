@@ -63,9 +63,7 @@ def finfo(type, /) -> FloatInfo:
              1.1920928955078125e-07"""
     dtype = real_dtype(dtype_of(type))
     if not dtype.is_floating:
-        raise DTypeError(
-            f"finfo: expected a floating or complex dtype; got {dtype.name}. Use gh.iinfo."
-        )
+        raise DTypeError("finfo", "a floating or complex dtype", dtype.name, "Use gh.iinfo.")
     info = ml_dtypes.finfo(dtype.np)
     numbers = (float(n) for n in (info.eps, info.max, info.min, info.smallest_normal))
     return FloatInfo(int(info.bits), *numbers, dtype)
@@ -76,7 +74,7 @@ def iinfo(type, /) -> IntegerInfo:
     Source: standard."""
     dtype = dtype_of(type)
     if not dtype.is_integer:
-        raise DTypeError(f"iinfo: expected an integer dtype; got {dtype.name}. Use gh.finfo.")
+        raise DTypeError("iinfo", "an integer dtype", dtype.name, "Use gh.finfo.")
     info = np.iinfo(dtype.np)
     return IntegerInfo(int(info.bits), int(info.max), int(info.min), dtype)
 
@@ -110,7 +108,7 @@ def result_type(*arrays_and_dtypes) -> DType:
     scalars = [x for x in arrays_and_dtypes if type(x) in SCALARS]
     found = [dtype_of(x) for x in arrays_and_dtypes if type(x) not in SCALARS]
     if not arrays_and_dtypes:
-        raise OptionError("result_type: expected arrays or dtypes; got none. Give one or more.")
+        raise OptionError("result_type", "arrays or dtypes", "none", "Give one or more.")
     if not found:
         found = [as_dtype(type(scalars[0]))]
     return reduce(promote_scalar, scalars, reduce(promote, found))

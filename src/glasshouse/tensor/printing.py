@@ -1,12 +1,11 @@
 """How tensors print: aligned, summarised when large, within the terminal's width."""
 
 import shutil
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glasshouse.base.errors import OptionError, check_known
+from glasshouse.base import OptionError, check_known, having
 from glasshouse.dispatch.value import Value
 
 
@@ -27,7 +26,7 @@ class Current:
     options = PrintOptions()
 
 
-class set_print_options(AbstractContextManager):
+class set_print_options(having):
     """Change how tensors print; as a context, until its end.
     Raises: OptionError for an unknown option or a value that is no non-negative integer.
     Example: >>> with set_print_options(precision=2):
@@ -40,13 +39,9 @@ class set_print_options(AbstractContextManager):
             check_known("set_print_options", "a known option", name, known)
             given = isinstance(value, int) and value >= 0
             if not given and (name, value) != ("line_width", None):
-                raise OptionError(f"set_print_options: expected {name} as an integer of 0 or more; "
-                                  f"got {value!r}. Pass an int.")  # fmt: skip
-        self.before = Current.options
-        Current.options = replace(self.before, **options)
-
-    def __exit__(self, *exc_info):
-        Current.options = self.before
+                raise OptionError("set_print_options", f"{name} as an integer of 0 or more",
+                                  repr(value), "Pass an int.")  # fmt: skip
+        super().__init__(Current, options=replace(Current.options, **options))
 
 
 def format_tensor(x: Value) -> str:

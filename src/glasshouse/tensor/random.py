@@ -66,7 +66,7 @@ class Generator:
         try:
             seed = operator.index(seed)
         except TypeError:
-            raise DTypeError(f"seed: expected an integer; got {seed!r}. Use e.g. 0.") from None
+            raise DTypeError("seed", "an integer", repr(seed), "Use e.g. 0.") from None
         with self.lock:
             self.seed, self.draws, self.key_words = seed, 0, key_of(seed)
 
@@ -104,8 +104,8 @@ class Generator:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
         except (KeyError, TypeError, ValueError):
-            raise OptionError(f"set_state: expected what state() returned; got {state!r}. Save it "
-                              "with generator.state().") from None  # fmt: skip
+            raise OptionError("set_state", "what state() returned", repr(state),
+                              "Save it with generator.state().") from None  # fmt: skip
         with self.lock:
             self.seed, self.draws, self.key_words = seed, draws, (first, second)
 
@@ -136,7 +136,7 @@ def check_floating(where_: str, dtype) -> DType:
     """`dtype` as a DType. Raises: DTypeError unless it is floating."""
     dtype = as_dtype(dtype)
     if not dtype.is_floating:
-        raise DTypeError(f"{where_}: expected a floating dtype; got {dtype.name}. Cast later.")
+        raise DTypeError(where_, "a floating dtype", dtype.name, "Cast later.")
     return dtype
 
 
@@ -177,7 +177,7 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
     if not (isinstance(low, (int, float)) and isinstance(high, (int, float))):
         return cast(drawn * (high - low) + low, dtype)
     if not low <= high:
-        raise OptionError(f"uniform: expected low <= high; got {low} and {high}. Swap them.")
+        raise OptionError("uniform", "low <= high", f"{low} and {high}", "Swap them.")
     if (low, high) != (0, 1):
         drawn = drawn * (high - low) + low
     elif drawn.dtype is dtype:
@@ -210,7 +210,7 @@ def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=floa
     Raises: OptionError unless low < high, DTypeError unless dtype is floating."""
     dtype, shape = check_floating("truncated_normal", dtype), check_shape("normal", shape)
     if not low < high:
-        raise OptionError(f"truncated_normal: expected low < high; got {low} and {high}. Swap.")
+        raise OptionError("truncated_normal", "low < high", f"{low} and {high}", "Swap.")
     a, b = (math.erf((limit - mean) / (std * math.sqrt(2))) for limit in (low, high))
     drawn = erfinv(unit(shape, float64, generator) * (b - a) + a) * (std * math.sqrt(2)) + mean
     drawn = cards.minimum(cards.maximum(drawn, drawn * 0 + low), drawn * 0 + high)
@@ -239,12 +239,12 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     low, high = (0, low) if high is None else (low, high)
     dtype, shape = as_dtype(dtype), check_shape("randint", shape)
     if not dtype.is_integer:
-        raise DTypeError(f"randint: expected an integer dtype; got {dtype.name}. Use uniform.")
+        raise DTypeError("randint", "an integer dtype", dtype.name, "Use uniform.")
     low, high = operator.index(low), operator.index(high)
     info = np.iinfo(dtype.np)
     if not info.min <= low < high <= info.max + 1:
-        raise OptionError(f"randint: expected low < high within {dtype.name}; got {low} and "
-                          f"{high}. Widen the range or the dtype.")  # fmt: skip
+        raise OptionError("randint", f"low < high within {dtype.name}", f"{low} and {high}",
+                          "Widen the range or the dtype.")  # fmt: skip
     drawn = below(high - low, shape, generator)
     if dtype is uint64:
         return cast(drawn, dtype) + low
@@ -273,7 +273,7 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
     """True with probability `p`. Shapes: of `p` unless `shape` is given.
     Raises: OptionError for a number p outside [0, 1]."""
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
-        raise OptionError(f"bernoulli: expected p from 0 to 1; got {p}. Check the scale.")
+        raise OptionError("bernoulli", "p from 0 to 1", p, "Check the scale.")
     shape = (p.shape if isinstance(p, Value) else np.shape(p)) if shape is None else shape
     return uniform(shape, generator=generator) < p
 
@@ -327,10 +327,8 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     axis = 0 if x is None else check_axis("choice", axis, x.ndim)
     n, count = options if x is None else x.shape[axis], math.prod(shape)
     if n < 1 or (not replace and count > n):
-        raise ShapeError(
-            f"choice: expected at most {n} draws from {n} options without replacement; got "
-            f"{count}. Draw fewer, or pass replace=True."
-        )
+        raise ShapeError("choice", f"at most {n} draws from {n} options without replacement", count,
+                         "Draw fewer, or pass replace=True.")  # fmt: skip
     weights = None if p is None else check_weights(p, n)
     places = choose(n, count, replace, weights, generator)
     picked = places if x is None else gather(x, places, axis=axis)
@@ -373,7 +371,7 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
     Source: Marsaglia & Tsang 2000, A simple method for generating gamma variables."""
     dtype, shape = check_floating("gamma", dtype), check_shape("gamma", shape)
     if isinstance(alpha, (int, float)) and not alpha > 0:
-        raise OptionError(f"gamma: expected alpha above 0; got {alpha}. Pass a positive shape.")
+        raise OptionError("gamma", "alpha above 0", alpha, "Pass a positive shape.")
     alpha = broadcast_to(cast(as_value(alpha), float64), shape).detach()
     d = where(alpha < 1, alpha + 1, alpha) - 1 / 3
     c = 1 / cards.sqrt(d * 9)

@@ -5,10 +5,9 @@ place with size 1."""
 
 import math
 
-from glasshouse.base import as_dtype, inexact_dtype, int64, real_dtype, uint64
+from glasshouse.base import DTypeError, OptionError, ShapeError, check_axes, check_axis
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.errors import DTypeError, OptionError, ShapeError
-from glasshouse.base.shape import check_axes, check_axis
+from glasshouse.base.dtype import as_dtype, inexact_dtype, int64, real_dtype, uint64
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import elementwise as cards
@@ -36,16 +35,15 @@ def summed_dtype(where: str, dtype, wanted):
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
     wanted = as_dtype(wanted)
     if wanted.is_bool:
-        raise DTypeError(f"{where}: expected a numeric dtype; got bool. Use gh.any or gh.all.")
+        raise DTypeError(where, "a numeric dtype", "bool", "Use gh.any or gh.all.")
     return wanted
 
 
-def reduction(about: str, dtypes: str, example: str, result: str, errors="an axis out of range",
-              axes="axes"):  # fmt: skip
-    """A decorator that documents a function (x, axis, …), named as itself."""
+def reduction(dtypes: str, example: str, result: str, errors="an axis out of range", axes="axes"):
+    """A decorator that completes the docstring of a function (x, axis, …)."""
 
     def decorate(function):
-        function.__doc__ = f"""{about}
+        function.__doc__ = f"""{function.__doc__}
 Shapes: x (...) -> without the {axes}, or with 1 there. Dtypes: {dtypes}.
 Raises: ShapeError for {errors}. Source: standard.
 Example: >>> {function.__name__}({example}).tolist()
@@ -62,15 +60,17 @@ SPREAD = "floating, kept; complex becomes real; integers and booleans become flo
 NO_EXTREME = "an empty axis, DTypeError for complex values"
 
 
-@reduction("The sum over axes.", SUMMED, "[[1, 2], [3, 4]], axis=0", "[4, 6]")
+@reduction(SUMMED, "[[1, 2], [3, 4]], axis=0", "[4, 6]")
 def sum(x, /, axis=None, dtype=None, keepdims: bool = False):
+    """The sum over axes."""
     x = as_value(x, where="sum")
     x = cast(x, summed_dtype("sum", x.dtype, dtype))
     return reduced(reductions.sum_, "sum", x, axis, keepdims)
 
 
-@reduction("The product over axes.", SUMMED, "[[1, 2], [3, 4]], axis=0", "[3, 8]")
+@reduction(SUMMED, "[[1, 2], [3, 4]], axis=0", "[3, 8]")
 def prod(x, /, axis=None, dtype=None, keepdims: bool = False):
+    """The product over axes."""
     x = as_value(x, where="prod")
     x = cast(x, summed_dtype("prod", x.dtype, dtype))
     return reduced(reductions.prod, "prod", x, axis, keepdims)
@@ -85,35 +85,35 @@ def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
     return reduced(card, where, x, axis, keepdims)
 
 
-@reduction("The largest element over axes; NaN if there is one. Equal ones share the derivative.",
-           "real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[3, 4]", NO_EXTREME)  # fmt: skip
+@reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[3, 4]", NO_EXTREME)
 def max(x, /, axis=None, keepdims: bool = False):
+    """The largest element over axes; NaN if there is one. Equal ones share the derivative."""
     return extreme(reductions.max_, reductions.any_, "max", x, axis, keepdims)
 
 
-@reduction("The smallest element over axes; NaN if there is one. Equal ones share the derivative.",
-           "real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[1, 2]", NO_EXTREME)  # fmt: skip
+@reduction("real or bool, kept", "[[1, 2], [3, 4]], axis=0", "[1, 2]", NO_EXTREME)
 def min(x, /, axis=None, keepdims: bool = False):
+    """The smallest element over axes; NaN if there is one. Equal ones share the derivative."""
     return extreme(reductions.min_, reductions.all_, "min", x, axis, keepdims)
 
 
-@reduction("True where some element over the axes is true (not 0); false for none.", "any -> bool",
-           "[[0, 0], [0, 2]], axis=0", "[False, True]")  # fmt: skip
+@reduction("any -> bool", "[[0, 0], [0, 2]], axis=0", "[False, True]")
 def any(x, /, axis=None, keepdims: bool = False):
+    """True where some element over the axes is true (not 0); false for none."""
     x = elementwise.truth(as_value(x, where="any"))
     return reduced(reductions.any_, "any", x, axis, keepdims)
 
 
-@reduction("True where every element over the axes is true (not 0); true for none.", "any -> bool",
-           "[[0, 1], [0, 2]], axis=0", "[False, True]")  # fmt: skip
+@reduction("any -> bool", "[[0, 1], [0, 2]], axis=0", "[False, True]")
 def all(x, /, axis=None, keepdims: bool = False):
+    """True where every element over the axes is true (not 0); true for none."""
     x = elementwise.truth(as_value(x, where="all"))
     return reduced(reductions.all_, "all", x, axis, keepdims)
 
 
-@reduction("The number of elements over the axes that are not 0.", "any -> int64",
-           "[[0, 1], [0, 2]], axis=1", "[1, 1]")  # fmt: skip
+@reduction("any -> int64", "[[0, 1], [0, 2]], axis=1", "[1, 1]")
 def count_nonzero(x, /, axis=None, keepdims: bool = False):
+    """The number of elements over the axes that are not 0."""
     x = cast(elementwise.truth(as_value(x, where="count_nonzero")), int64)
     return reduced(reductions.sum_, "count_nonzero", x, axis, keepdims)
 
@@ -130,17 +130,15 @@ def position(card, where: str, x, axis, keepdims: bool) -> Value:
     return reshape(out, shape) if keepdims else out
 
 
-@reduction("The first position of the largest element along `axis`, or in x flattened.",
-           "real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[1, 0]", NO_EXTREME,
-           "axis")  # fmt: skip
+@reduction("real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[1, 0]", NO_EXTREME, "axis")
 def argmax(x, /, axis=None, keepdims: bool = False):
+    """The first position of the largest element along `axis`, or in x flattened."""
     return position(reductions.argmax, "argmax", x, axis, keepdims)
 
 
-@reduction("The first position of the smallest element along `axis`, or in x flattened.",
-           "real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[0, 1]", NO_EXTREME,
-           "axis")  # fmt: skip
+@reduction("real or bool -> int64", "[[1, 5, 5], [7, 0, 2]], axis=1", "[0, 1]", NO_EXTREME, "axis")
 def argmin(x, /, axis=None, keepdims: bool = False):
+    """The first position of the smallest element along `axis`, or in x flattened."""
     return position(reductions.argmin, "argmin", x, axis, keepdims)
 
 
@@ -151,9 +149,9 @@ def widened(where: str, x) -> tuple[Value, object]:
     return cast(x, dtypes.accumulation_dtype(dtype)), dtype
 
 
-@reduction("The arithmetic mean over axes, sum(x) / n; NaN over none.", FLOATING,
-           "[[1.0, 2.0], [3.0, 4.0]], axis=0", "[2.0, 3.0]")  # fmt: skip
+@reduction(FLOATING, "[[1.0, 2.0], [3.0, 4.0]], axis=0", "[2.0, 3.0]")
 def mean(x, /, axis=None, keepdims: bool = False):
+    """The arithmetic mean over axes, sum(x) / n; NaN over none."""
     x, dtype = widened("mean", x)
     axes = check_axes("mean", axis, x.ndim)
     total = reduced(reductions.sum_, "mean", x, axes, keepdims)
@@ -161,9 +159,9 @@ def mean(x, /, axis=None, keepdims: bool = False):
     return cast(cards.div(total, full(total.shape, float(count), total.dtype)), dtype)
 
 
-@reduction("The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0.",
-           SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")  # fmt: skip
+@reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
 def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
+    """The variance over axes, sum(|x - mean(x)|²) / (n - correction); NaN where that is 0."""
     x, dtype = widened("var", x)
     axes = check_axes("var", axis, x.ndim)
     away = x - mean(x, axis=axes, keepdims=True)
@@ -176,9 +174,9 @@ def var(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
     return cast(total / (left if left > 0 else 0.0), real_dtype(dtype))
 
 
-@reduction("The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0.",
-           SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")  # fmt: skip
+@reduction(SPREAD, "[1.0, 2.0, 3.0], correction=1", "1.0")
 def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
+    """The standard deviation over axes, sqrt(var(x)); its derivative where it is 0 is 0."""
     spread = var(x, axis=axis, correction=correction, keepdims=keepdims)
     flat = spread == 0
     return choose(flat, 0.0, cards.sqrt(choose(flat, 1.0, spread)))
@@ -210,8 +208,8 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
     """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
-        raise ShapeError(f"{where}: expected an axis for {x.ndim} axes; got None and shape "
-                         f"{x.shape}. Name one axis.")  # fmt: skip
+        raise ShapeError(where, f"an axis for {x.ndim} axes", f"None and shape {x.shape}",
+                         "Name one axis.")  # fmt: skip
     return cast(x, summed_dtype(where, x.dtype, dtype)), check_axis(where, axis or 0, x.ndim)
 
 
@@ -257,7 +255,7 @@ def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
     x = as_value(x, where="diff")
     axis = check_axis("diff", axis, x.ndim)
     if n < 0:
-        raise OptionError(f"diff: expected n of 0 or more; got {n}. Use 1 for first differences.")
+        raise OptionError("diff", "n of 0 or more", n, "Use 1 for first differences.")
     pieces = [piece(p, x, axis) for p in (prepend, x, append) if p is not None]
     if len(pieces) > 1:
         dtype = values.common_dtype("diff", pieces)

@@ -58,8 +58,8 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     check_real("topk", x)
     axis = check_axis("topk", axis, x.ndim)
     if not 0 <= k <= x.shape[axis]:
-        raise OptionError(f"topk: expected k from 0 to {x.shape[axis]}; got {k} for shape "
-                          f"{x.shape} and axis {axis}. Choose a smaller k.")  # fmt: skip
+        raise OptionError("topk", f"k from 0 to {x.shape[axis]}", f"{k} for shape {x.shape} and "
+                          f"axis {axis}", "Choose a smaller k.")  # fmt: skip
     if largest:
         found = sorting.top_k(moveaxis(x, axis, -1), k=k)
         return TopK(*(moveaxis(y, -1, axis) for y in found))

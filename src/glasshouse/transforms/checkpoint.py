@@ -6,12 +6,9 @@ import itertools
 from glasshouse.autograd.backward import seeds_of, zeros
 from glasshouse.autograd.function import fresh
 from glasshouse.autograd.tape import Leaf, Node, Walk, recording, sequence
-from glasshouse.base.flags import having
-from glasshouse.base.tree import flatten, unflatten
-from glasshouse.dispatch import Value, primitives
+from glasshouse.base import flatten, having, unflatten
+from glasshouse.dispatch import Value, bind, phase, primitives, state
 from glasshouse.dispatch.autocast import autocast_again, autocast_modes
-from glasshouse.dispatch.bind import bind, state
-from glasshouse.dispatch.scope import phase
 from glasshouse.tensor import random
 
 

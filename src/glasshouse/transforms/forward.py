@@ -4,9 +4,7 @@ import functools
 
 from glasshouse.autograd.backward import zeros
 from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
-from glasshouse.dispatch import LINEAR, Mode
-from glasshouse.dispatch.bind import box
-from glasshouse.dispatch.value import Value, as_value
+from glasshouse.dispatch import LINEAR, Mode, Value, as_value, box
 from glasshouse.ops.checks import check_like
 from glasshouse.transforms.reverse import as_leaves, check_outputs
 
@@ -74,15 +72,13 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     Example: >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
              [9.0, 6.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise DTypeError(
-            f"jvp: expected tuples of primals and tangents; got {type(primals).__name__} and "
-            f"{type(tangents).__name__}. Write jvp(fn, (x,), (t,))."
-        )
+        raise DTypeError("jvp", "tuples of primals and tangents", f"{type(primals).__name__} and "
+                         f"{type(tangents).__name__}", "Write jvp(fn, (x,), (t,)).")  # fmt: skip
     values, in_def = as_leaves("jvp", tuple(primals))
     ts, t_def = flatten(tuple(tangents))
     if t_def != in_def:
-        raise ShapeError(f"jvp: expected tangents structured as the primals, {in_def}; got "
-                         f"{t_def}. Give one tangent per primal.")  # fmt: skip
+        raise ShapeError("jvp", f"tangents structured as the primals, {in_def}", t_def,
+                         "Give one tangent per primal.")  # fmt: skip
     ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
     mode = JvpMode()
     with mode:
@@ -102,5 +98,5 @@ def check_tangent(x: Value, t):
     t = as_value(t, where="jvp")
     check_like("jvp", "a tangent of shape", t, x.shape)
     if t.dtype is not x.dtype:
-        raise DTypeError(f"jvp: expected a {x.dtype.name} tangent; got {t.dtype.name}. Cast it.")
+        raise DTypeError("jvp", f"a {x.dtype.name} tangent", t.dtype.name, "Cast it.")
     return t

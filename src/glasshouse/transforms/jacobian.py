@@ -5,8 +5,7 @@ import functools
 import numpy as np
 
 from glasshouse.base import GradError, ShapeError, flatten, tree_map, unflatten
-from glasshouse.dispatch import bind, primitives
-from glasshouse.dispatch.value import Value, as_value, reshape
+from glasshouse.dispatch import Value, as_value, bind, primitives, reshape
 from glasshouse.ops.checks import check_option
 from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.reverse import check_argnums, grad, of_arguments, vjp
@@ -43,8 +42,8 @@ def reverse_columns(fn, primals):
     """The Jacobian by one pullback per output element."""
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
-        raise GradError("jacobian: expected a function that returns one tensor; got a structure "
-                        "of them. Return one, or concatenate them.")  # fmt: skip
+        raise GradError("jacobian", "a function that returns one tensor", "a structure of them",
+                        "Return one, or concatenate them.")  # fmt: skip
     if not out.size:
         return tree_map(lambda x: basis(x.spec)[:0].reshape(*out.shape, *x.shape), primals)
     rows = vmap(pullback)(basis(out.spec))
@@ -93,8 +92,6 @@ def hvp(fn, primals, vectors):
              >>> hvp(lambda x: (x * x * x).sum(), (x,), (v,))[0].tolist()
              [6.0, 12.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(vectors, (tuple, list)):
-        raise ShapeError(
-            f"hvp: expected tuples of primals and vectors; got {type(primals).__name__} and "
-            f"{type(vectors).__name__}. Write hvp(fn, (x,), (v,))."
-        )
+        raise ShapeError("hvp", "tuples of primals and vectors", f"{type(primals).__name__} and "
+                         f"{type(vectors).__name__}", "Write hvp(fn, (x,), (v,)).")  # fmt: skip
     return jvp(grad(fn, tuple(range(len(primals)))), tuple(primals), tuple(vectors))[1]

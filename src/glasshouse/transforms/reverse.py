@@ -3,7 +3,7 @@
 import functools
 
 from glasshouse.autograd.backward import pull_back, zeros
-from glasshouse.autograd.level import TapeMode
+from glasshouse.autograd.tape import TapeMode
 from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
 from glasshouse.base.tree import flatten, tree_map, unflatten
 from glasshouse.dispatch.value import SCALARS, Value, as_value
@@ -17,10 +17,8 @@ def as_leaves(where: str, tree):
     for leaf in leaves:
         value = as_value(leaf, where=where)
         if not value.dtype.is_inexact:
-            raise DTypeError(
-                f"{where}: expected floating or complex inputs to differentiate; got "
-                f"{value.dtype.name}. Cast them, or choose other argnums."
-            )
+            raise DTypeError(where, "floating or complex inputs to differentiate", value.dtype.name,
+                             "Cast them, or choose other argnums.")  # fmt: skip
         values.append(value)
     return values, treedef
 
@@ -30,10 +28,8 @@ def check_outputs(where: str, out):
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
-            raise DTypeError(
-                f"{where}: expected the function to return tensors; got {type_name(leaf)}. "
-                "Return tensors, or use has_aux=True for other results."
-            )
+            raise DTypeError(where, "the function to return tensors", type_name(leaf),
+                             "Return tensors, or use has_aux=True for other results.")  # fmt: skip
     return [as_value(leaf, where=where) for leaf in leaves], treedef
 
 
@@ -49,8 +45,8 @@ class Pullback:
         Raises: ShapeError, DTypeError unless `cotangents` is structured as the output."""
         gs, treedef = flatten(cotangents)
         if treedef != self.out_def:
-            raise ShapeError(f"vjp: expected cotangents structured as the output, {self.out_def}; "
-                             f"got {treedef}. Give one tensor per output.")  # fmt: skip
+            raise ShapeError("vjp", f"cotangents structured as the output, {self.out_def}", treedef,
+                             "Give one tensor per output.")  # fmt: skip
         pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
         tracked = [(y, g) for y, g in pairs if y.node is not None and y.mode is self.mode]
         found: list = [None] * len(self.inputs)
@@ -81,8 +77,8 @@ def split_aux(where: str, out, has_aux: bool):
     if not has_aux:
         return out, None
     if not (isinstance(out, tuple) and len(out) == 2):
-        raise DTypeError(f"{where}: expected the function to return (output, aux), as has_aux=True "
-                         f"says; got {type_name(out)}. Return a pair.")  # fmt: skip
+        raise DTypeError(where, "the function to return (output, aux), as has_aux=True says",
+                         type_name(out), "Return a pair.")  # fmt: skip
     return out
 
 
@@ -120,10 +116,9 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
 def of_arguments(where: str, fn, numbers, args, kwargs):
     """`fn` as a function of its arguments at the positions `numbers` alone."""
     if max(numbers) >= len(args):
-        raise GradError(
-            f"{where}: expected at least {max(numbers) + 1} positional arguments, for argnums="
-            f"{numbers}; got {len(args)}. Pass the differentiated arguments by position."
-        )
+        raise GradError(where,
+                        f"at least {max(numbers) + 1} positional arguments, for argnums={numbers}",
+                        len(args), "Pass the differentiated arguments by position.")  # fmt: skip
 
     def chosen(*picked):
         full = list(args)
@@ -137,18 +132,16 @@ def of_arguments(where: str, fn, numbers, args, kwargs):
 def check_scalar(out) -> None:
     if not isinstance(out, Value) or out.shape != () or out.dtype.is_complex:
         got = out.spec if isinstance(out, Value) else type_name(out)
-        raise GradError(
-            f"grad: expected a function that returns one real number (shape ()); got {got}. "
-            "Reduce the result with .sum() or .mean(), or use gh.jacobian."
-        )
+        raise GradError("grad", "a function that returns one real number (shape ())", got,
+            "Reduce the result with .sum() or .mean(), or use gh.jacobian.")  # fmt: skip
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:
     """`argnums` as a tuple of positions."""
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
-        raise DTypeError(f"{where}: expected argnums as a position from 0, or a tuple of them; got "
-                         f"{argnums!r}. Count the positional arguments from 0.")  # fmt: skip
+        raise DTypeError(where, "argnums as a position from 0, or a tuple of them", repr(argnums),
+                         "Count the positional arguments from 0.")  # fmt: skip
     return tuple(numbers)
 
 

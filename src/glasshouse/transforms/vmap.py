@@ -4,9 +4,8 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Mode, primitives
+from glasshouse.dispatch import Mode, Value, as_value, broadcast_to, full, primitives
 from glasshouse.dispatch.bind import bind, box, state
-from glasshouse.dispatch.value import Value, as_value, broadcast_to, full
 from glasshouse.ops.checks import check_option
 
 
@@ -26,11 +25,10 @@ class VmapMode(Mode):
         return self.wrap(broadcast_to(value, (self.size, *value.shape)))
 
     def concrete(self, value):
-        raise TransformError(
-            f"vmap: expected no need for the contents of {value.spec}, which differ from example "
-            "to example; got a request for them (bool(), .item(), .numpy(), a mask as index …). "
-            "Use gh.where instead of `if`, or take this part out of the mapped function."
-        )
+        raise TransformError("vmap", f"no need for the contents of {value.spec}, which differ from "
+                             "example to example", "a request for them (bool(), .item(), .numpy(), "
+                             "a mask as index …)", "Use gh.where instead of `if`, or take this "
+                             "part out of the mapped function.")  # fmt: skip
 
     def detach(self, value):
         return self.wrap(value.data.detach())
@@ -53,10 +51,9 @@ class VmapMode(Mode):
             return below(primitive, args, attrs)
         if self.randomness == "different":
             return self.wrap(below(primitive, args, {"shape": (self.size, *attrs["shape"])}))
-        raise TransformError(
-            "vmap: expected no random numbers in the mapped function; got a draw. Pass "
-            "randomness='different' (one draw per example) or 'same' (one for all)."
-        )
+        raise TransformError("vmap", "no random numbers in the mapped function", "a draw",
+                             "Pass randomness='different' (one draw per example) or 'same' (one "
+                             "for all).")  # fmt: skip
 
 
 def tie_to_batch(value):
@@ -109,10 +106,8 @@ def tuple_axes(in_axes, args):
     """`in_axes` as a prefix of the argument tuple."""
     if isinstance(in_axes, (tuple, list)):
         if len(in_axes) != len(args):
-            raise ShapeError(
-                f"vmap: expected one entry of in_axes per argument, {len(args)}; got {in_axes!r}. "
-                "Use None for arguments that are not mapped."
-            )
+            raise ShapeError("vmap", f"one entry of in_axes per argument, {len(args)}",
+                repr(in_axes), "Use None for arguments that are not mapped.")  # fmt: skip
         return tuple(in_axes)
     return (in_axes,) * len(args)
 
@@ -121,10 +116,10 @@ def batch_size(values, axes) -> int:
     """The size that all mapped axes share."""
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
-        raise ShapeError("vmap: expected at least one mapped argument; got in_axes=None for all. "
+        raise ShapeError("vmap", "at least one mapped argument", "in_axes=None for all",
                          "Give an axis for one of them.")  # fmt: skip
     if len(set(sizes)) > 1:
-        raise ShapeError(f"vmap: expected mapped axes of one size; got {sizes}. Check in_axes.")
+        raise ShapeError("vmap", "mapped axes of one size", sizes, "Check in_axes.")
     return sizes[0]
 
 
@@ -147,12 +142,12 @@ def finish(mode: VmapMode, out, out_axes):
             try:
                 leaf = as_value(leaf, where="vmap")
             except DTypeError:
-                raise DTypeError("vmap: expected the function to return tensors; got "
-                                 f"{type_name(leaf)}. Return tensors only.") from None  # fmt: skip
+                raise DTypeError("vmap", "the function to return tensors", type_name(leaf),
+                                 "Return tensors only.") from None  # fmt: skip
         if axis is None:
             if leaf.mode is mode:
-                raise ShapeError("vmap: expected an unmapped result where out_axes is None; got a "
-                                 "mapped one. Give an axis for it.")  # fmt: skip
+                raise ShapeError("vmap", "an unmapped result where out_axes is None",
+                                 "a mapped one", "Give an axis for it.")  # fmt: skip
             results.append(leaf)
             continue
         batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data

@@ -7,7 +7,8 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, plan, step
-from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of, choose
+from glasshouse.analyze.chain import Option, Stage, cheapest
+from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of
 from glasshouse.analyze.step import Trainer
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
@@ -127,29 +128,34 @@ def test_enough_memory_needs_no_plan():
     assert plan(model, LOSS, opt, DATA, 1 << 40).blocks == []
 
 
-@pytest.mark.parametrize("means", [1, 2])
-def test_the_choice_for_estimates_is_exact(means):
+@pytest.mark.parametrize("ways", [2, 3])
+def test_the_choice_for_estimates_is_exact(ways):
+    """Against all choices: what a block holds counts in those behind it, and outside of them."""
     rng = np.random.default_rng(0)
-    for _ in range(30):
-        blocks = [
-            Block(str(i // means), int(rng.integers(1, 50)), float(rng.integers(1, 50)))
-            for i in range(10)
-        ]
-        wanted = int(rng.integers(1, sum(b.saved_bytes for b in blocks) // means))
+    refused = 0
+    for _ in range(40):
+        options = [
+            [Option(i, Stage(*rng.integers(1, 50, 2).tolist(), float(rng.integers(1, 50))))
+             for i in range(ways)]
+            for _ in range(6)
+        ]  # fmt: skip
+        around = rng.integers(0, 40, 7).tolist()
+        room = int(rng.integers(60, 220))
         costs = []
-        for mask in range(1 << 10):
-            chosen = [b for i, b in enumerate(blocks) if mask >> i & 1]
-            once = len({b.path for b in chosen}) == len(chosen)
-            if once and sum(b.saved_bytes for b in chosen) >= wanted:
-                costs.append(sum(b.extra_ns for b in chosen))
-        found = choose(blocks, wanted)
-        assert len({b.path for b in found}) == len(found)
-        if costs:
-            assert sum(b.saved_bytes for b in found) >= wanted
-            assert sum(b.extra_ns for b in found) <= min(costs) + 0.5
-    equal = [Block(str(i), 10, 5.0) for i in range(80)]
-    assert choose(equal, 75) == equal[:8] and choose(equal, 1 << 20) == equal
-    assert choose([], 5) == []
+        for chosen in itertools.product(*options):
+            before = [0, *itertools.accumulate(o.stage.held_bytes for o in chosen)]
+            uses = [n + o.stage.used_bytes for n, o in zip(before, chosen, strict=False)]
+            uses += [n + m for n, m in zip(before, around, strict=True)]
+            if max(uses) <= room:
+                costs.append(sum(o.stage.ns for o in chosen))
+        found = cheapest(options, around, room)
+        assert (found is None) == (not costs)
+        if found is not None:
+            pairs = zip(options, found, strict=True)
+            assert sum(own[i].stage.ns for own, i in pairs) <= min(costs) + 0.5
+        refused += found is None
+    assert 0 < refused < 40
+    assert cheapest([], [7], 7) == [] and cheapest([], [7], 6) is None
 
 
 def test_candidates_are_the_blocks_that_repeat():
@@ -170,13 +176,34 @@ class Uneven(gh.nn.Module):
         return x + self.outer(gh.nn.functional.gelu(self.inner(x)))
 
 
-def test_plans_are_near_the_optimum_that_all_choices_have():
+def uneven() -> Planner:
     gh.random.seed(0)
     model = gh.nn.Sequential(*(Uneven(width) for width in (384, 1024, 128, 640)))
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
+    trainer = Trainer(model, LOSS, opt, [((384, 256), "float32")] * 2, None)
+    return Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
+
+
+def test_a_chain_tells_what_mixtures_take():
+    """Put together from analyses in which all blocks compute alike."""
     with flags.override(compile="always"):
-        trainer = Trainer(model, LOSS, opt, [((384, 256), "float32")] * 2, None)
-        planner = Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
+        planner = uneven()
+        outside = planner.plain.peak_bytes - planner.plain.arena_bytes
+        told, seen = [], set()
+        for budget in np.linspace(planner.least.peak_bytes, planner.plain.peak_bytes, 12).tolist():
+            choice = planner.choice(0, int(budget))
+            if choice is not None:
+                found = planner.check(choice.blocks)
+                assert found.peak_bytes - outside <= 1.1 * (budget - outside)
+                assert choice.ns == pytest.approx(found.ns, rel=0.03)
+                seen.add(found.peak_bytes)
+                told.append(choice.ns)
+        assert len(seen) > 4 and told == sorted(told, reverse=True)
+
+
+def test_plans_are_near_the_optimum_that_all_choices_have():
+    with flags.override(compile="always"):
+        planner = uneven()
         every = [
             planner.check([
                 Block(path, 0, 0.0, whole)
@@ -187,7 +214,7 @@ def test_plans_are_near_the_optimum_that_all_choices_have():
         plain, least = planner.plain.peak_bytes, min(choice.peak_bytes for choice in every)
         for budget in np.linspace(least, plain, 7).astype(int).tolist():
             best = min(choice.ns for choice in every if choice.peak_bytes <= budget)
-            planner = Planner(trainer, planner.paths, planner.machine)
+            planner = Planner(planner.trainer, planner.paths, planner.machine)
             found = planner.search(budget)
             assert found.peak_bytes <= budget and found.ns <= 1.03 * best
             assert len(planner.checked) < len(every) / 4

@@ -24,8 +24,6 @@ LAZY_ITEMS = 60
 # What is known to differ from plain Python, and why.
 WRONG = {
     ("generator_left_in_with", ""): "a real generator is kept by the replacement until it returns",
-    ("result_of_generator", "broken"): "a default of next() behind a break in nested generators",
-    ("class_made_inside_with_super", "broken"): "one resume function for two classes made inside",
 }
 
 
@@ -138,14 +136,14 @@ PARTIAL = set(
     data_class_compare data_class_frozen data_class_frozen_used data_descriptor_raises
     decorated_by_context decorates_inside default_dict_made delattr_and_vars dict_from_keys
     dict_subclass_attribute_missing dict_subclass_made dict_unhashable_key dict_view_sets
-    error_in_generator error_in_with_and_break error_in_with_is_caught errors_of_python
-    evaluates_text exception_group finally_after_raise generator_in_class handler_in_loop
-    hash_method ids_and_hashes iteration_by_items library_error_caught list_compare local_names
+    error_in_generator error_in_with_and_break error_in_with_is_caught
+    evaluates_text exception_group finally_after_raise generator_in_class
+    hash_method ids_and_hashes iteration_by_items list_compare local_names
     named_tuple_made next_of_ended not_caught number_methods raise_from raise_from_none
     raise_in_finally raise_in_handler reraised return_in_with_and_break returns_generator
-    returns_map returns_started_generator set_of_unhashable set_operators slice_objects
+    returns_map returns_started_generator set_of_unhashable set_operators
     stop_inside_generator text_methods with_context_manager_raises with_in_loop_and_break
-    with_swallows zips_strictly
+    zips_strictly
     error_in_comprehension module_call itertools_cycle
     """.split()
 )

@@ -355,3 +355,17 @@ def test_glass_keeps_programs_of_many_sizes():
         for n in range(1, 12):
             same(fast(X(n, seed=n)), pointwise(X(n, seed=n)))
     assert len(fast.entries) == 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_error_that_depends_on_sizes_is_guarded(dynamic):
+    def fn(x, y):
+        try:
+            return x @ y
+        except ValueError as error:
+            return x * 2, str(error)
+
+    fast = gh.optimize("eager", dynamic=dynamic)(fn)
+    for rows, columns in ((2, 3), (2, 4), (5, 3), (3, 3), (2, 3), (4, 4)):
+        x, y = X(rows, columns), X(3, 2)
+        same(fast(x, y), fn(x, y))

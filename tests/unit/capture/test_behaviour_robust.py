@@ -379,9 +379,6 @@ def test_other_exceptions_pass(error):
     assert native().set_hook(None) is None
 
 
-@pytest.mark.xfail(
-    reason="the traceback of a first call shows our frames, which hold the trace", strict=True
-)
 def test_exception_does_not_keep_tensors():
     fast = gh.optimize("eager")(raises_value_error)
     x = X(3)
@@ -609,7 +606,7 @@ def test_optimizer_and_model_die():
     assert [w() for w in watches] == [None] * 3
 
 
-def calls_flat(call, count=20_000, warm=200):
+def calls_flat(call, count=60_000, warm=200):
     """Memory does not grow while something is called often."""
     for _ in range(warm):
         call()
@@ -631,7 +628,7 @@ def calls_flat(call, count=20_000, warm=200):
 def test_hits_keep_memory_flat():
     fast, x = gh.optimize("eager")(lambda x, k: x if k else [x]), X(3)
     assert calls_flat(lambda: fast(x, 1)) < 100_000
-    assert fast.hits > 20_000
+    assert fast.hits > 60_000
 
 
 def test_container_results_keep_memory_flat():

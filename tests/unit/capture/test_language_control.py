@@ -2,6 +2,8 @@
 # ruff: noqa: B007, B016, F821, RET504
 
 import contextlib
+import sys
+import traceback
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 import pytest
@@ -866,6 +868,85 @@ def generator_left_in_with(x, log):
     for _ in g():
         break
     return log
+
+
+class Bare:
+    pass
+
+
+@case(X, Bare(), whole=True)
+def attribute_error_of_an_object(x, o):
+    try:
+        scale = o.scale
+    except AttributeError:
+        scale = 2
+    return x * scale
+
+
+@case(X, whole=True)
+def error_raised_in_a_callee(x):
+    def check(n):
+        if n > 1:
+            raise ValueError(f"too large: {n}")
+        return n
+
+    for n in (1, 2):
+        try:
+            x = x + check(n)
+        except ValueError as error:
+            x = x * len(str(error)) + len(error.args)
+    return x
+
+
+@case(X, whole=True)
+def errors_of_operations_and_their_text(x):
+    texts = []
+    for act in (lambda: x @ gh.ones((7, 7)), lambda: {}["k"], lambda: [][1], lambda: x.nothing):
+        try:
+            act()
+        except (ValueError, LookupError, AttributeError) as error:
+            texts += [type(error).__name__, str(error), repr(error)]
+    return x + 1, texts
+
+
+@case(X)
+def break_in_a_handler(x):
+    try:
+        x = x + {}["k"]
+    except KeyError as error:
+        print("missing", error)
+        x = x + 2
+    try:
+        x = x.nothing
+    except AttributeError as error:
+        gh.graph_break()
+        x = x * len(error.name), error.obj is x
+    return x
+
+
+@case(X, modes=MODES[:2])
+def handler_that_shows_the_traceback(x):
+    def inner(n):
+        return 1 // n
+
+    try:
+        x = x + inner(0)
+    except ZeroDivisionError:
+        entries = traceback.extract_tb(sys.exc_info()[2])
+        return x, [(e.name, e.lineno) for e in entries if e.name == "inner"]
+    return x
+
+
+@case(X)
+def caught_error_is_returned(x):
+    try:
+        x = x + 1 // 0
+    except ZeroDivisionError as error:
+        kept = error
+    try:
+        raise KeyError("outer") from kept
+    except KeyError as error:
+        return x, error
 
 
 @pytest.mark.parametrize(("fn", "args", "options"), case)

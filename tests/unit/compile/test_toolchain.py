@@ -12,7 +12,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import onednn, program, toolchain
+from glasshouse.compile import code, executable, onednn, program, toolchain
 
 
 def clear():
@@ -22,7 +22,7 @@ def clear():
     toolchain.loaded.clear()
     program.programs.clear()
     program.Warned.yet = False
-    program.Runner.library = None
+    executable.Runner.library = None
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_corrupted_entry_is_made_again(fresh):
         path.write_bytes(data[:100] + b"spoilt")
     toolchain.loaded.clear()
     program.programs.clear()
-    program.Runner.library = None
+    executable.Runner.library = None
     compute()
     for path in entries():
         assert toolchain.load_entry(path) is not None
@@ -171,7 +171,7 @@ def test_a_bug_in_the_compiler_is_no_end(fresh, monkeypatch):
     def broken(kernel):
         raise KeyError("bug")
 
-    monkeypatch.setattr(program, "emit", broken)
+    monkeypatch.setattr(code, "emit", broken)
     with pytest.warns(UserWarning, match="bug"):
         compute()
     program.programs.clear()

@@ -251,4 +251,4 @@ def test_replaced_primitives_are_host_steps_of_a_program():
         y.numpy()
     assert calls == [(4,)]
     made = [e.program for e in program.programs.values() if e.program is not None][-1]
-    assert [step.kind for step in made.hosts.values()] == ["host"]
+    assert [call.node.op for call in made.hosts.values()] == ["add"]

@@ -2,17 +2,15 @@
 
 # fmt: off
 # isort: off
-from glasshouse.nn.functional.activation import (celu, elu, gelu, glu, hardshrink, hardsigmoid,
-    hardswish, hardtanh, leaky_relu, log_softmax, logsigmoid, mish, prelu, relu, relu6, rrelu, selu,
-    sigmoid, silu, softmax, softmin, softplus, softshrink, softsign, tanhshrink, threshold)
+from glasshouse.nn.functional.activation import (alpha_dropout, celu, dropout, dropout1d, dropout2d,
+    dropout3d, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,
+    log_softmax, logsigmoid, mish, prelu, relu, relu6, rrelu, selu, sigmoid, silu, softmax, softmin,
+    softplus, softshrink, softsign, tanhshrink, threshold)
 from glasshouse.nn.functional.attention import scaled_dot_product_attention
 from glasshouse.nn.functional.conv import (conv1d, conv2d, conv3d, conv_transpose1d,
     conv_transpose2d, conv_transpose3d)
 from glasshouse.nn.functional.ctc import ctc_loss
-from glasshouse.nn.functional.dropout import (alpha_dropout, dropout, dropout1d, dropout2d,
-    dropout3d)
-from glasshouse.nn.functional.embedding import embedding, one_hot
-from glasshouse.nn.functional.linear import linear
+from glasshouse.nn.functional.linear import embedding, linear, one_hot
 from glasshouse.nn.functional.loss import (binary_cross_entropy, binary_cross_entropy_with_logits,
     cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss)
 from glasshouse.nn.functional.norm import (batch_norm, cosine_similarity, group_norm, instance_norm,

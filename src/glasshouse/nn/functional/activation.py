@@ -1,11 +1,13 @@
-"""Activation functions. `inplace` is accepted as in PyTorch; values are functional, so it changes
-nothing."""
+"""Activation functions, and dropout, whose masks come from gh.random's global generator.
+
+`inplace` is accepted as in PyTorch; values are functional, so it changes nothing."""
 
 import math
 
 from glasshouse.base import OptionError, ShapeError, as_dtype, check_axis
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
-from glasshouse.nn.checks import check_floating, widened
+from glasshouse.nn.checks import check_floating, check_ndim, check_probability, widened
+from glasshouse.nn.functional.axes import by_axes
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.elementwise import erf
 from glasshouse.tensor import abs, exp, expm1, log, log1p, random, reduce, split, tanh, where
@@ -37,9 +39,8 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
     Raises: OptionError if min_val > max_val."""
     if min_val > max_val:
-        raise OptionError(
-            f"hardtanh: expected min_val <= max_val; got {min_val} and {max_val}. Swap them."
-        )
+        raise OptionError("hardtanh", "min_val <= max_val", f"{min_val} and {max_val}",
+                          "Swap them.")  # fmt: skip
     x = as_value(input, where="hardtanh")
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
@@ -57,10 +58,8 @@ def prelu(input, weight):
     x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.size != channels:
-        raise ShapeError(
-            f"prelu: expected a weight of 1 or {channels} elements for input {x.shape}; got "
-            f"{weight.shape}. Set num_parameters to the number of channels (axis 1)."
-        )
+        raise ShapeError("prelu", f"a weight of 1 or {channels} elements for input {x.shape}",
+            weight.shape, "Set num_parameters to the number of channels (axis 1).")  # fmt: skip
     weight = reshape(weight, (weight.size,) + (1,) * max(x.ndim - 2, 0) if x.ndim else ())
     return where(x > 0, x, x * weight)
 
@@ -180,7 +179,7 @@ def tanhshrink(input):
 def softshrink(input, lambd=0.5):
     """sign(x) · max(|x| - lambd, 0). Source: Donoho 1995"""
     if lambd < 0:
-        raise OptionError(f"softshrink: expected lambd of 0 or more; got {lambd}. Change lambd.")
+        raise OptionError("softshrink", "lambd of 0 or more", lambd, "Change lambd.")
     x = check_floating("softshrink", input)
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
 
@@ -198,7 +197,7 @@ def glu(input, dim=-1):
     x = check_floating("glu", input)
     axis = check_axis("glu", dim, x.ndim)
     if x.shape[axis] % 2:
-        raise ShapeError(f"glu: expected an even size on axis {axis}; got {x.shape}. Change dim.")
+        raise ShapeError("glu", f"an even size on axis {axis}", x.shape, "Change dim.")
     a, b = split(x, 2, axis=axis)
     return a * sigmoid(b)
 
@@ -208,7 +207,7 @@ def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
-        raise OptionError(f"{where_}: expected one of dim and axis; got dim={dim} and axis={axis}. "
+        raise OptionError(where_, "one of dim and axis", f"dim={dim} and axis={axis}",
                           "Pass dim=-1 for the last axis.")  # fmt: skip
     return x, check_axis(where_, axis if dim is None else dim, x.ndim)
 
@@ -240,3 +239,43 @@ def log_softmax(input, dim=None, dtype=None, *, axis=None):
     x, axis = softmax_operands("log_softmax", input, dim, dtype, axis)
     z = shifted(widened(x), axis)
     return cast(z - log(reduce.sum(exp(z), axis=axis, keepdims=True)), x.dtype)
+
+
+def dropout(input, p=0.5, training=True, inplace=False):
+    """Each element 0 with probability p, else x / (1 - p); x itself when not training. Shapes: any
+    -> the same. Raises: OptionError for p outside [0, 1]. Source: Srivastava et al. 2014."""
+    x = check_floating("dropout", input)
+    return drop("dropout", x, p, training, x.shape)
+
+
+def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=False) -> Value:
+    """`dropout` of whole channels. Source: arXiv:1411.4280.
+
+    Shapes: (N, C, {s}) or (C, {s}) -> the same."""
+    x = check_floating(where_, input)
+    check_ndim(where_, x, (n + 1, n + 2), f"channels and {n} spatial axes, with or without batch")
+    return drop(where_, x, p, training, x.shape[:-n] + (1,) * n)
+
+
+dropout1d, dropout2d, dropout3d = by_axes(drop_channels, "dropout")
+
+
+def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
+    """x where a mask of `mask_shape` is drawn to keep it, scaled to keep the expectation."""
+    p = check_probability(where_, p)
+    if not training or p in (0, 1):
+        return x * 0 if training and p else x
+    return where(random.bernoulli(1 - p, mask_shape), x * (1 / (1 - p)), 0)
+
+
+def alpha_dropout(input, p=0.5, training=False, inplace=False):
+    """Dropout for SELU networks: dropped elements take SELU's lower limit, and all are scaled and
+    shifted so that mean 0 and variance 1 stay. Shapes: any -> the same. Raises: OptionError for p
+    outside [0, 1]. Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3."""
+    x = check_floating("alpha_dropout", input)
+    p = check_probability("alpha_dropout", p)
+    if not training or p in (0, 1):
+        return x * 0 if training and p else x
+    limit = -SELU_ALPHA * SELU_SCALE
+    scale = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
+    return where(random.bernoulli(1 - p, x.shape), x, limit) * scale - scale * p * limit

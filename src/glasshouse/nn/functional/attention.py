@@ -5,7 +5,7 @@ import math
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
-from glasshouse.nn.functional.dropout import dropout
+from glasshouse.nn.functional.activation import dropout
 from glasshouse.tensor import arange, concat, exp, matmul, matrix_transpose, reduce
 from glasshouse.tensor import where as choose
 from glasshouse.transforms.checkpoint import checkpoint
@@ -33,9 +33,7 @@ def scaled_dot_product_attention(
     check_heads(where, q, k, v)
     if is_causal:
         if attn_mask is not None:
-            raise OptionError(
-                f"{where}: expected attn_mask or is_causal; got both. Put both into attn_mask."
-            )
+            raise OptionError(where, "attn_mask or is_causal", "both", "Put both into attn_mask.")
         attn_mask = causal_mask(q.shape[-2], k.shape[-2])
     return attend(where, q, k, v, attn_mask, scale, dropout_p)
 
@@ -64,10 +62,8 @@ def attend(where: str, q: Value, k: Value, v: Value, mask, scale=None, dropout_p
 def check_heads(where: str, q: Value, k: Value, v: Value) -> None:
     fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1]
     if not fits or k.shape[-2] != v.shape[-2]:
-        raise ShapeError(
-            f"{where}: expected query (..., L, E), key (..., S, E) and value (..., S, D); got "
-            f"{q.shape}, {k.shape} and {v.shape}. Transpose or project them."
-        )
+        raise ShapeError(where, "query (..., L, E), key (..., S, E) and value (..., S, D)",
+            f"{q.shape}, {k.shape} and {v.shape}", "Transpose or project them.")  # fmt: skip
 
 
 def causal_mask(queries: int, keys: int) -> Value:
@@ -91,8 +87,8 @@ def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value
         mask = as_value(mask, where=where)
         sizes = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
         if mask.ndim > scores.ndim or any(m not in (1, s) for m, s in sizes):
-            raise ShapeError(f"{where}: expected a mask that broadcasts to {scores.shape}; got "
-                             f"{mask.shape}. Its last axes are queries and keys.")  # fmt: skip
+            raise ShapeError(where, f"a mask that broadcasts to {scores.shape}", mask.shape,
+                             "Its last axes are queries and keys.")  # fmt: skip
         scores = choose(mask, scores, -math.inf) if mask.dtype.is_bool else scores + mask
     top = reduce.max(scores, axis=-1, keepdims=True).detach()
     e = exp(scores - choose(top == -math.inf, 0, top))

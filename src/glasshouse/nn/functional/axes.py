@@ -1,6 +1,6 @@
 """Families of functions for 1, 2 and 3 spatial axes, made from one that works for any number."""
 
-from inspect import signature
+from inspect import cleandoc, signature
 
 from glasshouse.nn.checks import check_floating, check_ndim
 
@@ -16,9 +16,12 @@ def spatial_input(where: str, n: int, input):
     return x
 
 
-def by_axes(name: str, compute, doc: str, shapes: str) -> list:
+def by_axes(compute, name: str | None = None) -> list:
     """The functions `name`1d, 2d and 3d: `compute(own name, number of axes, ...)`.
-    `doc` is the second's, `shapes` that of all, with {s} for the axes and {t} for the result's."""
+
+    The docstring of `compute` is the second's. It ends in the shapes, which are those of all, with
+    {s} for the axes and {t} for the result's."""
+    about, _, shapes = cleandoc(compute.__doc__).partition("Shapes: ")
 
     def make(n: int):
         def function(*args, **kwargs):
@@ -26,9 +29,9 @@ def by_axes(name: str, compute, doc: str, shapes: str) -> list:
 
         known = signature(compute)
         function.__signature__ = known.replace(parameters=list(known.parameters.values())[2:])
-        function.__name__ = function.__qualname__ = f"{name}{n}d"
-        about = doc if n == 2 else f"`{name}2d` with {COUNTS[n]}."
-        function.__doc__ = f"{about}\nShapes: {shapes.format(s=AXES[n], t=RESULTS[n])}."
+        function.__name__ = function.__qualname__ = f"{name or compute.__name__}{n}d"
+        summary = about if n == 2 else f"`{name or compute.__name__}2d` with {COUNTS[n]}.\n"
+        function.__doc__ = f"{summary}Shapes: {shapes.format(s=AXES[n], t=RESULTS[n])}"
         function.__module__ = compute.__module__
         return function
 

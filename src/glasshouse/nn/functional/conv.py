@@ -13,7 +13,14 @@ from glasshouse.ops.movement import pad
 
 
 def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """The convolution over the last n axes, with errors in the name of `where`."""
+    """The cross-correlation of input with each filter, plus bias.
+
+    y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
+    H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
+    Raises: ShapeError for another number of channels or a kernel larger than the padded input;
+    OptionError for stride, dilation or groups that do not fit.
+    Source: Dumoulin & Visin 2016, arXiv:1603.07285.
+    Shapes: input (N, C, {s}) or (C, {s}), weight (O, C/groups, *K), bias (O,) -> (N, O, {t})."""
     x, weight, stride, dilation = check_operands(where, n, input, weight, stride, dilation)
     check_divides(where, "out_channels", weight.shape[0], "groups", groups)
     check_channels(where, x, n, weight.shape[1] * groups)
@@ -36,9 +43,7 @@ def check_operands(where: str, n: int, input, weight, stride, dilation):
     """Input and weight as values whose numbers of axes and dtypes fit; stride and dilation."""
     x, weight = spatial_input(where, n, input), check_floating(where, weight, "weight")
     if weight.ndim != n + 2:
-        raise ShapeError(
-            f"{where}: expected a weight of {n + 2} axes; got {weight.shape}. Reshape the weight."
-        )
+        raise ShapeError(where, f"a weight of {n + 2} axes", weight.shape, "Reshape the weight.")
     checks.check_same_dtype(where, x, weight)
     stride = int_tuple(where, "stride", stride, n, 1)
     return x, weight, stride, int_tuple(where, "dilation", dilation, n, 1)
@@ -46,21 +51,19 @@ def check_operands(where: str, n: int, input, weight, stride, dilation):
 
 def check_channels(where: str, x: Value, n: int, channels: int) -> None:
     if x.shape[-n - 1] != channels:
-        raise ShapeError(
-            f"{where}: expected {channels} input channels on axis {x.ndim - n - 1}; got input "
-            f"{x.shape}. Change in_channels, or move the channels with permute."
-        )
+        raise ShapeError(where, f"{channels} input channels on axis {x.ndim - n - 1}",
+                         f"input {x.shape}",
+                         "Change in_channels, or move the channels with permute.")  # fmt: skip
 
 
 def check_extent(where, sizes, kernel, dilation, widths) -> None:
     """Raise ShapeError if the dilated kernel is larger than the padded input."""
     for size, k, d, (low, high) in zip(sizes, kernel, dilation, widths, strict=True):
         if size + low + high < d * (k - 1) + 1:
-            raise ShapeError(
-                f"{where}: expected a padded input of at least the kernel's size; got input "
-                f"{tuple(sizes)}, kernel {tuple(kernel)}, padding {tuple(widths)}, dilation "
-                f"{tuple(dilation)}. Use a larger input, a smaller kernel or more padding."
-            )
+            raise ShapeError(where, "a padded input of at least the kernel's size",
+                             f"input {tuple(sizes)}, kernel {tuple(kernel)}, padding "
+                             f"{tuple(widths)}, dilation {tuple(dilation)}",
+                             "Use a larger input, a smaller kernel or more padding.")  # fmt: skip
 
 
 def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, int], ...]:
@@ -71,7 +74,7 @@ def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, i
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if any(s != 1 for s in stride):
-        raise OptionError(f"{where}: expected stride 1 with padding='same'; got stride {stride}. "
+        raise OptionError(where, "stride 1 with padding='same'", f"stride {stride}",
                           "Give the padding as numbers.")  # fmt: skip
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((total // 2, total - total // 2) for total in totals)
@@ -88,7 +91,12 @@ def add_channels(where: str, y: Value, bias) -> Value:
 def convolve_transposed(
     where, n, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
 ):
-    """The transposed convolution over the last n axes, with errors in the name of `where`."""
+    """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
+
+    H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
+    Raises: ShapeError for another number of channels; OptionError if output_padding is not smaller
+    than stride or dilation. Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4.
+    Shapes: input (N, C, {s}) or (C, {s}), weight (C, O/groups, *K), bias (O,) -> (N, O, {t})."""
     x, weight, stride, dilation = check_operands(where, n, input, weight, stride, dilation)
     padding = int_tuple(where, "padding", padding, n)
     extra = int_tuple(where, "output_padding", output_padding, n)
@@ -96,14 +104,13 @@ def convolve_transposed(
     check_channels(where, x, n, weight.shape[0])
     check_divides(where, "in_channels", weight.shape[0], "groups", groups)
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise OptionError(
-            f"{where}: expected output_padding smaller than stride or dilation; got {extra}, "
-            f"stride {stride} and dilation {dilation}. Lower output_padding."
-        )
+        raise OptionError(where, "output_padding smaller than stride or dilation",
+                          f"{extra}, stride {stride} and dilation {dilation}",
+                          "Lower output_padding.")  # fmt: skip
     options = (stride, padding, extra, dilation)
     sizes, missing = transposed_sizes(x.shape[-n:], weight.shape[2:], *options)
     if min(sizes) < 1:
-        raise ShapeError(f"{where}: expected sizes of 1 or more; got {sizes}. Lower padding.")
+        raise ShapeError(where, "sizes of 1 or more", sizes, "Lower padding.")
 
     def compute(x: Value) -> Value:
         if any(missing):
@@ -128,21 +135,7 @@ def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
     return tuple(sizes), tuple(missing)
 
 
-conv1d, conv2d, conv3d = by_axes(
-    "conv", convolve,
-    """The cross-correlation of input with each filter, plus bias.
-y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
-H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
-Raises: ShapeError for another number of channels or a kernel larger than the padded input;
-OptionError for stride, dilation or groups that do not fit.
-Source: Dumoulin & Visin 2016, arXiv:1603.07285.""",
-    "input (N, C, {s}) or (C, {s}), weight (O, C/groups, *K), bias (O,) -> (N, O, {t})",
-)  # fmt: skip
+conv1d, conv2d, conv3d = by_axes(convolve, "conv")
 conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
-    "conv_transpose", convolve_transposed,
-    """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
-H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
-Raises: ShapeError for another number of channels; OptionError if output_padding is not smaller
-than stride or dilation. Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4.""",
-    "input (N, C, {s}) or (C, {s}), weight (C, O/groups, *K), bias (O,) -> (N, O, {t})",
-)  # fmt: skip
+    convolve_transposed, "conv_transpose"
+)

@@ -60,14 +60,11 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, y = check_floating(where, log_probs, "log_probs"), as_value(targets, where=where)
     if x.ndim not in (2, 3) or y.ndim != x.ndim - 1 or y.shape[:-1] != x.shape[1:-1] or not x.size:
-        raise ShapeError(
-            f"{where}: expected log_probs (T, N, C) and targets (N, S), or both without N; got "
-            f"{x.shape} and {y.shape}. Pad the targets to one length; give one frame or more."
-        )
+        raise ShapeError(where, "log_probs (T, N, C) and targets (N, S), or both without N",
+                         f"{x.shape} and {y.shape}",
+                         "Pad the targets to one length; give one frame or more.")  # fmt: skip
     if not 0 <= blank < x.shape[-1]:
-        raise OptionError(
-            f"{where}: expected blank from 0 to {x.shape[-1] - 1}; got {blank}. Name a class."
-        )
+        raise OptionError(where, f"blank from 0 to {x.shape[-1] - 1}", blank, "Name a class.")
     found = {"targets": y}
     given = (("input_lengths", input_lengths, x.shape[0]),
              ("target_lengths", target_lengths, y.shape[-1]))  # fmt: skip
@@ -76,15 +73,11 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
         found[name] = lengths = as_value(lengths, where=where)
         fits = lengths.shape in (x.shape[1:-1], x.shape[1:-1] or (1,))
         if not fits or any(not 0 <= n <= most for n in known):
-            raise ShapeError(
-                f"{where}: expected {name} of {x.shape[1:-1]} numbers from 0 to {most}; got "
-                f"{known or lengths.shape}. Pass the length of each sequence."
-            )
+            raise ShapeError(where, f"{name} of {x.shape[1:-1]} numbers from 0 to {most}",
+                known or lengths.shape, "Pass the length of each sequence.")  # fmt: skip
     for name, value in found.items():
         if not value.dtype.is_integer and value.size:
-            raise DTypeError(
-                f"{where}: expected integer {name}; got {value.dtype.name}. Convert with .long()."
-            )
+            raise DTypeError(where, f"integer {name}", value.dtype.name, "Convert with .long().")
     return [x, *(cast(value, int64) for value in found.values())]
 
 
@@ -126,10 +119,9 @@ def align(x, labels, frames, sizes, blank, both: bool):
     try:
         emitted = gather(reshape(x, (t, n * c)), places(labels, c), axis=1)  # (T, N, L)
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(
-            f"ctc_loss: expected labels from 0 to {c - 1}; got labels from "
-            f"{reduce.min(labels).item()} to {reduce.max(labels).item()}. Change the targets."
-        ) from None
+        raise IndexOutOfRangeError("ctc_loss", f"labels from 0 to {c - 1}",
+            f"labels from {reduce.min(labels).item()} to {reduce.max(labels).item()}",
+            "Change the targets.") from None  # fmt: skip
     emitted = maximum(emitted, full(emitted.shape, NEVER, x.dtype))  # -inf would give NaN
     at = arange(length)
     behind = reshape(sizes * 2, (n, 1)) - at  # 0 at the last blank, 1 at the last label

@@ -1,10 +1,15 @@
-"""The linear map x Wᵀ + b."""
+"""The linear map x Wᵀ + b; look-up of rows by index, and one-hot vectors."""
 
 from math import prod
 
-from glasshouse.base.errors import ShapeError
-from glasshouse.dispatch.value import reshape
+from glasshouse.autograd import no_grad
+from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype
+from glasshouse.ops.checks import check_integers
+from glasshouse.ops.index import gather, scatter_add, scatter_set
+from glasshouse.tensor import abs, arange, reduce, zeros
+from glasshouse.tensor import where as choose
 from glasshouse.tensor.contract import matmul, matrix_transpose
 
 
@@ -15,15 +20,86 @@ def linear(input, weight, bias=None, *, _where="linear"):
     x = check_floating(_where, input)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
-        raise ShapeError(f"{_where}: expected a weight (out, in); got {weight.shape}. Reshape.")
+        raise ShapeError(_where, "a weight (out, in)", weight.shape, "Reshape.")
     features = weight.shape[1]
     if x.ndim == 0 or x.shape[-1] != features:
-        raise ShapeError(
-            f"{_where}: expected {features} features on the last axis of the input; got "
-            f"{x.shape}. Flatten or transpose the input, or change in_features."
-        )
+        raise ShapeError(_where, f"{features} features on the last axis of the input", x.shape,
+                         "Flatten or transpose the input, or change in_features.")  # fmt: skip
     check_same_dtype(_where, x, weight)
     y = matmul(reshape(x, (prod(x.shape[:-1]), features)), matrix_transpose(weight))
     if bias is not None:
         y = y + bias_like(y, bias)
     return reshape(y, (*x.shape[:-1], weight.shape[0]))
+
+
+def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
+              scale_grad_by_freq=False, *, _where="embedding"):  # fmt: skip
+    """The rows of weight that input names.
+    Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
+    to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
+    Shapes: input (...) of integers, weight (V, D) -> (..., D).
+    Raises: IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;
+    OptionError for padding_idx outside [-V, V). Source: Mikolov et al. 2013, arXiv:1301.3781."""
+    index = as_value(input, where=_where)
+    weight = check_floating(_where, weight, "weight")
+    if weight.ndim != 2:
+        raise ShapeError(_where, "a weight (V, D)", weight.shape, "Reshape it.")
+    check_integers(_where, index, "Convert them with input.long().")
+    rows = weight.shape[0]
+    padding_idx = check_padding_idx(_where, padding_idx, rows)
+    # Look-ups count from the end for negative indices; here those are mistakes.
+    valid = choose(index < 0, index - rows, index)
+    try:
+        if max_norm is not None:
+            shrink_rows(weight, valid, max_norm, norm_type)
+        y = gather(weight, valid, axis=0)
+    except IndexOutOfRangeError:
+        raise IndexOutOfRangeError(_where, f"indices from 0 to {rows - 1}",
+            f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}",
+            "Enlarge num_embeddings or change the indices.") from None  # fmt: skip
+    if scale_grad_by_freq:
+        ones = cast(valid == valid, y.dtype)
+        uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, ones, axis=0)
+        share = reshape(1 / gather(uses, valid, axis=0), (*index.shape, 1))
+        y = y.detach() + (y - y.detach()) * share
+    if padding_idx is not None:
+        y = choose(reshape(index == padding_idx, (*index.shape, 1)), y.detach(), y)
+    return y
+
+
+def check_padding_idx(where: str, padding_idx, rows: int):
+    """`padding_idx` counted from the front, or None."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise OptionError(where, f"padding_idx from {-rows} to {rows - 1}", padding_idx,
+                          "Name a row of the weight.")  # fmt: skip
+    return padding_idx % rows
+
+
+def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None:
+    """Scale the rows of `weight` named by `index`, in place, to a norm of at most max_norm."""
+    with no_grad():
+        used = reshape(index, (index.size,))
+        rows = gather(weight.detach(), used, axis=0)
+        size = reduce.sum(abs(rows) ** norm_type, axis=1, keepdims=True) ** (1 / norm_type)
+        # 1e-7 as in PyTorch: the scaled row stays below the limit in spite of rounding
+        rows = choose(size > max_norm, rows * (max_norm / (size + 1e-7)), rows)
+        weight[...] = scatter_set(weight.detach(), used, rows, axis=0)
+
+
+def one_hot(tensor, num_classes=-1):
+    """int64 vectors of zeros with a 1 at each index; -1 classes: the largest index plus 1.
+    Shapes: (...) -> (..., num_classes). Raises: DTypeError unless the indices are integers;
+    IndexOutOfRangeError for one outside [0, num_classes). Source: standard."""
+    index = as_value(tensor, where="one_hot")
+    check_integers("one_hot", index, "Use .long().")
+    if index.size:
+        low, high = int(reduce.min(index).item()), int(reduce.max(index).item())
+        num_classes = high + 1 if num_classes == -1 else num_classes
+        if low < 0 or high >= num_classes:
+            raise IndexOutOfRangeError("one_hot", f"indices from 0 to {num_classes - 1}",
+                f"indices from {low} to {high}", "Change the indices or num_classes.")  # fmt: skip
+    elif num_classes < 1:
+        raise OptionError("one_hot", "num_classes for an empty input", "-1", "Pass it.")
+    return cast(reshape(index, (*index.shape, 1)) == arange(num_classes), arange(0).dtype)

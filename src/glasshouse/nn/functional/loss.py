@@ -26,8 +26,8 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
-        raise ShapeError(f"{where}: expected input and target of one shape; got {x.shape} and "
-                         f"{target.shape}. Reshape or broadcast one of them.")  # fmt: skip
+        raise ShapeError(where, "input and target of one shape", f"{x.shape} and {target.shape}",
+                         "Reshape or broadcast one of them.")  # fmt: skip
     return x, target
 
 
@@ -51,7 +51,7 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2. Shapes: two equal ones ->
     (). Raises: OptionError if beta < 0. Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
     if beta < 0:
-        raise OptionError(f"smooth_l1_loss: expected beta of 0 or more; got {beta}. Change beta.")
+        raise OptionError("smooth_l1_loss", "beta of 0 or more", beta, "Change beta.")
     if beta == 0:
         return l1_loss(input, target, reduction)
     x, target = operands("smooth_l1_loss", input, target, reduction)
@@ -62,7 +62,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0):
     """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2).
     Shapes: two equal ones -> (). Raises: OptionError unless delta > 0. Source: Huber 1964."""
     if delta <= 0:
-        raise OptionError(f"huber_loss: expected delta above 0; got {delta}. Change delta.")
+        raise OptionError("huber_loss", "delta above 0", delta, "Change delta.")
     x, target = operands("huber_loss", input, target, reduction)
     return reduced(huber(x - target, delta), reduction)
 
@@ -123,7 +123,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
 def class_axis(where: str, x: Value) -> int:
     """The axis of the classes: 1, or 0 for an input without batch axis."""
     if x.ndim == 0:
-        raise ShapeError(f"{where}: expected an input (C,) or (N, C, ...); got (). Add an axis.")
+        raise ShapeError(where, "an input (C,) or (N, C, ...)", "()", "Add an axis.")
     return 1 if x.ndim > 1 else 0
 
 
@@ -142,24 +142,21 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
     classes = x.shape[axis]
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if not target.dtype.is_integer:
-        raise DTypeError(
-            f"{where}: expected integer class indices {expected}; got {target.dtype.name} "
-            f"{target.shape}. Convert the target with target.long()."
-        )
+        raise DTypeError(where, f"integer class indices {expected}", f"{target.dtype.name} "
+                         f"{target.shape}", "Convert the target with target.long().")  # fmt: skip
     if target.shape != expected:
-        raise ShapeError(f"{where}: expected a target of {expected} for input {x.shape}; got "
-                         f"{target.shape}. Give one class index for each prediction.")  # fmt: skip
+        raise ShapeError(where, f"a target of {expected} for input {x.shape}", target.shape,
+                         "Give one class index for each prediction.")  # fmt: skip
     counts = target != ignore_index
     index = choose(counts, choose(target < 0, target - classes, target), 0)
     table = arange(classes)
     try:
         index = gather(table, index, axis=0)  # itself, or an error
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(
-            f"{where}: expected class indices from 0 to {classes - 1}, or ignore_index "
-            f"{ignore_index}; got indices from {reduce.min(target).item()} to "
-            f"{reduce.max(target).item()}. Change the target or the number of classes."
-        ) from None
+        raise IndexOutOfRangeError(where, f"class indices from 0 to {classes - 1}, or ignore_index "
+                                   f"{ignore_index}", f"indices from {reduce.min(target).item()} "
+                                   f"to {reduce.max(target).item()}", "Change the target or the "
+                                   "number of classes.") from None  # fmt: skip
     # A selection instead of a gather: its gradient is one too, and needs no memory of its own.
     index_at = reshape(index, (*expected[:axis], 1, *expected[axis:]))
     here = index_at == reshape(table, (classes,) + (1,) * (x.ndim - axis - 1))
@@ -206,9 +203,7 @@ def cross_entropy(
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if not 0 <= label_smoothing <= 1:
-        raise OptionError(
-            f"{where}: expected label_smoothing in [0, 1]; got {label_smoothing}. Change it."
-        )
+        raise OptionError(where, "label_smoothing in [0, 1]", label_smoothing, "Change it.")
     axis = class_axis(where, x)
     weight = check_class_weight(where, weight, x.shape[axis])
     z = shifted(widened(x), axis)

@@ -27,7 +27,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     statistics to use. Source: Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2."""
     x = check_floating(_where, input)
     if x.ndim < 2:
-        raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
+        raise ShapeError(_where, "an input (N, C, ...)", x.shape, "Add an axis.")
     given = (running_mean, running_var, weight, bias)
     for name, value in zip(("running_mean", "running_var", "weight", "bias"), given, strict=True):
         if value is not None:
@@ -37,8 +37,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         mean, centred, var = batch_moments(_where, wide)
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
     elif running_mean is None or running_var is None:
-        raise OptionError(f"{_where}: expected running_mean and running_var when not training; got "
-                          "None. Pass them, or training=True.")  # fmt: skip
+        raise OptionError(_where, "running_mean and running_var when not training", "None",
+                          "Pass them, or training=True.")  # fmt: skip
     else:
         centred = wide - along_channels(running_mean, wide)
         var = along_channels(running_var, wide)
@@ -57,8 +57,8 @@ def along_channels(value: Value, x: Value) -> Value:
 def batch_moments(where: str, x: Value):
     """`moments` over all axes but the channels."""
     if x.size <= x.shape[1]:
-        raise ShapeError(f"{where}: expected more than 1 value per channel while training; got "
-                         f"{x.shape}. Use a larger batch, or eval().")  # fmt: skip
+        raise ShapeError(where, "more than 1 value per channel while training", x.shape,
+                         "Use a larger batch, or eval().")  # fmt: skip
     return moments(x, (0, *range(2, x.ndim)))
 
 
@@ -91,8 +91,8 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
         statistics = (running_mean, running_var)
         return batch_norm(x, *statistics, weight, bias, False, momentum, eps, _where=_where)
     if x.ndim < 3 or prod(x.shape[2:]) < 2:
-        raise ShapeError(f"{_where}: expected more than 1 spatial element in (N, C, ...); got "
-                         f"{x.shape}. Use a larger input.")  # fmt: skip
+        raise ShapeError(_where, "more than 1 spatial element in (N, C, ...)", x.shape,
+                         "Use a larger input.")  # fmt: skip
     mean, centred, var = moments(widened(x), tuple(range(2, x.ndim)))
     new = (reduce.mean(mean, axis=0), reduce.mean(var, axis=0))
     update_running(running_mean, running_var, *new, prod(x.shape[2:]), momentum)
@@ -125,8 +125,8 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
     """Input, checked, and the axes that `normalized_shape` names."""
     x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(f"{where}: expected an input that ends in {shape}; got {x.shape}. Set "
-                         "normalized_shape to the last axes of the input.")  # fmt: skip
+        raise ShapeError(where, f"an input that ends in {shape}", x.shape,
+                         "Set normalized_shape to the last axes of the input.")  # fmt: skip
     for value in parameters:
         if value is not None:
             check_like(where, "weight and bias", value, shape)
@@ -152,7 +152,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
     arXiv:1803.08494, eq. 7."""
     x = check_floating(_where, input)
     if x.ndim < 2:
-        raise ShapeError(f"{_where}: expected an input (N, C, ...); got {x.shape}. Add an axis.")
+        raise ShapeError(_where, "an input (N, C, ...)", x.shape, "Add an axis.")
     check_divides(_where, "channels", x.shape[1], "num_groups", num_groups)
     for value in (weight, bias):
         if value is not None:

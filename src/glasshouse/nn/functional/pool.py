@@ -19,7 +19,14 @@ from glasshouse.tensor import where as choose
 
 def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
              return_indices=False):  # fmt: skip
-    """The largest element of each window over the last n axes; errors name `where`."""
+    """The largest element of each window, the first where several are equal; NaN wins.
+
+    With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is
+    the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
+    H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
+    Raises: OptionError for a padding above half the kernel; ShapeError for a kernel larger than the
+    padded input. Source: Zhou & Chellappa 1988.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, {t})."""
     x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     dilation = int_tuple(where, "dilation", dilation, n, 1)
@@ -40,8 +47,8 @@ def pool_options(where: str, n: int, kernel, stride, padding):
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise OptionError(f"{where}: expected padding of at most half the kernel; got padding "
-                          f"{padding} and kernel_size {kernel}. Pad less.")  # fmt: skip
+        raise OptionError(where, "padding of at most half the kernel",
+                          f"padding {padding} and kernel_size {kernel}", "Pad less.")  # fmt: skip
     return kernel, stride, padding
 
 
@@ -71,11 +78,16 @@ def grow(x: Value, widths, value) -> Value:
 
 def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False,
              count_include_pad=True, divisor_override=None):  # fmt: skip
-    """The mean of each window over the last n axes, with errors in the name of `where`."""
+    """The sum of each window, divided by its number of elements or by `divisor_override`.
+
+    `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode
+    adds never counts. Raises: OptionError for a padding above half the kernel or a divisor of 0.
+    Source: LeCun et al. 1990.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, {t}) as `max_pool2d`."""
     x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     if divisor_override == 0:
-        raise OptionError(f"{where}: expected a divisor_override other than 0; got 0. Change it.")
+        raise OptionError(where, "a divisor_override other than 0", "0", "Change it.")
     widths = pool_widths(where, x.shape[-n:], kernel, stride, padding, (1,) * n, ceil_mode)
     total = grow(widened(x), widths, 0.0)
     for axis, k, s in zip(range(x.ndim - n, x.ndim), kernel, stride, strict=True):
@@ -111,7 +123,11 @@ def element_counts(per_axis, like: Value):
 
 
 def adaptive_avg_pool(where: str, n: int, input, output_size):
-    """The means over bins of the last n axes, with errors in the name of `where`."""
+    """The means over output_size bins along each axis; None keeps the axis.
+
+    Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
+    Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, *output_size)."""
     x, sizes = adaptive_operands(where, n, input, output_size)
     y, count = widened(x), 1
     for axis, size in enumerate(sizes, x.ndim - n):
@@ -164,7 +180,11 @@ def bin_counts(x: Value, axis: int, count: int):
 
 
 def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=False):
-    """The largest element of each bin of the last n axes, with errors in the name of `where`."""
+    """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
+
+    With `return_indices`, also its place: the row-major index into the spatial axes.
+    Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, *output_size)."""
     x, sizes = adaptive_operands(where, n, input, output_size)
     lead, spatial = x.ndim - n, x.shape[-n:]
     places = flat_bins(spatial, sizes)  # (prod(sizes), elements of a bin)
@@ -188,35 +208,7 @@ def flat_bins(spatial, sizes) -> Value:
     return as_value([[place(p) for p in product(*bins)] for bins in product(*per_axis)])
 
 
-max_pool1d, max_pool2d, max_pool3d = by_axes(
-    "max_pool", max_pool,
-    """The largest element of each window, the first where several are equal; NaN wins.
-With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is the
-kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
-H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
-Raises: OptionError for a padding above half the kernel; ShapeError for a kernel larger than the
-padded input. Source: Zhou & Chellappa 1988.""",
-    "(N, C, {s}) or (C, {s}) -> (N, C, {t})",
-)  # fmt: skip
-avg_pool1d, avg_pool2d, avg_pool3d = by_axes(
-    "avg_pool", avg_pool,
-    """The sum of each window, divided by its number of elements or by `divisor_override`.
-`count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode adds
-never counts. Raises: OptionError for a padding above half the kernel or a divisor of 0.
-Source: LeCun et al. 1990.""",
-    "(N, C, {s}) or (C, {s}) -> (N, C, {t}) as `max_pool2d`",
-)  # fmt: skip
-adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_axes(
-    "adaptive_avg_pool", adaptive_avg_pool,
-    """The means over output_size bins along each axis; None keeps the axis.
-Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
-Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.""",
-    "(N, C, {s}) or (C, {s}) -> (N, C, *output_size)",
-)  # fmt: skip
-adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_axes(
-    "adaptive_max_pool", adaptive_max_pool,
-    """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
-With `return_indices`, also its place: the row-major index into the spatial axes.
-Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.""",
-    "(N, C, {s}) or (C, {s}) -> (N, C, *output_size)",
-)  # fmt: skip
+max_pool1d, max_pool2d, max_pool3d = by_axes(max_pool)
+avg_pool1d, avg_pool2d, avg_pool3d = by_axes(avg_pool)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = by_axes(adaptive_avg_pool)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = by_axes(adaptive_max_pool)

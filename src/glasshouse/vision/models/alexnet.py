@@ -2,6 +2,10 @@
 
 from glasshouse import nn
 
+# Of each convolution: channels in units of the width, whether pooled, kernel, stride, padding.
+PLAN = ((1, True, 11, 4, 2), (3, True, 5, 1, 2), (6, False, 3, 1, 1), (4, False, 3, 1, 1),
+        (4, True, 3, 1, 1))  # fmt: skip
+
 
 class AlexNet(nn.Module):
     """Five convolutions and three linear layers; `width` scales all of them (64 is AlexNet's).
@@ -12,18 +16,18 @@ class AlexNet(nn.Module):
 
     def __init__(self, num_classes=1000, dropout=0.5, width=64):
         super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(3, width, 11, stride=4, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
-            nn.Conv2d(width, 3 * width, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2),
-            nn.Conv2d(3 * width, 6 * width, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(6 * width, 4 * width, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(4 * width, 4 * width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2),
-        )  # fmt: skip
+        parts: list[nn.Module] = []
+        channels = 3
+        for factor, pooled, *window in PLAN:
+            parts += [nn.Conv2d(channels, factor * width, *window), nn.ReLU(inplace=True)]
+            parts += [nn.MaxPool2d(3, 2)] if pooled else []
+            channels = factor * width
+        self.features, wide = nn.Sequential(*parts), 64 * width
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
-        self.classifier = nn.Sequential(nn.Dropout(dropout),
-                                        nn.Linear(4 * width * 6 * 6, 64 * width), nn.ReLU(),
-                                        nn.Dropout(dropout), nn.Linear(64 * width, 64 * width),
-                                        nn.ReLU(), nn.Linear(64 * width, num_classes))  # fmt: skip
+        self.classifier = nn.Sequential(
+            nn.Dropout(dropout), nn.Linear(36 * channels, wide), nn.ReLU(inplace=True),
+            nn.Dropout(dropout), nn.Linear(wide, wide), nn.ReLU(inplace=True),
+            nn.Linear(wide, num_classes))  # fmt: skip
 
     def forward(self, images):
         return self.classifier(self.avgpool(self.features(images)).flatten(1))

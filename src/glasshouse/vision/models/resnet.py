@@ -37,8 +37,8 @@ class Block(nn.Module):
         for i in range(1, len(self.kernels) + 1):
             y = self.get_submodule(f"bn{i}")(self.get_submodule(f"conv{i}")(y))
             if i < len(self.kernels):
-                y = relu(y)
-        return relu(y + self.downsample(x))
+                y = relu(y, inplace=True)
+        return relu(y + self.downsample(x), inplace=True)
 
 
 class BasicBlock(Block):
@@ -83,7 +83,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images):
-        x = self.maxpool(relu(self.bn1(self.conv1(images))))
+        x = self.maxpool(relu(self.bn1(self.conv1(images)), inplace=True))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).flatten(1))
 

@@ -22,14 +22,14 @@ class VGG(nn.Module):
             if factor == "M":
                 parts.append(nn.MaxPool2d(2, 2))
                 continue
-            parts += [nn.Conv2d(channels, factor * width, 3, padding=1), nn.ReLU()]
+            parts += [nn.Conv2d(channels, factor * width, 3, padding=1), nn.ReLU(inplace=True)]
             channels = factor * width
         self.features = nn.Sequential(*parts)
         self.avgpool = nn.AdaptiveAvgPool2d((7, 7))
-        self.classifier = nn.Sequential(nn.Linear(channels * 7 * 7, hidden), nn.ReLU(),
-                                        nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(),
-                                        nn.Dropout(dropout),
-                                        nn.Linear(hidden, num_classes))  # fmt: skip
+        self.classifier = nn.Sequential(
+            nn.Linear(channels * 7 * 7, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+            nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+            nn.Linear(hidden, num_classes))  # fmt: skip
         self.apply(reset)
 
     def forward(self, images):

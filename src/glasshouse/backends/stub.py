@@ -22,10 +22,8 @@ class Backend(TensorBackend):
 
     def to_numpy(self, data: Spec):
         """The contents of a payload; this backend has none."""
-        raise BackendError(
-            f"stub: expected no need for contents; got a request for those of {data}. "
-            "Compute on another backend: with gh.backends.use('numpy')."
-        )
+        raise BackendError("stub", "no need for contents", f"a request for those of {data}",
+            "Compute on another backend: with gh.backends.use('numpy').")  # fmt: skip
 
     def spec_of(self, data: Spec) -> Spec:
         """Shape and dtype of a payload."""

@@ -49,8 +49,8 @@ class Backend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise DeviceError("torch: expected device 'cpu', or 'cuda' where there is one; got "
-                              f"{device!r}. Use 'torch'.")  # fmt: skip
+            raise DeviceError("torch", "device 'cpu', or 'cuda' where there is one", repr(device),
+                              "Use 'torch'.")  # fmt: skip
         super().__init__(device)
 
     def kernel(self, name: str):
@@ -147,9 +147,6 @@ class Backend(TensorBackend):
         zero = y == 0
         return torch.where(zero, 0, torch.remainder(x, y + zero.to(y.dtype)))
 
-    def cast(self, x, *, dtype):
-        return x.to(TO_TORCH[dtype])
-
     def bitcast(self, x, *, dtype):
         if x.dtype.is_complex and not dtype.is_complex:
             return torch.view_as_real(x.resolve_conj())
@@ -177,29 +174,11 @@ class Backend(TensorBackend):
 
     # -- movement --------------------------------------------------------------------------
 
-    def reshape(self, x, *, shape):
-        return x.reshape(shape)
-
-    def permute(self, x, *, axes):
-        return x.permute(axes)
-
-    def expand(self, x, *, shape):
-        return x.expand(shape)
-
     def pad(self, x, *, widths, value):
         shape = infer_pad(self.spec_of(x), widths=widths, value=value).shape
         out = torch.full(shape, value, dtype=x.dtype, device=x.device)
         out[placed(tuple(x.shape), widths)] = x
         return out
-
-    def slice(self, x, *, starts, stops, steps):
-        return x[tuple(map(slice, starts, stops, steps))]
-
-    def flip(self, x, *, axes):
-        return x.flip(axes)
-
-    def concatenate(self, *xs, axis):
-        return torch.cat(xs, dim=axis)
 
     # -- index -----------------------------------------------------------------------------
 
@@ -245,9 +224,6 @@ class Backend(TensorBackend):
 
     # -- window ----------------------------------------------------------------------------
 
-    def windows(self, x, *, size, stride, dilation):
-        return window_view(x, size, stride, dilation)
-
     def fold(self, w, *, shape, stride, dilation):
         d = len(shape)
         size, counts = tuple(w.shape[-d:]), tuple(w.shape[-2 * d : -d])
@@ -287,14 +263,10 @@ class Backend(TensorBackend):
     def cholesky(self, a):
         lower, info = torch.linalg.cholesky_ex(hermitian(a))
         if info.any():
-            raise LinAlgError(
-                f"cholesky: expected positive definite matrices; got matrices of shape "
-                f"{tuple(a.shape)} that are not. Look for NaN, or add a multiple of the identity."
-            )
+            raise LinAlgError("cholesky", "positive definite matrices",
+                              f"matrices of shape {tuple(a.shape)} that are not",
+                              "Look for NaN, or add a multiple of the identity.")  # fmt: skip
         return lower
-
-    def qr(self, a, *, mode):
-        return tuple(torch.linalg.qr(a, mode=mode))
 
     def lu(self, a):
         packed, swaps = torch.linalg.lu_factor_ex(a)[:2]
@@ -305,19 +277,29 @@ class Backend(TensorBackend):
         a, lower = (a.mT, not lower) if transpose else (a, lower)
         return torch.linalg.solve_triangular(a, b, upper=not lower, unitriangular=unit_diagonal)
 
-    def eigh(self, a):
-        return factors("eigh", torch.linalg.eigh, hermitian(a))
-
-    def svd(self, a, *, full_matrices):
-        return factors("svd", torch.linalg.svd, a, full_matrices)
-
 
 # Cards that are one function of torch: by its name, or by their own and its name.
 SAME = ("neg abs floor round exp expm1 log log1p sqrt sin cos tanh erf add sub mul pow maximum "
         "minimum atan2 bitwise_and bitwise_or bitwise_xor where matmul")  # fmt: skip
 RENAMED = {"equal": "eq", "less": "lt", "shift_right": "bitwise_right_shift"}
-for ours, theirs in ({name: name for name in SAME.split()} | RENAMED).items():
-    setattr(Backend, ours, staticmethod(getattr(torch, theirs)))
+# Cards that are one expression.
+ONE_LINERS = {
+    "cast": lambda x, *, dtype: x.to(TO_TORCH[dtype]),
+    "reshape": lambda x, *, shape: x.reshape(shape),
+    "permute": lambda x, *, axes: x.permute(axes),
+    "expand": lambda x, *, shape: x.expand(shape),
+    "slice": lambda x, *, starts, stops, steps: x[tuple(map(slice, starts, stops, steps))],
+    "flip": lambda x, *, axes: x.flip(axes),
+    "concatenate": lambda *xs, axis: torch.cat(xs, dim=axis),
+    "windows": lambda x, *, size, stride, dilation: window_view(x, size, stride, dilation),
+    "qr": lambda a, *, mode: tuple(torch.linalg.qr(a, mode=mode)),
+    "eigh": lambda a: factors("eigh", torch.linalg.eigh, hermitian(a)),
+    "svd": lambda a, *, full_matrices: factors("svd", torch.linalg.svd, a, full_matrices),
+}
+named = {name: name for name in SAME.split()} | RENAMED
+methods = {ours: getattr(torch, theirs) for ours, theirs in named.items()} | ONE_LINERS
+for card, function in methods.items():
+    setattr(Backend, card, staticmethod(function))
 
 
 def wide_product(x, multiplier: int):
@@ -331,10 +313,8 @@ def checked(where: str, indices, size: int):
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(
-            f"{where}: expected indices from {-size} to {size - 1}; got "
-            f"{indices[wrong][0].item()}. The axis has {size} elements."
-        )
+        raise IndexOutOfRangeError(where, f"indices from {-size} to {size - 1}",
+            indices[wrong][0].item(), f"The axis has {size} elements.")  # fmt: skip
     return torch.where(indices < 0, indices + size, indices)
 
 
@@ -388,10 +368,8 @@ def factors(where: str, factor, a, *options) -> tuple:
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
-        raise LinAlgError(
-            f"{where}: expected matrices that converge; got matrices of shape {tuple(a.shape)} "
-            f"that do not ({error}). Look for NaN and infinities."
-        ) from error
+        raise LinAlgError(where, "matrices that converge", f"matrices of shape {tuple(a.shape)} "
+            f"that do not ({error})", "Look for NaN and infinities.") from error  # fmt: skip
 
 
 def hermitian(a):

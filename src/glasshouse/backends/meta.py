@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse import memory
-from glasshouse.base.errors import BackendError, user_line
-from glasshouse.base.shape import Spec
+from glasshouse.base import BackendError, Spec, user_line
+from glasshouse.compile import plan as planned
 from glasshouse.compile import program
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import References
@@ -30,7 +30,7 @@ class MetaArray:
 class MetaRun(NamedTuple):
     """A Program that would have run: its plan, what was in use then, by address, and the bytes."""
 
-    plan: program.Plan | References
+    plan: planned.Plan | References
     live: dict[int, tuple[int, memory.Tag]]
     allocated_bytes: int
 
@@ -56,7 +56,7 @@ class Backend(RecordingBackend):
         """Plan what was recorded; the results have their specs, and memory in the simulation."""
         entry = self.entries.setdefault((recording.key, state.recompute), program.Entry())
         if entry.program is None and program.is_worth_compiling(entry, recording):
-            entry.program = program.Plan(program.rewritten(graph_of(recording)))
+            entry.program = planned.Plan(planned.rewritten(graph_of(recording)))
         specs = [recording.nodes[at].spec for at in recording.outputs]
         if entry.program is None:
             entry.references = entry.references or References(recording)
@@ -69,18 +69,18 @@ class Backend(RecordingBackend):
         del outputs
         program.settle(recording, made, plan.owns)
 
-    def allocate(self, plan: program.Plan, recording: Recording) -> list:
+    def allocate(self, plan: planned.Plan, recording: Recording) -> list:
         """The memory of the outputs, taken beside the arena as a run does."""
-        arena = self.manager.alloc(plan.arena_bytes, program.ARENA_TAG)
+        arena = self.manager.alloc(plan.arena_bytes, planned.ARENA_TAG)
         outputs = []
         for buffer in plan.made:
             at = plan.source_of(buffer, recording.donated)
             if at is not None:
                 outputs.append(getattr(recording.leaves[at].value, "buffer", None))
-            elif buffer.spec.nbytes < program.SMALL_BYTES:
+            elif buffer.spec.nbytes < planned.SMALL_BYTES:
                 outputs.append(None)
             else:
-                outputs.append(self.manager.alloc(buffer.spec.nbytes, program.tag_of(buffer)))
+                outputs.append(self.manager.alloc(buffer.spec.nbytes, planned.tag_of(buffer)))
         self.note(plan)
         del arena
         return outputs
@@ -92,7 +92,7 @@ class Backend(RecordingBackend):
 
     def leaf(self, spec: Spec, owned: bool = True) -> Lazy:
         """A payload that counts as computed; `owned` ones lie in the manager's memory."""
-        managed = owned and spec.nbytes >= program.SMALL_BYTES
+        managed = owned and spec.nbytes >= planned.SMALL_BYTES
         buffer = self.manager.alloc(spec.nbytes, memory.Tag()) if managed else None
         return computed(MetaArray(spec, buffer), spec, owned)
 
@@ -100,7 +100,6 @@ class Backend(RecordingBackend):
         """The array of a constant. Raises: BackendError for all else, with the line that asked."""
         if isinstance(data.value, np.ndarray):
             return data.value
-        raise BackendError(
-            f"meta: expected a program that reads no values; got a read of {data.spec} at "
-            f"{user_line() or 'the prompt'}. Decide by shapes or dtypes there, or leave gh.meta()."
-        )
+        raise BackendError("meta", "a program that reads no values",
+                           f"a read of {data.spec} at {user_line() or 'the prompt'}",
+                           "Decide by shapes or dtypes there, or leave gh.meta().")  # fmt: skip

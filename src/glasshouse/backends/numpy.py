@@ -3,8 +3,7 @@
 import numpy as np
 
 from glasshouse.base import DeviceError, Spec, from_numpy_dtype
-from glasshouse.dispatch.backend import TensorBackend, quiet
-from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch import TensorBackend, primitives, quiet
 
 SILENT_KINDS = ("movement", "create")  # move data only, so NumPy has nothing to warn of
 
@@ -20,7 +19,7 @@ class Backend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu":
-            raise DeviceError(f"numpy: expected device 'cpu'; got {device!r}. Use 'numpy'.")
+            raise DeviceError("numpy", "device 'cpu'", repr(device), "Use 'numpy'.")
         super().__init__(device)
 
     def to_numpy(self, data):

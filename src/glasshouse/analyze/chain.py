@@ -1,0 +1,122 @@
+"""A model as a chain of blocks: what each holds for its backward pass, and the cheapest way.
+
+An analysis is taken apart into what each block holds between its two passes, and what is in use
+beside that while it runs. Of analyses in which the blocks compute in different ways, any mixture is
+then put together, and a dynamic program finds the cheapest that stays within some room.
+Source:  the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own
+"""
+
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from glasshouse.analyze.step import StepAnalysis, occupancy
+from glasshouse.compile.plan_memory import aligned_bytes
+from glasshouse.profile.counter import prefixes
+
+UNITS = 1000  # into which the longest time is divided: costs are compared to that
+
+
+class Stage(NamedTuple):
+    """A block: the bytes that it holds between its passes, the most that is in use while it runs
+    beside what is held, and its time."""
+
+    held_bytes: int = 0
+    used_bytes: int = 0
+    ns: float = 0.0
+
+
+class Option(NamedTuple):
+    """A way to compute a block; `what` is whatever stands for it."""
+
+    what: Any
+    stage: Stage
+
+
+class Chain(NamedTuple):
+    """An analysis by blocks, in the order in which they run. `around` has what is in use outside of
+    them, by how many hold something; `other` is what that holds, and its time."""
+
+    stages: dict[str, Stage]
+    around: list[int]
+    other: Stage
+
+
+class Passes:
+    """The steps in which a block runs: first and last of its forward pass, first after that."""
+
+    def __init__(self):
+        self.first, self.last, self.back = -1, -1, -1
+
+    def add(self, step: int, turned: bool) -> None:
+        """Note that it runs in a step; `turned`: after the backward pass has begun."""
+        if not turned:
+            self.first = step if self.first < 0 else self.first
+            self.last = step
+        elif self.back < 0:
+            self.back = step
+
+
+def chain_of(found: StepAnalysis, paths: list[str], root: str) -> Chain:
+    """The chain of an analysis; `paths` are those of the blocks in the model `root`."""
+    run = max(found.runs, key=lambda run: run.allocated_bytes)
+    used, spans = occupancy(run.plan)
+    homes = {f"{root}.{path}" if path else root: path for path in paths}
+    known: dict[str, str | None] = {}
+    owners, passes, turned = [], {path: Passes() for path in paths}, False
+    for i, info in enumerate(run.plan.step_infos() if used else ()):
+        module, phase, _ = info.origins[-1]
+        turned = turned or phase == "backward"
+        if module not in known:
+            known[module] = next((homes[p] for p in prefixes(module) if p in homes), None)
+        owners.append(known[module])
+        if known[module] is not None:
+            passes[known[module]].add(i, turned)
+    order = sorted((p for p in paths if passes[p].back > passes[p].last >= 0),
+                   key=lambda p: passes[p].first)  # fmt: skip
+    held, rest = held_bytes(owners, spans, min((passes[p].back for p in order), default=-1))
+    beside, count = [0] * (len(used) + 1), [0] * (len(used) + 1)
+    for path in order:
+        for table, n in ((beside, held.get(path, 0)), (count, 1)):
+            table[passes[path].last + 1] += n
+            table[passes[path].back] -= n
+    most: dict[Any, int] = {}
+    for i, (n, b, holding) in enumerate(zip(used, accumulate(beside), accumulate(count))):
+        key = holding if owners[i] not in order else owners[i]
+        most[key] = max(most.get(key, 0), n - b - rest)
+    ns: dict[str | None, float] = {}
+    for kernel in found.kernels:
+        path = next((homes[p] for p in prefixes(kernel.module) if p in homes), None)
+        ns[path] = ns.get(path, 0.0) + kernel.ns
+    stages = {p: Stage(held.get(p, 0), most.get(p, 0), ns.pop(p, 0.0)) for p in order}
+    around = [most.get(k, 0) for k in range(len(order) + 1)]
+    return Chain(stages, around, Stage(rest, 0, sum(ns.values())))
+
+
+def held_bytes(owners: list, spans: dict, turn: int) -> tuple[dict, int]:
+    """Of what is alive at a step: bytes by the block that made it, and of all else."""
+    held: dict[str | None, int] = {}
+    for buffer, (first, last) in spans.items():
+        if first < turn <= last:
+            held[owners[first]] = held.get(owners[first], 0) + aligned_bytes(buffer)
+    return held, held.pop(None, 0)
+
+
+def cheapest(options: list[list[Option]], around: list[int], room: int) -> list | None:
+    """What the cheapest options for the blocks of a chain are that stay within `room` bytes, all
+    the way; None if none do. Exact but for times that differ by a thousandth of the longest.
+    Source: the dynamic program over (bytes held, time), of which the best of each stay."""
+    unit = max((o.stage.ns for own in options for o in own), default=0.0) / UNITS or 1.0
+    front: list[tuple[int, int, tuple]] = [(0, 0, ())]  # time, bytes held, choices
+    for own, outside in zip(options, around, strict=False):
+        grown = [
+            (ns + round(stage.ns / unit), held + stage.held_bytes, (*chosen, what))
+            for ns, held, chosen in front if held + outside <= room
+            for what, stage in own if held + stage.used_bytes <= room
+        ]  # fmt: skip
+        front, least = [], room + 1
+        for entry in sorted(grown, key=lambda x: x[:2]):  # what takes longer is to hold less
+            if entry[1] < least:
+                front.append(entry)
+                least = entry[1]
+    fits = [entry for entry in front if entry[1] + around[-1] <= room]
+    return list(min(fits, key=lambda x: x[:2])[2]) if fits else None

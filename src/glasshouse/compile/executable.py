@@ -1,0 +1,233 @@
+"""Programs that run: compiled kernels and oneDNN primitives in the table of the native runner."""
+
+import ctypes
+import os
+import pickle
+import threading
+from math import prod
+from time import perf_counter_ns
+
+import numpy as np
+
+from glasshouse import memory
+from glasshouse.base.errors import BackendError
+from glasshouse.compile import onednn, toolchain
+from glasshouse.compile.code import HOST, KERNEL, ONEDNN, Code, HostCall, Made, Place, Step
+from glasshouse.compile.emit_c import Source
+from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
+from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.toolchain import NATIVE
+from glasshouse.dispatch.backend import quiet
+from glasshouse.graph.graph import Graph, run_node
+
+SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
+
+
+class RunnerStep(ctypes.Structure):
+    """`Step` of native/runner.c."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int32),
+        ("count", ctypes.c_int32),
+        ("function", ctypes.c_void_p),
+        ("args", ctypes.c_void_p),
+        ("extra", ctypes.c_void_p),
+    )
+
+
+class Runner:
+    """The native runner, compiled when first needed."""
+
+    library = None
+    sees_arrays = False  # whether it can read addresses from NumPy's arrays themselves
+
+    @classmethod
+    def get(cls):
+        if cls.library is None:
+            library = toolchain.compile_one((NATIVE / "runner.c").read_text())
+            library.gh_use_onednn.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+            library.gh_run.restype = ctypes.c_int64
+            library.gh_run.argtypes = (
+                ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *(ctypes.c_void_p,) * 6,
+            )  # fmt: skip
+            cls.library = library
+            cls.sees_arrays = can_see(library)
+        return cls.library
+
+
+def can_see(library) -> bool:
+    """Whether NumPy's arrays are laid out as the runner thinks."""
+    library.gh_addresses.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+    samples: list[np.ndarray] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(0)]
+    if any(type(x).__basicsize__ < 3 * ctypes.sizeof(ctypes.c_void_p) for x in samples):
+        return False
+    table = (ctypes.c_void_p * 3)(*map(id, samples))
+    library.gh_addresses(table, 3)
+    return [x or 0 for x in table] == [address(x) for x in samples]
+
+
+class Program:
+    """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
+    line of the calls at some positions of the recording, where capture knows it."""
+
+    plan: Plan | None = None  # what it was made from, kept to be shown
+    recorded: Graph | None = None  # the graph before the passes, kept to be shown
+
+    def __init__(self, code: Code):
+        self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
+        self.made, self.outputs, self.infos = code.made, code.outputs, code.infos
+        self.hosts = {i: step.what for i, step in enumerate(code.steps) if step.kind == HOST}
+        self.sources = {i: step.what for i, step in enumerate(code.steps) if step.kind == KERNEL}
+        self.lock = threading.Lock()
+        self.keep: list = []  # what the steps point to
+        self.runner = Runner.get()
+        self.steps = self.make_steps(code.steps)
+        self.arena: np.ndarray | None = None  # while it runs
+        self.lines: dict[int, str] = {}
+
+    def make_steps(self, steps: list[Step]):
+        """The table that the runner reads; compiles the kernels.
+        Raises: CompileError; onednn.Unavailable where oneDNN differs from when code was made."""
+        functions = compile_kernels(list(self.sources.values()))
+        table = (RunnerStep * len(steps))()
+        for entry, step in zip(table, steps, strict=True):
+            args = (ctypes.c_int64 * max(1, len(step.args)))(*step.args)
+            self.keep.append(args)
+            entry.kind, entry.count = step.kind, len(step.args)
+            entry.args = ctypes.cast(args, ctypes.c_void_p)
+            if step.kind == KERNEL:
+                entry.function = functions[step.what]
+            elif step.kind == ONEDNN:
+                record = onednn.make_record(step.what, self.runner)
+                self.keep.append(record)
+                entry.extra = ctypes.cast(ctypes.pointer(record), ctypes.c_void_p)
+        return table
+
+    def step_infos(self) -> list[StepInfo]:
+        """What each step computes, for whom, and what it costs."""
+        infos = self.infos
+        if isinstance(infos, bytes):
+            infos = self.infos = pickle.loads(infos)
+        return infos
+
+    # -- running -------------------------------------------------------------------------------
+
+    def run(self, arrays: list[np.ndarray], scalars: list[bytes], donated=(), ends_ns=None):
+        """The outputs for these inputs and packed scalars, as a list of arrays.
+
+        The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
+        array) gets the time at which each step ended, and in the last place when the first began.
+        """
+        with self.lock:
+            # The arena first, so that it gets the block that it had in the last run.
+            self.arena = memory.current().alloc(self.arena_bytes, ARENA_TAG).numpy()
+            outputs = [
+                new_array(made) if (at := made.source) is None or at not in donated else arrays[at]
+                for made in self.made
+            ]
+            try:
+                self.execute(arrays, outputs, scalars, ends_ns)
+            finally:
+                self.arena = None
+        return [in_shape(outputs[at], shape) for at, shape in self.outputs]
+
+    def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
+        """Run all steps, the host's among them."""
+        (arena,) = pointers([self.arena])
+        inputs = pointers(arrays)
+        results = pointers(outputs)
+        words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
+        error = ctypes.c_int64(0)
+        ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
+        run, at, end = self.runner.gh_run, 0, self.count
+        if ends_ns is not None:
+            ends_ns[-1] = perf_counter_ns()
+        while True:
+            at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), ends)
+            if error.value:
+                raise IndexErrorInside
+            if at == end:
+                return
+            if at < 0:
+                raise BackendError(
+                    f"program: expected oneDNN to run step {-1 - at}; got a failure. "
+                    "Go on with GH_BACKEND=numpy, and report it."
+                )
+            self.run_host(self.hosts[at], arrays, outputs)
+            if ends_ns is not None:
+                ends_ns[at] = perf_counter_ns()
+            at += 1
+
+    def run_host(self, step: HostCall, arrays, outputs) -> None:
+        """A step that the card's reference computes."""
+        operands = [self.array_of(place, arrays, outputs) for place in step.sources]
+        results = quiet.run(run_node, step.node, operands, arrays, ())
+        if not isinstance(results, tuple):
+            results = (results,)
+        for place, value in zip(step.results, results, strict=True):
+            self.array_of(place, arrays, outputs)[...] = value
+
+    def array_of(self, place: Place, arrays, outputs) -> np.ndarray:
+        """A view of a buffer as a NumPy array."""
+        spec = place.buffer
+        if place.kind == "arena":
+            assert self.arena is not None
+            memory = self.arena[place.at : place.at + spec.nbytes].view(spec.dtype.np)
+        else:
+            memory = (arrays if place.kind == "input" else outputs)[place.at]
+        strides = tuple(s * spec.dtype.itemsize for s in place.strides)
+        flat = memory.reshape(-1)
+        flat = flat[place.offset :] if prod(place.shape) else flat
+        return np.lib.stride_tricks.as_strided(flat, place.shape, strides)
+
+
+def new_array(made: Made) -> np.ndarray:
+    """Memory for an output, from the memory manager."""
+    spec = made.spec
+    if spec.nbytes < SMALL_BYTES:
+        return np.empty(spec.shape, spec.dtype.np)
+    return memory.current().alloc(spec.nbytes, made.tag).numpy(spec.dtype.np, spec.shape)
+
+
+class IndexErrorInside(Exception):
+    """A gather met an index out of range; the references say which."""
+
+
+def in_shape(array: np.ndarray, shape) -> np.ndarray:
+    """The array itself where it has the shape: what is a view is never written to."""
+    return array if array.shape == shape else array.reshape(shape)
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array's data lie."""
+    return array.__array_interface__["data"][0]
+
+
+def pointers(arrays):
+    """A C array of the addresses."""
+    count = len(arrays)
+    if Runner.sees_arrays:
+        table = (ctypes.c_void_p * max(1, count))(*map(id, arrays))
+        Runner.get().gh_addresses(table, count)
+        return table
+    return (ctypes.c_void_p * max(1, count))(*map(address, arrays))
+
+
+def compile_kernels(kernels: list[str]) -> dict[str, int]:
+    """Address by text of each kernel; equal kernels are compiled once."""
+    texts = list(dict.fromkeys(kernels))
+    if not texts:
+        return {}
+    count = max(1, min(2 * (os.cpu_count() or 1), len(texts) // SHARD_KERNELS))
+    shards = [texts[i::count] for i in range(count)]
+    files = [
+        '#include "gh_kernel.h"\n'
+        + "\n".join(Source(text, []).named(f"k{i}") for i, text in enumerate(shard))
+        for shard in shards
+    ]
+    libraries = toolchain.compile_all(files)
+    return {
+        text: ctypes.cast(getattr(library, f"k{i}"), ctypes.c_void_p).value or 0
+        for shard, library in zip(shards, libraries, strict=True)
+        for i, text in enumerate(shard)
+    }

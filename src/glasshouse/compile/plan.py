@@ -1,0 +1,138 @@
+"""Plans: the steps that compute a graph, and where each value lies; nothing is compiled or run."""
+
+import gc
+from contextlib import contextmanager
+from math import prod
+
+from glasshouse import memory
+from glasshouse.base.flags import flags
+from glasshouse.compile.emit_c import Source
+from glasshouse.compile.fuse import fuse
+from glasshouse.compile.lower import Lowering
+from glasshouse.compile.plan_memory import plan_memory
+from glasshouse.compile.source_map import StepInfo, step_infos
+from glasshouse.compile.steps import Buffer, Kernel
+from glasshouse.graph.graph import Graph, verify
+from glasshouse.graph.recompute import recompute
+from glasshouse.graph.simplify import PASSES as SIMPLER
+
+PASSES = (*SIMPLER, ("recompute", recompute))
+ARENA_TAG = memory.Tag("arena")
+SMALL_BYTES = 1 << 12  # outputs below this are NumPy's own: a manager would cost more than it tells
+
+
+class Plan:
+    """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
+
+    `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
+    buffers that a run hands out.
+    """
+
+    sources: dict[int, str] = {}  # the C of each fused kernel, once it is emitted
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.lowering = Lowering(graph).run()
+        self.schedule = [step for step in fuse(self.lowering) if not is_empty(step)]
+        self.arena_bytes = plan_memory(self.schedule, self.lowering)
+        self.outputs = [(view.base, node.spec) for view, node in self.output_pairs()]
+        self.made = outputs_made(self.outputs)
+        places = [buffer.at for buffer, _ in self.outputs]
+        self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
+        self.infos: list[StepInfo] | None = None
+
+    def output_pairs(self):
+        return zip(self.lowering.outputs, self.graph.outputs, strict=True)
+
+    def step_infos(self) -> list[StepInfo]:
+        """What each step computes, for whom, and what it costs."""
+        if self.infos is None:
+            self.infos = step_infos(self)
+        return self.infos
+
+    def source_of(self, buffer: Buffer, donated) -> int | None:
+        """The number of the input whose memory an output takes, if a run donates it."""
+        source = buffer.source
+        return source.at if source is not None and source.at in donated else None
+
+
+def outputs_made(outputs) -> list[Buffer]:
+    """The buffers that a run hands out, by number."""
+    made = {buffer.at: buffer for buffer, _ in outputs if buffer.place == "output"}
+    return [made[i] for i in range(len(made))]
+
+
+def tag_of(buffer: Buffer) -> memory.Tag:
+    """What an output is for."""
+    return memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else memory.Tag()
+
+
+def is_empty(step) -> bool:
+    """Whether a step has no position to compute."""
+    if isinstance(step, Kernel):
+        return prod(step.domain) == 0
+    return all(buffer.spec.size == 0 for buffer in step.results)
+
+
+@contextmanager
+def no_collection():
+    """Inside, cyclic garbage waits: a large graph is millions of objects, all of them in use, and
+    looking through them again and again takes half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def rewritten(graph: Graph) -> Graph:
+    """The graph after all passes, each checked and printed if wanted."""
+    show("recorded", graph)
+    for name, rewrite in PASSES:
+        graph = rewrite(graph)
+        if flags.verify:
+            verify(graph)
+        show(name, graph)
+    return graph
+
+
+def show(name: str, what) -> None:
+    """Print the result of a pass (GH_DEBUG=3)."""
+    if flags.debug >= 3:
+        print(f"# -- {name}\n{what}\n")
+
+
+def describe_steps(plan: Plan) -> str:
+    """A line for each step: what it computes, from which buffers into which, and where they lie."""
+    lines = [f"# arena: {plan.arena_bytes:,} bytes"]
+    for i, step in enumerate(plan.schedule):
+        if isinstance(step, Kernel):
+            what = ", ".join(
+                f"{root.reduce or 'map'} {root.node.op if root.node else ''}".strip()
+                for root in step.roots
+            )
+            what = f"kernel over {step.domain}: {what}"
+        else:
+            what = f"{step.kind} {step.node.op} {step.plan.name if step.kind == 'onednn' else ''}"
+        reads = " ".join(map(place_of, sorted(step.reads(), key=lambda b: b.number)))
+        writes = " ".join(map(place_of, sorted(step.writes(), key=lambda b: b.number)))
+        lines.append(f"{i:4} {what.strip()}: {reads} -> {writes}")
+    return "\n".join(lines)
+
+
+def place_of(buffer: Buffer) -> str:
+    """A buffer with the place it lies at."""
+    return f"b{buffer.number}@{buffer.place}:{buffer.at}"
+
+
+def describe_c(sources: dict[int, str]) -> str:
+    """The C of every kernel by its step, equal ones once."""
+    texts: dict[str, list[int]] = {}
+    for i, text in sources.items():
+        texts.setdefault(text, []).append(i)
+    return "\n".join(
+        f"/* steps {', '.join(map(str, steps))} */\n{Source(text, []).named(f'kernel{steps[0]}')}"
+        for text, steps in texts.items()
+    )

@@ -1,0 +1,119 @@
+"""Compiled code on disk: a process finds what another one compiled from the same recording.
+
+An entry lies beside the libraries in the folder of `toolchain`, private to the user, and is checked
+against its digest before it is read. Its name is the digest of all that code depends on: the
+recording, this package's compiler, the C compiler and processor, and oneDNN with its threads."""
+
+import functools
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+from glasshouse.base.dtype import DType
+from glasshouse.compile import onednn, toolchain
+from glasshouse.compile.code import Code
+from glasshouse.compile.toolchain import CompileError
+from glasshouse.dispatch.bind import state
+from glasshouse.graph.record import Recording
+
+PACKAGE = Path(__file__).parent.parent
+COMPILER = ("base", "dispatch", "ops", "graph", "compile", "native")  # what code depends on
+LARGE_NODES = 100  # shorter recordings are compiled sooner than their key is worked out
+
+
+class Unwritten(Exception):
+    """Something in a recording is no value that could be written down."""
+
+
+def key_of(recording: Recording) -> str:
+    """The name of a recording's entry; "" for one that is not stored."""
+    if len(recording.nodes) < LARGE_NODES:
+        return ""
+    try:
+        text = "\n".join([*described(recording), repr(state.recompute), surroundings()])
+    except (Unwritten, CompileError, OSError):
+        return ""
+    return toolchain.digest(text.encode())[:40]
+
+
+def described(recording: Recording) -> list[str]:
+    """The recording in words that mean the same in every process."""
+    leaf = {id(x): -1 - i for i, x in enumerate(recording.leaves)}
+    numbers: dict[int, int] = {}
+    lines, calls = [], []
+    for node in recording.nodes:
+        signature = node.signature
+        number = numbers.get(signature.number)
+        if number is None:
+            number = numbers[signature.number] = len(numbers)
+            if signature.host is not None:
+                raise Unwritten
+            attrs = ", ".join(f"{k}={written(v)}" for k, v in signature.attrs.items())
+            lines.append(f"{signature.name}({attrs})")
+        operands = [x.index if x.value is None else leaf[id(x)] for x in node.inputs]
+        path = "" if node.scope is None else node.scope.path
+        calls.append((number, operands, node.scalar is not None, path, node.phase))
+    lines += [repr(x.spec) for x in recording.leaves]
+    return [*lines, repr(calls), repr(recording.outputs)]
+
+
+def written(value) -> str:
+    """A static argument. Raises: Unwritten"""
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(written, value))})"
+    if isinstance(value, (bool, int, float, complex, str, bytes, DType, np.generic, type(None))):
+        return f"{type(value).__name__} {value!r}"
+    raise Unwritten
+
+
+@functools.cache
+def compiler_digest() -> str:
+    """The digest of the package's own sources that make code."""
+    files = sorted(p for name in COMPILER for p in (PACKAGE / name).rglob("*.*")
+                   if p.suffix in (".py", ".c", ".h"))  # fmt: skip
+    return toolchain.digest(b"\0".join(p.read_bytes() for p in files))
+
+
+def surroundings() -> str:
+    """What code depends on besides the recording and the compiler."""
+    return "\n".join([compiler_digest(), toolchain.identity(), onednn_identity()])
+
+
+def onednn_identity() -> str:
+    """Which oneDNN there is, for how many cores. What it would do for another number of threads is
+    seen when its primitives are made again."""
+    dnnl = onednn.library()
+    if dnnl is None:
+        return "no oneDNN"
+    path = onednn.find_library()
+    status = os.stat(path)
+    return f"{path} {status.st_size} {status.st_mtime_ns} {os.cpu_count()}"
+
+
+def load(key: str) -> Code | None:
+    """The code of an entry, if there is a sound one."""
+    if not key:
+        return None
+    data = toolchain.read_entry(path_of(key))
+    if data is None:
+        return None
+    try:
+        return pickle.loads(data)
+    except Exception:  # of another version of a library that something is made of
+        return None
+
+
+def save(key: str, code: Code) -> None:
+    """Store code; a folder that cannot be written to costs only the time of compiling again."""
+    if not key or not code.is_portable:
+        return
+    try:
+        toolchain.write_entry(path_of(key), pickle.dumps(code))
+    except (OSError, pickle.PicklingError, TypeError, AttributeError):
+        return
+
+
+def path_of(key: str) -> Path:
+    return toolchain.usable_cache(toolchain.cache_folder()) / f"{key}.code"

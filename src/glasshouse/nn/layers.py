@@ -1,0 +1,181 @@
+"""Layers that are a function and its options: activations, dropout, pooling, patches, losses."""
+
+from functools import partial
+
+from glasshouse.base.errors import ShapeError
+from glasshouse.dispatch.value import as_value
+from glasshouse.nn import functional, init
+from glasshouse.nn.checks import REDUCTIONS, check_positive, check_probability
+from glasshouse.nn.functional import pool as pooling
+from glasshouse.nn.layer import Layer, by_axes, layer
+from glasshouse.nn.linear import add_parameters
+from glasshouse.nn.module import Module
+from glasshouse.ops.checks import check_option
+
+CELU = layer("CELU", functional.celu)
+ELU = layer("ELU", functional.elu)
+GLU = layer("GLU", functional.glu)
+Hardshrink = layer("Hardshrink", functional.hardshrink, extra_repr=lambda self: str(self.lambd))
+Hardsigmoid = layer("Hardsigmoid", functional.hardsigmoid)
+Hardswish = layer("Hardswish", functional.hardswish)
+Hardtanh = layer("Hardtanh", functional.hardtanh)
+LeakyReLU = layer("LeakyReLU", functional.leaky_relu)
+LogSigmoid = layer("LogSigmoid", functional.logsigmoid)
+LogSoftmax = layer("LogSoftmax", functional.log_softmax, "dim")
+Mish = layer("Mish", functional.mish)
+ReLU = layer("ReLU", functional.relu)
+ReLU6 = layer("ReLU6", functional.relu6)
+SELU = layer("SELU", functional.selu)
+Sigmoid = layer("Sigmoid", functional.sigmoid)
+SiLU = layer("SiLU", functional.silu)
+Softmax = layer("Softmax", functional.softmax, "dim")
+Softmin = layer("Softmin", functional.softmin, "dim")
+Softplus = layer("Softplus", functional.softplus)
+Softshrink = layer("Softshrink", functional.softshrink, extra_repr=lambda self: str(self.lambd))
+Softsign = layer("Softsign", functional.softsign)
+Tanh = layer("Tanh", functional.tanh)
+Tanhshrink = layer("Tanhshrink", functional.tanhshrink)
+Threshold = layer("Threshold", functional.threshold)
+
+
+class GELU(layer("GELU", functional.gelu)):
+    """x · Φ(x), exact or by tanh; see `functional.gelu`."""
+
+    def __init__(self, approximate="none"):
+        check_option("GELU", "approximate", approximate, ("none", "tanh"))
+        super().__init__(approximate)
+
+
+class RReLU(layer("RReLU", functional.rrelu, "lower upper inplace")):
+    """Leaky ReLU with a slope drawn for each element while training; see `functional.rrelu`."""
+
+    def forward(self, input):
+        return functional.rrelu(input, self.lower, self.upper, self.training)
+
+
+class Softmax2d(Module):
+    """softmax over the channels. Shapes: (N, C, H, W) or (C, H, W) -> the same"""
+
+    def forward(self, input):
+        x = as_value(input, where="Softmax2d")
+        if x.ndim not in (3, 4):
+            raise ShapeError("Softmax2d", "(N, C, H, W) or (C, H, W)", x.shape,
+                             "Reshape the input.")  # fmt: skip
+        return functional.softmax(x, dim=-3)
+
+
+class PReLU(Module):
+    """x where x > 0, else weight · x, with one trained weight for all or one for each channel.
+    Shapes: (N, num_parameters, ...) -> the same (any shape for one parameter).
+    Source: He et al. 2015, arXiv:1502.01852."""
+
+    _shown = ("num_parameters",)
+
+    def __init__(self, num_parameters=1, init=0.25, device=None, dtype=None):
+        super().__init__()
+        check_positive("PReLU", num_parameters=num_parameters)
+        self.num_parameters, self.init = num_parameters, init
+        add_parameters(self, device, dtype, weight=(num_parameters,))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set every weight to its initial value."""
+        init.constant_(self.weight, self.init)
+
+    def forward(self, input):
+        return functional.prelu(input, self.weight)
+
+
+class Dropping(Layer):
+    """What the dropout layers share: p, and that evaluation drops nothing."""
+
+    def __init__(self, options: dict):
+        check_probability(type(self).__name__, options["p"])
+        super().__init__(options)
+
+    def forward(self, input):
+        return self.function(input, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+dropping = partial(layer, options="p inplace", base=Dropping)
+Dropout = dropping("Dropout", functional.dropout)
+Dropout1d = dropping("Dropout1d", functional.dropout1d)
+Dropout2d = dropping("Dropout2d", functional.dropout2d)
+Dropout3d = dropping("Dropout3d", functional.dropout3d)
+AlphaDropout = dropping("AlphaDropout", functional.alpha_dropout)
+
+
+class Pool(Layer):
+    """What the pooling layers share: the number of spatial axes `n`; by default stride = kernel."""
+
+    n = 0
+
+    def __init__(self, options: dict):
+        if options.get("stride", ()) is None:
+            options["stride"] = options["kernel_size"]
+        super().__init__(options)
+
+    def forward(self, input):
+        return self.function(type(self).__name__, self.n, input, **self.chosen())
+
+
+DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
+pool = partial(layer, base=Pool, __doc__=DOC)
+MaxPool = pool("MaxPool", pooling.max_pool,
+               "kernel_size stride padding dilation return_indices ceil_mode",
+               shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"))  # fmt: skip
+AvgPool = pool("AvgPool", pooling.avg_pool,
+               "kernel_size stride padding ceil_mode count_include_pad divisor_override",
+               shown=("kernel_size", "stride", "padding"))  # fmt: skip
+AdaptiveAvgPool = pool("AdaptiveAvgPool", pooling.adaptive_avg_pool, "output_size")
+AdaptiveMaxPool = pool("AdaptiveMaxPool", pooling.adaptive_max_pool,
+                       "output_size return_indices", shown=("output_size",))  # fmt: skip
+
+MaxPool1d, MaxPool2d, MaxPool3d = by_axes(MaxPool)
+AvgPool1d, AvgPool2d, AvgPool3d = by_axes(AvgPool)
+AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d = by_axes(AdaptiveAvgPool)
+AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d = by_axes(AdaptiveMaxPool)
+Unfold = layer("Unfold", functional.unfold)
+Fold = layer("Fold", functional.fold)
+
+
+class Loss(Layer):
+    """What the losses share: a function, its options as attributes, its tensors as buffers."""
+
+    shown, tensors = (), ("weight", "pos_weight")
+    reductions: tuple[str, ...] = REDUCTIONS
+
+    def __init__(self, options: dict):
+        check_option(type(self).__name__, "reduction", options["reduction"], self.reductions)
+        super().__init__(options)
+
+    def forward(self, input, target):
+        return self.function(input, target, **self.chosen())
+
+
+loss = partial(layer, base=Loss)
+MSELoss = loss("MSELoss", functional.mse_loss, "* reduction")
+L1Loss = loss("L1Loss", functional.l1_loss, "* reduction")
+SmoothL1Loss = loss("SmoothL1Loss", functional.smooth_l1_loss, "* reduction beta")
+HuberLoss = loss("HuberLoss", functional.huber_loss, "reduction delta")
+BCELoss = loss("BCELoss", functional.binary_cross_entropy, "weight * reduction")
+BCEWithLogitsLoss = loss("BCEWithLogitsLoss", functional.binary_cross_entropy_with_logits,
+                         "weight * reduction pos_weight")  # fmt: skip
+NLLLoss = loss("NLLLoss", functional.nll_loss, "weight * ignore_index reduction")
+CrossEntropyLoss = loss(
+    "CrossEntropyLoss", functional.cross_entropy, "weight * ignore_index reduction label_smoothing"
+)
+KLDivLoss = loss(
+    "KLDivLoss", functional.kl_div, "* reduction log_target", reductions=(*REDUCTIONS, "batchmean")
+)
+
+
+class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):
+    """-log p(target) over all alignments; see `functional.ctc_loss`."""
+
+    def forward(self, log_probs, targets, input_lengths, target_lengths):
+        lengths = (input_lengths, target_lengths)
+        return self.function(log_probs, targets, *lengths, **self.chosen())

@@ -1,0 +1,315 @@
+"""Other users of the frame-evaluation hook, tracers, profilers, monitors: all see their frames."""
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checking import Counting, X
+
+import glasshouse as gh
+from glasshouse.capture.native import extension, native
+from glasshouse.compile.toolchain import CompileError
+
+
+def close(a, b):
+    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6, strict=True)
+
+
+def alpha(x):
+    return beta(x) + 1
+
+
+def beta(x):
+    return x * 2
+
+
+def gamma(x):
+    return x - 3
+
+
+@pytest.fixture
+def other():
+    """The extension of other_hook.c; afterwards nobody has the hook."""
+    try:
+        made = extension("other_hook", Path(__file__).with_name("other_hook.c").read_text())
+    except (CompileError, OSError, ImportError) as error:
+        pytest.skip(f"no C compiler: {error}")
+    assert made.current() == "default"
+    yield made
+    assert made.current() == "default"
+
+
+def seen(names) -> dict:
+    """How often alpha, beta and gamma were seen."""
+    return {name: names.count(name) for name in ("alpha", "beta", "gamma")}
+
+
+def plainly(x):
+    """Functions called from code that is not captured."""
+    return [alpha(x), gamma(x)]
+
+
+def check(got, x):
+    close(got[0], x * 2 + 1)
+    close(got[1], x - 3)
+
+
+def test_theirs_was_there_first(other):
+    names, counting, x = [], Counting(), X(3)
+    other.install(names)
+    try:
+        with gh.optimize(counting):
+            assert other.current() == "other"
+            got = [plainly(x), plainly(x)]
+        assert other.current() == "watch"
+        assert counting.runs == 2  # alpha and gamma are one graph
+        assert "plainly" in names  # the replacement, in the second call
+        hits = names.count("gamma")
+        for y in (*got, plainly(x)):
+            check(y, x)
+        assert counting.runs == 2
+        assert names.count("gamma") == hits + 1
+    finally:
+        other.remove(True)
+    check(plainly(x), x)
+
+
+def test_theirs_comes_and_goes_inside(other):
+    names, counting, x = [], Counting(), X(3)
+    with gh.optimize(counting):
+        alpha(x)
+        other.install(names)
+        try:
+            close(alpha(x), x * 2 + 1)
+            close(gamma(x), x - 3)
+            assert counting.runs == 3
+        finally:
+            other.remove(True)
+        assert other.current() == "other"
+        close(alpha(x), x * 2 + 1)
+        assert counting.runs == 4
+    assert seen(names)["alpha"]
+    assert seen(names)["gamma"]
+
+
+def test_ours_goes_while_theirs_is_above(other):
+    names, counting, x = [], Counting(), X(3)
+    context = gh.optimize(counting)
+    context.__enter__()
+    other.install(names)
+    close(alpha(x), x * 2 + 1)
+    context.__exit__(None, None, None)
+    assert other.current() == "watch"
+    assert counting.runs == 1
+    close(gamma(x), x - 3)
+    assert counting.runs == 1
+    assert seen(names)["gamma"] == 1
+    for _ in range(3):  # ours comes back above theirs, which calls ours
+        before = seen(names)["gamma"]
+        with context:
+            close(gamma(x), x - 3)
+            close(recursive(x, 5), x + 5)
+        assert seen(names)["gamma"] > before
+    assert counting.runs > 3
+    close(gamma(x), x - 3)
+    other.remove(True)
+    with context:  # what was left behind goes as well
+        close(gamma(x), x - 3)
+
+
+def recursive(x, n):
+    return x if n == 0 else recursive(x, n - 1) + 1
+
+
+def test_theirs_throws_everybody_out(other):
+    names, counting, x = [], Counting(), X(3)
+    with gh.optimize(counting):
+        close(alpha(x), x * 2 + 1)
+        other.install(names)
+        other.remove(False)
+        close(alpha(x), x * 2 + 1)
+        assert counting.runs == 1  # nobody sees frames
+    with gh.optimize(counting):
+        close(alpha(x), x * 2 + 1)
+    assert counting.runs == 2
+
+
+def test_decorated_functions_need_no_hook(other):
+    names, x = [], X(3)
+    fast = gh.optimize("eager")(alpha)
+    fast(x)
+    other.install(names)
+    try:
+        for _ in range(3):
+            close(fast(x), x * 2 + 1)
+    finally:
+        other.remove(True)
+    assert fast.hits == 3
+    assert seen(names) == {"alpha": 3, "beta": 0, "gamma": 0}  # the replacement has its name
+
+
+def test_errors_and_generators_pass_both(other):
+    def failing(x):
+        raise ValueError("mine")
+
+    def rows(x):
+        got = yield x
+        yield x * got
+
+    names = []
+    other.install(names)
+    try:
+        for _ in range(2):
+            with gh.optimize("eager"):
+                with pytest.raises(ValueError, match="mine"):
+                    failing(X(3))
+                made = rows(X(3))
+                close(next(made), X(3))
+                close(made.send(2), X(3) * 2)
+                with pytest.raises(StopIteration):
+                    next(made)
+        assert other.current() == "watch"
+    finally:
+        other.remove(True)
+    assert "rows" in names
+
+
+def test_threads_share_the_hook(other):
+    names, counts, errors = [], {}, []
+    ready, gone = threading.Barrier(3), threading.Barrier(3)
+
+    def work(number):
+        counting, x = Counting(), X(3, seed=number)
+        try:
+            with gh.optimize(counting):
+                ready.wait()
+                close(alpha(x), x * 2 + 1)
+                counts[number] = counting.runs
+                gone.wait()
+        except BaseException as error:
+            errors.append(error)
+
+    other.install(names)
+    try:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+        for t in threads:
+            t.start()
+        ready.wait()
+        close(gamma(X(3)), X(3) - 3)  # this thread captures nothing
+        gone.wait()
+        for t in threads:
+            t.join()
+        assert other.current() == "watch"
+    finally:
+        other.remove(True)
+    assert not errors
+    assert counts == {0: 1, 1: 1}
+    assert seen(names)["gamma"] == 1
+
+
+# -- inside a context, where frames come through our hook ------------------------------------------
+
+
+def in_context(fn, *args):
+    """What a function gives inside a context, the first time and later."""
+    found = []
+    with gh.optimize("eager"):
+        for _ in range(3):
+            found.append(fn(*args))
+    return found
+
+
+def test_recursion_in_a_context():
+    x = X(3)
+    for got in in_context(recursive, x, 9):
+        close(got, x + 9)
+
+
+def test_generators_in_a_context():
+    def squares(x):
+        for n in range(3):
+            yield beta(x) * n
+
+    for got in in_context(lambda x: sum(squares(x)), X(3)):
+        close(got, X(3) * 6)
+
+
+def test_coroutines_in_a_context():
+    async def one(x):
+        await asyncio.sleep(0)
+        return beta(x)
+
+    async def many():
+        return await asyncio.gather(*[one(X(3, seed=n)) for n in range(3)])
+
+    with gh.optimize("eager"):
+        for _ in range(2):
+            for n, got in enumerate(asyncio.run(many())):
+                close(got, X(3, seed=n) * 2)
+
+
+@pytest.mark.parametrize("kind", ["trace", "profile"])
+def test_tracer_in_a_context(kind):
+    events, x = [], X(3)
+    install, found = getattr(sys, f"set{kind}"), getattr(sys, f"get{kind}")()
+
+    def tracer(frame, event, arg):
+        events.append((frame.f_code.co_name, event))
+        return tracer
+
+    install(tracer)
+    try:
+        got = in_context(alpha, x)
+        assert getattr(sys, f"get{kind}")() is tracer
+    finally:
+        install(found)
+    for y in got:
+        close(y, x * 2 + 1)
+    calls = [name for name, event in events if event == "call"]
+    assert calls.count("alpha") >= 2  # the replacement, in later calls
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of 3.12")
+def test_monitoring_in_a_context():
+    tool, names, x = sys.monitoring.DEBUGGER_ID, [], X(3)
+    kinds = sys.monitoring.events
+    wanted = kinds.PY_START | kinds.PY_RETURN | kinds.LINE
+    sys.monitoring.use_tool_id(tool, "test")
+    for kind in (kinds.PY_START, kinds.PY_RETURN, kinds.LINE):
+        sys.monitoring.register_callback(tool, kind, lambda code, *rest: names.append(code.co_name))
+    sys.monitoring.set_events(tool, wanted)
+    try:
+        got = in_context(alpha, x)
+    finally:
+        sys.monitoring.set_events(tool, 0)
+        sys.monitoring.free_tool_id(tool)
+    for y in got:
+        close(y, x * 2 + 1)
+    assert names.count("alpha") >= 2
+
+
+def test_a_context_that_ends_in_an_error_leaves_no_hook(other):
+    def fn(x):
+        raise KeyError("inside")
+
+    for _ in range(2):
+        with pytest.raises(KeyError), gh.optimize("eager"):
+            fn(X(3))
+        assert native().set_hook(None) is None
+        assert other.current() == "default"
+
+
+def test_nested_contexts_restore_each_other(other):
+    inner, outer, x = Counting(), Counting(), X(3)
+    with gh.optimize(outer):
+        alpha(x)
+        with gh.optimize(inner):
+            alpha(x)
+        alpha(x)
+        with gh.disable():
+            alpha(x)
+    assert (outer.runs, inner.runs) == (2, 1)
+    assert other.current() == "default"

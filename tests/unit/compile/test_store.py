@@ -1,0 +1,170 @@
+"""Stored code: found by what it was compiled from, checked, and never trusted blindly."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.base.flags import flags
+from glasshouse.compile import onednn, program, store, toolchain
+from glasshouse.graph import record
+
+SCRIPT = """
+import numpy as np
+import glasshouse as gh
+
+def model(scale=0.7):
+    x = gh.asarray(np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8))
+    y = x
+    for i in range(40):
+        y = gh.tanh(y @ x) * scale + i % 3
+    return y.sum()
+"""
+made: dict = {}
+exec(SCRIPT, made)
+model = made["model"]
+
+
+@pytest.fixture
+def empty(tmp_path):
+    """An empty cache and no Program in memory."""
+    gh.backends.load("lazy").evaluate()
+    program.programs.clear()
+    with flags.override(cache=str(tmp_path / "cache")), gh.backends.use("lazy"):
+        yield Path(flags.cache)
+    program.programs.clear()
+
+
+def key(fn=model, *args) -> str:
+    """The key of what a function records."""
+    kept = fn(*args)
+    recording = record.recorder.take()
+    assert kept is not None and recording is not None
+    return store.key_of(recording)
+
+
+def entries(folder: Path) -> list[Path]:
+    return list(folder.glob("*.code"))
+
+
+def no_compiling(monkeypatch):
+    def forbidden(_plan):
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(program, "assemble", forbidden)
+
+
+def test_a_program_is_found_again_without_compiling(empty, monkeypatch):
+    value = model().item()
+    assert len(entries(empty)) == 1
+    before = [e.program.step_infos() for e in program.programs.values()]
+    program.programs.clear()
+    no_compiling(monkeypatch)
+    with flags.override(verify=False):
+        assert model().item() == value
+    after = [e.program.step_infos() for e in program.programs.values()]
+    told = [[[(i.name, i.kind, i.flops, i.bytes, i.origins) for i in infos] for infos in found]
+            for found in (before, after)]  # fmt: skip
+    assert told[0] == told[1]
+
+
+def test_another_process_gives_the_same_key_and_finds_the_entry(empty):
+    value, name = model().item(), key()
+    code = SCRIPT + (
+        "from glasshouse.graph import record\nfrom glasshouse.compile import program, store\n"
+        "kept = model()\nprint(store.key_of(record.recorder.take()))\n"
+        "program.assemble = None\nprint(model().item())\n"
+    )
+    environment = {**os.environ, "GH_CACHE": str(empty), "GH_BACKEND": "lazy",
+                   "PYTHONPATH": str(Path(gh.__file__).parents[1])}  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
+                          capture_output=True, check=True)  # fmt: skip
+    assert done.stdout.split() == [name, repr(value)] and done.stderr == ""
+
+
+def test_what_code_depends_on_is_in_the_key(empty, monkeypatch):
+    keys = [key(), key(model, 0.6)]
+    assert keys[0] == keys[1]  # a number is an input
+    keys = [keys[0], key(lambda: model() + 0), key(lambda: model().reshape((1, 1)))]
+    monkeypatch.setattr(store, "compiler_digest", lambda: "another compiler")
+    keys.append(key())
+    monkeypatch.undo()
+    monkeypatch.setattr(toolchain, "identity", lambda: "another processor")
+    keys.append(key())
+    assert len(set(keys)) == len(keys) and "" not in keys
+
+
+def test_modules_are_in_the_key(empty):
+    class First(gh.nn.Module):
+        def forward(self):
+            return model()
+
+    outer = gh.nn.Sequential(First())
+    assert len({key(), key(First()), key(lambda: outer[0]())}) >= 2
+
+
+def test_short_recordings_and_users_functions_are_not_stored(empty):
+    assert key(lambda: gh.exp(gh.ones(3) * 2)) == ""
+    with gh.backends.current().replace("tanh", np.tanh):
+        assert key() == ""
+        model().item()
+    assert entries(empty) == []
+
+
+@pytest.mark.parametrize("spoil", [b"", b"spoilt", pickle.dumps(("no", "code"))])
+def test_a_spoilt_entry_is_compiled_again(empty, spoil):
+    value = model().item()
+    (path,) = entries(empty)
+    path.write_bytes(spoil)
+    program.programs.clear()
+    assert model().item() == value
+    assert store.load(path.stem) is not None
+
+
+def test_an_entry_that_does_not_unpickle_is_compiled_again(empty):
+    value = model().item()
+    (path,) = entries(empty)
+    toolchain.write_entry(path, b"\x80\x05cno_such_module\nthing\n.")
+    program.programs.clear()
+    assert model().item() == value
+
+
+def test_code_for_another_onednn_is_compiled_again(empty):
+    if onednn.library() is None:
+        pytest.skip("oneDNN is not here")
+    value = model().item()
+    (path,) = entries(empty)
+    code = store.load(path.stem)
+    assert code is not None
+    steps = [
+        step._replace(what=step.what._replace(scratch_bytes=1 << 40))
+        if isinstance(step.what, onednn.Call) else step
+        for step in code.steps
+    ]  # fmt: skip
+    assert steps != code.steps
+    toolchain.write_entry(path, pickle.dumps(code._replace(steps=steps)))
+    program.programs.clear()
+    assert model().item() == value
+    assert store.load(path.stem) == code
+
+
+def test_a_full_disk_costs_only_time(empty, monkeypatch):
+    def full(_path, _data):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(toolchain, "write_entry", full)
+    assert np.isfinite(model().item()) and entries(empty) == []
+
+
+def test_programs_that_are_shown_keep_their_plans(empty):
+    model().item()
+    program.programs.clear()
+    with program.plans_kept():
+        model().item()
+    (entry,) = program.programs.values()
+    assert entry.program.plan.schedule and entry.program.recorded.nodes
