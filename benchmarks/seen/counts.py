@@ -16,7 +16,7 @@ MODELS = {
     "bert": ({"layers": 12, "dim": 768, "heads": 12, "ff": 3072}, (1, 128), None, None),
     "asr": ({"layers": 2}, (1, 400, 80), None, None),
 }
-SMALL = ("alexnet", "resnet18")
+SMALL = ("alexnet",)
 
 
 def model_of(name: str, options: dict):
