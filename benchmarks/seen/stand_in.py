@@ -187,8 +187,8 @@ def train(rank: int, folder: str, shared_name: str, barrier, steps: int) -> None
         gh.random.seed(0)
         model = gh.nn.Sequential(
             gh.nn.Conv2d(3, 32, 3, padding=1), gh.nn.ReLU(), gh.nn.Conv2d(32, 32, 3, padding=1),
-            gh.nn.ReLU(), gh.nn.MaxPool2d(2), gh.nn.Flatten(), gh.nn.Linear(32 * 64, 512), gh.nn.ReLU(),
-            gh.nn.Linear(512, 10),
+            gh.nn.ReLU(), gh.nn.MaxPool2d(2), gh.nn.Flatten(), gh.nn.Linear(32 * 64, 512),
+            gh.nn.ReLU(), gh.nn.Linear(512, 10),
         )  # fmt: skip
         optimizer = gh.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         rng = np.random.default_rng(rank)
