@@ -28,7 +28,7 @@ def show_overhead(found: dict) -> None:
 
 
 def show_tables(found: dict) -> None:
-    rows = [[name, f"{r['calls']:,}", f"{r['seconds']:.2f}", f"{1e6 * r['seconds'] / r['calls']:.2f}"]
+    rows = [[name, f"{(n := r['calls']):,}", f"{(s := r['seconds']):.2f}", f"{1e6 * s / n:.2f}"]
             for name, r in found.items()]  # fmt: skip
     show("stop and table", ["", "calls", "s", "µs a call"], rows, "aim: 3 s for 1,000,000")
 
@@ -37,7 +37,8 @@ def show_counts(found: dict) -> None:
     rows = [[r["model"], *(f"{n:,}" for n in r["ours"]), str(r.get("equal", ""))]
             for r in found["models"]]  # fmt: skip
     show("FLOPs", ["", "forward", "and backward", "as PyTorch"], rows)
-    rows = [[r["name"], *(" ".join(f"{n:,}" for n in r.get(k, ())) for k in ("true", "ours", "torch"))]
+    sides = ("true", "ours", "torch")
+    rows = [[r["name"], *(" ".join(f"{n:,}" for n in r.get(side, ())) for side in sides)]
             for r in found["calls"]]  # fmt: skip
     show("", ["closed form", "true", "ours", "PyTorch"], rows)
 

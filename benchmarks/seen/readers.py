@@ -14,7 +14,7 @@ from seen import stand_in
 import glasshouse as gh
 from glasshouse.profile import chrome
 
-SHARED_BYTES = 1 << 22
+SHARED_BYTES = 1 << 24  # the gradients of both processes
 
 
 def write_cpu_trace(folder: Path, steps: int) -> None:

@@ -15,7 +15,10 @@ from time import perf_counter_ns
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.compile.program import Program, pointers, rewritten, settle
+from glasshouse.compile.code import assemble
+from glasshouse.compile.executable import Program, pointers
+from glasshouse.compile.plan import Plan, rewritten
+from glasshouse.compile.program import settle
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import Source, StepInfo
 from glasshouse.dispatch.bind import watchers
@@ -95,8 +98,8 @@ class StreamProgram(Program):
             elif done != i + 1:
                 raise RuntimeError(f"step {i} of a Program failed")
 
-        self.launches = Launches(self.stream, len(self.schedule))
-        for i in range(len(self.schedule)):
+        self.launches = Launches(self.stream, self.count)
+        for i in range(self.count):
             self.launches.launch(i, partial(step, i))
         self.stream.wait()
 
@@ -128,8 +131,8 @@ class Backend(RecordingBackend):
         events = [getattr(node, "event", -1) for node in recording.nodes]
         program = self.programs.get(recording.key)
         if program is None:
-            program = self.programs[recording.key] = StreamProgram(rewritten(graph_of(recording)))
-            program.stream = self.streams[COMPUTE]
+            program = StreamProgram(assemble(Plan(rewritten(graph_of(recording)))))
+            program.stream, self.programs[recording.key] = self.streams[COMPUTE], program
         begin_ns = perf_counter_ns()
         arrays = [np.ascontiguousarray(leaf.value) for leaf in recording.leaves]
         outputs = program.run(arrays, recording.scalars, ())
@@ -184,7 +187,8 @@ def train(rank: int, folder: str, shared_name: str, barrier, steps: int) -> None
         gh.random.seed(0)
         model = gh.nn.Sequential(
             gh.nn.Conv2d(3, 32, 3, padding=1), gh.nn.ReLU(), gh.nn.Conv2d(32, 32, 3, padding=1),
-            gh.nn.ReLU(), gh.nn.MaxPool2d(2), gh.nn.Flatten(), gh.nn.Linear(32 * 64, 10),
+            gh.nn.ReLU(), gh.nn.MaxPool2d(2), gh.nn.Flatten(), gh.nn.Linear(32 * 64, 512),
+            gh.nn.ReLU(), gh.nn.Linear(512, 10),
         )  # fmt: skip
         optimizer = gh.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         rng = np.random.default_rng(rank)

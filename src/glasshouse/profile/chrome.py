@@ -19,6 +19,7 @@ import numpy as np
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch.cost import Call
 from glasshouse.profile import record as recorded
+from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 
 # Of each kind of event, in the order of record.KINDS.
@@ -316,7 +317,7 @@ def open_text(path: Path, mode: str):
 
 def write(path, head: dict, records: Iterable[dict]) -> Path:
     """Write a trace file, whole or not at all."""
-    path = Path(path)
+    path = writable("export_chrome_trace", path)
     if path.suffixes[-2:] != [".json", ".gz"] and path.suffix != ".json":
         raise OptionError("export_chrome_trace: expected a path that ends in .json or .json.gz; "
                           f"got {path.name!r}. Rename it.")  # fmt: skip

@@ -19,6 +19,7 @@ from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.record import Recorder
 from glasshouse.profile.report import data_of, folded, write_report
 from glasshouse.profile.tables import Averages, KernelRow, ModuleTree, kernels, key_averages
+from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Event, Trace
 
 MAX_EVENTS = 2_000_000  # 80 MB
@@ -225,18 +226,20 @@ class profile:
         """Write folded stacks for flame graphs: Python frames if recorded, pass, modules, call;
         with its `metric`, "kernel_ns" or "self_ns", in µs."""
         lines = [f"{';'.join(stack)} {ns // 1000}" for stack, ns in folded(self.trace, metric)]
-        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        writable("export_stacks", path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def export_memory_timeline(self, path) -> None:
         """Write memory over time as CSV: time_ns, allocated_bytes, reserved_bytes."""
         memory = self.memory()
         columns = np.stack([memory.time_ns, memory.allocated, memory.reserved], axis=1)
         head = "time_ns,allocated_bytes,reserved_bytes"
+        path = writable("export_memory_timeline", path)
         np.savetxt(path, columns, "%d", ",", header=head, comments="")
 
     def export_json(self, path) -> None:
         """Write all tables, for other programs and for `glasshouse profile --against`."""
-        Path(path).write_text(json.dumps(data_of(self.trace)), encoding="utf-8")
+        text = json.dumps(data_of(self.trace))
+        writable("export_json", path).write_text(text, encoding="utf-8")
 
     def report(self, path, against=None) -> Path:
         """Write one HTML page that needs no network; `against` is the JSON of another run."""

@@ -183,8 +183,10 @@ def writer_of_calls(recorder: Recorder):
         now = state.__dict__
         first = result[0] if type(result) is tuple else result
         seq = now["seq"]
-        if seq < 0 and first.node is not None:
-            seq = first.node.seq
+        if seq < 0:
+            node = first.node
+            if node is not None:
+                seq = node.seq
         data, kind = first.data, COMPUTED
         if type(data) is Lazy:
             kind = RECORDED
@@ -193,7 +195,9 @@ def writer_of_calls(recorder: Recorder):
                 mark_parts(result, i)
         if len(specs) == 2:
             x, y = specs
-            key = (primitive, x.shape, y.shape, x.dtype.name, y.dtype.name, *attrs.values())
+            key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name
+            if attrs:
+                key += tuple(attrs.values())
             try:
                 number = pairs[key]
             except KeyError:

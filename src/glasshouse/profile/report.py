@@ -12,7 +12,7 @@ from glasshouse.profile.compare import Comparison
 from glasshouse.profile.machine import limits
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.tables import ModuleTree, kernels, key_averages
-from glasshouse.profile.text import milliseconds
+from glasshouse.profile.text import milliseconds, writable
 from glasshouse.profile.trace import Trace
 
 MAX_SLICES = 40_000  # of the timeline; a longer one shows its last loop step
@@ -150,6 +150,7 @@ def timeline_data(trace: Trace) -> dict:
     if len(events) + len(steps.step) > MAX_SLICES and trace.loop_steps():
         _, first, last = trace.loop_steps()[-1]
     names: dict[str, int] = {}
+    lanes: dict[str, int] = {}  # of streams of devices
     slices = []
 
     def add(track: int, begin, end, name: str, kernel: int) -> None:
@@ -164,9 +165,13 @@ def timeline_data(trace: Trace) -> dict:
     rows = {(r.program, r.step): i for i, r in enumerate(kernels(trace))}
     for i in ran[:MAX_SLICES]:
         key = int(steps.program[i]), int(steps.step[i])
-        name = trace.info(*key).name
-        add(100 + int(steps.thread[i]), steps.begin[i], steps.end[i], name, rows[key])
-    return {"names": list(names), "slices": slices, "threads": trace.threads, "ns": last - first}
+        track = 100 + int(steps.thread[i])
+        if steps.device[i] >= 0:
+            lane = f"device {steps.device[i]} stream {steps.stream[i]}"
+            track = lanes.setdefault(lane, 1000 + 100 * len(lanes))
+        add(track, steps.begin[i], steps.end[i], trace.info(*key).name, rows[key])
+    return {"names": list(names), "slices": slices, "threads": trace.threads, "ns": last - first,
+            "lanes": {track: name for name, track in lanes.items()}}  # fmt: skip
 
 
 def page_of(data: dict) -> str:
@@ -178,6 +183,7 @@ def page_of(data: dict) -> str:
 
 def write_report(trace: Trace, path, against=None) -> Path:
     """Write the page of a trace, with a comparison if the JSON of another run is given."""
+    path = writable("report", path)
     data = data_of(trace)
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
     if against is not None:
@@ -185,6 +191,5 @@ def write_report(trace: Trace, path, against=None) -> Path:
         data["comparison"] = {"ratio": found.ratio, "low": found.low, "high": found.high,
                               "modules": found.modules[:100],
                               "kernels": found.operators[:100]}  # fmt: skip
-    path = Path(path)
     path.write_text(page_of(data), encoding="utf-8")
     return path

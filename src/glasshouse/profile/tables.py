@@ -85,7 +85,19 @@ class Averages:
         if len(rows) > row_limit:
             text += f"\n… {len(rows) - row_limit} more rows"
         stacks = [f"\n{r.name}:\n    {r.stack}" for r in rows[:row_limit] if r.stack]
-        return text + "".join(stacks) + "\n" + summary(self.trace)
+        return text + "".join(stacks) + "\n" + self.uncounted() + summary(self.trace)
+
+    def uncounted(self) -> str:
+        """What took time in kernels and counts no FLOPs, with its calls and time."""
+        found: dict[str, tuple[int, float]] = {}
+        for r in self.rows:
+            if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
+                calls, ns = found.get(r.name, (0, 0.0))
+                found[r.name] = calls + r.calls, ns + r.kernel_ns
+        parts = [
+            f"{name} {calls:,} calls {milliseconds(ns)}" for name, (calls, ns) in found.items()
+        ]
+        return f"without FLOPs: {', '.join(parts)}\n" if parts and self.flops else ""
 
     def __str__(self):
         return self.table()

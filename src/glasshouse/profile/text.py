@@ -1,4 +1,6 @@
-"""Numbers and tables as text."""
+"""Numbers and tables as text, and where text is written."""
+
+from pathlib import Path
 
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -23,6 +25,15 @@ def milliseconds(ns: float) -> str:
     if not ns:
         return "0"
     return f"{ns / 1e6:,.3f} ms" if abs(ns) >= 1e5 else f"{ns / 1e3:.2f} µs"
+
+
+def writable(where: str, path) -> Path:
+    """A path to write to. Raises: FileNotFoundError if its folder is not there."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{where}: expected a path in a folder that exists; got {path}. "
+                                "Make the folder.")  # fmt: skip
+    return path
 
 
 def percent(part: float, whole: float) -> str:

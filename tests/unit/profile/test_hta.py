@@ -13,6 +13,7 @@ from glasshouse.dispatch.cost import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
 from glasshouse.graph.graph import Origin
 from glasshouse.profile import chrome, hta
+from glasshouse.profile.report import timeline_data
 
 ELEMENTS, RANKS = 1_000, 2
 MS = 1_000_000
@@ -160,9 +161,19 @@ def test_tables_know_what_devices_did(folder):
     with gh.profile() as p:
         run_on_device(0)
     rows = {r.name: r for r in p.kernels()}
+    assert set(timeline_data(p.trace)["lanes"].values()) == {
+        "device 0 stream 7", "device 0 stream 13",
+    }  # fmt: skip
     assert rows["kernel1"].time_ns == 2 * MS and rows["kernel1"].flops == ELEMENTS
     assert p.trace.kernel_ns == 10 * MS
     assert {r.module: r for r in p.modules().rows() if not r.phase}["Net"].kernel_ns == 8 * MS
+
+
+def test_the_validator_of_pytorch_finds_no_fault(prof, folder, tmp_path):  # noqa: F811
+    validator = pytest.importorskip("torch.profiler._trace_validator")
+    on_cpu = prof.export_chrome_trace(tmp_path / "t.json.gz", hta=True)
+    for path in (on_cpu, folder / "rank0.json.gz"):
+        assert validator.validate_trace(str(path)) == (True, [])
 
 
 ANALYSES = [

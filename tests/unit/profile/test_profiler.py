@@ -123,7 +123,9 @@ def test_kernel_flops_are_those_of_the_calls(prof):
 
 def test_tables_can_be_read(prof):
     text = prof.key_averages().table(sort_by="self_cpu_time_total", row_limit=5)
-    assert "more rows" in text and "kernel runs" in text
+    assert "more rows" in text and "kernel runs" in text and "without FLOPs: " in text
+    one = next(r for r in prof.key_averages() if r.kind == "op" and not r.flops and r.kernel_ns)
+    assert f"{one.name} {one.calls:,} calls" in prof.key_averages().uncounted()
     text = prof.key_averages(group_by_input_shape=True, group_by_stack_n=2).table()
     assert "[4, 3, 10, 10]" in text and "test_profiler.py" in text
     assert "conv" in str(prof.modules()) and "optimizer" in str(prof.modules())
@@ -246,6 +248,21 @@ def test_only_one_profile_records():
             gh.profile().start()
         gh.ones(3) + 1
     assert outer.key_averages().find("add").calls == 1
+
+
+def test_what_a_handler_raises_ends_the_profile():
+    def ready(p):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), gh.profile(on_trace_ready=ready) as p:
+        gh.ones(3) + 1
+    assert p.key_averages().find("add").calls == 1
+    p = gh.profile().start()
+    gh.ones(3) + 1  # left open: another one says so, and it can still be stopped
+    with pytest.raises(BackendError, match="Stop it first"), gh.profile():
+        pass
+    p.stop()
+    assert p.key_averages().find("add").calls == 1
 
 
 def test_bad_use():
