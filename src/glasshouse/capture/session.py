@@ -30,8 +30,10 @@ from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracer import (
     Lasti,
+    Raised,
     Tracer,
     behind_frame,
+    raise_as_it_is,
     resume_function,
     slot_values,
     users_part,
@@ -274,6 +276,8 @@ class Session:
                 tracer.enter(self.fn, self.slots)
                 outcome = tracer.run()
             self.capture_ns = perf_counter_ns() - begin_ns
+            if isinstance(outcome, Raised):
+                return self.raised(outcome.var)
             if not tracer.live:
                 return self.given_up(outcome)
             return self.finish(outcome)
@@ -361,6 +365,19 @@ class Session:
         self.finalize(broke)
         return self.tail(0, broke)
 
+    def raised(self, var: Var):
+        """Install an entry that raises; raise."""
+        error = var.value
+        trace, emitter = error.__traceback__, Emitter(self.tracer, self.capture.resumer)
+        if self.unfinished() is None:
+            try:
+                graph, run = self.replacement(emitter, var, None, trace.tb_lineno, raising=True)
+                self.install(run, emitter, None, None)
+                self.settle(emitter, graph)
+            except CannotRebuild as found:
+                self.note_break(f"{found.what} leaves the function", "", "")
+        raise_as_it_is(error)
+
     def unfinished(self):
         """A generator that stands inside a with or try: when it goes, more of it runs."""
         for var in self.tracer.tracked.values():
@@ -373,13 +390,16 @@ class Session:
                     return "an unfinished generator", made.site
         return None
 
-    def replacement(self, emitter: Emitter, outcome, broke, line: int):
+    def replacement(self, emitter: Emitter, outcome, broke, line: int, raising: bool = False):
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
         for context in reversed(tracer.contexts):
             node = tracer.context_nodes[id(context)]
             tracer.graph.call_method("__exit__", (node, None, None, None))
-        body = emitter.at_return(outcome) if broke is None else emitter.at_break(broke)
+        if broke is not None:
+            body = emitter.at_break(broke)
+        else:
+            body = emitter.at_end("raise" if raising else "return", outcome)
         graph = self.compiled(emitter)
         return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph)
 

@@ -9,6 +9,7 @@ follows is captured on its own by resume functions, one for each frame that is o
 import sys
 import types
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.capture.bytecode import VERSION, Decoded, keeps_closure, make_resume, resume_slots
@@ -90,7 +91,7 @@ class Tracer(Opcodes, Objects, Calls):
             source = self.guards.source("slot", None, i, names[at])
             frame.locals[at] = self.load(value, source)
         if code.co_name.startswith("__resume_at_") and sys.exc_info()[1] is not None:
-            frame.handled = [Var(sys.exc_info()[1], Made("handled"))]
+            frame.handled = [self.track(Var(sys.exc_info()[1], Made("handled")))]
             self.began_handling = True
         self.frames.append(frame)
 
@@ -292,9 +293,9 @@ class Tracer(Opcodes, Objects, Calls):
             f.at = before
         f.stack, f.ip = f.saved, f.at
 
-    def unwind(self, error: BaseException) -> "Break | None":
-        """Go to the handler of an exception, in this frame or one that called it; a Break if there
-        is none, and Python is to raise it."""
+    def unwind(self, error: BaseException) -> "Break | Raised | None":
+        """Go to the handler of an exception, in this frame or one that called it. Where there is
+        none: a Break, to have Python raise it, or what came through a `finally` or the like."""
         raised, self.raised = self.raised, None
         var = (
             raised if raised is not None and raised.value is error else self.tracked.get(id(error))
@@ -331,18 +332,17 @@ class Tracer(Opcodes, Objects, Calls):
                 if isinstance(error, StopIteration):
                     stop, error = error, RuntimeError("generator raised StopIteration")
                     error.__cause__ = error.__context__ = stop
-                    var = Var(error, Made("exception_value"))
+                    error.__traceback__ = stop.__traceback__
+                    var = self.track(Var(error, Made("exception_value")))
             elif isinstance(f.then, NextThen) and isinstance(error, StopIteration) and self.frames:
                 f.then.then(self, END)
                 return None
             elif isinstance(error, AttributeError) and isinstance(f.then, OrElse) and self.frames:
                 f.then.other(self)
                 return None
-        context = error.__context__
-        try:
-            raise error
-        finally:
-            error.__context__ = context  # not what we are handling
+        if not self.live:
+            raise_as_it_is(error)
+        return Raised(var)
 
     def add_traceback(self, error: BaseException) -> None:
         """Give an exception the traceback that it would have in plain Python."""
@@ -417,6 +417,21 @@ class Uncaught(Break):
     def __init__(self, error: BaseException):
         super().__init__(f"raising {type(error).__name__}")
         self.error = error
+
+
+class Raised(NamedTuple):
+    """An exception that leaves the captured function."""
+
+    var: Var
+
+
+def raise_as_it_is(error: BaseException):
+    """Raise without making what we are handling its context."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 class OrElse:
