@@ -146,6 +146,14 @@ class Objects:
             )
         return False
 
+    def all_foldable(self, args, kwargs=None) -> bool:
+        return all(map(self.foldable, (*args, *(kwargs or {}).values())))
+
+    def known_call(self, fn, args, kwargs=None):
+        """fn of values that are relied on."""
+        words = {k: self.known(v) for k, v in (kwargs or {}).items()}
+        return self.do(fn, *map(self.known, args), **words)
+
     def varies(self, var: Var) -> bool:
         """Whether a number may be another one in a later call."""
         if isinstance(var.origin, Number):

@@ -11,8 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import CaptureError
-from glasshouse.capture.bytecode import GENERATORS
-from glasshouse.capture.calls import plain_value, slot_list
+from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import Frame, Generator, Iterator
@@ -25,6 +24,7 @@ from glasshouse.capture.guards import (
     read_source,
     weakened,
 )
+from glasshouse.capture.iteration import plain_value
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
@@ -356,7 +356,7 @@ class Session:
             if capture.exporting:
                 info.outcome, info.slots = (
                     outcome,
-                    dict(zip(slot_list(self.fn.__code__), self.slots, strict=False)),
+                    dict(zip(slot_names(self.fn.__code__), self.slots, strict=False)),
                 )
             return real(outcome)
         tracer.front.end(tracer)

@@ -12,12 +12,22 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
-from glasshouse.capture.bytecode import VERSION, Decoded, keeps_closure, make_resume, resume_slots
-from glasshouse.capture.calls import Calls, NextThen, slot_list, takes_result
+from glasshouse.capture.bytecode import (
+    VERSION,
+    Decoded,
+    keeps_closure,
+    make_resume,
+    resume_slots,
+    slot_names,
+)
+from glasshouse.capture.calls import Calls
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
+from glasshouse.capture.iteration import Iteration, NextThen, takes_result
+from glasshouse.capture.methods import Methods
 from glasshouse.capture.objects import Objects
 from glasshouse.capture.opcodes import HANDLERS, Opcodes
+from glasshouse.capture.operators import Operators
 from glasshouse.capture.values import (
     NULL,
     Break,
@@ -39,7 +49,7 @@ class Finished(Exception):
     """The outermost frame returned."""
 
 
-class Tracer(Opcodes, Objects, Calls):
+class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
     """One run of the interpreter, for one call of one function."""
 
     dispatcher_type: type
@@ -82,7 +92,7 @@ class Tracer(Opcodes, Objects, Calls):
     def enter(self, fn: types.FunctionType, slots) -> None:
         """The frame of the captured function."""
         code = fn.__code__
-        names = slot_list(code)
+        names = slot_names(code)
         frame = Frame(code, fn.__globals__, len(names))
         free = len(code.co_freevars)
         count = len(slots) - free
