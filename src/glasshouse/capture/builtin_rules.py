@@ -52,13 +52,13 @@ def on_isinstance(t, fn, args, kwargs, then):
             raise Break("isinstance with a check of its own", fn, args)
     value = t.typed(args[0])
     if isinstance(value, Generator):
-        return t.deliver(then, Var(issubclass(types.GeneratorType, kinds)))
-    return t.deliver(then, Var(t.do(isinstance, value, kinds)))
+        return t.give(then, issubclass(types.GeneratorType, kinds))
+    return t.give(then, t.do(isinstance, value, kinds))
 
 
 def on_type(t, fn, args, kwargs, then):
     if len(args) == 1:
-        return t.deliver(then, Var(type(t.typed(args[0]))))
+        return t.give(then, type(t.typed(args[0])))
     raise Break("a class is made", fn, args, kwargs)
 
 
@@ -68,8 +68,8 @@ def on_len(t, fn, args, kwargs, then):
 
 def on_bool(t, fn, args, kwargs, then):
     if not args:
-        return t.deliver(then, Var(False))
-    return t.truth(args[0], lambda t2, flag: t2.deliver(then, Var(flag)))
+        return t.give(then, False)
+    return t.truth(args[0], lambda t2, flag: t2.give(then, flag))
 
 
 def on_getattr(t, fn, args, kwargs, then):
@@ -84,14 +84,14 @@ def on_hasattr(t, fn, args, kwargs, then):
     return t.attribute_or(
         args[0],
         name,
-        lambda t2, v: t2.deliver(then, Var(True)),
-        lambda t2: t2.deliver(then, Var(False)),
+        lambda t2, v: t2.give(then, True),
+        lambda t2: t2.give(then, False),
     )
 
 
 def on_setattr(t, fn, args, kwargs, then):
     t.set_attribute(args[0], t.known(args[1]), args[2] if len(args) > 2 else None)
-    return t.deliver(then, Var(None))
+    return t.give(then, None)
 
 
 def on_iter(t, fn, args, kwargs, then):
@@ -197,11 +197,11 @@ def on_id(t, fn, args, kwargs, then):
         t.guards.add("is", var.origin, var.value)
     elif var.origin is not None and not t.frames[-1].trusted:
         raise Break("the id of something new", fn, args)
-    return t.deliver(then, Var(id(var.value)))
+    return t.give(then, id(var.value))
 
 
 def on_callable(t, fn, args, kwargs, then):
-    return t.deliver(then, Var(callable(t.typed(args[0]))))
+    return t.give(then, callable(t.typed(args[0])))
 
 
 def on_choices(t, fn, args, kwargs, then):
@@ -225,7 +225,7 @@ def on_min_max(t, fn, args, kwargs, then):
         if any(t.varies(x) for x in items):
             for x in items:
                 t.known(x)
-        return t.deliver(then, Var(t.do(fn.value, [t.known(x) for x in items])))
+        return t.give(then, t.do(fn.value, [t.known(x) for x in items]))
     return t.call_function(Var(POLYFILLS[fn.value]), args, kwargs, then)
 
 
@@ -257,10 +257,10 @@ def on_sorted(t, fn, args, kwargs, then):
 
 def on_str(t, fn, args, kwargs, then):
     if not args or t.foldable(args[0]):
-        return t.deliver(then, Var(t.do(fn.value, *(t.known(x) for x in args))))
+        return t.give(then, t.do(fn.value, *(t.known(x) for x in args)))
     cls = type(t.typed(args[0]))
     if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
-        return t.deliver(then, Var(fn.value(args[0].value)))
+        return t.give(then, fn.value(args[0].value))
     names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
     for name in names:
         method, _ = static_lookup(cls, name)
@@ -293,12 +293,12 @@ def on_operator(t, fn, args, kwargs, then):
         return t.contains(args[0], args[1], False, then)
     if f is operator.setitem:
         t.set_item(*args)
-        return t.deliver(then, Var(None))
+        return t.give(then, None)
     if f is operator.not_:
-        return t.truth(args[0], lambda t2, flag: t2.deliver(then, Var(not flag)))
+        return t.truth(args[0], lambda t2, flag: t2.give(then, not flag))
     if f is operator.truth:
-        return t.truth(args[0], lambda t2, flag: t2.deliver(then, Var(flag)))
-    return t.deliver(then, Var(t.identical(args[0], args[1]) is (f is operator.is_)))
+        return t.truth(args[0], lambda t2, flag: t2.give(then, flag))
+    return t.give(then, t.identical(args[0], args[1]) is (f is operator.is_))
 
 
 def on_number(t, fn, args, kwargs, then):
@@ -306,7 +306,7 @@ def on_number(t, fn, args, kwargs, then):
     if len(args) == 1 and t.is_number_call(args):
         return t.deliver(then, t.number(fn.value, args))
     if t.all_foldable(args, kwargs):
-        return t.deliver(then, Var(t.known_call(fn.value, args, kwargs)))
+        return t.give(then, t.known_call(fn.value, args, kwargs))
     method, _ = static_lookup(type(args[0].value), f"__{fn.value.__name__}__")
     if isinstance(method, types.FunctionType) and not t.is_tensor(args[0]):
         return t.call(Var(method), args, {}, then)
@@ -352,9 +352,9 @@ for pure_class in (range, complex, bytes, frozenset, slice):
         if fn.value is frozenset and args:
             items = t.sequence(args[0])
             if items is not None:
-                return t.deliver(then, Var(frozenset(t.known_key(x) for x in items)))
+                return t.give(then, frozenset(t.known_key(x) for x in items))
         if t.all_foldable(args, kwargs):
-            return t.deliver(then, Var(t.known_call(fn.value, args, kwargs)))
+            return t.give(then, t.known_call(fn.value, args, kwargs))
         raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
 
     CLASSES[pure_class] = on_pure

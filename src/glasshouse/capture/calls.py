@@ -130,8 +130,8 @@ class Calls:
         if fn.origin is None:
             return self.call(Var(fn.value.__func__), [Var(fn.value.__self__), *args], kwargs, then)
         self.typed(fn)
-        this = self.load(fn.value.__self__, self.sub(fn, "attr", "__self__", ".__self__"))
-        inner = self.load(fn.value.__func__, self.sub(fn, "attr", "__func__", ".__func__"))
+        this = self.load(fn.value.__self__, self.sub(fn, "attr", "__self__"))
+        inner = self.load(fn.value.__func__, self.sub(fn, "attr", "__func__"))
         return self.call(inner, [this, *args], kwargs, then)
 
     def call_getter(self, fn: Var, obj: Var, then):
@@ -159,7 +159,7 @@ class Calls:
         self.typed(fn)
         parts = []
         for name in ("func", "args", "keywords"):
-            parts.append(self.load(getattr(p, name), self.sub(fn, "attr", name, f".{name}")))
+            parts.append(self.load(getattr(p, name), self.sub(fn, "attr", name)))
         keywords = {k.value: v for k, v in self.entries(parts[2])}
         return [parts[0], *self.sequence(parts[1])], keywords
 
@@ -237,11 +237,11 @@ class Calls:
             return [self.load(c, self.guards.source("const", None, c,
             f"cell{i}") if self.live else None)
                     for i, c in enumerate(cells)]  # fmt: skip
-        closure = self.sub(fn, "attr", "__closure__", ".__closure__")
+        closure = self.sub(fn, "attr", "__closure__")
         return [
             self.load(
                 cell,
-                self.guards.source("item", closure, i, f"{closure.text}[{i}]") if closure else None,
+                self.guards.source("item", closure, i) if closure else None,
             )
             for i, cell in enumerate(cells)
         ]
@@ -253,13 +253,13 @@ class Calls:
             return parts.items[key] if isinstance(key, int) and parts.items else (
                 parts.items[key][1] if parts.items else constant(parts.value[key]))  # fmt: skip
         value = getattr(fn.value, kind)[key]
-        base = self.sub(fn, "attr", kind, f".{kind}")
+        base = self.sub(fn, "attr", kind)
         if base is None or fn.value.__module__.startswith("glasshouse."):
             return constant(value) if type(value) in SCALARS or isinstance(value,
             FUNCTIONS) else self.load(
                 value, self.guards.source("const", None, value, "default"))  # fmt: skip
         step = "item" if isinstance(key, int) else "get"
-        return self.load(value, self.guards.source(step, base, key, f"{base.text}[{key!r}]"))
+        return self.load(value, self.guards.source(step, base, key))
 
     def bind_arguments(self, fn: Var, frame: Frame, args, kwargs) -> None:
         """Put arguments into a frame's slots as Python does."""
@@ -330,7 +330,7 @@ class Calls:
         if cls in POLYFILLS:
             return self.call_function(Var(POLYFILLS[cls]), args, kwargs, then)
         if cls in GETTERS and self.all_foldable(args, kwargs):
-            return self.deliver(then, Var(self.known_call(cls, args, kwargs)))
+            return self.give(then, self.known_call(cls, args, kwargs))
         if cls is functools.partial:
             self.known(args[0]) if not isinstance(args[0].origin, Made) else None
             made = functools.partial(
@@ -343,7 +343,7 @@ class Calls:
         ):
             meta = static_lookup(type(cls), "__call__")[0]
             if self.all_foldable(args, kwargs):
-                return self.deliver(then, Var(self.known_call(cls, args, kwargs)))
+                return self.give(then, self.known_call(cls, args, kwargs))
             if isinstance(meta, types.FunctionType):
                 return self.call(Var(meta), [fn, *args], kwargs, then)
             raise Break(f"making a {cls.__name__}", fn, args, kwargs)
@@ -466,7 +466,7 @@ class Calls:
             this = self.tracked.get(id(f.__self__)) or constant(f.__self__)
             if isinstance(fn.origin, Source):
                 self.known(fn) if isinstance(f.__self__, type) else None
-                this = self.load(f.__self__, self.sub(fn, "attr", "__self__", ".__self__"))
+                this = self.load(f.__self__, self.sub(fn, "attr", "__self__"))
             return self.builtin_method(fn, this, f.__name__, args, kwargs, then)
         if isinstance(f, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:
             return self.builtin_method(fn, args[0], f.__name__, args[1:], kwargs, then)

@@ -48,9 +48,9 @@ class Iteration:
         """Raise GeneratorExit where a generator stands."""
         if made.finished or not made.started:
             made.finished = True
-            return self.deliver(then, Var(None))
+            return self.give(then, None)
         made.closing = True
-        self.enter_generator(made, lambda t, x: t.deliver(then, Var(None)))
+        self.enter_generator(made, lambda t, x: t.give(then, None))
         raise UserError(GeneratorExit())
 
     def enter_generator(self, made: Generator, after) -> None:
@@ -68,7 +68,7 @@ class Iteration:
         if isinstance(value, (Over, Zip, Enumerate, Generator)):
             return self.deliver(then, x)
         if not self.live:
-            return self.deliver(then, Var(self.do(iter, value)))
+            return self.give(then, self.do(iter, value))
         if self.is_tensor(x):
             return self.deliver(
                 then, self.track(Var(Over(x, self.front.unbind(self, x)), Made("iterator")))

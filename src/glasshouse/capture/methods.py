@@ -51,20 +51,20 @@ class Methods:
             if isinstance(value, BaseException) and this.is_new:
                 self.do(getattr(BaseException, name), value, *(x.value for x in args))
                 this.origin = Made("exception", type(value), args)
-            return self.deliver(then, Var(None))
+            return self.give(then, None)
         if name == "__setattr__" and len(args) == 2:
             self.set_plain(this, self.known(args[0]), args[1])
-            return self.deliver(then, Var(None))
+            return self.give(then, None)
         if name == "__delattr__":
             self.set_plain(this, self.known(args[0]), None)
-            return self.deliver(then, Var(None))
+            return self.give(then, None)
         if name in ("__getattribute__",) and len(args) == 1:
             return self.plain_attribute(this, self.known(args[0]), then)
         if name == "__new__":
             return self.object_new(fn, this, args, kwargs, then)
         if name == "__eq__" and type(value).__eq__ is object.__eq__ and args:
             same = self.identical(this, args[0])
-            return self.deliver(then, Var(True if same else NotImplemented))
+            return self.give(then, True if same else NotImplemented)
         if name in (
             "__str__",
             "__repr__",
@@ -113,7 +113,7 @@ class Methods:
         if not all(self.foldable(x) for x in items):
             raise Break("joining of values", fn, [self.new_list(items)])
         values = [self.known(x) for x in items]
-        return self.deliver(then, Var(self.do(self.known(this).join, values)))
+        return self.give(then, self.do(self.known(this).join, values))
 
     def plain_attribute(self, this: Var, name: str, then):
         """object.__getattribute__(this, name)."""
@@ -146,14 +146,14 @@ class Methods:
     def tuple_method(self, fn, this, name, args, then):
         items = self.sequence(this)
         if name == "__len__":
-            return self.deliver(then, Var(len(items)))
+            return self.give(then, len(items))
         if name == "__iter__":
             return self.get_iter(this, then)
         if name == "__getitem__":
             return self.get_item(this, args[0], then)
         if all(self.foldable(x) for x in (*items, *args)):
-            return self.deliver(
-                then, Var(self.do(getattr(self.known(this), name), *(self.known(x) for x in args)))
+            return self.give(
+                then, self.do(getattr(self.known(this), name), *(self.known(x) for x in args))
             )
         raise Break(f"method {name} of a tuple", fn, [*args])
 
@@ -168,12 +168,10 @@ class Methods:
                 name == "__init__" and (args or kwargs)):  # fmt: skip
             how = "extend" if isinstance(value, list) else "update"
             if not args and not kwargs:
-                return self.deliver(then, Var(None))
-            return self.extend(
-                this, how, *args, then=lambda t, v: t.deliver(then, Var(None)), **kwargs
-            )
+                return self.give(then, None)
+            return self.extend(this, how, *args, then=lambda t, v: t.give(then, None), **kwargs)
         if name == "__init__":
-            return self.deliver(then, Var(None))
+            return self.give(then, None)
         if name == "sort" and isinstance(value, list):
             return self.sort(this, kwargs, then)
         if name in ("__getitem__", "__contains__", "__len__", "__iter__"):
@@ -184,10 +182,10 @@ class Methods:
             return simple[name]()
         if name == "__setitem__":
             self.store_item(this, args[0], args[1])
-            return self.deliver(then, Var(None))
+            return self.give(then, None)
         if name == "__delitem__":
             self.store_item(this, args[0], None)
-            return self.deliver(then, Var(None))
+            return self.give(then, None)
         if isinstance(value, dict) and name in ("get", "setdefault", "pop") and args:
             found = self.dict_get(this, name, args)
             if found is not None:
@@ -368,6 +366,6 @@ class Methods:
         def place(tracer, made):
             whole = Var(slice(None))
             tracer.store_item(this, whole, made)
-            return tracer.deliver(then, Var(None))
+            return tracer.give(then, None)
 
         return self.call(Var(sorted), [this], kwargs, place)

@@ -85,7 +85,7 @@ class Operators:
     def unary(self, fn, x: Var, then=None):
         """-x, +x, ~x."""
         if not self.live:
-            return self.deliver(then, Var(self.do(fn, x.value)))
+            return self.give(then, self.do(fn, x.value))
         if self.is_tensor(x):
             return self.deliver(then, self.front.operate(self, fn, [x]))
         if self.may_vary(fn) and self.is_number_call([x]):
@@ -101,7 +101,7 @@ class Operators:
     def binary(self, fn, lhs: Var, rhs: Var, then=None):
         """An operator between two values."""
         if not self.live:
-            return self.deliver(then, Var(self.do(fn, lhs.value, rhs.value)))
+            return self.give(then, self.do(fn, lhs.value, rhs.value))
         if self.is_tensor(lhs) or self.is_tensor(rhs):
             user = [x for x in (lhs, rhs) if not self.is_tensor(x) and self.user_operator(x, fn)]
             if not user:
@@ -125,7 +125,7 @@ class Operators:
         if fn in (operator.eq, operator.ne):
             found = self.equality(lhs, rhs)
             if found is not None:
-                return self.deliver(then, Var(found is (fn is operator.eq)))
+                return self.give(then, found is (fn is operator.eq))
         raise Break(
             f"{fn.__name__} of {type(lhs.value).__name__} and {type(rhs.value).__name__}",
             Var(fn),
@@ -163,9 +163,7 @@ class Operators:
         def attempt(tracer, number):
             if number == len(tries):
                 if plain in (operator.eq, operator.ne):
-                    return tracer.deliver(
-                        then, Var(tracer.identical(lhs, rhs) is (plain is operator.eq))
-                    )
+                    return tracer.give(then, tracer.identical(lhs, rhs) is (plain is operator.eq))
                 symbol = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}.get(
                     plain.__name__, plain.__name__
                 )
@@ -185,7 +183,7 @@ class Operators:
                 def negate(t, result):
                     if result.value is NotImplemented:
                         return attempt(t, number + 1)
-                    return t.truth(result, lambda t2, flag: t2.deliver(then, Var(not flag)))
+                    return t.truth(result, lambda t2, flag: t2.give(then, not flag))
 
                 if isinstance(eq, types.FunctionType):
                     return tracer.call(Var(eq), [x, y], {}, negate)
@@ -329,7 +327,7 @@ class Operators:
         value = x.value
         if self.is_dict(x):
             self.whole_dict(x)
-            return self.deliver(then, Var(len(value)))
+            return self.give(then, len(value))
         if self.is_tensor(x):
             return self.deliver(then, self.front.length(self, x))
         method, _ = static_lookup(type(value), "__len__")
@@ -344,7 +342,7 @@ class Operators:
         items = self.sequence(x)
         if items is None:
             raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
-        return self.deliver(then, Var(len(items)))
+        return self.give(then, len(items))
 
     @pending
     def contains(self, container: Var, element: Var, inverted: bool, then=None):
@@ -352,17 +350,17 @@ class Operators:
         value = container.value
         fn = not_contains if inverted else contains
         if not self.live:
-            return self.deliver(then, Var(self.do(fn, value, element.value)))
+            return self.give(then, self.do(fn, value, element.value))
         method, _ = static_lookup(type(value), "__contains__")
         if isinstance(method, types.FunctionType):
             self.typed(container)
 
             def done(t, v):
-                return t.truth(v, lambda t2, flag: t2.deliver(then, Var(flag is not inverted)))
+                return t.truth(v, lambda t2, flag: t2.give(then, flag is not inverted))
 
             return self.call(Var(method), [container, element], {}, done)
         if isinstance(value, (Generator, Iterator)):
-            done = lambda t, v: t.deliver(then, Var(v.value is not inverted))  # noqa: E731
+            done = lambda t, v: t.give(then, v.value is not inverted)  # noqa: E731
             return self.call_function(Var(contains_in), [container, element], {}, done)
         found = None
         if self.is_dict(container):
@@ -386,20 +384,18 @@ class Operators:
             found = None if None in parts and True not in parts else any(p for p in parts)
         if found is None:
             raise Break("a search in a container", Var(fn), [container, element])
-        return self.deliver(then, Var(found is not inverted))
+        return self.give(then, found is not inverted)
 
     @pending
     def get_item(self, obj: Var, key: Var, then=None):
         """obj[key]."""
         value = obj.value
         if not self.live:
-            return self.deliver(then, Var(self.do(operator.getitem, value, key.value)))
+            return self.give(then, self.do(operator.getitem, value, key.value))
         if self.is_tensor(obj):
             return self.deliver(then, self.front.operate(self, operator.getitem, [obj, key]))
         if isinstance(value, type):
-            return self.deliver(
-                then, Var(self.do(operator.getitem, self.known(obj), self.known(key)))
-            )
+            return self.give(then, self.do(operator.getitem, self.known(obj), self.known(key)))
         method, _ = static_lookup(type(value), "__getitem__")
         if isinstance(method, types.FunctionType):
             self.typed(obj)
@@ -431,9 +427,7 @@ class Operators:
 
     def default_item(self, obj: Var, key: Var, then):
         """A missing item of a defaultdict."""
-        factory = self.load(
-            obj.value.default_factory, self.sub(obj, "attr", "default_factory", ".default_factory")
-        )
+        factory = self.load(obj.value.default_factory, self.sub(obj, "attr", "default_factory"))
 
         def keep(tracer, made):
             tracer.store_item(obj, key, made)

@@ -195,6 +195,10 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
             return None
         return then(self, var)
 
+    def give(self, then, value):
+        """Deliver a constant."""
+        return self.deliver(then, Var(value))
+
     def leave(self, var: Var) -> None:
         """The running frame returns."""
         frame = self.frames.pop()
