@@ -1,6 +1,5 @@
 """Builtin functions and classes with a rule of their own: rule(tracer, fn, args, kwargs, then)."""
 
-import builtins
 import itertools
 import math
 import operator
@@ -16,15 +15,7 @@ from glasshouse.capture.polyfills import (
     reversed_of,
     zip_of,
 )
-from glasshouse.capture.values import (
-    MISSING,
-    Break,
-    Made,
-    Source,
-    Var,
-    constant,
-    static_lookup,
-)
+from glasshouse.capture.values import MISSING, Break, Made, Source, Var, constant, static_lookup
 
 # Functions of constants alone, whose result is the same each time.
 PURE = {
@@ -36,6 +27,29 @@ PURE = {
     *(f for n, f in vars(operator).items() if callable(f) and not isinstance(f, type)),
 }  # fmt: skip
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
+
+PRINT_HINT = "print after the captured function, or accept the break"
+
+
+def breaking(what: str, is_called: bool = True, hint: str = ""):
+    """The rule that leaves a call to Python, or, unless it `is_called`, the instruction."""
+
+    def rule(t, fn, args, kwargs, then):
+        reason = f"{what} {'of' if what == 'call' else 'a'} {fn.value.__name__}"
+        called = fn if is_called and (args or fn.value not in (vars, dir)) else None
+        raise Break(reason, called, args, kwargs, hint)
+
+    return rule
+
+
+def simple(rule):
+    """The rule of a builtin that takes no keywords: rule(tracer, args, then)."""
+    return lambda t, fn, args, kwargs, then: rule(t, args, then)
+
+
+def polyfilled(t, fn, args, kwargs, then):
+    return t.call_function(Var(POLYFILLS[fn.value]), args, kwargs, then)
 
 
 def on_isinstance(t, fn, args, kwargs, then):
@@ -62,10 +76,6 @@ def on_type(t, fn, args, kwargs, then):
     raise Break("a class is made", fn, args, kwargs)
 
 
-def on_len(t, fn, args, kwargs, then):
-    return t.length(args[0], then)
-
-
 def on_bool(t, fn, args, kwargs, then):
     if not args:
         return t.give(then, False)
@@ -82,10 +92,7 @@ def on_getattr(t, fn, args, kwargs, then):
 def on_hasattr(t, fn, args, kwargs, then):
     name = t.known(args[1])
     return t.attribute_or(
-        args[0],
-        name,
-        lambda t2, v: t2.give(then, True),
-        lambda t2: t2.give(then, False),
+        args[0], name, lambda t2, v: t2.give(then, True), lambda t2: t2.give(then, False)
     )
 
 
@@ -98,10 +105,6 @@ def on_iter(t, fn, args, kwargs, then):
     if len(args) == 2:
         return t.call_function(Var(call_until), args, {}, then)
     return t.get_iter(args[0], then)
-
-
-def on_next(t, fn, args, kwargs, then):
-    return t.next_of(args[0], args[1] if len(args) > 1 else None, then)
 
 
 def on_super(t, fn, args, kwargs, then):
@@ -200,10 +203,6 @@ def on_id(t, fn, args, kwargs, then):
     return t.give(then, id(var.value))
 
 
-def on_callable(t, fn, args, kwargs, then):
-    return t.give(then, callable(t.typed(args[0])))
-
-
 def on_choices(t, fn, args, kwargs, then):
     """permutations and combinations: of places, which are known."""
     items = t.sequence(args[0])
@@ -213,10 +212,6 @@ def on_choices(t, fn, args, kwargs, then):
     places = t.do(fn.value, range(len(items)), *(t.known(x) for x in args[1:]), **words)
     found = [t.new_tuple([items[i] for i in choice]) for choice in places]
     return t.deliver(then, t.track(Var(Over(Var(None), found), Made("iterator"))))
-
-
-def on_map(t, fn, args, kwargs, then):
-    return t.call_function(Var(POLYFILLS[fn.value]), args, kwargs, then)
 
 
 def on_min_max(t, fn, args, kwargs, then):
@@ -271,20 +266,6 @@ def on_str(t, fn, args, kwargs, then):
     raise Break(f"the text of a {cls.__name__}", fn, args)
 
 
-def on_globals(t, fn, args, kwargs, then):
-    raise Break(f"call of {fn.value.__name__}", None)
-
-
-def on_print(t, fn, args, kwargs, then):
-    raise Break(
-        "call of print",
-        fn,
-        args,
-        kwargs,
-        hint="print after the captured function, or accept the break",
-    )
-
-
 def on_operator(t, fn, args, kwargs, then):
     f = fn.value
     if f is operator.getitem:
@@ -313,65 +294,46 @@ def on_number(t, fn, args, kwargs, then):
     raise Break(f"{fn.value.__name__} of a {type(args[0].value).__name__}", fn, args, kwargs)
 
 
-def on_object(t, fn, args, kwargs, then):
-    return t.deliver(then, t.track(Var(object(), Made("object", object), {})))
-
-
-def on_property(t, fn, args, kwargs, then):
+def on_pure(t, fn, args, kwargs, then):
+    if fn.value is slice:
+        return t.deliver(then, Var(slice(*(x.value for x in args)), Made("call", fn, args)))
+    if fn.value is frozenset and args:
+        items = t.sequence(args[0])
+        if items is not None:
+            return t.give(then, frozenset(t.known_key(x) for x in items))
+    if t.all_foldable(args, kwargs):
+        return t.give(then, t.known_call(fn.value, args, kwargs))
     raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
 
 
-def on_method_type(t, fn, args, kwargs, then):
-    return t.deliver(then, t.bound(args[1], args[0]))
-
-
 CLASSES = {
-    bool: on_bool, list: on_sequence(as_list), tuple: on_sequence(lambda t,
-    items: t.new_tuple(items)),
-    set: on_sequence(lambda t, items: t.new_set(items)), dict: on_dict(dict),
-    OrderedDict: on_dict(OrderedDict),
-    enumerate: on_enumerate, zip: on_zip, map: on_map, filter: on_map, reversed: on_reversed,
-    super: on_super,
-    type: on_type, str: on_str, int: on_number, float: on_number, object: on_object,
-    property: on_property,
-    itertools.chain: on_map, itertools.islice: on_map, itertools.repeat: on_map,
-    itertools.count: on_map,
-    itertools.accumulate: on_map, itertools.starmap: on_map, itertools.product: on_map,
-    types.MethodType: on_method_type, deque: on_property, defaultdict: on_property,
+    bool: on_bool, list: on_sequence(as_list), dict: on_dict(dict),
+    OrderedDict: on_dict(OrderedDict), tuple: on_sequence(lambda t, items: t.new_tuple(items)),
+    enumerate: on_enumerate, zip: on_zip,
+    set: on_sequence(lambda t, items: t.new_set(items)), reversed: on_reversed, super: on_super,
+    type: on_type, str: on_str, int: on_number, float: on_number,
+    object: simple(lambda t, args, then: t.deliver(
+        then, t.track(Var(object(), Made("object", object), {})))),
+    types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
 }  # fmt: skip
+CLASSES |= {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
+CLASSES |= dict.fromkeys((property, deque, defaultdict), breaking("making"))
+CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
 CLASSES |= dict.fromkeys(
     (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement),
     on_choices,
 )
-CLASSES |= {f: on_map for f in POLYFILLS if isinstance(f, type)}
-for pure_class in (range, complex, bytes, frozenset, slice):
-
-    def on_pure(t, fn, args, kwargs, then):
-        if fn.value is slice:
-            return t.deliver(then, Var(slice(*(x.value for x in args)), Made("call", fn, args)))
-        if fn.value is frozenset and args:
-            items = t.sequence(args[0])
-            if items is not None:
-                return t.give(then, frozenset(t.known_key(x) for x in items))
-        if t.all_foldable(args, kwargs):
-            return t.give(then, t.known_call(fn.value, args, kwargs))
-        raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
-
-    CLASSES[pure_class] = on_pure
 BUILTINS = {
-    isinstance: on_isinstance, len: on_len, getattr: on_getattr, hasattr: on_hasattr,
-    setattr: on_setattr,
-    delattr: on_setattr, iter: on_iter, next: on_next, id: on_id, callable: on_callable,
-    min: on_min_max,
-    max: on_min_max, sorted: on_sorted, repr: on_str, globals: on_globals, locals: on_globals,
-    print: on_print, operator.getitem: on_operator, operator.contains: on_operator,
-    operator.setitem: on_operator, operator.not_: on_operator, operator.truth: on_operator,
-    operator.is_: on_operator, operator.is_not: on_operator,
+    isinstance: on_isinstance, getattr: on_getattr, hasattr: on_hasattr, setattr: on_setattr,
+    delattr: on_setattr, iter: on_iter, id: on_id, min: on_min_max, max: on_min_max,
+    sorted: on_sorted, repr: on_str, print: breaking("call", hint=PRINT_HINT),
+    len: simple(lambda t, args, then: t.length(args[0], then)),
+    next: simple(lambda t, args, then: t.next_of(args[0], [*args, None][1], then)),
+    callable: simple(lambda t, args, then: t.give(then, callable(t.typed(args[0])))),
 }  # fmt: skip
-for unsafe in ("vars", "dir", "eval", "exec", "input", "open", "breakpoint", "compile"):
-    BUILTINS[getattr(builtins, unsafe)] = on_globals
-BUILTINS[vars] = BUILTINS[dir] = lambda t, fn, args, kwargs, then: (_ for _ in ()).throw(
-    Break(f"call of {fn.value.__name__}", fn if args else None, args))  # fmt: skip
-for native in (input, open):
-    BUILTINS[native] = lambda t, fn, args, kwargs, then: (_ for _ in ()).throw(
-        Break(f"call of {fn.value.__name__}", fn, args, kwargs))  # fmt: skip
+BUILTINS |= {getattr(operator, name): on_operator for name in (
+    "getitem", "contains", "setitem", "not_", "truth", "is_", "is_not")}  # fmt: skip
+BUILTINS |= dict.fromkeys(
+    (eval, exec, globals, locals, breakpoint, compile), breaking("call", False)
+)
+BUILTINS |= dict.fromkeys((vars, dir, input, open), breaking("call"))

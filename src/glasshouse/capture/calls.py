@@ -11,9 +11,7 @@ from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.frame import Frame, Generator
 from glasshouse.capture.iteration import plain_value
 from glasshouse.capture.objects import pending
-from glasshouse.capture.opcodes import (
-    unknown_operation,
-)
+from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.polyfills import (
     POLYFILLS,
@@ -239,10 +237,7 @@ class Calls:
                     for i, c in enumerate(cells)]  # fmt: skip
         closure = self.sub(fn, "attr", "__closure__")
         return [
-            self.load(
-                cell,
-                self.guards.source("item", closure, i) if closure else None,
-            )
+            self.load(cell, self.guards.source("item", closure, i) if closure else None)
             for i, cell in enumerate(cells)
         ]
 

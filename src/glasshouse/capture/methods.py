@@ -4,19 +4,8 @@ import types
 from collections import OrderedDict
 
 from glasshouse.capture.frame import Generator
-from glasshouse.capture.polyfills import (
-    add_all,
-    extend_of,
-    join_of,
-    update_of,
-)
-from glasshouse.capture.values import (
-    MISSING,
-    Break,
-    Made,
-    Var,
-    static_lookup,
-)
+from glasshouse.capture.polyfills import add_all, extend_of, join_of, update_of
+from glasshouse.capture.values import MISSING, Break, Made, Var, static_lookup
 
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
 SET_ALGEBRA = {

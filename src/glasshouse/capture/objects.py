@@ -615,17 +615,13 @@ class Objects:
             return self.give(then, cls)
         if name == "__dict__" and hasattr(value, "__dict__"):
             return self.deliver(then, self.object_dict(obj))
-        found, owner = static_lookup(cls, name)
+        found = static_lookup(cls, name)[0]
         written = self.class_written(cls, name)
         if written is not None and name not in getattr(value, "__dict__", ()):
             return self.deliver(then, written)
-        if found is not MISSING and owner is not None:
-            self.rely_on_class(obj, cls, name, found)
-            kind = type(found)
-            if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
-                return self.descriptor(obj, name, found, then)
-        else:
-            self.rely_on_absence(obj, cls, name)
+        self.rely_on_class(obj, cls, name, found)
+        if hasattr(type(found), "__set__") or hasattr(type(found), "__delete__"):
+            return self.descriptor(obj, name, found, then)
         if not special:
             own = getattr(value, "__dict__", None)
             if isinstance(own, dict):
@@ -659,32 +655,20 @@ class Objects:
         return cls.__module__.startswith("glasshouse.")
 
     def rely_on_class(self, obj: Var, cls: type, name: str, found) -> None:
-        """Guard a class attribute, unless the class is the library's or built in."""
+        """Guard what a class has under a name (MISSING: that it has nothing), unless it is the
+        library's or built in."""
         if not self.live or not isinstance(obj.origin, Source) or self.is_library(cls):
             return
-        if not is_heap(cls):  # cannot be changed
-            return
-        kind = self.guards.source("type", obj.origin)
-        entry = self.guards.source("lookup", kind, name)
-        if type(found) not in SCALARS:
-            self.guards.add("is", entry, found)
-
-    def rely_on_absence(self, obj: Var, cls: type, name: str) -> None:
-        """Guard that a user's class has no such attribute."""
-        if (
-            self.live
-            and isinstance(obj.origin, Source)
-            and not self.is_library(cls)
-            and is_heap(cls)
-        ):
+        if is_heap(cls):  # others cannot be changed
             kind = self.guards.source("type", obj.origin)
-            self.guards.add("lacks", kind, name)
+            if found is MISSING:
+                self.guards.add("lacks", kind, name)
+            elif type(found) not in SCALARS:
+                self.guards.add("is", self.guards.source("lookup", kind, name), found)
 
     def class_source(self, obj: Var, name: str) -> Source | None:
-        if not self.live or not isinstance(obj.origin, Source):
-            return None
-        kind = self.guards.source("type", obj.origin)
-        return self.guards.source("lookup", kind, name)
+        kind = self.sub(obj, "type")
+        return None if kind is None else self.guards.source("lookup", kind, name)
 
     def object_dict(self, obj: Var) -> Var:
         """obj.__dict__, as a dict that shares what is known of the attributes."""
@@ -826,11 +810,7 @@ class Objects:
             return self.write(self.class_var(value), ("attr", name, var))
         self.typed(obj)
         if isinstance(value, types.ModuleType):
-            raise Break(
-                "an attribute of a module is set",
-                Var(setattr),
-                [obj, Var(name), var],
-            )
+            raise Break("an attribute of a module is set", Var(setattr), [obj, Var(name), var])
         setter = static_lookup(cls, "__setattr__" if var is not None else "__delattr__")[0]
         if isinstance(setter, types.FunctionType) and not self.front.sets_plainly(obj, name, var):
             return self.call(

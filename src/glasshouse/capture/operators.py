@@ -8,9 +8,7 @@ from collections import defaultdict
 from glasshouse.capture.frame import Generator, Iterator
 from glasshouse.capture.objects import pending
 from glasshouse.capture.opcodes import contains, delete, exact_bool, not_contains, store
-from glasshouse.capture.polyfills import (
-    contains_in,
-)
+from glasshouse.capture.polyfills import contains_in
 from glasshouse.capture.values import (
     FUNCTIONS,
     MISSING,

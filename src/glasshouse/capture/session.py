@@ -15,15 +15,7 @@ from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import Frame, Generator, Iterator
-from glasshouse.capture.guards import (
-    Compiler,
-    Guard,
-    Link,
-    brief,
-    linked,
-    read_source,
-    weakened,
-)
+from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
 from glasshouse.capture.iteration import plain_value
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation

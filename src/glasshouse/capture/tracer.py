@@ -28,15 +28,7 @@ from glasshouse.capture.methods import Methods
 from glasshouse.capture.objects import Objects
 from glasshouse.capture.opcodes import HANDLERS, Opcodes
 from glasshouse.capture.operators import Operators
-from glasshouse.capture.values import (
-    NULL,
-    Break,
-    CannotRebuild,
-    Made,
-    Source,
-    UserError,
-    Var,
-)
+from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
 from glasshouse.graph.ir import Graph
 
 
