@@ -144,13 +144,6 @@ def as_list(t, items):
 
 def on_dict(cls):
     def handler(t, fn, args, kwargs, then):
-        if cls is defaultdict:
-            made = t.track(
-                Var(defaultdict(args[0].value if args else None), Made("call", fn, args[:1]), {})
-            )
-            raise Break("a defaultdict is made", fn, args,
-            kwargs) if len(args) > 1 or kwargs else Break(
-                "a defaultdict is made", fn, args, kwargs)  # fmt: skip
         made = t.new_dict([], cls)
         if not args and not kwargs:
             return t.deliver(then, made)

@@ -4,7 +4,7 @@ import builtins
 import functools
 import operator
 import types
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 
 from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE
 from glasshouse.capture.bytecode import GENERATORS, slot_names
@@ -417,30 +417,17 @@ class Calls:
 
     def make_builtin(self, fn, cls, init, args, kwargs, then):
         """An instance of a subclass of a builtin container."""
-        for base in (OrderedDict, defaultdict, dict, list, set):
-            if (
-                issubclass(cls, base)
-                and cls.__new__ is base.__new__
-                and base in (dict, list, OrderedDict)
-            ):
-                kind = "list" if base is list else "dict"
-                made = self.track(
-                    Var(cls.__new__(cls), Made(f"sub{kind}", cls), [] if kind == "list" else {})
-                )
-                if isinstance(init, types.FunctionType):
-                    return self.inline(Var(init), [made, *args], kwargs, then, made)
-
-                def filled(tracer, var, made=made):
-                    return tracer.deliver(then, made)
-
-                if args or kwargs:
-                    return self.extend(
-                        made, "extend" if kind == "list" else "update", *args, then=filled, **kwargs
-                    )
-                return self.deliver(then, made)
-        if self.all_foldable(args, kwargs) and cls.__module__ != "builtins":
+        bases = (OrderedDict, dict, list)
+        base = next((b for b in bases if issubclass(cls, b) and cls.__new__ is b.__new__), None)
+        if base is None:
             raise Break(f"making a {cls.__name__}", fn, args, kwargs)
-        raise Break(f"making a {cls.__name__}", fn, args, kwargs)
+        kind, how, items = ("list", "extend", []) if base is list else ("dict", "update", {})
+        made = self.track(Var(cls.__new__(cls), Made(f"sub{kind}", cls), items))
+        if isinstance(init, types.FunctionType):
+            return self.inline(Var(init), [made, *args], kwargs, then, made)
+        if not args and not kwargs:
+            return self.deliver(then, made)
+        return self.extend(made, how, *args, then=lambda t, v: t.deliver(then, made), **kwargs)
 
     # -- builtins ------------------------------------------------------------------------------
 

@@ -19,6 +19,10 @@ SET_ALGEBRA = {
 }
 
 
+TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
+TUPLE_METHODS = {"index", "count", "__len__", "__getitem__", "__iter__", "__contains__"}
+
+
 class Methods:
     """The part of the tracer that calls methods of builtin types."""
 
@@ -47,45 +51,27 @@ class Methods:
         if name == "__delattr__":
             self.set_plain(this, self.known(args[0]), None)
             return self.give(then, None)
-        if name in ("__getattribute__",) and len(args) == 1:
+        if name == "__getattribute__" and len(args) == 1:
             return self.plain_attribute(this, self.known(args[0]), then)
         if name == "__new__":
             return self.object_new(fn, this, args, kwargs, then)
         if name == "__eq__" and type(value).__eq__ is object.__eq__ and args:
             same = self.identical(this, args[0])
             return self.give(then, True if same else NotImplemented)
-        if name in (
-            "__str__",
-            "__repr__",
-            "__hash__",
-            "__format__",
-            "__reduce__",
-        ) and not self.foldable(this):
+        if name in TEXTS and not self.foldable(this):
             raise Break(f"{name} of a {type(value).__name__}", fn, args, kwargs)
         if isinstance(value, (list, dict, set)) and not self.is_tensor(this):
             return self.container_call(fn, this, name, args, kwargs, then)
         if isinstance(this.origin, Made) and this.origin.kind == "view" and name == "__iter__":
             return self.get_iter(this, then)
-        if isinstance(value, tuple) and name in (
-            "index",
-            "count",
-            "__len__",
-            "__getitem__",
-            "__iter__",
-            "__contains__",
-        ):
+        if isinstance(value, tuple) and name in TUPLE_METHODS:
             return self.tuple_method(fn, this, name, args, then)
         if isinstance(value, str) and name == "join" and len(args) == 1:
             return self.join(fn, this, args[0], then)
-        if (
-            isinstance(value, str)
-            and name == "format"
-            and not all(map(self.foldable, (*args, *kwargs.values())))
-        ):
+        if isinstance(value, str) and name == "format" and not self.all_foldable(args, kwargs):
             raise Break("formatting of a value", fn, args, kwargs)
-        vary = (this, *args, *kwargs.values())
         stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
-        if stateless and all(self.foldable(x) for x in vary):
+        if stateless and self.all_foldable([this, *args], kwargs):
             method = getattr(self.known(this), name) if not isinstance(fn.value, type) else fn.value
             return self.fold(fn, method, args, kwargs, then)
         if name == "__iter__":
@@ -140,10 +126,8 @@ class Methods:
             return self.get_iter(this, then)
         if name == "__getitem__":
             return self.get_item(this, args[0], then)
-        if all(self.foldable(x) for x in (*items, *args)):
-            return self.give(
-                then, self.do(getattr(self.known(this), name), *(self.known(x) for x in args))
-            )
+        if self.all_foldable([*items, *args]):
+            return self.give(then, self.known_call(getattr(self.known(this), name), args))
         raise Break(f"method {name} of a tuple", fn, [*args])
 
     # -- containers ----------------------------------------------------------------------------

@@ -64,10 +64,12 @@ class Gone:
         self.dispatcher, self.entry = weakref.ref(dispatcher), None
 
     def __call__(self, link) -> None:
-        dispatcher = self.dispatcher()
-        if dispatcher is not None and self.entry is not None:
-            dead = None, self.entry()
-            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in dead]
+        dispatcher, entry = self.dispatcher(), self.entry and self.entry()
+        if entry is not None:
+            entry.die()
+        if dispatcher is not None:
+            gone = None, entry
+            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
 
 
 class Capture:
