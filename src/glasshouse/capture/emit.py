@@ -219,10 +219,14 @@ class Emitter:
 
     def make_exception_value(self, var):
         """What an operation raised, and somebody caught: it would say the same again."""
-        error = var.value
-        if not self.tracer.is_plain((error.args, error.__dict__)):
-            raise CannotRebuild(f"a {type(error).__name__} that was raised and caught")
-        name = self.bind(var, f"{self.pool(copy.copy)}({self.pool(copy.copy(error))})")
+        error, cls = var.value, type(var.value)
+        builtin = next(base for base in cls.__mro__ if base.__module__ == "builtins")
+        small = builtin.__basicsize__ == Exception.__basicsize__  # all is in args and attributes
+        plain = self.tracer.is_plain((error.args, error.__dict__))
+        if not plain or not (small or builtin is cls):
+            raise CannotRebuild(f"a {cls.__name__} that was raised and caught")
+        again = alike if small else copy.copy
+        name = self.bind(var, f"{self.pool(again)}({self.pool(again(error))})")
         for part in ("name", "obj"):  # of an AttributeError or NameError
             known = self.tracer.tracked.get(id(getattr(error, part, None)))
             if known is not None or isinstance(getattr(error, part, None), str):
@@ -363,10 +367,10 @@ class Emitter:
         made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return made
 
-    def at_return(self, var: Var) -> list[str]:
-        """The statements that end a trace that returned."""
+    def at_end(self, how: str, var: Var) -> list[str]:
+        """The statements that end a trace that went to its end: `how` is return or raise."""
         result = self.name(var)
-        return [*self.effects(), f"return {result}"]
+        return [*self.effects(), f"{how} {result}"]
 
     def at_break(self, found) -> list[str]:
         """The statements that go on behind a break."""
@@ -473,6 +477,13 @@ class Emitter:
         code, names = getattr(fn, "fn", fn).__code__, frame.globals
         made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
         return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
+
+
+def alike(error: BaseException) -> BaseException:
+    """An exception with the arguments and attributes of another, made without its __init__."""
+    made = BaseException.__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made
 
 
 class END_OF_LOOP:

@@ -97,9 +97,9 @@ class GlasshouseFront(FrontEnd):
             return
         tracer.guarded.add(id(source))
         guards.add("type", source, type(value))
-        inside = guards.source("dict", source, None, f"{source.text}.__dict__")
+        inside = guards.source("dict", source)
         self.guard_spec(tracer, value, source, inside)
-        backend = guards.source("get", inside, "backend", f"{source.text}.backend")
+        backend = guards.source("get", inside, "backend")
         guards.add("is", backend, value.backend)
         node = value.node
         kind = 0 if node is None else 1 if isinstance(node, Leaf) else 2
@@ -108,7 +108,7 @@ class GlasshouseFront(FrontEnd):
 
     def guard_spec(self, tracer, value, source, inside):
         """Guard shape and dtype; a size that was seen to vary may be anything."""
-        spec = tracer.guards.source("get", inside, "spec", f"{source.text}.spec")
+        spec = tracer.guards.source("get", inside, "spec")
         sizes = [
             None if self.is_free(tracer, source, value, i) else n for i, n in enumerate(value.shape)
         ]
@@ -118,9 +118,9 @@ class GlasshouseFront(FrontEnd):
     def ambient(self, tracer):
         base = tracer.guards.source("const", None, state, "state")
         for name in ("records", "backend"):
-            source = tracer.guards.source("attr", base, name, f"state.{name}")
+            source = tracer.guards.source("attr", base, name)
             tracer.guards.add("is", source, getattr(state, name))
-        modes = tracer.guards.source("attr", base, "modes", "state.modes")
+        modes = tracer.guards.source("attr", base, "modes")
         if state.modes:
             tracer.guards.add("call", modes, SameAutocast(state.modes))
         else:
@@ -265,15 +265,13 @@ class GlasshouseFront(FrontEnd):
         if "grad" in var.items or not isinstance(var.origin, Source):
             return
         self.lift(tracer, var)
-        inside = tracer.guards.source("dict", var.origin, None, f"{var.origin.text}.__dict__")
+        inside = tracer.guards.source("dict", var.origin)
         grad = var.value.grad
         if grad is None:
             tracer.guards.add("kind", inside, ("grad", Tensor, 0))
             var.items["grad"] = Var(None)
         else:
-            found = tracer.load(
-                grad, tracer.guards.source("get", inside, "grad", f"{var.origin.text}.grad")
-            )
+            found = tracer.load(grad, tracer.guards.source("get", inside, "grad"))
             self.guard(tracer, found)
             tracer.snapshots.setdefault(id(grad), (grad, self.state_of(grad)))
             var.items["grad"] = found
@@ -298,7 +296,7 @@ class GlasshouseFront(FrontEnd):
         if name in value.__dict__ and name not in ("data", "node", "slot", "mode", "backend"):
             if not isinstance(var.origin, Source):
                 return Var(value.__dict__[name])
-            inside = tracer.guards.source("dict", var.origin, None, f"{var.origin.text}.__dict__")
+            inside = tracer.guards.source("dict", var.origin)
             return tracer.load(value.__dict__[name], tracer.entry_source(inside, name))
         return None
 
@@ -308,10 +306,9 @@ class GlasshouseFront(FrontEnd):
         varying = [self.is_free(tracer, source, value, i) for i in range(value.ndim)]
         if not any(varying):
             return Var(value.shape, None)
-        text = source.text
-        base = tracer.guards.source("attr", source, "shape", f"{text}.shape")
+        base = tracer.guards.source("attr", source, "shape")
         items = [
-            Var(n, tracer.guards.source("item", base, i, f"{text}.shape[{i}]")) if free else Var(n)
+            Var(n, tracer.guards.source("item", base, i)) if free else Var(n)
             for i, (n, free) in enumerate(zip(value.shape, varying, strict=True))
         ]
         return Var(value.shape, Made("tuple"), items)
@@ -382,10 +379,8 @@ class GlasshouseFront(FrontEnd):
             if name in members:
                 source = None
                 if tracer.live and isinstance(obj.origin, Source):
-                    inside = tracer.guards.source(
-                        "dict", obj.origin, None, f"{obj.origin.text}.__dict__"
-                    )
-                    table = tracer.guards.source("get", inside, kind, f"{obj.origin.text}.{kind}")
+                    inside = tracer.guards.source("dict", obj.origin)
+                    table = tracer.guards.source("get", inside, kind)
                     source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
                 return tracer.load(members[name], source)
         if (
@@ -406,9 +401,9 @@ class GlasshouseFront(FrontEnd):
     def lacks(self, tracer, obj, name) -> None:
         """Guard that a Module has no such member."""
         if isinstance(obj.origin, Source):
-            inside = tracer.guards.source("dict", obj.origin, None, f"{obj.origin.text}.__dict__")
+            inside = tracer.guards.source("dict", obj.origin)
             for kind in ("_parameters", "_buffers", "_modules"):
-                table = tracer.guards.source("get", inside, kind, f"{obj.origin.text}.{kind}")
+                table = tracer.guards.source("get", inside, kind)
                 tracer.guards.add("absent", table, name)
 
     def sets_plainly(self, obj, name, var):
@@ -433,7 +428,7 @@ class GlasshouseFront(FrontEnd):
                 self.context(tracer, fn, f.__name__, then)
                 return True
             if isinstance(owner, TensorBackend) and f.__name__ in ("evaluate", "sync"):
-                tracer.deliver(then, Var(None))
+                tracer.give(then, None)
                 return True
             if isinstance(owner, LRScheduler) and f.__name__ == "step":
                 self.schedule(tracer, fn, args, kwargs, then)
@@ -491,7 +486,7 @@ class GlasshouseFront(FrontEnd):
         if tracer.live:
             tracer.graph.call_method("__exit__", (tracer.context_nodes[id(var)], None, None, None))
         tracer.contexts.remove(var)
-        return tracer.deliver(then, Var(None))
+        return tracer.give(then, None)
 
     def schedule(self, tracer, fn, args, kwargs, then):
         """A scheduler's step has nothing for the graph: Python does it again in each call."""
@@ -507,7 +502,7 @@ class GlasshouseFront(FrontEnd):
         tracer.do(fn.value, *(tracer.known(x) for x in args))
         tracer.write(var, ("method", "step", list(args)))
         tracer.scheduled = True
-        tracer.deliver(then, Var(None))
+        tracer.give(then, None)
 
     def call_module(self, tracer, fn, args, kwargs, then, own=True):
         """A module: a node if it is a layer of the library, else its forward is interpreted."""
@@ -535,10 +530,10 @@ class GlasshouseFront(FrontEnd):
                 then, self.apply(tracer, "call_module", name, module, args, kwargs)
             )
         if isinstance(fn.origin, Source):
-            inside = tracer.guards.source("dict", fn.origin, None, f"{fn.origin.text}.__dict__")
+            inside = tracer.guards.source("dict", fn.origin)
             for kind in ("_forward_hooks", "_forward_pre_hooks"):
                 if not module.__dict__[kind]:
-                    table = tracer.guards.source("get", inside, kind, f"{fn.origin.text}.{kind}")
+                    table = tracer.guards.source("get", inside, kind)
                     tracer.guards.add("len", table, 0)
         depth = len(tracer.frames)
         outer = state.scope
@@ -566,11 +561,9 @@ class GlasshouseFront(FrontEnd):
         tracer.guarded.add(id(source))
         guards = tracer.guards
         guards.add("type", source, type(module))
-        inside = guards.source("dict", source, None, f"{source.text}.__dict__")
+        inside = guards.source("dict", source)
         for name, value in module.__dict__.items():
-            self.guard_part(
-                tracer, value, guards.source("get", inside, name, f"{source.text}.{name}")
-            )
+            self.guard_part(tracer, value, guards.source("get", inside, name))
 
     def guard_part(self, tracer, value, source):
         """Guard one attribute of a layer."""
@@ -585,15 +578,11 @@ class GlasshouseFront(FrontEnd):
         elif isinstance(value, dict):
             guards.add("keys", source, tuple(value)) if value else guards.add("len", source, 0)
             for key, part in value.items():
-                self.guard_part(
-                    tracer, part, guards.source("get", source, key, f"{source.text}[{key!r}]")
-                )
+                self.guard_part(tracer, part, guards.source("get", source, key))
         elif isinstance(value, (list, tuple)) and type(value) is not tuple:
             guards.add("len", source, len(value))
             for i, part in enumerate(value):
-                self.guard_part(
-                    tracer, part, guards.source("item", source, i, f"{source.text}[{i}]")
-                )
+                self.guard_part(tracer, part, guards.source("item", source, i))
         elif isinstance(value, (set, frozenset)):
             guards.add("len", source, len(value))
         elif (

@@ -84,8 +84,8 @@ class GuardSet:
         self.guards: dict[tuple, Guard] = {}
         self.read: list[Source] = []  # what was found there, and has to be there again
 
-    def source(self, kind: str, base: Source | None, key, text: str) -> Source:
-        """The one Source of a path."""
+    def source(self, kind: str, base: Source | None, key=None, named: str | None = None) -> Source:
+        """The one Source of a path; only what has no base needs a name."""
         name = (
             kind,
             id(base),
@@ -93,7 +93,7 @@ class GuardSet:
         )
         found = self.sources.get(name)
         if found is None:
-            found = self.sources[name] = Source(kind, base, key, text)
+            found = self.sources[name] = Source(kind, base, key, named)
         return found
 
     def add(self, kind: str, source: Source, value) -> None:

@@ -74,7 +74,7 @@ class Objects:
                 for item in self.sequence(var):
                     self.known(item)
             elif type(value) is types.FunctionType and self.is_passed(origin):
-                code = self.guards.source("attr", origin, "__code__", f"{origin.text}.__code__")
+                code = self.guards.source("attr", origin, "__code__")
                 self.guards.add("is", code, value.__code__)
             else:
                 single = value is None or type(value) is bool
@@ -146,6 +146,14 @@ class Objects:
             )
         return False
 
+    def all_foldable(self, args, kwargs=None) -> bool:
+        return all(map(self.foldable, (*args, *(kwargs or {}).values())))
+
+    def known_call(self, fn, args, kwargs=None):
+        """fn of values that are relied on."""
+        words = {k: self.known(v) for k, v in (kwargs or {}).items()}
+        return self.do(fn, *map(self.known, args), **words)
+
     def varies(self, var: Var) -> bool:
         """Whether a number may be another one in a later call."""
         if isinstance(var.origin, Number):
@@ -215,22 +223,17 @@ class Objects:
         self.tracked[id(var.value)] = var
         return var
 
-    def sub(self, var: Var, kind: str, key, text: str) -> Source | None:
+    def sub(self, var: Var, kind: str, key=None) -> Source | None:
         """The source of a part of what is at a source."""
         if not self.live or not isinstance(var.origin, Source):
             return None
-        return self.guards.source(kind, var.origin, key, var.origin.text + text)
+        return self.guards.source(kind, var.origin, key)
 
     def dict_of(self, var: Var) -> Source | None:
-        return self.sub(var, "dict", None, ".__dict__")
+        return self.sub(var, "dict", None)
 
     def entry_source(self, base: Source | None, key) -> Source | None:
-        if base is None:
-            return None
-        if base.kind == "dict" and isinstance(key, str) and base.base is not None:
-            return self.guards.source("get", base, key, f"{base.base.text}.{key}")
-        name = repr(key) if type(key) in SCALARS else f"<{type(key).__name__} at {id(key):#x}>"
-        return self.guards.source("get", base, key, f"{base.text}[{name}]")
+        return None if base is None or not self.live else self.guards.source("get", base, key)
 
     # -- making --------------------------------------------------------------------------------
 
@@ -305,7 +308,7 @@ class Objects:
                 "enclosing scope"
             )
             raise Break("an unset cell is read", Var(raise_name_error), [Var(text)]) from None
-        return self.load(value, self.sub(cell, "cell", None, ".cell_contents"))
+        return self.load(value, self.sub(cell, "cell", None))
 
     def cell_set(self, cell: Var, var: Var | None) -> None:
         if var is None:
@@ -337,7 +340,7 @@ class Objects:
                 return Var(value) if type(value) in SCALARS or isinstance(value,
                 FUNCTIONS) else self.load(
                     value, self.guards.source("const", None, value, name))  # fmt: skip
-            return self.load(value, self.entry_source(scope.origin, name) if self.live else None)
+            return self.load(value, self.entry_source(scope.origin, name))
         table = f.globals.get("__builtins__", builtins)
         table = table if isinstance(table, dict) else table.__dict__
         if name not in table:
@@ -380,9 +383,7 @@ class Objects:
             self.typed(var)
             if self.live and isinstance(var.origin, Source):
                 self.guards.add("len", var.origin, len(value))
-            var.items = [
-                self.load(x, self.sub(var, "item", i, f"[{i}]")) for i, x in enumerate(value)
-            ]
+            var.items = [self.load(x, self.sub(var, "item", i)) for i, x in enumerate(value)]
             return var.items
         if kind in (str, range, bytes):
             return [Var(x) for x in self.known(var)]
@@ -482,7 +483,7 @@ class Objects:
                     self.guards.add("call", var.origin, Lacks(key))
             return None
         self.typed(var)
-        value = self.load(var.value[key], self.entry_source(var.origin, key) if self.live else None)
+        value = self.load(var.value[key], self.entry_source(var.origin, key))
         var.items[key] = (constant(key), value)
         return value
 
@@ -548,7 +549,7 @@ class Objects:
         if self.is_tensor(obj):
             return self.deliver(then, self.front.attribute(self, obj, name))
         if self.front.is_ambient(value):
-            return self.deliver(then, Var(self.do(getattr, value, name)))
+            return self.give(then, self.do(getattr, value, name))
         if isinstance(value, (Generator, Iterator)) and hasattr(value.native(), name):
             own = getattr(value, name, None) or getattr(value.native(), name)
             return self.deliver(then, Var(own, Made("method", obj, name)))
@@ -566,11 +567,11 @@ class Objects:
             return self.deliver(then, found)
         if isinstance(value, types.ModuleType):
             if name not in value.__dict__:
-                return self.deliver(then, Var(self.do(getattr, value, name)))
-            source = self.entry_source(self.dict_of(obj), name) if self.live else None
+                return self.give(then, self.do(getattr, value, name))
+            source = self.entry_source(self.dict_of(obj), name)
             if obj.origin is None and self.live:
                 base = self.guards.source("const", None, value, value.__name__)
-                table = self.guards.source("dict", base, None, f"{value.__name__}.__dict__")
+                table = self.guards.source("dict", base)
                 source = self.entry_source(table, name)
             if self.frames[-1].trusted:
                 found = value.__dict__[name]
@@ -588,13 +589,13 @@ class Objects:
         ):
             if name == "__self__":
                 return self.deliver(then, obj.origin.parts[0])
-            return self.deliver(then, Var(getattr(value, name)))
+            return self.give(then, getattr(value, name))
         if isinstance(value, types.FunctionType) and name in FUNCTION_PARTS:
             if obj.is_new and name in ("__closure__", "__dict__", "__defaults__", "__kwdefaults__"):
                 raise Break(f"{name} of a new function", Var(getattr), [obj, Var(name)])
             return self.deliver(then, self.load(getattr(value, name,
             None) if name != "__wrapped__" else self.do(
-                getattr, value, name), self.sub(obj, "attr", name, f".{name}")))  # fmt: skip
+                getattr, value, name), self.sub(obj, "attr", name)))  # fmt: skip
         return self.instance_attribute(obj, name, then, special)
 
     def keeps_attributes(self, obj: Var) -> bool:
@@ -611,20 +612,16 @@ class Objects:
         if getter not in PLAIN_GETTERS and isinstance(getter, types.FunctionType):
             return self.call(Var(getter), [obj, Var(name)], {}, then)
         if name == "__class__":
-            return self.deliver(then, Var(cls))
+            return self.give(then, cls)
         if name == "__dict__" and hasattr(value, "__dict__"):
             return self.deliver(then, self.object_dict(obj))
-        found, owner = static_lookup(cls, name)
+        found = static_lookup(cls, name)[0]
         written = self.class_written(cls, name)
         if written is not None and name not in getattr(value, "__dict__", ()):
             return self.deliver(then, written)
-        if found is not MISSING and owner is not None:
-            self.rely_on_class(obj, cls, name, found)
-            kind = type(found)
-            if hasattr(kind, "__set__") or hasattr(kind, "__delete__"):
-                return self.descriptor(obj, name, found, then)
-        else:
-            self.rely_on_absence(obj, cls, name)
+        self.rely_on_class(obj, cls, name, found)
+        if hasattr(type(found), "__set__") or hasattr(type(found), "__delete__"):
+            return self.descriptor(obj, name, found, then)
         if not special:
             own = getattr(value, "__dict__", None)
             if isinstance(own, dict):
@@ -632,7 +629,7 @@ class Objects:
                 if table is not None and table.items and name in table.items:
                     return self.deliver(then, table.items[name][1])
                 if name in own:
-                    source = self.entry_source(self.dict_of(obj), name) if self.live else None
+                    source = self.entry_source(self.dict_of(obj), name)
                     return self.deliver(then, self.load(own[name], source))
                 if self.live and isinstance(obj.origin, Source) and not self.is_library(cls):
                     self.guards.add("absent", self.dict_of(obj), name)
@@ -658,32 +655,20 @@ class Objects:
         return cls.__module__.startswith("glasshouse.")
 
     def rely_on_class(self, obj: Var, cls: type, name: str, found) -> None:
-        """Guard a class attribute, unless the class is the library's or built in."""
+        """Guard what a class has under a name (MISSING: that it has nothing), unless it is the
+        library's or built in."""
         if not self.live or not isinstance(obj.origin, Source) or self.is_library(cls):
             return
-        if not is_heap(cls):  # cannot be changed
-            return
-        kind = self.guards.source("type", obj.origin, None, f"type({obj.origin.text})")
-        entry = self.guards.source("lookup", kind, name, f"{kind.text}.{name}")
-        if type(found) not in SCALARS:
-            self.guards.add("is", entry, found)
-
-    def rely_on_absence(self, obj: Var, cls: type, name: str) -> None:
-        """Guard that a user's class has no such attribute."""
-        if (
-            self.live
-            and isinstance(obj.origin, Source)
-            and not self.is_library(cls)
-            and is_heap(cls)
-        ):
-            kind = self.guards.source("type", obj.origin, None, f"type({obj.origin.text})")
-            self.guards.add("lacks", kind, name)
+        if is_heap(cls):  # others cannot be changed
+            kind = self.guards.source("type", obj.origin)
+            if found is MISSING:
+                self.guards.add("lacks", kind, name)
+            elif type(found) not in SCALARS:
+                self.guards.add("is", self.guards.source("lookup", kind, name), found)
 
     def class_source(self, obj: Var, name: str) -> Source | None:
-        if not self.live or not isinstance(obj.origin, Source):
-            return None
-        kind = self.guards.source("type", obj.origin, None, f"type({obj.origin.text})")
-        return self.guards.source("lookup", kind, name, f"{kind.text}.{name}")
+        kind = self.sub(obj, "type")
+        return None if kind is None else self.guards.source("lookup", kind, name)
 
     def object_dict(self, obj: Var) -> Var:
         """obj.__dict__, as a dict that shares what is known of the attributes."""
@@ -713,14 +698,14 @@ class Objects:
             return self.deliver(then,
             constant(value) if name != "args" else self.new_tuple(obj.origin.parts[1])
                                 if obj.origin.kind == "call" else Var(value))  # fmt: skip
-        return self.deliver(then, self.load(value, self.sub(obj, "attr", name, f".{name}")))
+        return self.deliver(then, self.load(value, self.sub(obj, "attr", name)))
 
     def bind_class_attribute(self, obj: Var, name: str, found, then):
         """A class attribute that was found through an instance: functions bind to it."""
         if isinstance(found, types.FunctionType):
             return self.deliver(then, self.bound(obj, Var(found)))
         if isinstance(found, staticmethod):
-            return self.deliver(then, Var(found.__func__))
+            return self.give(then, found.__func__)
         if isinstance(found, classmethod):
             return self.deliver(then, self.bound(Var(type(obj.value)), Var(found.__func__)))
         if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
@@ -733,8 +718,7 @@ class Objects:
         if getter is not MISSING:
             value = self.do(found.__get__, obj.value, type(obj.value))
             return self.deliver(then, Var(value, Made("method", obj, name)) if callable(value) else
-                                self.load(value, self.sub(obj, "attr", name,
-                                f".{name}")))  # fmt: skip
+                                self.load(value, self.sub(obj, "attr", name)))  # fmt: skip
         return self.deliver(then, self.load(found, self.class_source(obj, name)))
 
     def bound(self, obj: Var, fn: Var) -> Var:
@@ -753,12 +737,12 @@ class Objects:
         if found is MISSING:
             if meta is not MISSING and isinstance(meta, types.FunctionType):
                 return self.deliver(then, self.bound(cls, Var(meta)))
-            return self.deliver(then, Var(self.do(getattr, value, name)))
+            return self.give(then, self.do(getattr, value, name))
         written = self.class_written(value, name)
         if written is not None:
             return self.deliver(then, written)
         if isinstance(found, staticmethod):
-            return self.deliver(then, Var(found.__func__))
+            return self.give(then, found.__func__)
         if isinstance(found, classmethod):
             return self.deliver(then, self.bound(cls, Var(found.__func__)))
         if (
@@ -776,9 +760,9 @@ class Objects:
                 base = cls.origin
                 if not isinstance(base, Source):
                     base = self.guards.source("const", None, value, value.__name__)
-                source = self.guards.source("lookup", base, name, f"{value.__name__}.{name}")
+                source = self.guards.source("lookup", base, name)
             return self.deliver(then, self.load(found, source) if source else Var(found))
-        return self.deliver(then, Var(self.do(getattr, value, name)))
+        return self.give(then, self.do(getattr, value, name))
 
     def make_super(self, cls: Var, obj: Var) -> Var:
         value = self.do(super, self.known(cls), obj.value)
@@ -794,7 +778,7 @@ class Objects:
             if name in base.__dict__:
                 found = base.__dict__[name]
                 if isinstance(obj.value, type) and isinstance(found, types.FunctionType):
-                    return self.deliver(then, Var(found))
+                    return self.give(then, found)
                 if isinstance(found, property):
                     return self.call(Var(found.fget), [obj], {}, then)
                 if isinstance(found, classmethod):
@@ -804,7 +788,7 @@ class Objects:
                         then, Var(found.__get__(obj.value), Made("method", obj, Var(found)))
                     )
                 if base is object and name == "__new__":
-                    return self.deliver(then, Var(object.__new__))
+                    return self.give(then, object.__new__)
                 return self.bind_class_attribute(obj, name, found, then)
         return self.fail(AttributeError(f"'super' object has no attribute {name!r}"))
 
@@ -826,11 +810,7 @@ class Objects:
             return self.write(self.class_var(value), ("attr", name, var))
         self.typed(obj)
         if isinstance(value, types.ModuleType):
-            raise Break(
-                "an attribute of a module is set",
-                Var(setattr),
-                [obj, Var(name), var],
-            )
+            raise Break("an attribute of a module is set", Var(setattr), [obj, Var(name), var])
         setter = static_lookup(cls, "__setattr__" if var is not None else "__delattr__")[0]
         if isinstance(setter, types.FunctionType) and not self.front.sets_plainly(obj, name, var):
             return self.call(

@@ -699,7 +699,8 @@ class Opcodes:
         if not ins.arg:
             if not f.handled:
                 raise Break("a bare raise")
-            raise UserError(f.handled[-1].value)
+            self.raised = f.handled[-1]
+            raise UserError(self.raised.value)
         error = f.stack.pop()
         if isinstance(error.value, type):
 

@@ -11,27 +11,21 @@ from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import CaptureError
-from glasshouse.capture.bytecode import GENERATORS
-from glasshouse.capture.calls import plain_value, slot_list
+from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
 from glasshouse.capture.frame import Frame, Generator, Iterator
-from glasshouse.capture.guards import (
-    Compiler,
-    Guard,
-    Link,
-    brief,
-    linked,
-    read_source,
-    weakened,
-)
+from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
+from glasshouse.capture.iteration import plain_value
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracer import (
     Lasti,
+    Raised,
     Tracer,
     behind_frame,
+    raise_as_it_is,
     resume_function,
     slot_values,
     users_part,
@@ -71,10 +65,12 @@ class Gone:
         self.dispatcher, self.entry = weakref.ref(dispatcher), None
 
     def __call__(self, link) -> None:
-        dispatcher = self.dispatcher()
-        if dispatcher is not None and self.entry is not None:
-            dead = None, self.entry()
-            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in dead]
+        dispatcher, entry = self.dispatcher(), self.entry and self.entry()
+        if entry is not None:
+            entry.die()
+        if dispatcher is not None:
+            gone = None, entry
+            dispatcher.entries[:] = [x for x in dispatcher.entries if linked(x) not in gone]
 
 
 class Capture:
@@ -276,6 +272,8 @@ class Session:
                 tracer.enter(self.fn, self.slots)
                 outcome = tracer.run()
             self.capture_ns = perf_counter_ns() - begin_ns
+            if isinstance(outcome, Raised):
+                return self.raised(outcome.var)
             if not tracer.live:
                 return self.given_up(outcome)
             return self.finish(outcome)
@@ -354,7 +352,7 @@ class Session:
             if capture.exporting:
                 info.outcome, info.slots = (
                     outcome,
-                    dict(zip(slot_list(self.fn.__code__), self.slots, strict=False)),
+                    dict(zip(slot_names(self.fn.__code__), self.slots, strict=False)),
                 )
             return real(outcome)
         tracer.front.end(tracer)
@@ -362,6 +360,19 @@ class Session:
         self.behind = True
         self.finalize(broke)
         return self.tail(0, broke)
+
+    def raised(self, var: Var):
+        """Install an entry that raises; raise."""
+        error = var.value
+        trace, emitter = error.__traceback__, Emitter(self.tracer, self.capture.resumer)
+        if self.unfinished() is None:
+            try:
+                graph, run = self.replacement(emitter, var, None, trace.tb_lineno, raising=True)
+                self.install(run, emitter, None, None)
+                self.settle(emitter, graph)
+            except CannotRebuild as found:
+                self.note_break(f"{found.what} leaves the function", "", "")
+        raise_as_it_is(error)
 
     def unfinished(self):
         """A generator that stands inside a with or try: when it goes, more of it runs."""
@@ -375,13 +386,16 @@ class Session:
                     return "an unfinished generator", made.site
         return None
 
-    def replacement(self, emitter: Emitter, outcome, broke, line: int):
+    def replacement(self, emitter: Emitter, outcome, broke, line: int, raising: bool = False):
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
         for context in reversed(tracer.contexts):
             node = tracer.context_nodes[id(context)]
             tracer.graph.call_method("__exit__", (node, None, None, None))
-        body = emitter.at_return(outcome) if broke is None else emitter.at_break(broke)
+        if broke is not None:
+            body = emitter.at_break(broke)
+        else:
+            body = emitter.at_end("raise" if raising else "return", outcome)
         graph = self.compiled(emitter)
         return graph, emitter.function(body, line, self.fn.__code__, len(self.slots), graph)
 

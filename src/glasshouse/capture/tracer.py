@@ -9,23 +9,26 @@ follows is captured on its own by resume functions, one for each frame that is o
 import sys
 import types
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
-from glasshouse.capture.bytecode import VERSION, Decoded, keeps_closure, make_resume, resume_slots
-from glasshouse.capture.calls import Calls, NextThen, slot_list, takes_result
+from glasshouse.capture.bytecode import (
+    VERSION,
+    Decoded,
+    keeps_closure,
+    make_resume,
+    resume_slots,
+    slot_names,
+)
+from glasshouse.capture.calls import Calls
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
+from glasshouse.capture.iteration import Iteration, NextThen, takes_result
+from glasshouse.capture.methods import Methods
 from glasshouse.capture.objects import Objects
 from glasshouse.capture.opcodes import HANDLERS, Opcodes
-from glasshouse.capture.values import (
-    NULL,
-    Break,
-    CannotRebuild,
-    Made,
-    Source,
-    UserError,
-    Var,
-)
+from glasshouse.capture.operators import Operators
+from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
 from glasshouse.graph.ir import Graph
 
 
@@ -38,7 +41,7 @@ class Finished(Exception):
     """The outermost frame returned."""
 
 
-class Tracer(Opcodes, Objects, Calls):
+class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
     """One run of the interpreter, for one call of one function."""
 
     dispatcher_type: type
@@ -81,7 +84,7 @@ class Tracer(Opcodes, Objects, Calls):
     def enter(self, fn: types.FunctionType, slots) -> None:
         """The frame of the captured function."""
         code = fn.__code__
-        names = slot_list(code)
+        names = slot_names(code)
         frame = Frame(code, fn.__globals__, len(names))
         free = len(code.co_freevars)
         count = len(slots) - free
@@ -90,7 +93,7 @@ class Tracer(Opcodes, Objects, Calls):
             source = self.guards.source("slot", None, i, names[at])
             frame.locals[at] = self.load(value, source)
         if code.co_name.startswith("__resume_at_") and sys.exc_info()[1] is not None:
-            frame.handled = [Var(sys.exc_info()[1], Made("handled"))]
+            frame.handled = [self.track(Var(sys.exc_info()[1], Made("handled")))]
             self.began_handling = True
         self.frames.append(frame)
 
@@ -183,6 +186,10 @@ class Tracer(Opcodes, Objects, Calls):
             self.frames[-1].stack.append(var)
             return None
         return then(self, var)
+
+    def give(self, then, value):
+        """Deliver a constant."""
+        return self.deliver(then, Var(value))
 
     def leave(self, var: Var) -> None:
         """The running frame returns."""
@@ -292,9 +299,9 @@ class Tracer(Opcodes, Objects, Calls):
             f.at = before
         f.stack, f.ip = f.saved, f.at
 
-    def unwind(self, error: BaseException) -> "Break | None":
-        """Go to the handler of an exception, in this frame or one that called it; a Break if there
-        is none, and Python is to raise it."""
+    def unwind(self, error: BaseException) -> "Break | Raised | None":
+        """Go to the handler of an exception, in this frame or one that called it. Where there is
+        none: a Break, to have Python raise it, or what came through a `finally` or the like."""
         raised, self.raised = self.raised, None
         var = (
             raised if raised is not None and raised.value is error else self.tracked.get(id(error))
@@ -331,18 +338,17 @@ class Tracer(Opcodes, Objects, Calls):
                 if isinstance(error, StopIteration):
                     stop, error = error, RuntimeError("generator raised StopIteration")
                     error.__cause__ = error.__context__ = stop
-                    var = Var(error, Made("exception_value"))
+                    error.__traceback__ = stop.__traceback__
+                    var = self.track(Var(error, Made("exception_value")))
             elif isinstance(f.then, NextThen) and isinstance(error, StopIteration) and self.frames:
                 f.then.then(self, END)
                 return None
             elif isinstance(error, AttributeError) and isinstance(f.then, OrElse) and self.frames:
                 f.then.other(self)
                 return None
-        context = error.__context__
-        try:
-            raise error
-        finally:
-            error.__context__ = context  # not what we are handling
+        if not self.live:
+            raise_as_it_is(error)
+        return Raised(var)
 
     def add_traceback(self, error: BaseException) -> None:
         """Give an exception the traceback that it would have in plain Python."""
@@ -417,6 +423,21 @@ class Uncaught(Break):
     def __init__(self, error: BaseException):
         super().__init__(f"raising {type(error).__name__}")
         self.error = error
+
+
+class Raised(NamedTuple):
+    """An exception that leaves the captured function."""
+
+    var: Var
+
+
+def raise_as_it_is(error: BaseException):
+    """Raise without making what we are handling its context."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
 
 
 class OrElse:

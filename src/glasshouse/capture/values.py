@@ -18,13 +18,31 @@ class Source:
     sequence), cell (its contents), attr (getattr), type, lookup (a class attribute).
     """
 
-    __slots__ = ("kind", "base", "key", "text")
+    __slots__ = ("kind", "base", "key", "named")
 
-    def __init__(self, kind: str, base: "Source | None", key: Any, text: str):
-        self.kind, self.base, self.key, self.text = kind, base, key, text
+    def __init__(self, kind: str, base: "Source | None", key: Any, named: str | None):
+        self.kind, self.base, self.key, self.named = kind, base, key, named
+
+    @property
+    def text(self) -> str:
+        """The path as Python."""
+        if self.named is None:
+            kind, base, key = self.kind, self.base, self.key
+            if kind == "get" and base.kind == "dict" and isinstance(key, str):
+                base, kind = base.base, "attr"
+            if kind == "get" and type(key) not in SCALARS:
+                key = f"<{type(key).__name__} at {id(key):#x}>"
+            elif kind == "get":
+                key = repr(key)
+            self.named = STEPS[kind].format(base.text, key)
+        return self.named
 
     def __repr__(self):
         return self.text
+
+
+STEPS = {"dict": "{}.__dict__", "get": "{}[{}]", "item": "{}[{}]", "cell": "{}.cell_contents",
+         "attr": "{}.{}", "type": "type({})", "lookup": "{}.{}"}  # fmt: skip
 
 
 class Made:

@@ -65,7 +65,7 @@ typedef struct {
     Py_ssize_t size, registers;
     Op *ops;
     PyObject **regs;
-    int busy, whole;    /* whole: the replacement calls nothing of the user's */
+    int busy, whole, dead; /* whole: the replacement calls nothing of the user's */
     PyObject *run, *info, *weakrefs;
 } Entry;
 
@@ -198,8 +198,9 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) 
             continue;
         case SETTAG: if (!nested) g->ops[o->jump].tag = tag_of(x); continue;
         case IS: ok = x == o->key; break;
-        case IS_WEAK: ok = x == PyWeakref_GET_OBJECT(o->key) && x != Py_None; break;
-        case TYPE_WEAK: ok = (PyObject *)Py_TYPE(x) == PyWeakref_GET_OBJECT(o->key); break;
+        /* By address: when what was there dies, before another can be there, so does the entry. */
+        case IS_WEAK: ok = (uintptr_t)x == o->tag; break;
+        case TYPE_WEAK: ok = (uintptr_t)Py_TYPE(x) == o->tag; break;
         case TYPE: ok = (PyObject *)Py_TYPE(x) == o->key; break;
         case EQ: ok = equal(x, o->key); break;
         case LEN: ok = length_is(x, o->n); break;
@@ -264,6 +265,9 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
                               &key, &o->jump)) { Py_DECREF(g); return NULL; }
         o->key = Py_NewRef(key);
         g->size = i + 1;
+        if (o->op != IS_WEAK && o->op != TYPE_WEAK) continue;
+        if (!PyWeakref_Check(key)) { Py_DECREF(g); PyErr_SetString(PyExc_TypeError, "Entry: expected a weak reference"); return NULL; }
+        o->tag = (uintptr_t)PyWeakref_GET_OBJECT(key);
     }
     return (PyObject *)g;
 }
@@ -271,7 +275,9 @@ static PyObject *entry_check(Entry *g, PyObject *slots) {
     if (!PyTuple_Check(slots)) { PyErr_SetString(PyExc_TypeError, "check: expected a tuple"); return NULL; }
     return PyLong_FromSsize_t(run_guards(g, ((PyTupleObject *)slots)->ob_item, PyTuple_GET_SIZE(slots)));
 }
+static PyObject *entry_die(Entry *g, PyObject *none) { g->dead = 1; Py_RETURN_NONE; }
 static PyMethodDef entry_methods[] = {
+    {"die", (PyCFunction)entry_die, METH_NOARGS, "Something that a guard refers to is gone: hold no more."},
     {"check", (PyCFunction)entry_check, METH_O, "The number of the first guard that fails, or -1."}, {NULL}};
 static PyMemberDef entry_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(Entry, weakrefs), READONLY},
@@ -359,7 +365,7 @@ static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
         if (Py_TYPE(item) != &EntryType && PyWeakref_Check(item)) item = PyWeakref_GET_OBJECT(item);
         if (Py_TYPE(item) != &EntryType) continue; /* it died */
         Entry *entry = (Entry *)Py_NewRef(item);
-        if (!entry->run || run_guards(entry, slots, n) >= 0) { Py_DECREF(entry); continue; }
+        if (entry->dead || !entry->run || run_guards(entry, slots, n) >= 0) { Py_DECREF(entry); continue; }
         d->hits++;
         PyObject *cb = callback;
         if (entry->whole) callback = NULL;

@@ -129,22 +129,18 @@ def with_break(statement) -> list:
 # generators, errors that are raised and caught, classes made inside, and the like.
 PARTIAL = set(
     """
-    annotated_inner arithmetic_methods assert_fails assert_fails_without_message assert_on_tensor
-    assert_on_tensor_fails asserts break_in_any break_in_assert break_in_context_manager
-    break_in_failing_assert break_in_generator_loop break_inside_generator
-    break_inside_generator_expression break_with_live_generator comparison_methods
-    data_class_compare data_class_frozen data_class_frozen_used data_descriptor_raises
-    decorated_by_context decorates_inside default_dict_made delattr_and_vars dict_from_keys
-    dict_subclass_attribute_missing dict_subclass_made dict_unhashable_key dict_view_sets
-    error_in_generator error_in_with_and_break error_in_with_is_caught
-    evaluates_text exception_group finally_after_raise generator_in_class
-    hash_method ids_and_hashes iteration_by_items list_compare local_names
-    named_tuple_made next_of_ended not_caught number_methods raise_from raise_from_none
-    raise_in_finally raise_in_handler reraised return_in_with_and_break returns_generator
-    returns_map returns_started_generator set_of_unhashable set_operators
-    stop_inside_generator text_methods with_context_manager_raises with_in_loop_and_break
-    zips_strictly
-    error_in_comprehension module_call itertools_cycle
+    annotated_inner arithmetic_methods assert_fails assert_fails_without_message
+    assert_on_tensor assert_on_tensor_fails asserts break_in_any break_in_assert
+    break_in_context_manager break_in_failing_assert break_in_generator_loop
+    break_inside_generator break_inside_generator_expression break_with_live_generator
+    comparison_methods data_class_compare data_class_frozen_used decorated_by_context
+    decorates_inside default_dict_made delattr_and_vars dict_from_keys dict_subclass_made
+    dict_unhashable_key dict_view_sets error_in_comprehension error_in_with_and_break
+    error_in_with_is_caught evaluates_text exception_group generator_in_class hash_method
+    ids_and_hashes iteration_by_items itertools_cycle list_compare local_names module_call
+    named_tuple_made next_of_ended number_methods return_in_with_and_break returns_generator
+    returns_map returns_started_generator set_of_unhashable set_operators text_methods
+    with_in_loop_and_break
     """.split()
 )
 

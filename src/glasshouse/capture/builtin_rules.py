@@ -1,0 +1,332 @@
+"""Builtin functions and classes with a rule of their own: rule(tracer, fn, args, kwargs, then)."""
+
+import itertools
+import math
+import operator
+import types
+from collections import OrderedDict, defaultdict, deque
+
+from glasshouse.capture.frame import Enumerate, Generator, Over, Reversed, Zip
+from glasshouse.capture.polyfills import (
+    POLYFILLS,
+    call_until,
+    enumerate_of,
+    list_of,
+    reversed_of,
+    zip_of,
+)
+from glasshouse.capture.values import MISSING, Break, Made, Source, Var, constant, static_lookup
+
+# Functions of constants alone, whose result is the same each time.
+PURE = {
+    abs, ascii, bin, bool, bytes, callable, chr, complex, divmod, float, format, hash, hex, int,
+    len,
+    oct, ord, pow, range, repr, round, str, frozenset, slice, issubclass, tuple, list, set, dict,
+    min, max,
+    sum, sorted, any, all, *(f for f in vars(math).values() if callable(f)),
+    *(f for n, f in vars(operator).items() if callable(f) and not isinstance(f, type)),
+}  # fmt: skip
+GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
+
+PRINT_HINT = "print after the captured function, or accept the break"
+
+
+def breaking(what: str, is_called: bool = True, hint: str = ""):
+    """The rule that leaves a call to Python, or, unless it `is_called`, the instruction."""
+
+    def rule(t, fn, args, kwargs, then):
+        reason = f"{what} {'of' if what == 'call' else 'a'} {fn.value.__name__}"
+        called = fn if is_called and (args or fn.value not in (vars, dir)) else None
+        raise Break(reason, called, args, kwargs, hint)
+
+    return rule
+
+
+def simple(rule):
+    """The rule of a builtin that takes no keywords: rule(tracer, args, then)."""
+    return lambda t, fn, args, kwargs, then: rule(t, args, then)
+
+
+def polyfilled(t, fn, args, kwargs, then):
+    return t.call_function(Var(POLYFILLS[fn.value]), args, kwargs, then)
+
+
+def on_isinstance(t, fn, args, kwargs, then):
+    kinds = t.known(args[1])
+    flat = kinds if isinstance(kinds, tuple) else (kinds,)
+    for kind in flat:
+        check = static_lookup(type(kind), "__instancecheck__")[0]
+        if isinstance(check, types.FunctionType) and check.__module__ not in (
+            "abc",
+            "typing",
+            "enum",
+            "_py_abc",
+        ):
+            raise Break("isinstance with a check of its own", fn, args)
+    value = t.typed(args[0])
+    if isinstance(value, Generator):
+        return t.give(then, issubclass(types.GeneratorType, kinds))
+    return t.give(then, t.do(isinstance, value, kinds))
+
+
+def on_type(t, fn, args, kwargs, then):
+    if len(args) == 1:
+        return t.give(then, type(t.typed(args[0])))
+    raise Break("a class is made", fn, args, kwargs)
+
+
+def on_bool(t, fn, args, kwargs, then):
+    if not args:
+        return t.give(then, False)
+    return t.truth(args[0], lambda t2, flag: t2.give(then, flag))
+
+
+def on_getattr(t, fn, args, kwargs, then):
+    name = t.known(args[1])
+    if len(args) == 2:
+        return t.get_attribute(args[0], name, then)
+    return t.attribute_or(args[0], name, then, lambda t2: t2.deliver(then, args[2]))
+
+
+def on_hasattr(t, fn, args, kwargs, then):
+    name = t.known(args[1])
+    return t.attribute_or(
+        args[0], name, lambda t2, v: t2.give(then, True), lambda t2: t2.give(then, False)
+    )
+
+
+def on_setattr(t, fn, args, kwargs, then):
+    t.set_attribute(args[0], t.known(args[1]), args[2] if len(args) > 2 else None)
+    return t.give(then, None)
+
+
+def on_iter(t, fn, args, kwargs, then):
+    if len(args) == 2:
+        return t.call_function(Var(call_until), args, {}, then)
+    return t.get_iter(args[0], then)
+
+
+def on_super(t, fn, args, kwargs, then):
+    if args:
+        return t.deliver(then, t.make_super(args[0], args[1]))
+    frame = t.frames[-1]
+    code = frame.root
+    cell = frame.locals[frame.code.slots.index("__class__")]
+    this = frame.locals[0]
+    if isinstance(this.value, types.CellType):
+        this = t.cell_get(this, code.co_varnames[0])
+    return t.deliver(then, t.make_super(t.cell_get(cell, "__class__"), this))
+
+
+def on_sequence(make):
+    """list(x), tuple(x), set(x)."""
+
+    def handler(t, fn, args, kwargs, then):
+        if not args:
+            return t.deliver(then, make(t, []))
+        items = t.sequence(args[0])
+        if items is not None:
+            return t.deliver(then, make(t, list(items)))
+
+        def done(t2, made):
+            found = made if make is as_list else make(t2, t2.sequence(made))
+            return t2.deliver(then, found)
+
+        return t.call_function(Var(list_of), args, {}, done)
+
+    return handler
+
+
+def as_list(t, items):
+    return t.new_list(items)
+
+
+def on_dict(cls):
+    def handler(t, fn, args, kwargs, then):
+        made = t.new_dict([], cls)
+        if not args and not kwargs:
+            return t.deliver(then, made)
+        return t.extend(made, "update", *args, then=lambda t2, v: t2.deliver(then, made), **kwargs)
+
+    return handler
+
+
+def on_enumerate(t, fn, args, kwargs, then):
+    start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
+
+    def wrap(t2, it):
+        if isinstance(it.value, (Over, Zip, Enumerate)) and t2.foldable(start):
+            return t2.deliver(then, t2.track(Var(Enumerate(it, t2.known(start)), Made("iterator"))))
+        return t2.call_function(Var(enumerate_of), [it, start], {}, then)
+
+    return t.get_iter(args[0], wrap)
+
+
+def on_zip(t, fn, args, kwargs, then):
+    simple = (Over, Zip, Enumerate)
+    if kwargs or any(not isinstance(x.value, simple) and t.sequence(x) is None for x in args):
+        return t.call_function(Var(zip_of), args, kwargs, then)
+    inners = []
+    for x in args:
+        t.get_iter(x, lambda t2, it: inners.append(it))
+    return t.deliver(then, t.track(Var(Zip(inners), Made("iterator"))))
+
+
+def on_reversed(t, fn, args, kwargs, then):
+    method, _ = static_lookup(type(args[0].value), "__reversed__")
+    if isinstance(method, types.FunctionType):
+        return t.call(Var(method), args, {}, then)
+    items = t.sequence(args[0])
+    if items is None and isinstance(
+        static_lookup(type(args[0].value), "__getitem__")[0], types.FunctionType
+    ):
+        return t.call_function(Var(reversed_of), args, {}, then)
+    if items is None:
+        raise Break("reversed", fn, args)
+    return t.deliver(then, t.track(Var(Reversed(args[0], items[::-1]), Made("iterator"))))
+
+
+def on_id(t, fn, args, kwargs, then):
+    var = args[0]
+    if isinstance(var.origin, Source) and t.live:
+        t.guards.add("is", var.origin, var.value)
+    elif var.origin is not None and not t.frames[-1].trusted:
+        raise Break("the id of something new", fn, args)
+    return t.give(then, id(var.value))
+
+
+def on_choices(t, fn, args, kwargs, then):
+    """permutations and combinations: of places, which are known."""
+    items = t.sequence(args[0])
+    if items is None or not all(t.foldable(x) for x in (*args[1:], *kwargs.values())):
+        raise Break(f"call of {fn.value.__name__}", fn, args, kwargs)
+    words = {k: t.known(v) for k, v in kwargs.items()}
+    places = t.do(fn.value, range(len(items)), *(t.known(x) for x in args[1:]), **words)
+    found = [t.new_tuple([items[i] for i in choice]) for choice in places]
+    return t.deliver(then, t.track(Var(Over(Var(None), found), Made("iterator"))))
+
+
+def on_min_max(t, fn, args, kwargs, then):
+    items = t.sequence(args[0]) if len(args) == 1 else args
+    if items is not None and not kwargs and items and all(t.foldable(x) for x in items):
+        if any(t.varies(x) for x in items):
+            for x in items:
+                t.known(x)
+        return t.give(then, t.do(fn.value, [t.known(x) for x in items]))
+    return t.call_function(Var(POLYFILLS[fn.value]), args, kwargs, then)
+
+
+def on_sorted(t, fn, args, kwargs, then):
+    items = t.sequence(args[0])
+    reverse = kwargs.get("reverse", Var(False))
+    key = kwargs.get("key", Var(None))
+    if (
+        items is None
+        or key.value is not None
+        and not isinstance(key.value, types.BuiltinMethodType)
+    ):
+        return t.call_function(Var(POLYFILLS[sorted]), args, kwargs, then)
+    if key.value is not None:
+        keys = t.sequence(t.tracked.get(id(key.value.__self__)) or constant(key.value.__self__))
+        if keys is None or key.value.__name__ != "__getitem__":
+            return t.call_function(Var(POLYFILLS[sorted]), args, kwargs, then)
+    else:
+        keys = items
+    if not all(t.foldable(x) for x in keys):
+        raise Break("sorting by values that are not known", fn, args, kwargs)
+    raw = [t.known(x) for x in keys]
+    places = [t.known(x) for x in items] if key.value is not None else range(len(items))
+    order = t.do(sorted, places, key=raw.__getitem__, reverse=t.known(reverse))
+    return t.deliver(
+        then, t.new_list([Var(i) if key.value is not None else items[i] for i in order])
+    )
+
+
+def on_str(t, fn, args, kwargs, then):
+    if not args or t.foldable(args[0]):
+        return t.give(then, t.do(fn.value, *(t.known(x) for x in args)))
+    cls = type(t.typed(args[0]))
+    if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
+        return t.give(then, fn.value(args[0].value))
+    names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
+    for name in names:
+        method, _ = static_lookup(cls, name)
+        if isinstance(method, types.FunctionType):
+            return t.call(Var(method), args, {}, then)
+        if method is not MISSING and method is not object.__str__:
+            break
+    raise Break(f"the text of a {cls.__name__}", fn, args)
+
+
+def on_operator(t, fn, args, kwargs, then):
+    f = fn.value
+    if f is operator.getitem:
+        return t.get_item(args[0], args[1], then)
+    if f is operator.contains:
+        return t.contains(args[0], args[1], False, then)
+    if f is operator.setitem:
+        t.set_item(*args)
+        return t.give(then, None)
+    if f is operator.not_:
+        return t.truth(args[0], lambda t2, flag: t2.give(then, not flag))
+    if f is operator.truth:
+        return t.truth(args[0], lambda t2, flag: t2.give(then, flag))
+    return t.give(then, t.identical(args[0], args[1]) is (f is operator.is_))
+
+
+def on_number(t, fn, args, kwargs, then):
+    """int(x), float(x)."""
+    if len(args) == 1 and t.is_number_call(args):
+        return t.deliver(then, t.number(fn.value, args))
+    if t.all_foldable(args, kwargs):
+        return t.give(then, t.known_call(fn.value, args, kwargs))
+    method, _ = static_lookup(type(args[0].value), f"__{fn.value.__name__}__")
+    if isinstance(method, types.FunctionType) and not t.is_tensor(args[0]):
+        return t.call(Var(method), args, {}, then)
+    raise Break(f"{fn.value.__name__} of a {type(args[0].value).__name__}", fn, args, kwargs)
+
+
+def on_pure(t, fn, args, kwargs, then):
+    if fn.value is slice:
+        return t.deliver(then, Var(slice(*(x.value for x in args)), Made("call", fn, args)))
+    if fn.value is frozenset and args:
+        items = t.sequence(args[0])
+        if items is not None:
+            return t.give(then, frozenset(t.known_key(x) for x in items))
+    if t.all_foldable(args, kwargs):
+        return t.give(then, t.known_call(fn.value, args, kwargs))
+    raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
+
+
+CLASSES = {
+    bool: on_bool, list: on_sequence(as_list), dict: on_dict(dict),
+    OrderedDict: on_dict(OrderedDict), tuple: on_sequence(lambda t, items: t.new_tuple(items)),
+    enumerate: on_enumerate, zip: on_zip,
+    set: on_sequence(lambda t, items: t.new_set(items)), reversed: on_reversed, super: on_super,
+    type: on_type, str: on_str, int: on_number, float: on_number,
+    object: simple(lambda t, args, then: t.deliver(
+        then, t.track(Var(object(), Made("object", object), {})))),
+    types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
+}  # fmt: skip
+CLASSES |= {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
+CLASSES |= dict.fromkeys((property, deque, defaultdict), breaking("making"))
+CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
+CLASSES |= dict.fromkeys(
+    (itertools.permutations, itertools.combinations, itertools.combinations_with_replacement),
+    on_choices,
+)
+BUILTINS = {
+    isinstance: on_isinstance, getattr: on_getattr, hasattr: on_hasattr, setattr: on_setattr,
+    delattr: on_setattr, iter: on_iter, id: on_id, min: on_min_max, max: on_min_max,
+    sorted: on_sorted, repr: on_str, print: breaking("call", hint=PRINT_HINT),
+    len: simple(lambda t, args, then: t.length(args[0], then)),
+    next: simple(lambda t, args, then: t.next_of(args[0], [*args, None][1], then)),
+    callable: simple(lambda t, args, then: t.give(then, callable(t.typed(args[0])))),
+}  # fmt: skip
+BUILTINS |= {getattr(operator, name): on_operator for name in (
+    "getitem", "contains", "setitem", "not_", "truth", "is_", "is_not")}  # fmt: skip
+BUILTINS |= dict.fromkeys(
+    (eval, exec, globals, locals, breakpoint, compile), breaking("call", False)
+)
+BUILTINS |= dict.fromkeys((vars, dir, input, open), breaking("call"))

@@ -1,0 +1,344 @@
+"""Methods of builtin types: containers, exceptions, constants."""
+
+import types
+from collections import OrderedDict
+
+from glasshouse.capture.frame import Generator
+from glasshouse.capture.polyfills import add_all, extend_of, join_of, update_of
+from glasshouse.capture.values import MISSING, Break, Made, Var, static_lookup
+
+STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
+SET_ALGEBRA = {
+    "union",
+    "intersection",
+    "difference",
+    "symmetric_difference",
+    "issubset",
+    "issuperset",
+    "isdisjoint",
+}
+
+
+TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
+TUPLE_METHODS = {"index", "count", "__len__", "__getitem__", "__iter__", "__contains__"}
+
+
+class Methods:
+    """The part of the tracer that calls methods of builtin types."""
+
+    def call_builtin_method(self, fn: Var, args, kwargs, then):
+        """A method of a builtin type, bound to a Var."""
+        this, inner = fn.origin.parts
+        if isinstance(inner, Var):  # super().method, where the method is builtin
+            return self.builtin_method(fn, this, inner.value.__name__, args, kwargs, then)
+        return self.builtin_method(fn, this, inner, args, kwargs, then)
+
+    def builtin_method(self, fn: Var, this: Var, name: str, args, kwargs, then):
+        """this.name(*args) of a builtin type."""
+        value = this.value
+        if isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            fn = Var(fn.value.__get__(value), Made("method", this, Var(fn.value)))
+        if isinstance(value, Generator):
+            return self.generator_method(this, name, args, then)
+        if name in ("__init__", "__init_subclass__") and not isinstance(value, (list, dict, set)):
+            if isinstance(value, BaseException) and this.is_new:
+                self.do(getattr(BaseException, name), value, *(x.value for x in args))
+                this.origin = Made("exception", type(value), args)
+            return self.give(then, None)
+        if name == "__setattr__" and len(args) == 2:
+            self.set_plain(this, self.known(args[0]), args[1])
+            return self.give(then, None)
+        if name == "__delattr__":
+            self.set_plain(this, self.known(args[0]), None)
+            return self.give(then, None)
+        if name == "__getattribute__" and len(args) == 1:
+            return self.plain_attribute(this, self.known(args[0]), then)
+        if name == "__new__":
+            return self.object_new(fn, this, args, kwargs, then)
+        if name == "__eq__" and type(value).__eq__ is object.__eq__ and args:
+            same = self.identical(this, args[0])
+            return self.give(then, True if same else NotImplemented)
+        if name in TEXTS and not self.foldable(this):
+            raise Break(f"{name} of a {type(value).__name__}", fn, args, kwargs)
+        if isinstance(value, (list, dict, set)) and not self.is_tensor(this):
+            return self.container_call(fn, this, name, args, kwargs, then)
+        if isinstance(this.origin, Made) and this.origin.kind == "view" and name == "__iter__":
+            return self.get_iter(this, then)
+        if isinstance(value, tuple) and name in TUPLE_METHODS:
+            return self.tuple_method(fn, this, name, args, then)
+        if isinstance(value, str) and name == "join" and len(args) == 1:
+            return self.join(fn, this, args[0], then)
+        if isinstance(value, str) and name == "format" and not self.all_foldable(args, kwargs):
+            raise Break("formatting of a value", fn, args, kwargs)
+        stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
+        if stateless and self.all_foldable([this, *args], kwargs):
+            method = getattr(self.known(this), name) if not isinstance(fn.value, type) else fn.value
+            return self.fold(fn, method, args, kwargs, then)
+        if name == "__iter__":
+            return self.get_iter(this, then)
+        if name == "__next__":
+            return self.next_of(this, None, then)
+        raise Break(f"method {name} of a {type(value).__name__}", fn, args, kwargs)
+
+    def join(self, fn: Var, this: Var, parts: Var, then):
+        """str.join."""
+        items = self.sequence(parts)
+        if items is None:
+            return self.call_function(Var(join_of), [this, parts], {}, then)
+        if not all(self.foldable(x) for x in items):
+            raise Break("joining of values", fn, [self.new_list(items)])
+        values = [self.known(x) for x in items]
+        return self.give(then, self.do(self.known(this).join, values))
+
+    def plain_attribute(self, this: Var, name: str, then):
+        """object.__getattribute__(this, name)."""
+        cls = type(this.value)
+        found, _ = static_lookup(cls, name)
+        if isinstance(this.items, dict) and name in this.items and this.items[name] is not None:
+            return self.deliver(then, this.items[name])
+        if found is not MISSING and hasattr(type(found), "__set__"):
+            return self.descriptor(this, name, found, then)
+        own = getattr(this.value, "__dict__", {})
+        if name in own:
+            return self.deliver(
+                then, self.load(own[name], self.entry_source(self.dict_of(this), name))
+            )
+        if found is MISSING:
+            self.fail(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+        return self.bind_class_attribute(this, name, found, then)
+
+    def object_new(self, fn: Var, this: Var, args, kwargs, then):
+        """object.__new__(cls)."""
+        cls = self.known(args[0]) if args else None
+        if fn.value is object.__new__ or (isinstance(cls,
+        type) and cls.__new__ is object.__new__) or (
+                this.value is object):  # fmt: skip
+            return self.deliver(
+                then, self.track(Var(self.do(object.__new__, cls), Made("object", cls), {}))
+            )
+        raise Break("a call of __new__", fn, args, kwargs)
+
+    def tuple_method(self, fn, this, name, args, then):
+        items = self.sequence(this)
+        if name == "__len__":
+            return self.give(then, len(items))
+        if name == "__iter__":
+            return self.get_iter(this, then)
+        if name == "__getitem__":
+            return self.get_item(this, args[0], then)
+        if self.all_foldable([*items, *args]):
+            return self.give(then, self.known_call(getattr(self.known(this), name), args))
+        raise Break(f"method {name} of a tuple", fn, [*args])
+
+    # -- containers ----------------------------------------------------------------------------
+
+    def container_call(self, fn: Var, this: Var, name: str, args, kwargs, then):
+        """A method of a list, dict or set."""
+        value = this.value
+        self.typed(this)
+        if name in ("extend", "update", "__ior__", "__iadd__",
+        "__init__") and name != "__init__" or (
+                name == "__init__" and (args or kwargs)):  # fmt: skip
+            how = "extend" if isinstance(value, list) else "update"
+            if not args and not kwargs:
+                return self.give(then, None)
+            return self.extend(this, how, *args, then=lambda t, v: t.give(then, None), **kwargs)
+        if name == "__init__":
+            return self.give(then, None)
+        if name == "sort" and isinstance(value, list):
+            return self.sort(this, kwargs, then)
+        if name in ("__getitem__", "__contains__", "__len__", "__iter__"):
+            simple = {"__getitem__": lambda: self.get_item(this, args[0], then),
+                      "__contains__": lambda: self.contains(this, args[0], False, then),
+                      "__iter__": lambda: self.get_iter(this, then),
+                      "__len__": lambda: self.length(this, then)}  # fmt: skip
+            return simple[name]()
+        if name == "__setitem__":
+            self.store_item(this, args[0], args[1])
+            return self.give(then, None)
+        if name == "__delitem__":
+            self.store_item(this, args[0], None)
+            return self.give(then, None)
+        if isinstance(value, dict) and name in ("get", "setdefault", "pop") and args:
+            found = self.dict_get(this, name, args)
+            if found is not None:
+                return self.deliver(then, found)
+        return self.deliver(then, self.container_method(this, name, args, kwargs, fn))
+
+    def dict_get(self, this: Var, name: str, args) -> Var | None:
+        """get, setdefault and pop of a dict; None where there is no such key and no default."""
+        key = args[0]
+        default = args[1] if len(args) > 1 else (None if name == "pop" else Var(None))
+        found = self.entry(this, self.known_key(key))
+        if found is not None:
+            if name == "pop":
+                self.store_item(this, key, None)
+            return found
+        if default is None:
+            self.fail(KeyError(key.value))
+        if name == "setdefault":
+            self.store_item(this, key, default)
+        return default
+
+    def container_method(self, this: Var, name: str, args, kwargs=None, fn=None) -> Var:
+        """What is left of the methods of containers: done to the value and to its Vars."""
+        value, kwargs = this.value, kwargs or {}
+        if isinstance(value, list):
+            result = self.list_method(this, name, args)
+        elif isinstance(value, dict):
+            result = self.dict_method(this, name, args)
+        else:
+            result = self.set_method(this, name, args)
+        if result is None:
+            raise Break(
+                f"method {name} of a {type(value).__name__}",
+                fn or Var(getattr(value, name)),
+                args,
+                kwargs,
+            )
+        return result
+
+    def list_method(self, this: Var, name: str, args) -> Var | None:
+        items, value = self.sequence(this), this.value
+        if name in ("append", "insert", "pop", "clear", "reverse"):
+            raw = [args[0].value] if name == "append" else [
+                x.value if name == "insert" and i else self.known(x) for i,
+                x in enumerate(args)]  # fmt: skip
+            self.do(getattr(value, name), *raw)
+            own = [args[0]] if name == "append" else [raw[0], args[1]] if name == "insert" else raw
+            result = getattr(items, name)(*own)
+            self.note_method(this, name, args)
+            return result if name == "pop" else Var(None)
+        if name == "copy":
+            return self.new_list(items)
+        if name in ("index", "count", "remove"):
+            if not all(self.foldable(x) for x in (*items, args[0])):
+                spots = [i for i, x in enumerate(items) if x is args[0] or x.value is args[0].value]
+                if not spots or self.is_tensor(args[0]):
+                    return None
+            for x in (*items, *args):
+                self.known(x) if self.foldable(x) else None
+            result = self.do(getattr(value, name), *(x.value for x in args))
+            if name == "remove":
+                at = next(
+                    i
+                    for i, x in enumerate(items)
+                    if x.value is args[0].value or x.value == args[0].value
+                )
+                del items[at]
+                self.note_method(this, name, args)
+            return Var(result)
+        return None
+
+    def dict_method(self, this: Var, name: str, args) -> Var | None:
+        value = this.value
+        if name in ("keys", "values", "items"):
+            return Var(getattr(value, name)(), Made("view", this, name))
+        if name == "copy":
+            return self.new_dict(
+                self.entries(this), type(value) if type(value) in (dict, OrderedDict) else dict
+            )
+        if name in ("clear", "popitem", "move_to_end"):
+            self.whole_dict(this)
+            if name == "popitem" and value:
+                key = next(reversed(value))
+                pair = this.items[key]
+                self.store_item(this, pair[0], None)
+                return self.new_tuple([pair[0], pair[1]])
+            if name == "move_to_end":
+                self.do(value.move_to_end, *(self.known(x) for x in args))
+                self.note_method(this, name, args)
+                return Var(None)
+            if name == "clear":
+                self.deleted.setdefault(id(this), set()).update(value)
+                if not this.is_new:
+                    self.original_keys.setdefault(id(this), tuple(value))
+                value.clear()
+                this.items.clear()
+                self.note_method(this, name, [])
+                return Var(None)
+        return None
+
+    def set_method(self, this: Var, name: str, args) -> Var | None:
+        self.whole_set(this)
+        items, value = this.items, this.value
+        if name in ("add", "discard", "remove"):
+            key = self.known_key(args[0])
+            self.do(getattr(value, name), key)
+            items.pop(key, None) if name != "add" else items.setdefault(key, (args[0],))
+        elif name == "clear":
+            value.clear()
+            items.clear()
+        elif name == "copy":
+            return self.new_set([x[0] for x in items.values()])
+        elif name == "pop" and value:
+            return items.pop(self.popped(this))[0]
+        elif name.endswith("_update") and name[:-7] in SET_ALGEBRA:
+            made = self.set_method(this, name[:-7], args)
+            if made is not None:
+                self.replace_all(this, "add", self.sequence(made))
+                return Var(None)
+            return None
+        elif name in SET_ALGEBRA:
+            others = [self.sequence(x) for x in args]
+            if None in others:
+                return None
+            raw = [{self.known_key(y) for y in other} for other in others]
+            result = self.do(getattr(value, name), *raw)
+            if not isinstance(result, (set, frozenset)):
+                return Var(result)
+            known = {y.value: y for other in (*others, self.sequence(this)) for y in other}
+            return self.new_set([known[x] for x in result])
+        else:
+            return None
+        self.note_method(this, name, args)
+        return Var(None)
+
+    def popped(self, this: Var):
+        """An element taken out of a set."""
+        element = this.value.pop()
+        if not this.is_new:
+            self.write(this, ("method", "discard", [Var(element)]))
+        return element
+
+    def note_method(self, this: Var, name: str, args) -> None:
+        if not this.is_new:
+            self.write(this, ("method", name, list(args)))
+
+    def extend(self, this: Var, how: str, *args, then=None, **kwargs):
+        """list.extend, set.update, dict.update."""
+        done = then or (lambda t, v: None)
+        if isinstance(this.value, dict):
+            other = args[0] if args else None
+            if other is not None and self.is_dict(other):
+                for key, value in self.entries(other):
+                    self.store_item(this, key, value)
+                other = None
+            if other is not None:
+                return self.call_function(Var(update_of), [this, other], kwargs, done)
+            for key, value in kwargs.items():
+                self.store_item(this, Var(key), value)
+            return done(self, Var(None))
+        if len(args) > 1:
+            rest = args[1:]
+            return self.extend(
+                this, how, args[0], then=lambda t, v: t.extend(this, how, *rest, then=then)
+            )
+        items = self.sequence(args[0])
+        if items is None:
+            fn = extend_of if isinstance(this.value, list) else add_all
+            return self.call_function(Var(fn), [this, args[0]], {}, done)
+        name = "append" if isinstance(this.value, list) else "add"
+        for x in list(items):
+            self.container_method(this, name, [x])
+        return done(self, Var(None))
+
+    def sort(self, this: Var, kwargs, then):
+        """list.sort, by way of sorted."""
+
+        def place(tracer, made):
+            whole = Var(slice(None))
+            tracer.store_item(this, whole, made)
+            return tracer.give(then, None)
+
+        return self.call(Var(sorted), [this], kwargs, place)

@@ -1,0 +1,468 @@
+"""Operators, truth, length, search, indexing: Python's protocols for them."""
+
+import math
+import operator
+import types
+from collections import defaultdict
+
+from glasshouse.capture.frame import Generator, Iterator
+from glasshouse.capture.objects import pending
+from glasshouse.capture.opcodes import contains, delete, exact_bool, not_contains, store
+from glasshouse.capture.polyfills import contains_in
+from glasshouse.capture.values import (
+    FUNCTIONS,
+    MISSING,
+    SCALARS,
+    Break,
+    Made,
+    Number,
+    Source,
+    Var,
+    constant,
+    static_lookup,
+)
+from glasshouse.graph.ir import Node
+
+ARITHMETIC = {
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+    operator.pow, operator.neg, operator.pos, operator.iadd, operator.isub, operator.imul,
+    operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow, float, int, abs, round,
+    math.sqrt, math.exp, math.log, math.cos, math.sin, math.pow, math.floor, math.ceil, math.tanh,
+}  # fmt: skip
+SURE = {operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.iadd,
+        operator.isub, operator.imul, abs, float}  # fmt: skip
+REVERSED = {
+    operator.add: "__radd__", operator.sub: "__rsub__", operator.mul: "__rmul__",
+    operator.mod: "__rmod__",
+    operator.truediv: "__rtruediv__", operator.floordiv: "__rfloordiv__", operator.pow: "__rpow__",
+    operator.matmul: "__rmatmul__", operator.and_: "__rand__", operator.or_: "__ror__",
+    operator.xor: "__rxor__", operator.lshift: "__rlshift__", operator.rshift: "__rrshift__",
+    operator.lt: "__gt__", operator.gt: "__lt__", operator.le: "__ge__", operator.ge: "__le__",
+    operator.eq: "__eq__", operator.ne: "__ne__",
+}  # fmt: skip
+IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, plain) for name, plain in (
+    ("add", "add"), ("and", "and_"), ("floordiv", "floordiv"), ("lshift", "lshift"), ("matmul",
+    "matmul"),
+    ("mul", "mul"), ("mod", "mod"), ("or", "or_"), ("pow", "pow"), ("rshift", "rshift"), ("sub",
+    "sub"),
+    ("truediv", "truediv"), ("xor", "xor"))}  # fmt: skip
+OPERATORS = {*REVERSED, *IN_PLACE}
+UNARY = {operator.neg, operator.pos, operator.invert}
+COMPARISONS = {operator.lt, operator.gt, operator.le, operator.ge, operator.eq, operator.ne}
+SET_OPERATORS = {operator.or_: "union", operator.and_: "intersection", operator.sub: "difference",
+                 operator.xor: "symmetric_difference"}  # fmt: skip
+MAX_REPEAT = 100_000
+
+
+class Operators:
+    """The part of the tracer that applies operators."""
+
+    def may_vary(self, fn) -> bool:
+        """Whether arithmetic may be left to each call: it cannot raise, or is the library's own."""
+        return fn in SURE or fn in ARITHMETIC and self.frames[-1].trusted
+
+    def is_number_call(self, args) -> bool:
+        return bool(args) and any(self.varies(x) for x in args) and all(
+            type(x.value) in (int, float) and (x.origin is None or isinstance(x.origin, (Source,
+            Number)))
+            for x in args)  # fmt: skip
+
+    def is_size_call(self, args) -> bool:
+        """Whether arithmetic is on sizes that the graph computes."""
+        return any(isinstance(x.origin, Node) for x in args) and all(
+            type(x.value) in (int, float) for x in args
+        )
+
+    def number(self, fn, args) -> Var:
+        """Arithmetic that later calls do again."""
+        for x in args:
+            self.typed(x)
+        return Var(self.do(fn, *(x.value for x in args)), Number(fn, tuple(args)))
+
+    @pending
+    def unary(self, fn, x: Var, then=None):
+        """-x, +x, ~x."""
+        if not self.live:
+            return self.give(then, self.do(fn, x.value))
+        if self.is_tensor(x):
+            return self.deliver(then, self.front.operate(self, fn, [x]))
+        if self.may_vary(fn) and self.is_number_call([x]):
+            return self.deliver(then, self.number(fn, [x]))
+        if self.foldable(x):
+            return self.deliver(then, constant(self.do(fn, self.known(x))))
+        method = static_lookup(type(self.typed(x)), method_name(fn))[0]
+        if isinstance(method, types.FunctionType):
+            return self.call(Var(method), [x], {}, then)
+        raise Break(f"{fn.__name__} of a {type(x.value).__name__}", Var(fn), [x])
+
+    @pending
+    def binary(self, fn, lhs: Var, rhs: Var, then=None):
+        """An operator between two values."""
+        if not self.live:
+            return self.give(then, self.do(fn, lhs.value, rhs.value))
+        if self.is_tensor(lhs) or self.is_tensor(rhs):
+            user = [x for x in (lhs, rhs) if not self.is_tensor(x) and self.user_operator(x, fn)]
+            if not user:
+                return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
+        if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
+            return self.deliver(
+                then, self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True)
+            )
+        if self.may_vary(fn) and self.is_number_call([lhs, rhs]):
+            return self.deliver(then, self.number(fn, [lhs, rhs]))
+        joined = self.sequence_operator(fn, lhs, rhs)
+        if joined is not None:
+            return self.deliver(then, joined)
+        if self.user_operator(lhs, fn) or self.user_operator(rhs, fn):
+            return self.user_binary(fn, lhs, rhs, then)
+        if self.foldable(lhs) and self.foldable(rhs):
+            a, b = self.known(lhs), self.known(rhs)
+            if fn is operator.pow and isinstance(b, int) and isinstance(a, int) and b > MAX_REPEAT:
+                raise Break("a very large power", Var(fn), [lhs, rhs])
+            return self.deliver(then, constant(self.do(fn, a, b)))
+        if fn in (operator.eq, operator.ne):
+            found = self.equality(lhs, rhs)
+            if found is not None:
+                return self.give(then, found is (fn is operator.eq))
+        raise Break(
+            f"{fn.__name__} of {type(lhs.value).__name__} and {type(rhs.value).__name__}",
+            Var(fn),
+            [lhs, rhs],
+        )
+
+    def user_operator(self, x: Var, fn) -> bool:
+        """Whether a class defines an operator in Python."""
+        cls = type(x.value)
+        if isinstance(x.value, (FUNCTIONS, *SCALARS)) and not isinstance(x.value, type):
+            return False
+        names = (
+            method_name(fn),
+            REVERSED.get(IN_PLACE.get(fn, fn), ""),
+            method_name(IN_PLACE.get(fn, fn)),
+        )
+        return any(isinstance(static_lookup(cls, n)[0], types.FunctionType) for n in names if n)
+
+    def user_binary(self, fn, lhs: Var, rhs: Var, then):
+        """An operator that a user's class defines: each candidate in Python's order."""
+        plain = IN_PLACE.get(fn, fn)
+        tries = [(lhs, method_name(fn), rhs)]
+        if plain is not fn:
+            tries.append((lhs, method_name(plain), rhs))
+        reverse = (rhs, REVERSED.get(plain, ""), lhs)
+        own, other = type(self.typed(lhs)), type(self.typed(rhs))
+        if other is not own and issubclass(other, own):
+            tries.insert(0, reverse)
+        elif other is not own or plain in COMPARISONS:
+            tries.append(reverse)
+        tries = [
+            t for t in tries if t[1] and static_lookup(type(t[0].value), t[1])[0] is not MISSING
+        ]
+
+        def attempt(tracer, number):
+            if number == len(tries):
+                if plain in (operator.eq, operator.ne):
+                    return tracer.give(then, tracer.identical(lhs, rhs) is (plain is operator.eq))
+                symbol = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}.get(
+                    plain.__name__, plain.__name__
+                )
+                tracer.fail(TypeError(f"unsupported operand type(s) for {symbol}: "
+                                      f"{own.__name__!r} and {other.__name__!r}"))  # fmt: skip
+            x, name, y = tries[number]
+            method = static_lookup(type(x.value), name)[0]
+
+            def after(t, result):
+                if result.value is NotImplemented:
+                    return attempt(t, number + 1)
+                return t.deliver(then, result)
+
+            if name == "__ne__" and not isinstance(method, types.FunctionType):
+                eq = static_lookup(type(x.value), "__eq__")[0]
+
+                def negate(t, result):
+                    if result.value is NotImplemented:
+                        return attempt(t, number + 1)
+                    return t.truth(result, lambda t2, flag: t2.give(then, not flag))
+
+                if isinstance(eq, types.FunctionType):
+                    return tracer.call(Var(eq), [x, y], {}, negate)
+            if not isinstance(method, types.FunctionType):
+                if not (tracer.foldable(x) and tracer.foldable(y)):
+                    return attempt(tracer, number + 1)  # a builtin does not know the user's class
+                return tracer.builtin_method(Var(method), x, name, [y], {}, after)
+            return tracer.call(Var(method), [x, y], {}, after)
+
+        return attempt(self, 0)
+
+    def sequence_operator(self, fn, lhs: Var, rhs: Var) -> Var | None:
+        """+ and * of lists and tuples whose items are Vars."""
+        plain = IN_PLACE.get(fn, fn)
+        a, b = lhs.value, rhs.value
+        if plain is operator.add and type(a) is type(b) and type(a) in (list, tuple):
+            if fn is not plain and type(a) is list:
+                self.extend(lhs, "extend", rhs)
+                return lhs
+            joined = [*self.sequence(lhs), *self.sequence(rhs)]
+            return self.new_list(joined) if type(a) is list else self.new_tuple(joined)
+        if fn is operator.iadd and type(a) is list:
+            items = self.sequence(rhs)
+            if items is not None:
+                self.extend(lhs, "extend", rhs)
+                return lhs
+        if plain is operator.mul:
+            seq, times = (lhs, rhs) if isinstance(a, (list, tuple)) else (rhs, lhs)
+            if (
+                type(seq.value) in (list, tuple)
+                and isinstance(times.value, int)
+                and self.foldable(times)
+            ):
+                items = self.sequence(seq) * self.known(times)
+                if fn is not plain and seq is lhs and type(seq.value) is list:
+                    return self.replace_all(lhs, "append", items)
+                return self.new_list(items) if type(seq.value) is list else self.new_tuple(items)
+        if plain is operator.or_ and self.is_dict(lhs) and self.is_dict(rhs):
+            if fn is not plain:
+                self.extend(lhs, "update", rhs)
+                return lhs
+            return self.new_dict([*self.entries(lhs), *self.entries(rhs)])
+        if plain in SET_OPERATORS and isinstance(b, (set, frozenset)) and type(a) is set:
+            made = self.set_method(lhs, SET_OPERATORS[plain], [rhs])
+            return made if fn is plain else self.replace_all(lhs, "add", self.sequence(made))
+        if fn is not plain and isinstance(a, (list, set, dict)) and not self.user_operator(lhs, fn):
+            raise Break(f"{fn.__name__} of a {type(a).__name__}", Var(fn), [lhs, rhs])
+        return None
+
+    def replace_all(self, target: Var, how: str, items: list[Var]) -> Var:
+        """A list or set with other contents."""
+        self.container_method(target, "clear", [])
+        for x in items:
+            self.container_method(target, how, [x])
+        return target
+
+    def equality(self, lhs: Var, rhs: Var) -> bool | None:
+        """== of containers and plain objects; None where it cannot be told."""
+        a, b = self.typed(lhs), self.typed(rhs)
+        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)) and type(a) is type(b):
+            xs, ys = self.sequence(lhs), self.sequence(rhs)
+            if xs is None or ys is None:
+                return None
+            if len(xs) != len(ys):
+                return False
+            for x, y in zip(xs, ys, strict=True):
+                same = (
+                    True
+                    if x is y
+                    else (
+                        self.known(x) == self.known(y)
+                        if self.foldable(x) and self.foldable(y)
+                        else self.equality(x, y)
+                    )
+                )
+                if same is not True:
+                    return same
+            return True
+        if self.is_dict(lhs) and self.is_dict(rhs):
+            xs, ys = dict(self.keyed(lhs)), dict(self.keyed(rhs))
+            if xs.keys() != ys.keys():
+                return False
+            parts = [self.equality(xs[k],
+            ys[k]) if not (self.foldable(xs[k]) and self.foldable(ys[k])) else
+                     self.known(xs[k]) == self.known(ys[k]) for k in xs]  # fmt: skip
+            return None if None in parts else all(parts)
+        if self.is_tensor(lhs) or self.is_tensor(rhs):
+            return None
+        plain = (object.__eq__, type.__eq__)
+        scalar = type(a) in SCALARS or type(b) in SCALARS
+        unlike = type(a) is not type(b) and scalar
+        if (type(a).__eq__ in plain and type(b).__eq__ in plain) or (
+            a is None or b is None or unlike
+        ):
+            return self.identical(lhs, rhs)
+        return None
+
+    def keyed(self, var: Var):
+        return [(k.value, v) for k, v in self.entries(var)]
+
+    @pending
+    def truth(self, x: Var, then):
+        """bool(x), given to `then(tracer, flag)`."""
+        value = x.value
+        if value is True or value is False or value is None:
+            self.known(x)
+            return then(self, bool(value))
+        if not self.live:
+            return then(self, self.do(bool, value))
+        if self.is_tensor(x):
+            flag = self.front.truth(self, x)
+            if flag is None:
+                hint = "use gh.where, or let it break: each side is captured on its own"
+                raise Break("a branch on a tensor's value", Var(exact_bool), [x], hint=hint)
+            return then(self, flag)
+        if self.foldable(x) and type(value) in SCALARS:
+            return then(self, bool(self.known(x)))
+        if isinstance(value, FUNCTIONS):
+            return then(self, True)
+        cls = type(value)
+        for name in ("__bool__", "__len__"):
+            method, _ = static_lookup(cls, name)
+            if isinstance(method, types.FunctionType):
+                self.typed(x)
+                return self.call(Var(method), [x], {}, lambda t, v: t.truth(v, then))
+            if method is not MISSING:
+                break
+        else:
+            self.typed(x)
+            return then(self, True)
+        if isinstance(value, (list, tuple, dict, set, frozenset)):
+            self.length(x, lambda t, v: None)
+            return then(self, bool(value))
+        if self.foldable(x):
+            return then(self, bool(self.known(x)))
+        raise Break(f"the truth of a {cls.__name__}", Var(exact_bool), [x])
+
+    @pending
+    def length(self, x: Var, then):
+        """len(x)."""
+        value = x.value
+        if self.is_dict(x):
+            self.whole_dict(x)
+            return self.give(then, len(value))
+        if self.is_tensor(x):
+            return self.deliver(then, self.front.length(self, x))
+        method, _ = static_lookup(type(value), "__len__")
+        if isinstance(method, types.FunctionType):
+            self.typed(x)
+            return self.call(Var(method), [x], {}, then)
+        if isinstance(x.origin, Made) and x.origin.kind == "view":
+            return self.length(x.origin.parts[0], then)
+        if self.live and method is MISSING:
+            kind = type(value.native()) if isinstance(value, Iterator) else type(value)
+            self.fail(TypeError(f"object of type {kind.__name__!r} has no len()"))
+        items = self.sequence(x)
+        if items is None:
+            raise Break(f"the length of a {type(value).__name__}", Var(len), [x])
+        return self.give(then, len(items))
+
+    @pending
+    def contains(self, container: Var, element: Var, inverted: bool, then=None):
+        """element in container."""
+        value = container.value
+        fn = not_contains if inverted else contains
+        if not self.live:
+            return self.give(then, self.do(fn, value, element.value))
+        method, _ = static_lookup(type(value), "__contains__")
+        if isinstance(method, types.FunctionType):
+            self.typed(container)
+
+            def done(t, v):
+                return t.truth(v, lambda t2, flag: t2.give(then, flag is not inverted))
+
+            return self.call(Var(method), [container, element], {}, done)
+        if isinstance(value, (Generator, Iterator)):
+            done = lambda t, v: t.give(then, v.value is not inverted)  # noqa: E731
+            return self.call_function(Var(contains_in), [container, element], {}, done)
+        found = None
+        if self.is_dict(container):
+            found = self.entry(container, self.known_key(element)) is not None
+        elif (
+            isinstance(container.origin, Made)
+            and container.origin.kind == "view"
+            and container.origin.parts[1] == "keys"
+        ):
+            found = self.entry(container.origin.parts[0], self.known_key(element)) is not None
+        elif isinstance(value, (set, frozenset)):
+            self.whole_set(container)
+            found = self.do(value.__contains__, self.known_key(element))
+        elif self.foldable(container) and self.foldable(element):
+            found = self.do(contains, self.known(container), self.known(element))
+        elif isinstance(value, (list, tuple)) and not self.is_tensor(element):
+            items = self.sequence(container)
+            parts = [x is element or (self.known(x) == self.known(element) if self.foldable(x) and
+                     self.foldable(element) else self.equality(x,
+                     element)) for x in items]  # fmt: skip
+            found = None if None in parts and True not in parts else any(p for p in parts)
+        if found is None:
+            raise Break("a search in a container", Var(fn), [container, element])
+        return self.give(then, found is not inverted)
+
+    @pending
+    def get_item(self, obj: Var, key: Var, then=None):
+        """obj[key]."""
+        value = obj.value
+        if not self.live:
+            return self.give(then, self.do(operator.getitem, value, key.value))
+        if self.is_tensor(obj):
+            return self.deliver(then, self.front.operate(self, operator.getitem, [obj, key]))
+        if isinstance(value, type):
+            return self.give(then, self.do(operator.getitem, self.known(obj), self.known(key)))
+        method, _ = static_lookup(type(value), "__getitem__")
+        if isinstance(method, types.FunctionType):
+            self.typed(obj)
+            return self.call(Var(method), [obj, key], {}, then)
+        if isinstance(value, dict):
+            found = self.entry(obj, self.known_key(key))
+            if found is not None:
+                return self.deliver(then, found)
+            missing = static_lookup(type(value), "__missing__")[0]
+            if isinstance(missing, types.FunctionType):
+                return self.call(Var(missing), [obj, key], {}, then)
+            if isinstance(value, defaultdict):
+                return self.default_item(obj, key, then)
+            self.fail(KeyError(key.value))
+        if isinstance(value, (list, tuple)) and self.foldable(key):
+            items, raw = self.sequence(obj), self.known(key)
+            if isinstance(raw, slice):
+                part = items[raw]
+                return self.deliver(
+                    then, self.new_list(part) if isinstance(value, list) else self.new_tuple(part)
+                )
+            self.do(operator.getitem, value, raw)
+            return self.deliver(then, items[raw])
+        if self.foldable(obj) and self.foldable(key):
+            return self.deliver(
+                then, constant(self.do(operator.getitem, self.known(obj), self.known(key)))
+            )
+        raise Break(f"indexing of a {type(value).__name__}", Var(operator.getitem), [obj, key])
+
+    def default_item(self, obj: Var, key: Var, then):
+        """A missing item of a defaultdict."""
+        factory = self.load(obj.value.default_factory, self.sub(obj, "attr", "default_factory"))
+
+        def keep(tracer, made):
+            tracer.store_item(obj, key, made)
+            return tracer.deliver(then, made)
+
+        return self.call(factory, [], {}, keep)
+
+    def set_item(self, obj: Var, key: Var, value: Var | None):
+        """obj[key] = value (None deletes)."""
+        target = obj.value
+        args = [obj, key] + ([value] if value is not None else [])
+        if not self.live:
+            self.do(store if value is not None else delete, *(x.value for x in args))
+            return None
+        if self.is_tensor(obj):
+            self.front.operate(self, operator.setitem, args)
+            return None
+        name = "__setitem__" if value is not None else "__delitem__"
+        method, _ = static_lookup(type(target), name)
+        if isinstance(method, types.FunctionType):
+            self.typed(obj)
+            return self.call(Var(method), args, {}, lambda t, v: None)
+        if type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key):
+            self.known(key)
+            self.store_item(obj, key, value)
+            return None
+        if isinstance(target, dict):
+            self.store_item(obj, key, value)
+            return None
+        found = Break(
+            f"item assignment to a {type(target).__name__}",
+            Var(store if value is not None else delete),
+            args,
+        )
+        found.discard = True
+        raise found
+
+
+def method_name(fn) -> str:
+    return f"__{fn.__name__.strip('_')}__"
