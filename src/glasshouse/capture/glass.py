@@ -45,7 +45,7 @@ def glass(graph_module: GraphModule, example_inputs) -> "Glass":
 
 
 class Glass:
-    """A captured graph with its Programs: for each set of tensors' shapes those for the numbers that
+    """A captured graph with its Programs: for each set of shapes of tensors, by the numbers that
     became part of a Program; None for what is run as it is."""
 
     def __init__(self, module: GraphModule):
