@@ -15,7 +15,7 @@ import numpy as np
 from glasshouse.analyze.meta import is_owned, meta_backend, placed, without_storage
 from glasshouse.base.flags import flags
 from glasshouse.base.shape import Spec
-from glasshouse.compile.program import SMALL_BYTES
+from glasshouse.compile.plan import SMALL_BYTES
 from glasshouse.compile.steps import Kernel
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind

@@ -21,7 +21,7 @@ from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import ARENA_TAG, Plan, no_collection
 from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
 from glasshouse.compile.steps import Buffer
-from glasshouse.optim.sgd import SGD
+from glasshouse.optim.rules import SGD
 
 MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on
 
