@@ -159,8 +159,9 @@ class vary:
 
     def otherwise(self, n: int, optimizer, autocast: str | None) -> Costs:
         """The costs with another optimizer or dtype: what comes before the update from steps of
-        plain descent, where the optimizer allows it."""
-        steady = is_separable(optimizer)
+        plain descent, where the optimizer allows it. Under autocast gradients are cast on the way,
+        and the compiler decides for each optimizer where."""
+        steady = is_separable(optimizer) and autocast is None
         key = autocast, *map(id, optimizer.parameters() if steady else (optimizer,))
         if key not in self.others:
             plain = SGD(optimizer.parameters()) if steady else optimizer
