@@ -11,6 +11,7 @@ import functools
 import glob
 import os
 import sys
+import threading
 import warnings
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from math import prod
@@ -88,9 +89,7 @@ class Library:
         """What a call makes: the name of a create function (without "dnnl_") and its arguments,
         "attributes", or "query" with a primitive's descriptor and what is asked for."""
         found = self.known.get(call)
-        if found is None:
-            found = self.known[call] = Object(call, self.pointer_of(*call))
-        return found
+        return found or self.known.setdefault(call, Object(call, self.pointer_of(*call)))
 
     def pointer_of(self, name: str, *args) -> c_void_p:
         if name == "query":
@@ -164,16 +163,25 @@ def find_library() -> str:
     raise Unavailable("libdnnl.so is not installed; pip install onednn-cpu-gomp")
 
 
-@functools.cache
+loading = threading.Lock()  # two libraries would have two engines, whose objects do not mix
+
+
 def library() -> Library | None:
     """The library; None, with one warning, where it cannot be loaded."""
+    with loading:
+        return load_library()
+
+
+@functools.cache
+def load_library() -> Library | None:
+    """The library, loaded at the first call."""
     try:
         return Library()
     except (OSError, Unavailable, AttributeError) as error:
         warnings.warn(
             f"glasshouse: matrix products and convolutions run through NumPy, slower: {error}. "
             "Install onednn-cpu-gomp, or set GH_ONEDNN to its library.",
-            stacklevel=2,
+            stacklevel=3,
         )
         return None
 

@@ -4,6 +4,8 @@ import errno
 import os
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from glasshouse.compile import code, executable, onednn, program, toolchain
 def clear():
     for cached in (toolchain.find_compiler, toolchain.identity, toolchain.usable_cache):
         cached.cache_clear()
-    onednn.library.cache_clear()
+    onednn.load_library.cache_clear()
     toolchain.loaded.clear()
     program.programs.clear()
     program.Warned.yet = False
@@ -158,6 +160,32 @@ def test_several_processes_share_the_cache(fresh):
     answers = {process.communicate(timeout=120)[0] for process in running}
     assert len(answers) == 1 and all(process.returncode == 0 for process in running)
     assert all(toolchain.load_entry(path) is not None for path in entries())
+
+
+def test_threads_that_compile_first_share_one_engine(fresh, monkeypatch):
+    made, real = [], onednn.Library
+
+    class Slow(real):
+        def __init__(self):
+            time.sleep(0.05)
+            made.append(self)
+            super().__init__()
+
+    monkeypatch.setattr(onednn, "Library", Slow)
+    errors = []
+
+    def work():
+        try:
+            compute()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == [] and len(made) == 1
 
 
 def test_a_onednn_that_does_not_load(fresh):
