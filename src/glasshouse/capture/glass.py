@@ -235,6 +235,11 @@ class Plan:
         self.donors = [
             (n, i) for n, (kind, i) in enumerate(fetches) if kind == DATA and i in moved
         ]  # fmt: skip
+        # Gradients that a run replaces and does not read: their memory serves the run.
+        places = [*fetches, *(r[0] for r in self.results), *(u[1] for u in self.updates)]
+        read = {place[1] for place in (*places, *(g[1] for g in self.grads))
+                if place is not None and place[0] == GRAD}  # fmt: skip
+        self.replaced = [i for i, *_ in self.grads if i not in read and self.backward is None]
 
     # -- later runs ------------------------------------------------------------------------------
 
@@ -251,9 +256,11 @@ class Plan:
         keys = [generator.key() for generator in self.keys]
         sources = Sources(data, handles, keys, self.backend)
         if self.forward is not None:
+            donated = () if self.backward is not None else self.donated(data)
             payloads = [sources.get(place) for place in self.forward.fetches]
             scalars = self.forward.packed(inputs)
-            donated = () if self.backward is not None else self.donated(data)
+            for i in self.replaced:
+                handles[i].grad = None
             values = self.forward.run(payloads, scalars, donated)
             owns = self.forward.program.owns
             specs = self.forward.specs
