@@ -3,6 +3,7 @@
 import numpy as np
 
 import glasshouse as gh
+from glasshouse.base.flags import flags
 from glasshouse.capture.glass import Glass
 
 
@@ -51,7 +52,7 @@ def test_a_captured_step_takes_no_more_memory_than_a_plain_one():
                 return loss
 
             fn = gh.optimize(step) if captured else step
-            with gh.flags.override(compile="always"):
+            with flags.override(compile="always"):
                 peaks.append(peak_of_a_step(lambda fn=fn, x=x: fn(x).item()))
             del model, optimizer, fn, step
     assert peaks[1] <= peaks[0] * 1.05
