@@ -124,6 +124,9 @@ class Capture:
         return found[1]
 
 
+UNFINISHED = "a generator that is left unfinished inside with or try"
+
+
 def miss(dispatcher, *slots):
     """A call that no entry answers."""
     hook = native()
@@ -383,7 +386,7 @@ class Session:
                 handler = frame.handler_at(made.frame.at)
                 # Since 3.12 all of a generator lies in a handler for StopIteration.
                 if handler and frame.instructions[handler.target].op != "CALL_INTRINSIC_1":
-                    return "an unfinished generator", made.site
+                    return UNFINISHED, made.site
         return None
 
     def replacement(self, emitter: Emitter, outcome, broke, line: int, raising: bool = False):
@@ -402,7 +405,10 @@ class Session:
     def without_entry(self, outcome, what: str, site):
         """Go on, keeping nothing; what could not be made again is left to Python next time."""
         tracer = self.tracer
-        if site is not None:
+        if site is not None and what == UNFINISHED:
+            # Who holds it decides when it ends: the whole function is left to Python.
+            site[0].unknown = UNFINISHED
+        elif site is not None:
             site[0].opaque.add(site[1])
         self.note_break(f"{what} lives on behind the capture", "", "")
         self.hopeful()
