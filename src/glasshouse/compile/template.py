@@ -7,6 +7,7 @@ from glasshouse.compile.emit_c import C_TYPES, PARALLEL_WORK, Source, canonical,
 from glasshouse.compile.view import View
 
 MAX_WINDOW = 64  # positions that a window kernel unrolls
+WINDOW_CHUNK = 4096  # elements of the vector axis that a scatter of windows takes at a time
 COLUMN_CHUNK = 256  # columns of a scatter that one thread takes at a time
 TEMPLATES = ("window_select", "window_scatter", "scatter_add", "scatter_set")
 
@@ -156,20 +157,27 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
         lines += nest(clear.counts)
         lines.append(f"for (int64_t i = 0; i < {size}; i++)")
         lines.append(f"  b2[{clear.terms(out, inner, True)}] = 0;")
-    each = ["#pragma omp simd", f"for (int64_t i = 0; i < {size}; i++) {{"]
-    lines += [*nest(windows.counts), "{", f"int32_t chosen[{size}];", *each]
-    lines += [*choose(windows, keys, node.inputs[1].dtype, inner), "chosen[i] = at;", "}"]
+    lines += [*nest(windows.counts), "{"]
+    first, last, at = "0", str(size), "i"
+    if size > WINDOW_CHUNK:  # the places chosen lie on the stack
+        lines += [f"for (int64_t lo = 0; lo < {size}; lo += {WINDOW_CHUNK}) {{",
+                  f"const int64_t hi = lo + {WINDOW_CHUNK} < {size} ? lo + {WINDOW_CHUNK} : {size};"
+                  ]  # fmt: skip
+        first, last, at = "lo", "hi", "i - lo"
+    each = ["#pragma omp simd", f"for (int64_t i = {first}; i < {last}; i++) {{"]
+    lines += [f"int32_t chosen[{min(size, WINDOW_CHUNK)}];", *each]
+    lines += [*choose(windows, keys, node.inputs[1].dtype, inner), f"chosen[{at}] = at;", "}"]
     dtype, base = node.dtype, windows.terms(out, inner, True)
     kind = loaded("b0[0]", dtype)
     given = loaded(f"b0[{windows.terms(g, inner, False)}]", dtype)
-    for number, at in enumerate(windows.offsets):
-        place = f"b2[{base} + {windows.within(out, at)}]"
-        value = f"(chosen[i] == {number} ? g : 0)"
+    for number, offset in enumerate(windows.offsets):
+        place = f"b2[{base} + {windows.within(out, offset)}]"
+        value = f"(chosen[{at}] == {number} ? g : 0)"
         if windows.overlap:
             value = f"{loaded(place, dtype)} + {value}"
         lines += [*each, f"const __typeof__({kind}) g = {given};"]
         lines += [f"{place} = {stored(value, dtype)};", "}"]
-    lines += ["}", "}"]
+    lines += ["}"] * (3 if size > WINDOW_CHUNK else 2)
     return Source(canonical("\n".join(lines) + "\n"), [(v.base, v.offset) for v in (g, keys, out)])
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import glasshouse as gh
+from glasshouse.base.flags import flags
 from glasshouse.dispatch.value import as_value
 from glasshouse.ops.window import fold, window_scatter, window_select, windows
 from glasshouse.transforms.reverse import vjp
@@ -69,3 +71,15 @@ def test_derivatives_of_every_order(check_derivatives, options):
     check_derivatives(lambda x: window_select(x, keys, **options), x)
     g = window_select(as_value(x), keys, **options).numpy()
     check_derivatives(lambda g: window_scatter(g, keys, **options), g)
+
+
+@pytest.mark.parametrize("rows", [4096, 10_001, 3_000_000])
+def test_gradients_of_many_rows_fit_on_the_stack(rows):
+    values = np.random.default_rng(0).standard_normal((rows, 6)).astype(np.float32)
+    with gh.backends.use("lazy"), flags.override(compile="always"):
+        x = gh.tensor(values, requires_grad=True)
+        gh.nn.functional.max_pool1d(x[None], 2).sum().backward()
+        grad = x.grad.numpy()
+    pairs = values.reshape(rows, 3, 2)
+    wanted = (np.arange(2) == pairs.argmax(axis=2)[..., None]).reshape(rows, 6)
+    assert np.array_equal(grad, wanted)
