@@ -1,13 +1,14 @@
 """What if the optimizer were another: its part of a step, put in the place of plain descent's.
 
-What comes before the update does not depend on it, and each parameter is updated by itself. So the
-update of one parameter of each kind (shape, dtype, group) is analysed alone, and a step with plain
-descent gets the difference: state that is allocated, gradients that are kept as state, bytes and
-FLOPs of the kernels that update. An optimizer that is not of this kind is analysed whole."""
+What comes before the update does not depend on it, and parameters are updated by themselves, or with
+those whose gradient is the same value. So the update of a few parameters of each kind is analysed
+alone, what lies between them follows in proportion, and a step with plain descent gets the
+difference: state that is allocated, gradients that are kept as state, bytes and FLOPs of the kernels
+that update. An optimizer that is not of this kind is analysed whole."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,12 +27,19 @@ from glasshouse.optim.optimizer import Optimizer
 
 
 class Update(NamedTuple):
-    """One parameter's update in one step: whether the gradient before was given back first, the
-    bytes of each allocation, and (bytes, FLOPs) of the kernel."""
+    """The update of parameters with one gradient, in one step: whether the gradient before was given
+    back first, the bytes of each allocation, and (bytes, FLOPs) of each kernel."""
 
     frees_gradient: bool
     allocated: tuple[int, ...]
-    work: tuple[int, int]
+    work: tuple[int, ...]
+
+    def between(self, other: "Update", part: float) -> "Update":
+        """That of a size between the two."""
+        rows = [np.array([*u.allocated, *u.work], float) for u in (self, other)]
+        numbers = np.rint(rows[0] + part * (rows[1] - rows[0])).astype(np.int64).tolist()
+        at = len(self.allocated)
+        return Update(other.frees_gradient, tuple(numbers[:at]), tuple(numbers[at:]))
 
 
 class Place(NamedTuple):
@@ -53,15 +61,26 @@ def is_separable(optimizer) -> bool:
     )
 
 
-def kinds_of(optimizer: Optimizer, places) -> list[tuple]:
-    """The kind of each parameter in order: equal ones are updated by equal kernels."""
-    found, at = [], iter(places)
-    for number, group in enumerate(optimizer.param_groups):
-        for p in group["params"]:
-            entry = optimizer.state.get(p, {})
-            state = tuple((k, v.spec if isinstance(v, Value) else v) for k, v in entry.items())
-            found.append((number, p.spec, state, next(at).how))
-    return found
+def units_of(places) -> list[tuple[int, ...]]:
+    """The numbers of the parameters that have one gradient; most have one of their own."""
+    units: dict[Any, list[int]] = {}
+    for i, place in enumerate(places):
+        units.setdefault(i if place.gradient is None else (place.gradient,), []).append(i)
+    return [tuple(unit) for unit in units.values()]
+
+
+def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
+    """The kind of each unit: those that differ in size only are updated by kernels that do."""
+    parts = []
+    owned = ((i, p) for i, group in enumerate(optimizer.param_groups) for p in group["params"])
+    for (group, p), place in zip(owned, places, strict=True):
+        state = tuple(
+            (k, v.dtype, v.shape == p.shape or v.shape) if isinstance(v, Value) else (k, v)
+            for k, v in optimizer.state.get(p, {}).items()
+        )
+        ones = tuple(n == 1 for n in p.shape)
+        parts.append((group, p.dtype, ones, is_owned(p), place.how, state))
+    return [tuple(parts[i] for i in unit) for unit in units]
 
 
 @contextmanager
@@ -76,51 +95,82 @@ def alone(optimizer: Optimizer, params: list):
         yield backend
 
 
-def updates_of(optimizer: Optimizer, places, steps: int) -> list[dict[tuple, Update]] | None:
-    """For each step, the update of each kind of parameter; None if they are not one kernel each."""
-    some: dict[tuple, Any] = {}
-    for kind, p in zip(kinds_of(optimizer, places), optimizer.parameters(), strict=True):
-        some.setdefault(kind, p)
-    chosen, events, found = {id(p): kind for kind, p in some.items()}, [], []
-    with alone(optimizer, list(some.values())) as backend:
+def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] | None:
+    """For each step, the update of each unit; None if they are not a kernel each. Of a kind three
+    sizes are analysed, the others lie between them; all of them, if the middle one does not."""
+    params, units = optimizer.parameters(), units_of(places)
+    kinds: dict[tuple, dict[int, list[int]]] = {}
+    for number, (unit, kind) in enumerate(zip(units, kinds_of(optimizer, places, units))):
+        kinds.setdefault(kind, {}).setdefault(params[unit[0]].size, []).append(number)
+    for picked in ({kind: three_of(sizes) for kind, sizes in kinds.items()}, kinds):
+        wanted = [kinds[kind][size][0] for kind, sizes in picked.items() for size in sizes]
+        some = [(tuple(params[i] for i in units[u]), places[units[u][0]].how) for u in wanted]
+        found = analysed(optimizer, some, steps)
+        if found is None:
+            return None
+        rows = [dict(zip(wanted, step, strict=True)) for step in found]
+        if all([follow(row, sizes) for row in rows for sizes in kinds.values()]):
+            break
+    return [[row[u] for u in range(len(units))] for row in rows]
+
+
+def three_of(sizes) -> list[int]:
+    """The least, the one in the middle, and the largest."""
+    found = sorted(sizes)
+    return sorted({found[0], found[len(found) // 2], found[-1]})
+
+
+def follow(known: dict[int, Update], units: dict[int, list[int]]) -> bool:
+    """Give the updates of all units of a kind, by size, from those that are known, in proportion;
+    whether those that are known lie on the line through the least and the largest."""
+    own = {size: known[numbers[0]] for size, numbers in units.items() if numbers[0] in known}
+    least, most = own[min(own)], own[max(own)]
+    alike = len({(len(u.allocated), len(u.work)) for u in own.values()}) == 1
+    for size, numbers in units.items():
+        made = own.get(size)
+        if alike:
+            part = (size - min(own)) / max(1, max(own) - min(own))
+            between = least.between(most, part)
+            alike = made is None or made[1:] == between[1:]
+            made = made or between
+        known.update((number, made) for number in numbers if made is not None)
+    return alike
+
+
+def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | None:
+    """For each step, the update of each of a few units (parameters, how they get the gradient)."""
+    found: list[list[Update]] = []
+    events: list = []
+    with alone(optimizer, [p for params, _ in units for p in params]) as backend:
         backend.manager.subscribe(events.append)
         for _ in range(steps):
-            held = [p for p in optimizer.parameters() if p.grad is not None]
-            kept = {address_of(p.grad): chosen[id(p)] for p in held}
+            kept = [address_of(params[0].grad) for params, _ in units]
             events.clear()
             optimizer.zero_grad()
-            freed = {kept.get(e.address) for e in events}
-            for kind, p in some.items():
-                leaf = placed(Spec((1, *p.shape), p.dtype), backend)
-                p.grad = gradient_of(leaf, backend, kind[-1])
+            freed = {event.address for event in events if event.kind == "free"}
+            for params, how in units:
+                leaf = placed(Spec((1, *params[0].shape), params[0].dtype), backend)
+                for p in params:
+                    p.grad = gradient_of(leaf, backend, how)
+            before = set().union(*payloads_of(optimizer))
             backend.runs.clear()
             optimizer.step()
-            own = parts_of(backend.runs, len(chosen))
+            counts = [len(own - before) for own in payloads_of(optimizer)]
+            made = dict(zip(map(id, optimizer.parameters()), counts, strict=True))
+            own = parts_of(backend.runs, made, [[id(p) for p in params] for params, _ in units])
             if own is None:
                 return None
-            found.append({
-                kind: Update(kind in freed, *part) for kind, part in zip(some, own, strict=True)
-            })  # fmt: skip
+            found.append([Update(at in freed, *part) for at, part in zip(kept, own, strict=True)])
     return found
 
 
-def shares_state(optimizer: Optimizer, places) -> bool:
-    """Whether parameters whose gradients are one value get one tensor as the state of both."""
-    by_gradient: dict[Any, list] = {}
-    for place, p in zip(places, optimizer.parameters(), strict=True):
-        if place.gradient is not None and p.nbytes >= SMALL_BYTES:
-            by_gradient.setdefault(place.gradient, []).append(p)
-    pair = next((params[:2] for params in by_gradient.values() if len(params) > 1), None)
-    if pair is None:
-        return False
-    with alone(optimizer, pair) as backend:
-        leaf = placed(Spec((1, *pair[0].shape), pair[0].dtype), backend)
-        for p in pair:
-            p.grad = gradient_of(leaf, backend, "loads")
-        optimizer.step()
-        tensors = [x for p in pair for x in optimizer.state.get(p, {}).values()]
-        found = [address_of(x) for x in tensors if isinstance(x, Value)]
-    return len(set(found)) < len(found)
+def payloads_of(optimizer: Optimizer) -> list[set[int]]:
+    """Of each parameter, with its gradient and state."""
+    return [
+        {id(x.data) for x in (p, p.grad, *optimizer.state.get(p, {}).values())
+         if isinstance(x, Value)}
+        for p in optimizer.parameters()
+    ]  # fmt: skip
 
 
 def gradient_of(leaf: Value, backend, how: str) -> Value:
@@ -136,35 +186,44 @@ def gradient_of(leaf: Value, backend, how: str) -> Value:
     return bind(primitives["reshape"], (made,), {"shape": shape}) if how == "computes" else made
 
 
-def address_of(tensor: Value) -> int | None:
+def address_of(tensor: Value | None) -> int | None:
     """Where a meta tensor lies; None if that is not managed."""
-    buffer = getattr(getattr(tensor.data, "value", None), "buffer", None)
+    buffer = getattr(getattr(getattr(tensor, "data", None), "value", None), "buffer", None)
     return None if buffer is None else buffer.address
 
 
-def parts_of(runs, count: int) -> list[tuple] | None:
-    """(allocations, work) of the update of each parameter in a run of nothing else."""
+def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
+    """(allocations, work) of each unit, in a run of updates of parameters that made so many results
+    each, one after the other."""
     if len(runs) != 1:
         return None
-    plan, donated = runs[0].plan, runs[0].donated
-    made: dict[int, list] = {}
-    for step, buffer in updating(plan):
-        made.setdefault(step, []).append(buffer)
-    if len(made) != count or not all(isinstance(plan.schedule[step], Kernel) for step in made):
-        return None
-    infos, parts = plan.step_infos(), []
-    for step, buffers in made.items():
-        new = [b.spec.nbytes for b in buffers if plan.source_of(b, donated) is None]
-        sizes = tuple(n for n in new if n >= SMALL_BYTES)
-        parts.append((sizes, (infos[step].bytes, infos[step].flops)))
-    return parts
+    plan, donated, parts, seen = runs[0].plan, runs[0].donated, [], set()
+    updated = iter([b for b, _ in plan.outputs if is_updated(b)])
+    results = {p: list(islice(updated, count)) for p, count in made.items()}
+    writers, infos = writers_of(plan), plan.step_infos()
+    for unit in units:
+        own = list(dict.fromkeys(b for p in unit for b in results[p]))
+        steps = sorted({writers[b] for b in own})
+        if seen.intersection(steps) or not all(is_kernel(plan, i) for i in steps):
+            return None
+        seen.update(steps)
+        sizes = tuple(b.spec.nbytes for b in own if plan.source_of(b, donated) is None)
+        parts.append((sizes, tuple(n for i in steps for n in (infos[i].bytes, infos[i].flops))))
+    return parts if next(updated, None) is None else None
 
 
-def updating(plan) -> list[tuple[int, Any]]:
-    """(step, buffer) of each result of the optimizer's, in order."""
-    writers = {buffer: i for i, step in enumerate(plan.schedule) for buffer in step.writes()}
-    own = [b for b in getattr(plan, "made", ()) if b.node and b.node.origin.phase == "optimizer"]
-    return [(writers[buffer], buffer) for buffer in own]
+def is_kernel(plan, i: int) -> bool:
+    return isinstance(plan.schedule[i], Kernel)
+
+
+def is_updated(buffer) -> bool:
+    """Whether the optimizer made it."""
+    return buffer.node is not None and buffer.node.origin.phase == "optimizer"
+
+
+def writers_of(plan) -> dict[Any, int]:
+    """The step that writes each buffer."""
+    return {buffer: i for i, step in enumerate(plan.schedule) for buffer in step.writes()}
 
 
 def places_of(runs) -> tuple[Place, ...]:
@@ -172,44 +231,50 @@ def places_of(runs) -> tuple[Place, ...]:
     the parameters, in order. Steps are numbered through all runs."""
     places, before = [], 0
     for run in runs:
-        for step, made in updating(run.plan):
-            place = place_in(run.plan.schedule[step], made)
-            places.append(place._replace(step=before + step))
+        writers = writers_of(run.plan) if hasattr(run.plan, "made") else {}
+        for made in filter(is_updated, getattr(run.plan, "made", ())):
+            place = place_in(run.plan.schedule[writers[made]], made, before)
+            places.append(place._replace(step=before + writers[made]))
         before += len(run.plan.schedule)
     return tuple(places)
 
 
-def place_in(kernel, made) -> Place:
+def place_in(kernel, made, run: int) -> Place:
     """How a kernel that makes a parameter comes by the gradient."""
     read = [b for b in kernel.reads() if b.place == "output" and b.spec == made.spec]
     if read:
-        return Place(0, "loads", min(b.at for b in read))
-    before = list(takewhile(lambda root: root.store.base is not made, getattr(kernel, "roots", ())))
-    makes = any(root.store.base.spec == made.spec for root in before)
-    return Place(0, "makes" if makes else "computes")
+        return Place(0, "loads", (run, min(b.at for b in read)))
+    roots = takewhile(lambda root: root.store.base is not made, getattr(kernel, "roots", ()))
+    before = [root.store.base for root in roots]
+    for base in before:
+        if base.spec == made.spec and not is_updated(base):
+            return Place(0, "makes", (run, base.at) if base.place == "output" else None)
+    return Place(0, "computes")
 
 
 def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: dict):
     """The record of a step with another optimizer, from that of one with plain descent; None if it
     does not follow. `known` keeps what is the same for all others."""
     places, work = record.shape[-1], record.shape[3]
-    if len(places) != len(plain.parameters()) or shares_state(other, places):
+    if len(places) != len(plain.parameters()):
         return None
     if places not in known:
         known[places] = updates_of(plain, places, steps)
-    before, after = known[places], updates_of(other, places, steps)
-    kinds = [kinds_of(plain, places), kinds_of(other, places)]
+    before, after, units = known[places], updates_of(other, places, steps), units_of(places)
     if before is None or after is None:
         return None
     sizes = iter(record.numbers)
-    events = list(events_with(record.shape[0], sizes, kinds[1], after, stored(other)))
+    managed = [plain.parameters()[unit[0]].nbytes >= SMALL_BYTES for unit in units]
+    frees = sorted((unit[-1], u) for u, unit in enumerate(units) if managed[u])
+    events = list(events_with(record.shape[0], sizes, [u for _, u in frees], after, stored(other)))
     rest = np.array(list(sizes))
     starts = len(rest) - 1 - sum(len(what) + 1 for what in work)
     at = starts + np.cumsum([0, *(len(what) + 1 for what in work)])
-    for place, old, new in zip(places, *kinds, strict=True):
-        rest[at[place.step] : at[place.step] + 2] += np.subtract(
-            after[-1][new].work, before[-1][old].work
-        )
+    for unit, old, new in zip(units, before[-1], after[-1], strict=True):
+        own = sorted({places[i].step for i in unit})
+        if not 2 * len(own) == len(old.work) == len(new.work):
+            return None
+        rest[np.add.outer(at[own], (0, 1)).ravel()] += np.subtract(new.work, old.work)
     numbers = [nbytes for kind, _, nbytes in events if kind == "alloc"]
     loose = np.zeros(len(numbers) + len(rest), bool)
     shape = (tuple((kind, key) for kind, key, _ in events), *record.shape[1:])
@@ -223,11 +288,10 @@ def stored(optimizer: Optimizer) -> list[int]:
     return [x.spec.nbytes for x in managed if x.spec.nbytes >= SMALL_BYTES]
 
 
-def events_with(events, sizes, kinds, updates, state: list[int]) -> Iterator[Any]:
+def events_with(events, sizes, frees: list[int], updates, state: list[int]) -> Iterator[Any]:
     """The events (kind, name, bytes) of a step with these updates: before the first Program the
     state; at the end of each Program's allocations those of the updates; without the frees of
-    gradients that became state."""
-    managed = [kind for kind in kinds if kind[1].nbytes >= SMALL_BYTES]
+    gradients that became state. `frees` are the units in the order in which gradients are freed."""
     step, freed, last_arena = 0, 0, last_arenas(events)
     for place, (kind, at) in enumerate(events):
         if kind == "arena" or place == 0 and kind != "alloc":
@@ -236,13 +300,13 @@ def events_with(events, sizes, kinds, updates, state: list[int]) -> Iterator[Any
         if kind == "step":
             step, freed = step + 1, 0
         elif kind == "free" and at in last_arena:
-            if last_arena[at]:
-                for i, own in enumerate(kinds):
-                    for j, n in enumerate(updates[step][own].allocated):
+            for i, own in enumerate(updates[step] if last_arena[at] else ()):
+                for j, n in enumerate(own.allocated):
+                    if n >= SMALL_BYTES:
                         yield "alloc", ("update", step, i, j), n
-        elif kind == "free" and step and freed < len(managed):
+        elif kind == "free" and step and freed < len(frees):
             freed += 1
-            if not updates[step][managed[freed - 1]].frees_gradient:
+            if not updates[step][frees[freed - 1]].frees_gradient:
                 continue
         yield kind, at, next(sizes) if kind == "alloc" else 0
 

@@ -7,6 +7,8 @@ its numbers, as compiler and manager do it, and nothing is recorded or compiled.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,12 +85,18 @@ def put_together(record: Record, machine: MachineProfile) -> Costs:
     events, plans, lives, work, _ = record.shape
     numbers = iter(np.rint(record.numbers).astype(np.int64).tolist())
     sizes = {at: next(numbers) for kind, at in events if kind == "alloc"}
-    arenas = [place_all([life_of(next(numbers), *x) for x in own]) for own in lives]
+    arenas = [arena_of(own, tuple(islice(numbers, len(own)))) for own in lives]
     of_runs = iter([arenas[i] for i in plans])
     sizes |= {at: next(of_runs) for kind, at in events if kind == "arena"}
     ns = sum(machine.ns_of(what, [next(numbers) for _ in range(len(what) + 1)]) for what in work)
     peaks = peaks_of(events, sizes)
     return Costs(max(peaks), peaks, next(numbers), ns)
+
+
+@lru_cache(64)
+def arena_of(lives: tuple, sizes: tuple[int, ...]) -> int:
+    """The bytes of an arena for what lives so long and has these sizes."""
+    return place_all([life_of(n, *life) for n, life in zip(sizes, lives, strict=True)])
 
 
 def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
@@ -159,9 +167,8 @@ class vary:
 
     def otherwise(self, n: int, optimizer, autocast: str | None) -> Costs:
         """The costs with another optimizer or dtype: what comes before the update from steps of
-        plain descent, where the optimizer allows it. Under autocast gradients are cast on the way,
-        and the compiler decides for each optimizer where."""
-        steady = is_separable(optimizer) and autocast is None
+        plain descent, where the optimizer allows it."""
+        steady = is_separable(optimizer)
         key = autocast, *map(id, optimizer.parameters() if steady else (optimizer,))
         if key not in self.others:
             plain = SGD(optimizer.parameters()) if steady else optimizer
