@@ -78,8 +78,7 @@ def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
             (k, v.dtype, v.shape == p.shape or v.shape) if isinstance(v, Value) else (k, v)
             for k, v in optimizer.state.get(p, {}).items()
         )
-        ones = tuple(n == 1 for n in p.shape)
-        parts.append((group, p.dtype, ones, is_owned(p), place.how, state))
+        parts.append((group, p.dtype, is_owned(p), place.how, state))
     return [tuple(parts[i] for i in unit) for unit in units]
 
 

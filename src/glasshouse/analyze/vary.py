@@ -175,11 +175,8 @@ class vary:
             self.others[key] = self.another(plain, autocast)
         base = self.others[key]
         if steady:
-            record = base.records.get(n) or base.between(n)
-            if record is None:
-                base.analysed(n)
-                record = base.records[n]
             with no_collection():
+                record = base.record(n)
                 changed = with_update(record, base.optimizer, optimizer, self.steps, base.updates)
                 if changed is not None:
                     return put_together(changed, self.machine)
@@ -194,6 +191,13 @@ class vary:
             flops = found.counter.total()
             self.known[n] = Costs(found.peak_bytes, found.peaks, flops, found.predicted_ns)
         return self.known[n]
+
+    def record(self, n: int) -> Record:
+        """The record for n, told by those around it or of an analysis."""
+        found = self.records.get(n) or self.between(n)
+        if found is None:
+            self.analysed(n)
+        return found or self.records[n]
 
     def between(self, n: int) -> Record | None:
         """The record for n, if those around it tell it: they have one shape, and one of them at

@@ -18,7 +18,7 @@ import numpy as np
 from glasshouse.base import Spec, float32
 from glasshouse.dispatch import primitives, state
 
-MAX_PENDING = 20_000  # nodes; a longer recording is cut, so that a loop without reads stays small
+MAX_PENDING = 1 << 16  # nodes; a longer recording is cut, so that a loop without reads stays small
 MAX_HELD_BYTES = 1 << 30  # of arrays from outside that waiting nodes hold
 # Scalars that rewriting rules know; all others are inputs of the Program, so that a learning rate
 # may change without a new Program.
