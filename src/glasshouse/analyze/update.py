@@ -45,11 +45,12 @@ class Update(NamedTuple):
 class Place(NamedTuple):
     """The number of the step that updates a parameter, and how its kernel comes by the gradient:
     "loads", "makes", or "computes" what is stored elsewhere. Whose memory it takes depends on it.
-    `gradient` names the buffer of one that is loaded."""
+    `gradient` names the buffer of one that is stored; `values` tensors lie there."""
 
     step: int
     how: str
     gradient: Any = None
+    values: int = 1
 
 
 def is_separable(optimizer) -> bool:
@@ -78,7 +79,7 @@ def kinds_of(optimizer: Optimizer, places, units) -> list[tuple]:
             (k, v.dtype, v.shape == p.shape or v.shape) if isinstance(v, Value) else (k, v)
             for k, v in optimizer.state.get(p, {}).items()
         )
-        parts.append((group, p.dtype, is_owned(p), place.how, state))
+        parts.append((group, p.dtype, is_owned(p), place.how, place.values, state))
     return [tuple(parts[i] for i in unit) for unit in units]
 
 
@@ -103,7 +104,7 @@ def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] |
         kinds.setdefault(kind, {}).setdefault(params[unit[0]].size, []).append(number)
     for picked in ({kind: three_of(sizes) for kind, sizes in kinds.items()}, kinds):
         wanted = [kinds[kind][size][0] for kind, sizes in picked.items() for size in sizes]
-        some = [(tuple(params[i] for i in units[u]), places[units[u][0]].how) for u in wanted]
+        some = [([params[i] for i in units[u]], places[units[u][0]]) for u in wanted]
         found = analysed(optimizer, some, steps)
         if found is None:
             return None
@@ -137,7 +138,7 @@ def follow(known: dict[int, Update], units: dict[int, list[int]]) -> bool:
 
 
 def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | None:
-    """For each step, the update of each of a few units (parameters, how they get the gradient)."""
+    """For each step, the update of each of a few units (parameters, the place of the first)."""
     found: list[list[Update]] = []
     events: list = []
     with alone(optimizer, [p for params, _ in units for p in params]) as backend:
@@ -147,10 +148,11 @@ def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | No
             events.clear()
             optimizer.zero_grad()
             freed = {event.address for event in events if event.kind == "free"}
-            for params, how in units:
+            for params, place in units:
                 leaf = placed(Spec((1, *params[0].shape), params[0].dtype), backend)
                 for p in params:
-                    p.grad = gradient_of(leaf, backend, how)
+                    is_first = p is params[0] or place.values > 1
+                    p.grad = gradient_of(leaf, backend, place.how) if is_first else params[0].grad
             before = set().union(*payloads_of(optimizer))
             backend.runs.clear()
             optimizer.step()
@@ -232,23 +234,24 @@ def places_of(runs) -> tuple[Place, ...]:
     for run in runs:
         writers = writers_of(run.plan) if hasattr(run.plan, "made") else {}
         for made in filter(is_updated, getattr(run.plan, "made", ())):
-            place = place_in(run.plan.schedule[writers[made]], made, before)
-            places.append(place._replace(step=before + writers[made]))
+            how, gradient = place_in(run.plan.schedule[writers[made]], made)
+            values = sum(base is gradient for base, _ in run.plan.outputs)
+            key = None if gradient is None else (before, gradient.at)
+            places.append(Place(before + writers[made], how, key, values))
         before += len(run.plan.schedule)
     return tuple(places)
 
 
-def place_in(kernel, made, run: int) -> Place:
-    """How a kernel that makes a parameter comes by the gradient."""
+def place_in(kernel, made) -> tuple[str, Any]:
+    """How a kernel that makes a parameter comes by the gradient, and its buffer if it is stored."""
     read = [b for b in kernel.reads() if b.place == "output" and b.spec == made.spec]
     if read:
-        return Place(0, "loads", (run, min(b.at for b in read)))
+        return "loads", min(read, key=lambda b: b.at)
     roots = takewhile(lambda root: root.store.base is not made, getattr(kernel, "roots", ()))
-    before = [root.store.base for root in roots]
-    for base in before:
+    for base in (root.store.base for root in roots):
         if base.spec == made.spec and not is_updated(base):
-            return Place(0, "makes", (run, base.at) if base.place == "output" else None)
-    return Place(0, "computes")
+            return "makes", base if base.place == "output" else None
+    return "computes", None
 
 
 def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: dict):

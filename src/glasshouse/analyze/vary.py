@@ -193,8 +193,9 @@ class vary:
         return self.known[n]
 
     def record(self, n: int) -> Record:
-        """The record for n, told by those around it or of an analysis."""
-        found = self.records.get(n) or self.between(n)
+        """The record for n, told by those around it or of an analysis: always that under autocast,
+        where packed operands, which come in steps, are most of what is loose."""
+        found = self.records.get(n) or (None if self.autocast else self.between(n))
         if found is None:
             self.analysed(n)
         return found or self.records[n]
