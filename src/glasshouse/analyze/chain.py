@@ -40,6 +40,14 @@ class Chain(NamedTuple):
     around: list[int]
     other: Stage
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(stage.held_bytes for stage in (*self.stages.values(), self.other))
+
+    @property
+    def ns(self) -> float:
+        return sum(stage.ns for stage in (*self.stages.values(), self.other))
+
 
 class Passes:
     """The steps in which a block runs: first and last of its forward pass, first after that."""
@@ -90,6 +98,15 @@ def chain_of(found: StepAnalysis, paths: list[str], root: str) -> Chain:
     stages = {p: Stage(held.get(p, 0), most.get(p, 0), ns.pop(p, 0.0)) for p in order}
     around = [most.get(k, 0) for k in range(len(order) + 1)]
     return Chain(stages, around, Stage(rest, 0, sum(ns.values())))
+
+
+def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) -> Chain:
+    """The chain with the blocks that were left out, for which others stand. `plain` lacks them too,
+    and is known as a `whole`: what is outside of blocks differs from it as it does from `plain`."""
+    stages = {path: short.stages[left_out.get(path, path)] for path in whole.stages}
+    there = accumulate((path not in left_out for path in whole.stages), initial=0)
+    held, ns = (b + w - p for b, w, p in zip(short.other[::2], whole.other[::2], plain.other[::2]))
+    return Chain(stages, [short.around[n] for n in there], Stage(held, 0, ns))
 
 
 def held_bytes(owners: list, spans: dict, turn: int) -> tuple[dict, int]:

@@ -10,11 +10,11 @@ least that is possible.
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest
+from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, Trainer
 from glasshouse.analyze.trace import no_leaf_types
@@ -28,6 +28,7 @@ from glasshouse.transforms.checkpoint import checkpoint
 MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
+MIN_ROW = 5  # equal blocks of which some stand for the others
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
 
@@ -139,6 +140,34 @@ class Applied:
             module.__dict__.pop("forward", None)
 
 
+@contextmanager
+def undone(applied: Applied):
+    """Inside, blocks compute again; then not."""
+    try:
+        yield
+    finally:
+        applied.undo()
+
+
+@contextmanager
+def forwards_replaced(model: Module, paths, forward):
+    """Inside, calling these modules calls `forward`."""
+    modules = [model.get_submodule(path) for path in paths]
+    modules = [module for module in modules if "forward" not in module.__dict__]
+    try:
+        for module in modules:
+            module.__dict__["forward"] = forward
+        yield
+    finally:
+        for module in modules:
+            del module.__dict__["forward"]
+
+
+def first_argument(x, *args, **kwargs):
+    """What stands for a block that is left out."""
+    return x
+
+
 def once_updated(module: Module, forward):
     """The forward, whose second run leaves buffers (running statistics) as the first made them."""
 
@@ -175,6 +204,21 @@ def candidates_of(model: Module) -> list[str]:
     return [p for p in found if not any(p != o and is_within(p, o) for o in found)]
 
 
+def repeated(plain: Chain, model: Module) -> dict[str, str]:
+    """By path, the blocks that others of their kind beside them can stand for, and which does: of
+    a row of equal ones all but the first two and the last."""
+    rows: list[list[str]] = []
+    last: Any = None
+    for path, stage in plain.stages.items():
+        kind = type(model.get_submodule(path)), stage.held_bytes, round(stage.ns)
+        if kind == last:
+            rows[-1].append(path)
+        else:
+            rows.append([path])
+        last = kind
+    return {path: row[1] for row in rows if len(row) >= MIN_ROW for path in row[2:-1]}
+
+
 class Planner:
     """Looks for the cheapest choice whose step fits a budget; what was analysed stays known, so
     that further budgets take less."""
@@ -190,11 +234,8 @@ class Planner:
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
         """The step with a choice applied."""
-        applied = Applied(self.model, chosen)
-        try:
+        with undone(Applied(self.model, chosen)):
             found = self.trainer.analyse(2, self.machine)
-        finally:
-            applied.undo()
         self.checked[key_of(chosen)] = Choice(chosen, found.peak_bytes, found.predicted_ns)
         return found
 
@@ -205,11 +246,6 @@ class Planner:
             self.analyse(chosen)
         self.checked[key] = self.checked[key]._replace(blocks=chosen)  # estimates may be new
         return self.checked[key]
-
-    @cached_property
-    def thrifty(self) -> StepAnalysis:
-        """The step with all elementwise work computed again."""
-        return self.analyse(self.everywhere)
 
     @cached_property
     def least(self) -> StepAnalysis:
@@ -237,6 +273,9 @@ class Planner:
         found = [choice for choice in self.checked.values() if choice.peak_bytes <= budget]
         return min(found, key=lambda choice: choice.ns, default=None)
 
+    def chain(self, found: StepAnalysis) -> Chain:
+        return chain_of(found, self.paths, self.root)
+
     @cached_property
     def chains(self) -> list[Chain]:
         """By blocks: the plain analysis, that with elementwise work computed again, those with
@@ -246,14 +285,32 @@ class Planner:
             for _, call, *_ in self.plain.counter.counts.values() if call.primitive.name == "conv"
         ]  # fmt: skip
         limits = [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
-        found = [self.thrifty, *(self.analyse([Block("", 0, 0.0, False, n)]) for n in limits)]
-        plain = self.plain
+        plain = self.chain(self.plain)
+        ways = [[Block("", 0, 0.0, False, n)] for n in (0, *limits)]
+        all_blocks = [*ways[0], *(Block(path, 0, 0.0) for path in self.paths)]
+        found = [plain, *self.chains_of(plain, [*ways, all_blocks])]
         self.ways = [(), *(
-            (Block("", plain.peak_bytes - f.peak_bytes, f.predicted_ns - plain.predicted_ns,
-                   False, convs),)
-            for f, convs in zip(found, (0, *limits), strict=True)
+            (way._replace(saved_bytes=plain.held_bytes - own.held_bytes, extra_ns=own.ns - plain.ns),)
+            for (way,), own in zip(ways, found[1:], strict=False)
         )]  # fmt: skip
-        return [chain_of(f, self.paths, self.root) for f in (plain, *found, self.least)]
+        return found
+
+    def chains_of(self, plain: Chain, ways: list[list[Block]]) -> list[Chain]:
+        """The chains of the step with these choices applied. Of many equal blocks in a row few are
+        analysed, and stand for the others; all of them where that does not tell the plain chain."""
+        left_out = repeated(plain, self.model)
+        if left_out:
+            with suppress(Exception), forwards_replaced(self.model, left_out, first_argument):
+                short = [self.shortened(way, left_out) for way in ([], *ways)]
+                wide = [widened(own, short[0], plain, left_out) for own in short]
+                if wide[0].stages == plain.stages:
+                    return wide[1:]
+        return [self.chain(self.analyse(way)) for way in ways]
+
+    def shortened(self, chosen: list[Block], left_out: dict[str, str]) -> Chain:
+        """The chain of one step with a choice applied to the blocks that are not left out."""
+        with undone(Applied(self.model, [b for b in chosen if b.path not in left_out])):
+            return self.chain(self.trainer.analyse(1, self.machine))
 
     def option(self, path: str, number: int, *how) -> Option:
         """A way to compute a block; `how` are those of Block."""
@@ -270,18 +327,28 @@ class Planner:
             if not number:
                 own += [self.option(path, n, *b[3:]) for n, (b,) in enumerate(self.ways[1:], 1)]
             options.append([*own, self.option(path, -1, True)])
-        arena = budget - (self.plain.peak_bytes - self.plain.arena_bytes)
-        found = cheapest(options, base.around, arena - base.other.held_bytes)
+        found = cheapest(options, base.around, self.room(base, budget))
         if found is None:
             return None
         ns = sum(o.stage.ns for own, what in zip(options, found) for o in own if o.what is what)
         blocks = [*self.ways[number], *(block for block in found if block is not None)]
         return Choice(blocks, budget, ns + base.other.ns)
 
+    def seems_to_fit(self, number: int, budget: int) -> bool:
+        """Whether the way of this number fits by the estimates, with no block besides."""
+        own, stages = self.chains[number], self.chains[number].stages.values()
+        options = [[Option(None, stage)] for stage in stages]
+        return cheapest(options, own.around, self.room(own, budget)) is not None
+
+    def room(self, base: Chain, budget: int) -> int:
+        """What a budget leaves for the blocks of a chain."""
+        outside = self.plain.peak_bytes - self.plain.arena_bytes
+        return budget - outside - base.other.held_bytes
+
     def explore(self, budget: int) -> None:
         """Analyse the cheapest choices by the estimates, as long as one may be better than what
         fits; where one takes more than it was to, the next of its way is to leave that much."""
-        ways = range(self.thrifty.peak_bytes > budget, len(self.chains) - 1)
+        ways = range(not self.seems_to_fit(1, budget), len(self.chains) - 1)
         over = dict.fromkeys(ways, 0)  # all elementwise work is cheaper than any block
         for _ in range(MAX_CHECKS):
             found = {n: self.choice(n, budget - bytes_over) for n, bytes_over in over.items()}
