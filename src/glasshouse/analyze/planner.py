@@ -19,6 +19,7 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, Trainer
 from glasshouse.analyze.trace import no_leaf_types
 from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.compile.plan import no_collection
 from glasshouse.dispatch.bind import state
 from glasshouse.nn.module import Module
 from glasshouse.profile.counter import is_within
@@ -258,7 +259,8 @@ class Planner:
         Raises:  OptionError, with the least peak that was found, if none fits
         """
         if self.plain.peak_bytes > budget:
-            self.explore(budget)
+            with no_collection():
+                self.explore(budget)
         found = self.best(budget)
         if found is None:
             least = min(choice.peak_bytes for choice in self.checked.values())

@@ -120,14 +120,15 @@ class StepAnalysis:
 
     @cached_property
     def kernels(self) -> list[KernelCost]:
-        return [
-            KernelCost(
-                number, i, info.name, info.kind, info.origins[-1].module, info.origins[-1].phase,
-                info.flops, info.bytes, self.machine.ns(info),
-            )
-            for number, run in enumerate(self.runs)
-            for i, info in enumerate(run.plan.step_infos())
-        ]  # fmt: skip
+        with no_collection():
+            return [
+                KernelCost(
+                    number, i, info.name, info.kind, *info.origins[-1][:2], info.flops, info.bytes,
+                    self.machine.ns(info),
+                )
+                for number, run in enumerate(self.runs)
+                for i, info in enumerate(run.plan.step_infos())
+            ]  # fmt: skip
 
     @property
     def predicted_ns(self) -> float:

@@ -20,16 +20,20 @@ class Origin(NamedTuple):
     place: int = -1
 
 
+NOWHERE = Origin()
+
+
 class Node:
     """One operation: `op` is a card's name, `number` counts in order of creation.
     `host` is a user's function that computes it instead of the card."""
 
     __slots__ = ("op", "inputs", "attrs", "spec", "number", "host", "origin")
 
-    def __init__(self, op: str, inputs: tuple, attrs: dict, spec, number: int, host=None):
+    def __init__(
+        self, op: str, inputs: tuple, attrs: dict, spec, number: int, host=None, origin=NOWHERE
+    ):
         self.op, self.inputs, self.attrs, self.spec = op, inputs, attrs, spec
-        self.number, self.host = number, host
-        self.origin = Origin()
+        self.number, self.host, self.origin = number, host, origin
 
     @property
     def shape(self):
@@ -52,22 +56,23 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: list[Node] = []
         self.known: dict[Any, Node] = {}
-        self.origin = Origin()  # of the nodes that are made now
+        self.origin = NOWHERE  # of the nodes that are made now
         self.stored: set[int] = set()  # numbers of nodes that are to have memory in any case
 
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
         attrs = attrs or {}
         again = self.origin.phase == "recompute" and bool(inputs)
-        key = (op, again, *(x.number for x in inputs), host, *attrs, *attrs.values())
-        if "value" in attrs:
-            key += (repr(attrs["value"]),)
+        key = (op, again, host, *[x.number for x in inputs])
+        if attrs:
+            key += (*attrs, *attrs.values())
+            if "value" in attrs:
+                key += (repr(attrs["value"]),)
         node = self.known.get(key)
         if node is None:
             if spec is None:
                 spec = primitives[op].infer(*(x.spec for x in inputs), **attrs)
-            node = Node(op, tuple(inputs), attrs, spec, len(self.nodes), host)
-            node.origin = self.origin
+            node = Node(op, tuple(inputs), attrs, spec, len(self.nodes), host, self.origin)
             self.known[key] = node
             self.nodes.append(node)
         return node
