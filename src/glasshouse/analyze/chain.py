@@ -26,10 +26,11 @@ class Stage(NamedTuple):
 
 
 class Option(NamedTuple):
-    """A way to compute a block; `what` is whatever stands for it."""
+    """A way to compute a block, or `span` of them from this one on; `what` stands for it."""
 
     what: Any
     stage: Stage
+    span: int = 1
 
 
 class Chain(NamedTuple):
@@ -72,7 +73,7 @@ def chain_of(found: StepAnalysis, paths: list[str], root: str) -> Chain:
     known: dict[str, str | None] = {}
     owners, passes, turned = [], {path: Passes() for path in paths}, False
     for i, info in enumerate(run.plan.step_infos() if used else ()):
-        module, phase, _ = info.origins[-1]
+        module, phase = info.origins[-1][:2]
         turned = turned or phase == "backward"
         if module not in known:
             known[module] = next((homes[p] for p in prefixes(module) if p in homes), None)
@@ -123,17 +124,22 @@ def cheapest(options: list[list[Option]], around: list[int], room: int) -> list 
     the way; None if none do. Exact but for times that differ by a thousandth of the longest.
     Source: the dynamic program over (bytes held, time), of which the best of each stay."""
     unit = max((o.stage.ns for own in options for o in own), default=0.0) / UNITS or 1.0
-    front: list[tuple[int, int, tuple]] = [(0, 0, ())]  # time, bytes held, choices
-    for own, outside in zip(options, around, strict=False):
-        grown = [
-            (ns + round(stage.ns / unit), held + stage.held_bytes, (*chosen, what))
-            for ns, held, chosen in front if held + outside <= room
-            for what, stage in own if held + stage.used_bytes <= room
-        ]  # fmt: skip
-        front, least = [], room + 1
-        for entry in sorted(grown, key=lambda x: x[:2]):  # what takes longer is to hold less
-            if entry[1] < least:
-                front.append(entry)
-                least = entry[1]
-    fits = [entry for entry in front if entry[1] + around[-1] <= room]
+    fronts: list[list[tuple[int, int, tuple]]] = [[] for _ in range(len(options) + 1)]
+    fronts[0].append((0, 0, ()))  # time, bytes held, choices
+    for i, own in enumerate(options):
+        for ns, held, chosen in best_of(fronts[i]):
+            for what, stage, span in own if held + around[i] <= room else ():
+                if held + stage.used_bytes <= room:
+                    entry = ns + round(stage.ns / unit), held + stage.held_bytes, (*chosen, what)
+                    fronts[i + span].append(entry)
+    fits = [entry for entry in fronts[-1] if entry[1] + around[-1] <= room]
     return list(min(fits, key=lambda x: x[:2])[2]) if fits else None
+
+
+def best_of(entries: list[tuple[int, int, tuple]]) -> list[tuple[int, int, tuple]]:
+    """Those that no other is better than: what takes longer is to hold less."""
+    front: list[tuple[int, int, tuple]] = []
+    for entry in sorted(entries, key=lambda x: x[:2]):
+        if not front or entry[1] < front[-1][1]:
+            front.append(entry)
+    return front

@@ -205,6 +205,12 @@ def candidates_of(model: Module) -> list[str]:
     return [p for p in found if not any(p != o and is_within(p, o) for o in found)]
 
 
+def estimated(path: str, plain: Stage, stage: Stage, *how) -> Block:
+    """A block that computes again, by the stages without and with that."""
+    saved, extra = plain.held_bytes - stage.held_bytes, stage.ns - plain.ns
+    return Block(path, max(0, saved), max(0.0, extra), *how)
+
+
 def repeated(plain: Chain, model: Module) -> dict[str, str]:
     """By path, the blocks that others of their kind beside them can stand for, and which does: of
     a row of equal ones all but the first two and the last."""
@@ -229,6 +235,7 @@ class Planner:
         self.root, self.paths = type(self.model).__name__, paths
         self.checked: dict[tuple, Choice] = {}
         self.ways: list[tuple[Block, ...]] = []  # what is computed again in any case
+        self.groups: dict[str, Option] | None = None  # by the first block of each
         self.plain = self.analyse([])
         self.plain_ns = self.plain.predicted_ns
         self.everywhere = [Block("", 0, 0.0, whole=False)]
@@ -317,24 +324,41 @@ class Planner:
     def option(self, path: str, number: int, *how) -> Option:
         """A way to compute a block; `how` are those of Block."""
         plain, stage = (self.chains[n].stages.get(path, Stage()) for n in (0, number))
-        saved = plain.held_bytes - stage.held_bytes
-        return Option(Block(path, max(0, saved), max(0.0, stage.ns - plain.ns), *how), stage)
+        return Option(([estimated(path, plain, stage, *how)], stage.ns), stage)
+
+    def find_groups(self) -> dict[str, Option]:
+        """What it takes to checkpoint containers of several blocks, and the blocks in them: of
+        each only its argument is kept, and blocks run up to three times."""
+        blocks, parts = self.chains[0].stages, dict[str, list[str]]()
+        for path in blocks:
+            parts.setdefault(path.rpartition(".")[0], []).append(path)
+        parts = {group: own for group, own in parts.items() if 1 < len(own) < len(blocks)}
+        every = [Block(path, 0, 0.0) for path in (*parts, *self.paths)]
+        if not parts:
+            return {}
+        chain, groups = chain_of(self.analyse([*self.ways[1], *every]), list(parts), self.root), {}
+        for group, stage in chain.stages.items():
+            own = parts[group]
+            plain = Stage(sum(blocks[p].held_bytes for p in own), 0, sum(blocks[p].ns for p in own))
+            every = [estimated(group, plain, stage), *(Block(path, 0, 0.0) for path in own)]
+            groups[own[0]] = Option((every, stage.ns), stage, len(own))
+        return groups
 
     def choice(self, number: int, budget: int) -> "Choice | None":
         """The cheapest choice by the estimates that computes again what the way of this number
         says, and blocks besides; None if none seems to fit."""
         base, options = self.chains[number], []
-        for path in base.stages:
-            own = [Option(None, base.stages[path])]
+        for path, stage in base.stages.items():
+            own = [Option(([], stage.ns), stage)]
             if not number:
                 own += [self.option(path, n, *b[3:]) for n, (b,) in enumerate(self.ways[1:], 1)]
-            options.append([*own, self.option(path, -1, True)])
+            own += [self.option(path, -1, True)]
+            options.append([*own, self.groups[path]] if path in (self.groups or ()) else own)
         found = cheapest(options, base.around, self.room(base, budget))
         if found is None:
             return None
-        ns = sum(o.stage.ns for own, what in zip(options, found) for o in own if o.what is what)
-        blocks = [*self.ways[number], *(block for block in found if block is not None)]
-        return Choice(blocks, budget, ns + base.other.ns)
+        blocks = [*self.ways[number], *(block for own, _ in found for block in own)]
+        return Choice(blocks, budget, sum(ns for _, ns in found) + base.other.ns)
 
     def seems_to_fit(self, number: int, budget: int) -> bool:
         """Whether the way of this number fits by the estimates, with no block besides."""
@@ -365,10 +389,26 @@ class Planner:
                 del over[number]
             else:
                 over[number] += max(peak - budget, budget // 200)
-        if len(over) == len(ways):  # none of them fits
-            for way in self.ways[1:]:
-                self.check([*way, *(self.option(path, -1, True).what for path in self.paths)])
-            self.do_without(budget)
+        if len(over) < len(ways):
+            return
+        if self.groups is None:
+            self.groups = self.find_groups()
+            if self.groups:
+                self.explore(budget)
+                return
+        for way in self.ways[1:]:  # none of them fits
+            self.check([*way, *(self.option(path, -1, True).what[0][0] for path in self.paths)])
+        for number in range(len(self.ways)):
+            self.check(self.smallest(number).blocks)
+        self.do_without(budget)
+
+    def smallest(self, number: int) -> "Choice":
+        """The choice of a way that takes the least memory by the estimates, within half a percent."""
+        low, high = 0, 2 * self.plain.peak_bytes
+        while high - low > self.plain.peak_bytes // 200:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.choice(number, middle) is None else (low, middle)
+        return self.choice(number, high) or Choice([], high, 0.0)
 
     def do_without(self, budget: int) -> None:
         """Analyse what fits without blocks that it may not need, the most expensive first."""

@@ -13,11 +13,13 @@ from glasshouse.graph.record import Recording, unpack
 
 
 class Origin(NamedTuple):
-    """Where a node comes from: path of the calling module, pass, position in the recording."""
+    """Where a node comes from: path of the calling module, pass, position in the recording; `again`
+    counts the runs of checkpointed regions up to there."""
 
     module: str = ""
     phase: str = ""
     place: int = -1
+    again: int = 0
 
 
 NOWHERE = Origin()
@@ -50,7 +52,7 @@ class Node:
 class Graph:
     """Nodes in topological order, and which of them are outputs.
     `emit` returns the node that is there already for an equal call (common subexpressions). What a
-    checkpoint computes again stays apart from what it computed first: it shall not be kept."""
+    checkpoint computes again stays apart from what it computed before: it shall not be kept."""
 
     def __init__(self):
         self.nodes: list[Node] = []
@@ -62,7 +64,7 @@ class Graph:
     def emit(self, op: str, inputs=(), attrs=None, spec=None, host=None) -> Node:
         """A node for the call; `spec` is inferred from the card if it is not given."""
         attrs = attrs or {}
-        again = self.origin.phase == "recompute" and bool(inputs)
+        again = self.origin.again + 1 if self.origin.phase == "recompute" and inputs else 0
         key = (op, again, host, *[x.number for x in inputs])
         if attrs:
             key += (*attrs, *attrs.values())
@@ -92,13 +94,15 @@ def graph_of(recording: Recording) -> Graph:
     for i, leaf in enumerate(recording.leaves):
         number_of[id(leaf)] = graph.emit("input", (), {"number": i}, leaf.spec)
     made: list[Node] = []
-    scalars = 0
+    scalars, again, phase = 0, 0, ""
     for place, lazy in enumerate(recording.nodes):
         operands = [made[x.index] if x.value is None else number_of[id(x)] for x in lazy.inputs]
         signature = lazy.signature
         attrs = signature.attrs
         path = "" if lazy.scope is None else lazy.scope.path
-        graph.origin = Origin(path, lazy.phase, place)
+        again += lazy.phase == "recompute" != phase
+        phase = lazy.phase
+        graph.origin = Origin(path, phase, place, again)
         if lazy.scalar is not None:
             attrs = {**attrs, "number": scalars}
             scalars += 1

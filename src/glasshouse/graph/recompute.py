@@ -31,7 +31,10 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     nodes = needed_nodes(graph)
     light = {n.number for n in nodes if is_light(n, modules, convs)}
     dropped, pinned = droppable(nodes, graph, modules, light)
+    users = users_of(nodes)
+    stored = {node.number for node in nodes if waits_for_region(node, users.get(node.number, ()))}
     if not dropped:
+        graph.stored = stored
         return graph
     stale = set(dropped)  # and what is computed where it is used, of something dropped
     makeable: set[int] = set()  # of kept values, without much work
@@ -46,8 +49,7 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     new = Graph()
     made: dict[int, Node] = {}
     again: dict[int, Node] = {}
-    users = users_of(nodes)
-    stored = {n.number for n in nodes if n.number in pinned and holds_dropped(n, users, dropped)}
+    stored |= {n.number for n in nodes if n.number in pinned and holds_dropped(n, users, dropped)}
 
     def remade(x: Node) -> Node:
         """The operand of a backward node: made again if it was dropped, or comes of that."""
@@ -76,6 +78,15 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     new.outputs = [made[node.number] for node in graph.outputs]
     new.stored = {made[number].number for number in stored}
     return new
+
+
+def waits_for_region(node: Node, users) -> bool:
+    """Whether a large sum of gradients is read only after a checkpointed region has run again: unless
+    it is stored, all of its terms have to wait."""
+    if node.origin.phase != "backward" or nbytes_of(node) < FREE_BYTES or not is_cheap(node):
+        return False
+    terms = {x.number for x in node.inputs if 2 * nbytes_of(x) >= nbytes_of(node)}
+    return len(terms) > 1 and bool(users) and all(u.origin.again > node.origin.again for u in users)
 
 
 def is_backward(node: Node) -> bool:
