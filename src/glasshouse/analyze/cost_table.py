@@ -19,6 +19,7 @@ from glasshouse.autograd.tape import Leaf
 from glasshouse.base.errors import OptionError, suggest, type_name
 from glasshouse.base.tree import flatten, tree_map
 from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, full
 from glasshouse.graph.ir import Node, target_name
 from glasshouse.nn.graph_module import GraphModule, Interpreter
@@ -225,34 +226,35 @@ def time_of(counter: FlopCounter, machine: MachineProfile) -> float:
 # multiply-add as 1.
 ELEMENTWISE = {
     "LayerNorm": (5, 5), "BatchNorm1d": (5, 5), "BatchNorm2d": (5, 5), "BatchNorm3d": (5, 5),
-    "GroupNorm": (5, 5), "Dropout": (1, 1), "Flatten": (0, 0), "Identity": (0, 0),
+    "GroupNorm": (5, 5),
 }  # fmt: skip
 POOLS = ("MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool")
+ATTENTION = ("MultiheadAttention", "ScaledDotProductAttention")
 
 
 def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[int, int]:
     """Forward and backward FLOPs of a node as ColossalAI counts."""
     macs = tuple(counter.total() // 2 for counter in (forward, backward))
     size = prod(operands[0].shape) if operands else 0
-    if node.op != "call_module":
-        kind = getattr(node.target, "kind", "")
-        once = 0 if any(macs) or kind in ("movement", "create", "") else size
-        return macs[0] + once, macs[1] + once
-    layer = profiler.module.member(node.target)
-    name = type(layer).__name__
+    layer = profiler.module.member(node.target) if node.op == "call_module" else None
+    name = type(layer).__name__ if layer else "".join(map(str.title, parts_of(node)))
     if name.startswith(POOLS):
         return size, prod(node.meta["spec"].shape)
-    if name == "MultiheadAttention":  # softmax beside the products
+    if name in ATTENTION:  # softmax beside the products
         scores = softmax_size(forward)
         return macs[0] + scores, macs[1] + scores
-    if any(macs):
+    kinds = {primitives[row.primitive].kind for row in forward.rows("all")}
+    if any(macs) or kinds <= {"movement", "create"} or name == "Dropout" and layer and layer.p == 0:
         return macs
-    if name == "Dropout" and layer.p == 0:
-        return 0, 0
     ahead, back = ELEMENTWISE.get(name, (1, 1))
-    if name.endswith("Norm") and getattr(layer, "weight", None) is None:
+    if layer and name.endswith("Norm") and getattr(layer, "weight", None) is None:
         ahead, back = 4, 4
     return ahead * size, back * size
+
+
+def parts_of(node: Node) -> list[str]:
+    """The words of a function's or method's name: those of "layer_norm" are those of LayerNorm."""
+    return target_name(node.target).split("_")
 
 
 def softmax_size(counter: FlopCounter) -> int:

@@ -1,15 +1,17 @@
 """Symbolic trace: a model as a graph, found by running it once on tensors without storage.
 
 Control flow on shapes, dtypes, Python values and module state resolves as it runs. Calls of leaf
-modules and primitives become nodes; whatever composes them, also other libraries' functions on our
-tensors, is seen through. A branch on a value is an error that names its line.
+modules, of our functions and of methods become nodes; whatever composes them, also other libraries'
+functions on our tensors, is seen through. A branch on a value is an error that names its line.
 """
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
+from glasshouse.analyze.spelling import spelled
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import DTypeError, OptionError, suggest, type_name, user_line
 from glasshouse.base.shape import Spec
@@ -144,40 +146,36 @@ class Tracer(Mode):
                 self.describe(taken, part)
                 self.know(part, taken)
 
-    def call_leaf(self, path: str, forward: Callable, args, kwargs):
-        """A call of a leaf module."""
+    def call_whole(
+        self, fn: Callable, args, kwargs, make: Callable, run: Callable | None = None,
+        new_only: bool = False,
+    ):  # fmt: skip
+        """A call that is one node, which `make(operands, named)` writes, and what it gives. `run`
+        computes it in place of `fn`. `new_only`: no node if it gives no new value."""
         if self.depth:
-            return forward(*args, **kwargs)
+            return fn(*args, **kwargs)
         operands, named = self.operands(args, kwargs)
-        with self.inside():
-            out = forward(*args, **kwargs)
-        node = self.graph.call_module(path, operands, named)
-        self.describe(node, out)
-        self.give_out(node, out)
+        self.depth += 1  # calls within belong to the node
+        try:
+            out = (run or fn)(*args, **kwargs)
+        finally:
+            self.depth -= 1
+        values = (x for x in flatten(out)[0] if isinstance(x, Value))
+        if not new_only or any(id(x.data) not in self.nodes for x in values):
+            node = make(operands, named)
+            self.describe(node, out)
+            self.give_out(node, out)
         return out
 
     def call_opaque(self, fn: Callable, args, kwargs):
         """A call of a registered function."""
-        operands, named = self.operands(args, kwargs)
-        rule = functions[fn]
-        with self.inside():
-            if rule is None:
-                out = fn(*args, **kwargs)
-            else:
-                out = placed(spec_of("register_function", rule(*args, **kwargs)), state.backend)
-        node = self.graph.call_function(fn, operands, named)
-        self.describe(node, out)
-        self.give_out(node, out)
-        return out
 
-    @contextmanager
-    def inside(self):
-        """Calls within belong to the node that is being made."""
-        self.depth += 1
-        try:
-            yield
-        finally:
-            self.depth -= 1
+        def run(*args, **kwargs):
+            spec = spec_of("register_function", functions[fn](*args, **kwargs))
+            return placed(spec, state.backend)
+
+        make = partial(self.graph.call_function, fn)
+        return self.call_whole(fn, args, kwargs, make, functions[fn] and run)
 
 
 @contextmanager
@@ -187,10 +185,10 @@ def leaves_watched(model: Module, tracer: Tracer):
     try:
         for path, module in model.named_modules():
             if path and tracer.is_leaf(module) and "forward" not in module.__dict__:
-                plain = module.forward
+                make = partial(tracer.graph.call_module, path)
 
-                def forward(*args, path=path, plain=plain, **kwargs):
-                    return tracer.call_leaf(path, plain, args, kwargs)
+                def forward(*args, make=make, plain=module.forward, **kwargs):
+                    return tracer.call_whole(plain, args, kwargs, make)
 
                 module.__dict__["forward"] = forward
                 watched.append(module)
@@ -219,6 +217,7 @@ def argument_names(model: Module, given: dict) -> list[str]:
 def symbolic_trace(
     model: Module, meta_args=None, concrete_args: dict | None = None, *, trace_act_ckpt=True,
     is_leaf: Callable[[Module], bool] = is_leaf, bias_addition_split: bool = False,
+    primitives: bool = False,
 ) -> GraphModule:  # fmt: skip
     """The graph of a model's forward for arguments like these; nothing is computed.
 
@@ -228,6 +227,7 @@ def symbolic_trace(
     trace_act_ckpt       keep checkpoint regions, also in the code
     is_leaf              which modules become one node: ours, and none of the user's, unless given
     bias_addition_split  linear and convolution without bias, and its addition apart
+    primitives           see through functions and methods, to the primitives that they call
 
     Raises:  OptionError, DTypeError for wrong arguments; BackendError, with the line, where a value
              is read
@@ -251,7 +251,8 @@ def symbolic_trace(
         for name in argument_names(model, given):
             values[name] = argument(tracer, name, given[name], backend)
         values |= concrete_args or {}
-        with tracer, leaves_watched(model, tracer):
+        spelling = nullcontext() if primitives else spelled(model, tracer)
+        with tracer, leaves_watched(model, tracer), spelling:
             out = model(**values)
         leaves, treedef = flatten(out)
         result = unflatten(treedef, [tracer.node_of(x) for x in leaves])

@@ -9,7 +9,9 @@ by running it.
 
 import builtins
 import keyword
+import operator
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,14 @@ from glasshouse.base import OptionError, having, suggest
 from glasshouse.dispatch.primitive import Primitive, primitives
 
 OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
+INFIX = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
+    operator.floordiv: "//", operator.mod: "%", operator.pow: "**", operator.matmul: "@",
+    operator.and_: "&", operator.or_: "|", operator.xor: "^", operator.lshift: "<<",
+    operator.rshift: ">>", operator.lt: "<", operator.le: "<=", operator.gt: ">",
+    operator.ge: ">=", operator.eq: "==", operator.ne: "!=",
+}  # fmt: skip
+SHORT = {"F": "glasshouse.nn.functional", "gh": "glasshouse"}  # modules, as people call them
 PURE = ("get_attr", "call_function", "call_module")  # may be dropped when nobody uses them
 
 
@@ -333,14 +343,33 @@ class Code:
             value = f"{attribute(node.target)}({inside})"
         elif node.op == "call_method":
             value = f"{words[0]}.{node.target}({', '.join(words[1:])})"
+        elif node.target in INFIX:
+            value = f" {INFIX[node.target]} ".join(words)
+        elif node.target is operator.getitem:
+            value = f"{words[0]}[{self.index(node.args[1])}]"
         else:
             value = f"{self.function(node.target)}({inside})"
         return f"{node.name} = {value}"
 
+    def index(self, x) -> str:
+        """An index in the source, with slices as people write them."""
+        if isinstance(x, tuple) and x:
+            return ", ".join(map(self.index, x)) + "," * (len(x) == 1)
+        if not isinstance(x, slice):
+            return self.text_of(x)
+        ends = ["" if end is None else self.text_of(end) for end in (x.start, x.stop, x.step)]
+        return ":".join(ends if x.step is not None else ends[:2])
+
     def function(self, fn) -> str:
-        """A function in the source: a primitive by its name, others as a global."""
+        """A function in the source: a primitive by its name, ours as people write them, others as a
+        global."""
         if isinstance(fn, Primitive):
             return f"primitives[{fn.name!r}]"
+        for short, home in SHORT.items():
+            module = sys.modules.get(home)
+            if short not in self.taken and getattr(module, getattr(fn, "__name__", ""), None) is fn:
+                self.names[short] = module
+                return f"{short}.{fn.__name__}"
         name = re.sub(r"\W+", "_", getattr(fn, "__qualname__", type(fn).__name__)).strip("_")
         while name in self.taken or self.names.setdefault(name, fn) is not fn:
             name += "_"
@@ -361,6 +390,8 @@ class Code:
             return f"slice({', '.join(map(self.text_of, (x.start, x.stop, x.step)))})"
         if isinstance(x, float) and repr(x) in ("inf", "-inf", "nan"):
             return f"float({repr(x)!r})"
+        if x is Ellipsis:
+            return "..."
         if x is None or type(x) in (bool, int, float, complex, str, bytes):
             return repr(x)
         name = f"constant_{len(self.names)}" if not hasattr(x, "name") else f"value_{x.name}"

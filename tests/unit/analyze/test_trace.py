@@ -175,8 +175,8 @@ def test_exact_rows_are_closed_forms(vit):
     assert t["conv_proj"].forward_flops == patches + BATCH * 196 * WIDTH  # and its bias
     assert t["conv_proj"].param == 4 * (WIDTH * 3 * 16 * 16 + WIDTH)
     assert t["conv_proj"].backward == 0  # images need no gradient
-    assert t["reshape"].output == t["reshape"].temp == t["permute"].temp == 0  # views
-    assert t["concatenate"].temp + t["concatenate"].output == ROW_BYTES
+    assert t["flatten"].output == t["flatten"].temp == t["transpose"].temp == 0  # views
+    assert t["concat"].temp + t["concat"].output == ROW_BYTES
     assert t["add"].forward_flops == ROWS * WIDTH
     layer = "encoder_layers_encoder_layer_0_"
     mlp = t[layer + "mlp_0"]

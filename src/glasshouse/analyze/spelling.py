@@ -1,0 +1,82 @@
+"""Calls as the user spelled them: `x.view(…)`, `relu(x)`, `x + y`, each one node of a trace.
+
+While a model is traced, methods of tensors, and those functions of ours that the Python modules of its
+classes name, go to the tracer; what they are made of is not looked at."""
+
+import functools
+import operator
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.value import Value
+from glasshouse.graph.ir import INFIX
+from glasshouse.nn.module import Module
+from glasshouse.tensor.handle import Tensor
+
+HOMES = ("glasshouse.tensor.", "glasshouse.nn.functional.")  # of functions that become nodes
+NAMESPACES = ("glasshouse", "glasshouse.nn.functional", "glasshouse.tensor.linalg")
+CONVERTING = ("asarray", "tensor", "from_dlpack", "eval")  # what they make is a constant
+REBINDING = ("backward", "register_hook", "retain_grad", "store_grad", "rebind", "write",
+             "in_place", "detach")  # fmt: skip
+OPERATORS = {f"__{fn.__name__.strip('_')}__": fn for fn in (*INFIX, operator.neg, operator.getitem)}
+
+
+def methods() -> Iterator[tuple[str, Any, Any]]:
+    """(name, method, operator or None) of what tensors compute without being changed."""
+    known = {**vars(Value), **vars(Tensor)}
+    for name, fn in known.items():
+        reflected = name.replace("__r", "__", 1) if name.startswith("__r") else name
+        plain = not name.endswith("_") and not name.startswith("_") and name not in REBINDING
+        if isinstance(fn, FunctionType) and (plain or reflected in OPERATORS):
+            yield name, fn, OPERATORS.get(reflected)
+
+
+def functions_in(namespace: dict) -> Iterator[tuple[str, FunctionType]]:
+    """(name, function) of ours that a namespace knows."""
+    for name, fn in list(namespace.items()):
+        ours = isinstance(fn, FunctionType) and fn.__module__.startswith(HOMES)
+        if ours and fn.__name__ not in CONVERTING and not fn.__name__.startswith("_"):
+            yield name, fn
+
+
+@contextmanager
+def spelled(model: Module, tracer):
+    """Inside, the calls of this thread are nodes of the tracer."""
+    graph = tracer.graph
+
+    def watched(fn, make):
+        @functools.wraps(fn)
+        def call(*args, **kwargs):
+            if tracer.depth or tracer not in state.modes:
+                return fn(*args, **kwargs)
+            return tracer.call_whole(fn, args, kwargs, make, new_only=True)
+
+        return call
+
+    def of_method(name: str, fn, symbol):
+        def make(args, kwargs):
+            if symbol is None:
+                return graph.call_method(name, args, kwargs)
+            is_reflected = name.startswith("__r") and name[3:] == symbol.__name__.strip("_") + "__"
+            return graph.call_function(symbol, args[::-1] if is_reflected else args, kwargs)
+
+        return watched(fn, make)
+
+    modules = {type(module).__module__ for module in model.modules()}
+    places = [(Tensor, name, of_method(name, fn, symbol)) for name, fn, symbol in methods()]
+    for home in map(sys.modules.get, (*modules, *NAMESPACES)):
+        for name, fn in functions_in(vars(home) if home else {}):
+            made = watched(fn, functools.partial(graph.call_function, fn))
+            places.append((home, name, made))
+    before = [vars(home).get(name) for home, name, _ in places]
+    try:
+        for home, name, made in places:
+            setattr(home, name, made)
+        yield
+    finally:
+        for (home, name, _), fn in zip(places, before, strict=True):
+            setattr(home, name, fn) if fn is not None else delattr(home, name)
