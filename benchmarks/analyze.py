@@ -3,7 +3,7 @@
 Aims: peaks equal to the byte, and within 2 % of the growth of the process; FLOPs equal; time of a
 step within 10 %, of kernels within 15 % (median, weighted by time), steps ranked right (Spearman
 0.95); what-ifs in 50 ms; activations cut to half for 12 % more time, to a quarter for 30 %; ViT
-planned in 2 s; ViT's table in 0.5 s; a 70-billion-parameter step in 10 s and 1 GiB.
+planned in 2 s; ViT's table in 0.5 s; a 70-billion-parameter step in 10 s and 1 GiB, one of 405 in 30 s.
 """
 
 import contextlib
@@ -120,12 +120,10 @@ def in_new_process(fn, *args):
         return pool.submit(fn, *args).result()
 
 
-def memory_rows(names, smoke: bool) -> list[dict]:
-    """Planned and measured peaks of the models."""
+def memory_rows(name: str, smoke: bool) -> list[dict]:
+    """Planned and measured peaks of a model."""
     rows = []
-    for name, optimizer, dtype in itertools.product(
-        names, ("SGD", "AdamW"), ("float32", "bfloat16")
-    ):
+    for optimizer, dtype in itertools.product(("SGD", "AdamW"), ("float32", "bfloat16")):
         built = Ours(name, None, dtype, smoke)
         opt = getattr(gh.optim, optimizer)(built.model.parameters(), lr=1e-3)
         inputs = [built.inputs, *built.targets]
@@ -146,42 +144,41 @@ def memory_rows(names, smoke: bool) -> list[dict]:
     return rows
 
 
-def what_ifs(names, smoke: bool) -> list[dict]:
-    """Milliseconds of what-ifs about the batch after analyses of three, and about the optimizer
-    after one; whether they are what analyses of their own say."""
-    rows = []
-    for name in names:
-        built = Ours(name, None, "float32", smoke)
-        given = [built.inputs, *built.targets]
-        size = 16 if smoke else given[0].shape[0]
+def what_ifs(name: str, smoke: bool) -> list[dict]:
+    """Milliseconds of what-ifs about batch, optimizer and dtype after one preparation; whether they
+    are what analyses of their own say."""
+    rows, built = [], Ours(name, None, "float32", smoke)
+    given = [built.inputs, *built.targets]
+    size = 16 if smoke else given[0].shape[0]
 
-        def inputs(n, given=given):
-            return with_batch(given, n)
+    def inputs(n):
+        return with_batch(given, n)
 
-        arguments = built.model, built.loss_of, built.optimizer
-        costs = vary(*arguments, inputs)
-        for n in (size, 5 * size // 4, 3 * size // 2, 2 * size):
-            costs(n)
-        costs(size, gh.optim.SGD(built.model.parameters()))
-        questions = [(n, None) for n in (size + 1, 5 * size // 4 + 1, 2 * size - 1)]
-        questions += [
-            (size, getattr(gh.optim, kind)(built.model.parameters(), **options))
-            for kind, options in OPTIMIZERS
-        ]
-        for n, optimizer in questions:
-            start = time.perf_counter()
-            told = costs(n, optimizer)
-            seconds = time.perf_counter() - start
-            found = step(*arguments[:2], optimizer or built.optimizer, inputs(n))
-            rows.append({
-                "model": name, "batch": n, "optimizer": type(optimizer or built.optimizer).__name__,
-                "ms": 1e3 * seconds, "analysed": optimizer is None and n in costs.records,
-                "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
-                "peak_error": told.peak_bytes / found.peak_bytes - 1,
-            })  # fmt: skip
-        if name in PLANNED:
-            rows += budget_rows(name, (*arguments, inputs(size)))
-    return rows
+    arguments = built.model, built.loss_of, built.optimizer
+    start = time.perf_counter()
+    costs = vary(*arguments, inputs).prepare(
+        (size, 5 * size // 4, 3 * size // 2, 2 * size), (None,)
+    )
+    costs.prepare((size,))
+    preparing = time.perf_counter() - start
+    questions = [(n, None, None) for n in (size + 1, 5 * size // 4 + 1, 2 * size - 1)]
+    questions += [
+        (size, getattr(gh.optim, kind)(built.model.parameters(), **options), dtype)
+        for dtype in (None, "bfloat16") for kind, options in OPTIMIZERS
+    ]  # fmt: skip
+    for n, optimizer, dtype in questions:
+        start = time.perf_counter()
+        told = costs(n, optimizer, dtype)
+        seconds = time.perf_counter() - start
+        found = step(*arguments[:2], optimizer or built.optimizer, inputs(n), autocast=dtype)
+        rows.append({
+            "model": name, "batch": n, "optimizer": type(optimizer or built.optimizer).__name__,
+            "dtype": dtype or "float32", "ms": 1e3 * seconds, "prepare_s": preparing,
+            "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
+            "peak_error": told.peak_bytes / found.peak_bytes - 1,
+            "time_error": told.predicted_ns / found.predicted_ns - 1,
+        })  # fmt: skip
+    return rows + (budget_rows(name, (*arguments, inputs(size))) if name in PLANNED else [])
 
 
 def budget_rows(name: str, arguments) -> list[dict]:
@@ -324,33 +321,33 @@ def ranking(machine, smoke: bool) -> dict:
     return {"variants": len(pairs), "spearman": found, "pairs_s": pairs}
 
 
-def time_rows(names, machine, smoke: bool) -> list[dict]:
+def time_row(name: str, machine, smoke: bool) -> dict:
     """Predicted and measured times of a step and its kernels."""
-    rows = []
-    for name in names:
-        built = Ours(name, None, "float32", smoke)
-        inputs = [built.inputs, *built.targets]
-        predicted = step(built.model, built.loss_of, built.optimizer, inputs, machine=machine)
-        built.settle()
-        for _ in range(3):
-            built.train().item()
-        best = None
-        for _ in range(1 if smoke else 3):
-            with gh.profile() as prof:
-                loss = built.train()
-            found = compare(predicted, prof)
-            if best is None or found.totals[0].measured < best.totals[0].measured:
-                best = found
-        del loss
-        rows.append({
-            "model": name, "step_ratio": best.totals[0].ratio, "kernel_error": best.kernel_error
-        })  # fmt: skip
-    return rows
+    built = Ours(name, None, "float32", smoke)
+    inputs = [built.inputs, *built.targets]
+    predicted = step(built.model, built.loss_of, built.optimizer, inputs, machine=machine)
+    built.settle()
+    for _ in range(3):
+        built.train().item()
+    best = None
+    for _ in range(1 if smoke else 3):
+        with gh.profile() as prof:
+            loss = built.train()
+        found = compare(predicted, prof)
+        if best is None or found.totals[0].measured < best.totals[0].measured:
+            best = found
+    del loss
+    return {
+        "model": name, "step_ratio": best.totals[0].ratio, "kernel_error": best.kernel_error
+    }  # fmt: skip
 
 
-def scale(smoke: bool) -> dict[str, float]:
+LLAMAS = {"70B": (8192, 64, 28672, 80, 128_256), "405B": (16384, 128, 53248, 126, 128_256)}
+
+
+def scale(name: str, smoke: bool) -> dict[str, float]:
     """Seconds and memory of the analysis of a large language model's training step."""
-    sizes = (64, 8, 128, 2, 100) if smoke else (8192, 64, 28672, 80, 128_256)
+    sizes = (64, 8, 128, 2, 100) if smoke else LLAMAS[name]
     with gh.meta():
         model = Decoder(*sizes)
     opt = gh.optim.AdamW(model.parameters())
@@ -379,7 +376,8 @@ def table_seconds(smoke: bool) -> float:
 
 def analysis(smoke: bool) -> dict:
     """What analyses of a large model and of every node of ViT take."""
-    return {**in_new_process(scale, smoke), "vit_table_s": table_seconds(smoke)}
+    large = {name: in_new_process(scale, name, smoke) for name in LLAMAS}
+    return {**large, "vit_table_s": table_seconds(smoke)}
 
 
 def measure_parts(smoke: bool) -> dict:
@@ -388,12 +386,17 @@ def measure_parts(smoke: bool) -> dict:
     machine = functools.cache(lambda: calibrate(smoke=smoke))
     return {
         "analysis": lambda: analysis(smoke),
-        "what_if": lambda: what_ifs(timed, smoke),
-        "memory": lambda: memory_rows(list(CASES), smoke),
+        **{f"what_if_{name}": lambda name=name: what_ifs(name, smoke) for name in CASES},
+        **{f"memory_{name}": lambda name=name: memory_rows(name, smoke) for name in CASES},
         "ranking": lambda: ranking(machine(), smoke),
-        "time": lambda: time_rows(timed, machine(), smoke),
+        "time": lambda: [time_row(name, machine(), smoke) for name in timed],
         **{f"plans_{name}": lambda name=name: plan_rows(name, smoke) for name in PLANNED},
     }
+
+
+def parts_of(results: dict, part: str) -> list[dict]:
+    """The rows of all models."""
+    return [row for name in CASES for row in results.get(f"{part}_{name}", ())]
 
 
 def show_parts(results: dict) -> None:
@@ -403,18 +406,18 @@ def show_parts(results: dict) -> None:
          f"{r['measured_bytes']:,}", str(r["planned_bytes"] == r["measured_bytes"]),
          f"{(r['planned_bytes'] + r['input_bytes']) / max(1, r['resident_bytes']):.3f}",
          str(r["flops_equal"]), f"{r['seconds']:.2f}"]
-        for r in results.get("memory", ())
+        for r in parts_of(results, "memory")
     ], "resident: planned and inputs / growth of the process")  # fmt: skip
-    show("what if the batch or optimizer were …", ["", "ms", "analysed", "equal", "error"], [
-        [f"{r['model']} {r['batch']} {r['optimizer']}", f"{r['ms']:.1f}", str(r["analysed"]),
-         str(r["equal"]), f"{r['peak_error']:.2%}"]
-        for r in results.get("what_if", ()) if "batch" in r
-    ])  # fmt: skip
+    show("what if batch, optimizer and dtype were …", ["", "ms", "equal", "peak", "time"], [
+        [f"{r['model']} {r['batch']} {r['optimizer']} {r['dtype']}", f"{r['ms']:.1f}",
+         str(r["equal"]), f"{r['peak_error']:.2%}", f"{r['time_error']:.2%}"]
+        for r in parts_of(results, "what_if") if "batch" in r
+    ], "equal: peaks and FLOPs to those of an analysis; peak, time: the error")  # fmt: skip
     show("what if the budget were …", ["", "ms", "told", "planned", "planning, ms"], [
         [f"{r['model']} {r['budget']:.0%}", f"{r['ms']:.1f}",
          "" if r["told"] is None else f"{r['told']:+.1%}", f"{r['planned']:+.1%}",
          f"{r['plan_ms']:.0f}"]
-        for r in results.get("what_if", ()) if "budget" in r
+        for r in parts_of(results, "what_if") if "budget" in r
     ])  # fmt: skip
     show("activations cut to", ["", "predicted", "measured", "whole blocks", "planning, s"], [
         [f"{r['model']} {r['part']:.0%}", *(
@@ -434,8 +437,9 @@ def show_parts(results: dict) -> None:
     if "analysis" in results:
         large = results["analysis"]
         show("analysis", ["", "s", "GiB"], [
-            [f"{large['parameters'] / 1e9:.1f} billion parameters", f"{large['seconds']:.2f}",
-             f"{large['rss_bytes'] / 2**30:.2f}"],
+            *([f"{large[name]['parameters'] / 1e9:.1f} billion parameters",
+               f"{large[name]['seconds']:.2f}", f"{large[name]['rss_bytes'] / 2**30:.2f}"]
+              for name in LLAMAS),
             ["table of ViT-B/16", f"{large['vit_table_s']:.2f}", ""],
         ])  # fmt: skip
 

@@ -8,7 +8,7 @@ its numbers, as compiler and manager do it, and nothing is recorded or compiled.
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,7 +126,7 @@ class vary:
     is one of those from then on. `inputs` is a function n -> inputs; the arguments are else those
     of `step`. `costs(n, optimizer, autocast)` asks for another optimizer of ours or of the same
     make, which takes milliseconds too once a step with plain descent was analysed for it, or for
-    another dtype, which begins with an analysis.
+    another dtype, which begins with an analysis. `prepare` does these analyses ahead.
 
     Example: >>> import glasshouse as gh
              >>> model = gh.nn.Linear(1000, 1000)
@@ -165,22 +165,38 @@ class vary:
                 self.known[n] = put_together(record, self.machine)
         return self.known[n]
 
+    def prepare(self, values, dtypes=(None, "bfloat16")) -> "vary":
+        """Analyse what questions about these values, all optimizers and these dtypes (autocast's;
+        None for none) go back to: from then on each takes milliseconds."""
+        for n, autocast in product(values, dtypes):
+            self(n, autocast=autocast)
+            if is_separable(self.optimizer):
+                self.descent(self.optimizer, autocast).analysed(n)
+        return self
+
+    def descent(self, optimizer, autocast: str | None) -> "vary":
+        """Plain descent of the same parameters; what is known of it stays."""
+        key = autocast, *map(id, optimizer.parameters())
+        if key not in self.others:
+            self.others[key] = self.another(SGD(optimizer.parameters()), autocast)
+        return self.others[key]
+
     def otherwise(self, n: int, optimizer, autocast: str | None) -> Costs:
         """The costs with another optimizer or dtype: what comes before the update from steps of
         plain descent, where the optimizer allows it."""
-        steady = is_separable(optimizer)
-        key = autocast, *map(id, optimizer.parameters() if steady else (optimizer,))
-        if key not in self.others:
-            plain = SGD(optimizer.parameters()) if steady else optimizer
-            self.others[key] = self.another(plain, autocast)
-        base = self.others[key]
-        if steady:
+        if is_separable(optimizer):
+            base = self.descent(optimizer, autocast)
             with no_collection():
                 record = base.record(n)
                 changed = with_update(record, base.optimizer, optimizer, self.steps, base.updates)
                 if changed is not None:
                     return put_together(changed, self.machine)
-        return base(n) if base.optimizer is optimizer else self.another(optimizer, autocast)(n)
+        key = autocast, id(optimizer)
+        if optimizer is not self.optimizer:
+            return self.another(optimizer, autocast)(n)
+        if key not in self.others:
+            self.others[key] = self.another(optimizer, autocast)
+        return self.others[key](n)
 
     def analysed(self, n: int) -> Costs:
         """The costs by an analysis of their own."""
