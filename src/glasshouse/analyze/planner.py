@@ -298,10 +298,10 @@ class Planner:
         ways = [[Block("", 0, 0.0, False, n)] for n in (0, *limits)]
         all_blocks = [*ways[0], *(Block(path, 0, 0.0) for path in self.paths)]
         found = [plain, *self.chains_of(plain, [*ways, all_blocks])]
-        self.ways = [(), *(
-            (way._replace(saved_bytes=plain.held_bytes - own.held_bytes, extra_ns=own.ns - plain.ns),)
-            for (way,), own in zip(ways, found[1:], strict=False)
-        )]  # fmt: skip
+        self.ways = [()]
+        for (way,), own in zip(ways, found[1:], strict=False):
+            saved, extra = plain.held_bytes - own.held_bytes, own.ns - plain.ns
+            self.ways.append((way._replace(saved_bytes=saved, extra_ns=extra),))
         return found
 
     def chains_of(self, plain: Chain, ways: list[list[Block]]) -> list[Chain]:
@@ -403,7 +403,7 @@ class Planner:
         self.do_without(budget)
 
     def smallest(self, number: int) -> "Choice":
-        """The choice of a way that takes the least memory by the estimates, within half a percent."""
+        """The choice of a way that takes the least memory by the estimates, within 0.5 %."""
         low, high = 0, 2 * self.plain.peak_bytes
         while high - low > self.plain.peak_bytes // 200:
             middle = (low + high) // 2

@@ -1,7 +1,7 @@
 """Calls as the user spelled them: `x.view(…)`, `relu(x)`, `x + y`, each one node of a trace.
 
-While a model is traced, methods of tensors, and those functions of ours that the Python modules of its
-classes name, go to the tracer; what they are made of is not looked at."""
+While a model is traced, methods of tensors, and those functions of ours that the Python modules of
+its classes name, go to the tracer; what they are made of is not looked at."""
 
 import functools
 import operator

@@ -1,10 +1,10 @@
 """What if the optimizer were another: its part of a step, put in the place of plain descent's.
 
-What comes before the update does not depend on it, and parameters are updated by themselves, or with
-those whose gradient is the same value. So the update of a few parameters of each kind is analysed
-alone, what lies between them follows in proportion, and a step with plain descent gets the
-difference: state that is allocated, gradients that are kept as state, bytes and FLOPs of the kernels
-that update. An optimizer that is not of this kind is analysed whole."""
+What comes before the update does not depend on it, and parameters are updated by themselves, or
+with those whose gradient is the same value. So the update of a few parameters of each kind is
+analysed alone, what lies between them follows in proportion, and a step with plain descent gets
+the difference: state that is allocated, gradients that are kept as state, bytes and FLOPs of the
+kernels that update. An optimizer that is not of this kind is analysed whole."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +27,8 @@ from glasshouse.optim.optimizer import Optimizer
 
 
 class Update(NamedTuple):
-    """The update of parameters with one gradient, in one step: whether the gradient before was given
-    back first, the bytes of each allocation, and (bytes, FLOPs) of each kernel."""
+    """The update of parameters with one gradient, in one step: whether the gradient before was
+    given back first, the bytes of each allocation, and (bytes, FLOPs) of each kernel."""
 
     frees_gradient: bool
     allocated: tuple[int, ...]
@@ -109,7 +109,8 @@ def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] |
         if found is None:
             return None
         rows = [dict(zip(wanted, step, strict=True)) for step in found]
-        if all([follow(row, sizes) for row in rows for sizes in kinds.values()]):
+        alike = [follow(row, sizes) for row in rows for sizes in kinds.values()]
+        if all(alike):
             break
     return [[row[u] for u in range(len(units))] for row in rows]
 

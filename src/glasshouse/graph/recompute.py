@@ -81,8 +81,8 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
 
 
 def waits_for_region(node: Node, users) -> bool:
-    """Whether a large sum of gradients is read only after a checkpointed region has run again: unless
-    it is stored, all of its terms have to wait."""
+    """Whether a large sum of gradients is read only after a checkpointed region has run again:
+    unless it is stored, all of its terms have to wait."""
     if node.origin.phase != "backward" or nbytes_of(node) < FREE_BYTES or not is_cheap(node):
         return False
     terms = {x.number for x in node.inputs if 2 * nbytes_of(x) >= nbytes_of(node)}
