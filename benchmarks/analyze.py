@@ -166,6 +166,7 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
         for dtype in (None, "bfloat16") for kind, options in OPTIMIZERS
     ]  # fmt: skip
     for n, optimizer, dtype in questions:
+        gc.collect()  # what the analysis before left
         start = time.perf_counter()
         told = costs(n, optimizer, dtype)
         seconds = time.perf_counter() - start
@@ -433,7 +434,7 @@ def show_parts(results: dict) -> None:
     if "ranking" in results:
         found = results["ranking"]
         print(f"\nSpearman over {found['variants']} steps: {found['spearman']:.3f}")
-    if "analysis" in results:
+    if "70B" in results.get("analysis", ()):
         large = results["analysis"]
         show("analysis", ["", "s", "GiB"], [
             *([f"{large[name]['parameters'] / 1e9:.1f} billion parameters",

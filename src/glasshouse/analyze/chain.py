@@ -13,6 +13,7 @@ from glasshouse.analyze.step import StepAnalysis, occupancy
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.profile.counter import prefixes
 
+LIKE = (0.15, 0.01)  # by which bytes in use and time of equal blocks may differ
 UNITS = 1000  # into which the longest time is divided: costs are compared to that
 
 
@@ -23,6 +24,12 @@ class Stage(NamedTuple):
     held_bytes: int = 0
     used_bytes: int = 0
     ns: float = 0.0
+
+    def is_like(self, other: "Stage") -> bool:
+        """Whether two blocks hold the same and differ by a little in what they use and take."""
+        pairs = (self.used_bytes, other.used_bytes), (self.ns, other.ns)
+        near = all(abs(a - b) <= part * b for (a, b), part in zip(pairs, LIKE, strict=True))
+        return self.held_bytes == other.held_bytes and near
 
 
 class Option(NamedTuple):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
@@ -215,14 +215,13 @@ def repeated(plain: Chain, model: Module) -> dict[str, str]:
     """By path, the blocks that others of their kind beside them can stand for, and which does: of
     a row of equal ones all but the first two and the last."""
     rows: list[list[str]] = []
-    last: Any = None
     for path, stage in plain.stages.items():
-        kind = type(model.get_submodule(path)), stage.held_bytes, round(stage.ns)
-        if kind == last:
+        before = rows[-1][-1] if rows else path
+        kinds = {type(model.get_submodule(p)) for p in (path, before)}
+        if rows and len(kinds) == 1 and stage.is_like(plain.stages[before]):
             rows[-1].append(path)
         else:
             rows.append([path])
-        last = kind
     return {path: row[1] for row in rows if len(row) >= MIN_ROW for path in row[2:-1]}
 
 
@@ -312,7 +311,8 @@ class Planner:
             with suppress(Exception), forwards_replaced(self.model, left_out, first_argument):
                 short = [self.shortened(way, left_out) for way in ([], *ways)]
                 wide = [widened(own, short[0], plain, left_out) for own in short]
-                if wide[0].stages == plain.stages:
+                told = zip(wide[0].stages.values(), plain.stages.values(), strict=True)
+                if all(own.is_like(true) for own, true in told):
                     return wide[1:]
         return [self.chain(self.analyse(way)) for way in ways]
 

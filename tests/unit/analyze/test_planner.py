@@ -7,6 +7,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, plan, step
+from glasshouse.analyze import planner as planner_module
 from glasshouse.analyze.chain import Option, Stage, cheapest
 from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of
 from glasshouse.analyze.step import Trainer
@@ -248,3 +249,73 @@ def test_budgets_of_the_six_models_are_met_or_refused(name):
     least = min(choice.peak_bytes for choice in planner.checked.values())
     assert all(budget < named == least for budget, named in refused)
     assert outcomes and refused
+
+
+class Contained(gh.nn.Module):
+    """Blocks in containers, whose results are larger than what they keep inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = (gh.nn.Sequential(*(Block1() for _ in range(3))) for _ in range(2))
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+def nested(model, *groups) -> list[Block]:
+    """The groups and all blocks in them."""
+    inner = [path for path in candidates_of(model) if path.split(".")[0] in groups]
+    return [Block(path, 0, 0.0) for path in (*groups, *inner)]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "lazy"])
+def test_containers_are_checkpoints_of_checkpoints(backend):
+    """Values, gradients and statistics stay, also where blocks run three times."""
+    results = []
+    with gh.backends.use(backend), flags.override(compile="always"):
+        x = gh.asarray(np.random.default_rng(0).standard_normal((64, 32)).astype("float32"))
+        for groups in ((), ("first", "last")):
+            gh.random.seed(0)
+            model = Contained()
+            applied = Applied(model, nested(model, *groups))
+            LOSS(model(x), x).backward()
+            applied.undo()
+            state = [*(p.grad for p in model.parameters()), *model.buffers()]
+            results.append([t.numpy() for t in state])
+    same = np.array_equal if backend == "numpy" else lambda a, b: np.allclose(a, b, 1e-4, 1e-6)
+    assert all(map(same, *results))
+
+
+def test_containers_keep_less_than_their_blocks():
+    gh.random.seed(0)
+    model = Contained()
+    opt = gh.optim.SGD(model.parameters(), lr=0.1)
+    with flags.override(compile="always"):
+        trainer = Trainer(model, LOSS, opt, [((8192, 32), "float32")] * 2, None)
+        planner = Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
+        flat = planner.check([Block(path, 0, 0.0) for path in planner.paths])
+        deep = planner.check(nested(model, "first", "last"))
+        assert deep.peak_bytes < flat.peak_bytes and deep.ns > flat.ns
+        groups = planner.find_groups()
+        assert {path: option.span for path, option in groups.items()} == {"first.0": 3, "last.0": 3}
+        found = planner.search(deep.peak_bytes)
+        assert found.peak_bytes <= deep.peak_bytes
+
+
+def test_few_of_many_equal_blocks_stand_for_all(monkeypatch):
+    gh.random.seed(0)
+    model = gh.nn.Sequential(*(Uneven(512) for _ in range(9)))
+    opt = gh.optim.SGD(model.parameters(), lr=0.1)
+    with flags.override(compile="always"):
+        trainer = Trainer(model, LOSS, opt, [((384, 256), "float32")] * 2, None)
+        chains = []
+        for least in (planner_module.MIN_ROW, 99):
+            monkeypatch.setattr(planner_module, "MIN_ROW", least)
+            planner = Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
+            chains.append(planner.chains)
+            assert len(planner.checked) == (1 if least < 99 else 3)
+    for short, whole in zip(*chains, strict=True):
+        assert list(short.stages) == list(whole.stages)
+        assert len(short.around) == len(whole.around)
+        assert short.held_bytes == pytest.approx(whole.held_bytes, rel=0.05)
+        assert short.ns == pytest.approx(whole.ns, rel=0.01)

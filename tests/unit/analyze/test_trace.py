@@ -64,6 +64,36 @@ def test_control_flow_and_containers_resolve():
     assert len(alone.graph) < len(symbolic_trace(model, [((2, 4), "float32")]).graph)
 
 
+class Spelled(gh.nn.Module):
+    """Functions, methods, operators and indices."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = gh.nn.Linear(4, 6)
+
+    def forward(self, x):
+        y = gh.nn.functional.relu(self.inner(x)).view(x.shape[0], 2, -1)
+        return gh.concat([y, 2 / (1 + y)], axis=1).transpose(1, 2)[:, 1:, ..., 0] - y.mean()
+
+
+def test_calls_are_named_as_they_were_written():
+    model, spec = Spelled(), ((3, 4), "float32")
+    gm = symbolic_trace(model, [spec])
+    lines = [line.partition("  #")[0].strip() for line in gm.code.splitlines()]
+    assert lines[2:] == [
+        "relu = F.relu(inner)", "view = relu.view(3, 2, -1)", "add = 1 + view",
+        "truediv = 2 / add", "concat = gh.concat([view, truediv], axis=1)",
+        "transpose = concat.transpose(1, 2)", "getitem = transpose[:, 1:, ..., 0]",
+        "mean = view.mean()", "sub = getitem - mean", "return sub",
+    ]  # fmt: skip
+    x = gh.random.normal((3, 4))
+    for same in (gm, pickle.loads(pickle.dumps(gm))):
+        assert (same(x).numpy() == model(x).numpy()).all()
+    below = symbolic_trace(model, [spec], primitives=True)
+    assert "primitives['where']" in below.code and "F.relu" not in below.code
+    assert (below(x).numpy() == model(x).numpy()).all()
+
+
 def test_model_is_unchanged_by_tracing():
     model = vision.resnet18(num_classes=10)
     before = {name: b.numpy().copy() for name, b in model.named_buffers()}

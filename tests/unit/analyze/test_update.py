@@ -26,8 +26,9 @@ def check(costs, found):
     assert costs.predicted_ns == pytest.approx(found.predicted_ns, rel=1e-9)
 
 
+@pytest.mark.parametrize("autocast", [None, "bfloat16"])
 @pytest.mark.parametrize("name", list(CASES))
-def test_optimizers_of_the_six_models(name, monkeypatch):
+def test_optimizers_of_the_six_models(name, autocast, monkeypatch):
     gh.random.seed(0)
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)
@@ -36,11 +37,11 @@ def test_optimizers_of_the_six_models(name, monkeypatch):
     with flags.override(compile="always"):
         costs = vary(*arguments, made("SGD", model), lambda n: with_batch(inputs, n))
         n = inputs[0].shape[0]
-        costs(n, made("SGD", model))
-        whole = {o: step(*arguments, made(o, model), inputs) for o in OPTIMIZERS}
+        costs.prepare((n,), (autocast,))
+        whole = {o: step(*arguments, made(o, model), inputs, autocast=autocast) for o in OPTIMIZERS}
         monkeypatch.setattr(Trainer, "analyse", None)  # from here on nothing is analysed whole
         for optimizer, found in whole.items():
-            check(costs(n, made(optimizer, model)), found)
+            check(costs(n, made(optimizer, model), autocast), found)
 
 
 class Tied(gh.nn.Module):
