@@ -317,5 +317,6 @@ def test_few_of_many_equal_blocks_stand_for_all(monkeypatch):
     for short, whole in zip(*chains, strict=True):
         assert list(short.stages) == list(whole.stages)
         assert len(short.around) == len(whole.around)
-        assert short.held_bytes == pytest.approx(whole.held_bytes, rel=0.05)
         assert short.ns == pytest.approx(whole.ns, rel=0.01)
+    for n in (0, -1):  # in between equal blocks differ by what stands before them
+        assert chains[0][n].held_bytes == chains[1][n].held_bytes
