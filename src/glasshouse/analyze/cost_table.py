@@ -125,6 +125,12 @@ class Profiler(Interpreter):
                 self.made[node][id(root)] = root.spec.nbytes
         stack = [x.node for x in results if x.node is not None]
         seen: set[int] = set()
+        statistics = self.convention == "colossal" and operands and statistics_of(self, node)
+        if statistics and stack:  # there a normalisation keeps its operand and two numbers a row
+            root, stack = storage(operands[0].data), []
+            for key, nbytes in ((id(root), root.spec.nbytes), (-id(node), statistics)):
+                self.saved.setdefault(key, nbytes)
+                self.saved_by[node].add(key)
         while stack:
             place = stack.pop()
             if id(place) in seen or isinstance(place, Leaf):
@@ -255,6 +261,17 @@ def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[i
 def parts_of(node: Node) -> list[str]:
     """The words of a function's or method's name: those of "layer_norm" are those of LayerNorm."""
     return target_name(node.target).split("_")
+
+
+def statistics_of(profiler, node: Node) -> int:
+    """Bytes of the means and deviations that ATen's normalisations keep; 0 for other nodes."""
+    layer = profiler.module.member(node.target) if node.op == "call_module" else None
+    if not type(layer).__name__.startswith(("LayerNorm", "BatchNorm")):
+        return 0
+    spec = node.meta["spec"]
+    shape = getattr(layer, "normalized_shape", None)
+    row = prod(shape) if shape else spec.size // spec.shape[1]
+    return 2 * 4 * spec.size // row
 
 
 def softmax_size(counter: FlopCounter) -> int:

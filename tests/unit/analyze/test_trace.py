@@ -232,6 +232,9 @@ def test_colossal_rows_are_closed_forms(vit):
     layer = "encoder_layers_encoder_layer_0_"
     assert t[layer + "ln_1"].forward_flops == 5 * size == t[layer + "ln_1"].backward_flops
     assert t[layer + "ln_1"].param == 4 * 2 * WIDTH
+    # Kept: its operand, counted where that was made, mean and deviation of each row, its result.
+    assert t["add"].incremental == ROW_BYTES
+    assert t[layer + "ln_1"].incremental == ROW_BYTES + 2 * 4 * ROWS
     assert t[layer + "mlp_0"].forward_flops == ROWS * WIDTH * 3072
     assert t[layer + "mlp_0"].backward_flops == 2 * ROWS * WIDTH * 3072
     assert t[layer + "mlp_1"].forward_flops == ROWS * 3072  # GELU
