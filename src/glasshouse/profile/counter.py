@@ -12,7 +12,6 @@ from glasshouse.profile.text import percent, scaled, table
 
 VIEWS = ("matrix", "all")
 COLUMNS = ("model", "algorithmic", "executed")
-BATCH = 64  # calls that wait to be sorted
 OUTSIDE = "(no module)"
 
 
@@ -57,11 +56,9 @@ class FlopCounter(Watcher):
             raise OptionError(f"FlopCounter: expected a Module; got {type_name(model)}. Leave it "
                               "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
-        self.log: list[tuple] = []
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
         self.replays: dict[int, list] = {}  # [runs, what one of a captured Program counts]
         self.called: set[int] = set()
-        self.thread = 0
 
     def __enter__(self):
         if self in watchers:
@@ -70,41 +67,17 @@ class FlopCounter(Watcher):
                 "Make a second one: counters may be nested."
             )
         self.thread = get_ident()
+        self.op = counting(self.counts, self.thread)
         self.watch()
         return self
 
     def __exit__(self, *exc_info):
         self.unwatch()
+        del self.op
         if self.display:
             print(self)
 
     # -- counting ------------------------------------------------------------------------------
-
-    def op(self, primitive, specs, attrs, out, result, begin_ns):
-        if get_ident() == self.thread:
-            self.log.append((primitive, specs, attrs, out, state.scope, state.phase))
-            if len(self.log) > BATCH:
-                self.digest()
-
-    def digest(self) -> None:
-        """Sort the calls of the log, and those of captured Programs, into `counts`."""
-        log, self.log = self.log, []
-        replays, self.replays = self.replays, {}
-        for runs, calls in replays.values():
-            for key in calls:
-                self.counts.setdefault(key, [0, *key])[0] += runs
-        counts = self.counts
-        for primitive, specs, attrs, out, scope, phase in log:
-            if len(specs) == 2:  # spelled out, for it is most of the calls
-                x, y = specs
-                shapes = x.shape, y.shape, x.dtype.name, y.dtype.name
-                key = (primitive, *shapes, scope, phase, *attrs.values())
-            else:
-                key = call_of(primitive, specs, attrs, out), scope, phase
-            try:
-                counts[key][0] += 1
-            except KeyError:
-                counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
 
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
@@ -113,9 +86,15 @@ class FlopCounter(Watcher):
         if get_ident() == self.thread:
             self.replays.setdefault(id(counts), [0, counts])[0] += 1
 
+    def digest(self) -> None:
+        """Add the calls of captured Programs to `counts`."""
+        replays, self.replays = self.replays, {}
+        for runs, calls in replays.values():
+            for key in calls:
+                self.counts.setdefault(key, [0, *key])[0] += runs
+
     def reset(self) -> None:
         """Forget what was counted."""
-        self.log.clear()
         self.counts.clear()
         self.replays.clear()
         self.called.clear()
@@ -235,6 +214,32 @@ class FlopCounter(Watcher):
 
     def __str__(self):
         return self.table()
+
+
+def counting(counts: dict, thread: int):
+    """The counter's `op`: a function with all that it needs bound, for it runs at each call."""
+
+    def op(primitive, specs, attrs, out, result, begin_ns):
+        now = state.__dict__
+        if now["thread"] != thread:
+            return
+        scope, phase = now["scope"], now["phase"]
+        if len(specs) == 2:  # spelled out, for it is most of the calls
+            x, y = specs
+            key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name, scope, phase
+            if attrs:
+                key += tuple(attrs.values())
+        else:
+            key = call_of(primitive, specs, attrs, out), scope, phase
+        try:
+            counts[key][0] += 1
+        except KeyError:
+            counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
+        except TypeError:  # attrs that cannot be hashed
+            key = call_of(primitive, specs, attrs, out), scope, phase
+            counts.setdefault(key, [0, *key])[0] += 1
+
+    return op
 
 
 def line(rows, name: str, where: dict, phases, total: int) -> list[str]:

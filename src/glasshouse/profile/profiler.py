@@ -258,13 +258,15 @@ class record_function(str):
     Example: >>> with record_function("load batch"):
              ...     pass"""
 
+    begin_ns = 0  # 0: nothing recorded then
+
     def __enter__(self):
         if watchers:
             self.begin_ns = perf_counter_ns()
 
     def __exit__(self, kind, value, trace):
         if watchers:
-            tell("annotation", str(self), getattr(self, "begin_ns", 0) or perf_counter_ns())
+            tell("annotation", str(self), self.begin_ns or perf_counter_ns())
 
     def __call__(self, fn):
         @functools.wraps(fn)
