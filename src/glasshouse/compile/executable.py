@@ -68,8 +68,8 @@ def can_see(library) -> bool:
 
 
 class Frame:
-    """Where the runner finds what a run works on, in one table: the arena, inputs, outputs, scalars,
-    the error flag. A Program has one, for it runs once at a time."""
+    """Where the runner finds what a run works on, in one table: the arena, inputs, outputs,
+    scalars, the error flag. A Program has one, for it runs once at a time."""
 
     def __init__(self, inputs: int, outputs: int, scalars: int):
         self.count = 1 + inputs + outputs
