@@ -71,7 +71,7 @@ class Averages:
         """The groups as text, the largest in the column `sort_by` first.
         Raises: OptionError for an unknown column."""
         column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
-        rows = sorted(self.rows, key=lambda r: -getattr(r, column))
+        rows = sorted(self.rows, key=lambda r: (-getattr(r, column), -r.self_host_ns))
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
@@ -309,20 +309,27 @@ class ModuleTree:
                 for (path, phase), values in sums.items()]  # fmt: skip
 
     def table(self, depth: int | None = 3) -> str:
-        """The tree as text."""
+        """The tree as text, all of it first."""
         rows, total = self.rows(depth), self.trace.kernel_ns
-        by = {(r.module, r.phase): r for r in rows}
         phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
-        headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]
-        lines = []
-        for path in ordered([r.module for r in rows if not r.phase]):
+        by = {(r.module, r.phase): r for r in rows}
+        roots = [r for r in rows if "." not in r.module]
+        for p in ("", *phases):
+            values = zip(*(r[2:] for r in roots if r.phase == p), strict=True)
+            by["", p] = ModuleRow("", p, *map(sum, values))
+
+        def line(path: str) -> list[str]:
             r = by[path, ""]
             times = [milliseconds(by[path, p].kernel_ns) if (path, p) in by else "" for p in phases]
             rate = scaled(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
-            lines.append(["  " * path.count(".") + path.rpartition(".")[2], f"{r.calls:,}",
-                          milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
-                          milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"),
-                          rate])  # fmt: skip
+            return ["  " * path.count(".") + (path.rpartition(".")[2] or "total"), f"{r.calls:,}",
+                    milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
+                    milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"),
+                    rate]  # fmt: skip
+
+        paths = ordered([r.module for r in rows if not r.phase])
+        headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]
+        lines = [line(path) for path in ("", *paths)] if rows else []
         return table(headings, lines) + "\n" + summary(self.trace)
 
     def __str__(self):
