@@ -84,8 +84,7 @@ class StreamProgram(Program):
     stream: Stream
 
     def execute(self, arrays, outputs, scalars, ends_ns=None):
-        frame = self.frame_of(arrays, outputs, scalars)
-        places = frame.filled(self.arena, arrays, outputs, scalars)
+        _, places = self.filled(arrays, outputs, scalars)
 
         def step(i):
             done = self.runner.gh_run(self.steps, i, i + 1, *places, None)

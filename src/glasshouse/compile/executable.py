@@ -78,13 +78,14 @@ class Frame:
         begin = ctypes.addressof(self.table)
         self.places = [begin + 8 * at for at in (1, 1 + inputs, self.count, self.count + scalars)]
 
-    def filled(self, arena, arrays, outputs, scalars) -> list[int]:
-        """The addresses that the runner is called with."""
+    def filled(self, arena: int, arrays, outputs, scalars) -> list[int]:
+        """The addresses that the runner is called with; `arena` is one."""
         known = id if Runner.sees_arrays else address
-        self.pack(self.table, 0, *map(known, (arena, *arrays, *outputs)), b"".join(scalars), 0)
+        words = b"".join(scalars)
+        self.pack(self.table, 0, arena, *map(known, arrays), *map(known, outputs), words, 0)
         if Runner.sees_arrays:
-            Runner.get().gh_addresses(self.table, self.count)
-        return [self.table[0], *self.places]
+            Runner.get().gh_addresses(self.places[0], self.count - 1)
+        return [arena, *self.places]
 
     @property
     def failed(self) -> bool:
@@ -111,7 +112,7 @@ class Program:
         self.keep: list = []  # what the steps point to
         self.runner = Runner.get()
         self.steps = self.make_steps(code.steps)
-        self.arena: np.ndarray | None = None  # while it runs
+        self.arena: memory.Buffer | None = None  # while it runs
         self.frame: Frame | None = None
         self.lines: dict[int, str] = {}
 
@@ -151,7 +152,7 @@ class Program:
         with self.lock:
             manager = memory.current()
             # The arena first, so that it gets the block that it had in the last run.
-            self.arena = manager.alloc(self.arena_bytes, ARENA_TAG).numpy()
+            self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
             outputs = [
                 arrays[source] if source in donated
                 else np.empty(shape, dtype) if nbytes < SMALL_BYTES
@@ -166,8 +167,7 @@ class Program:
 
     def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
         """Run all steps, the host's among them."""
-        frame = self.frame_of(arrays, outputs, scalars)
-        places = frame.filled(self.arena, arrays, outputs, scalars)
+        frame, places = self.filled(arrays, outputs, scalars)
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, self.count
         if ends_ns is not None:
@@ -188,11 +188,12 @@ class Program:
                 ends_ns[at] = perf_counter_ns()
             at += 1
 
-    def frame_of(self, arrays, outputs, scalars) -> Frame:
-        """The frame, made at the first run."""
+    def filled(self, arrays, outputs, scalars) -> tuple[Frame, list[int]]:
+        """The frame, made at the first run, and what the runner is called with."""
         if self.frame is None:
             self.frame = Frame(len(arrays), len(outputs), len(scalars))
-        return self.frame
+        assert self.arena is not None
+        return self.frame, self.frame.filled(self.arena.address, arrays, outputs, scalars)
 
     def run_host(self, step: HostCall, arrays, outputs) -> None:
         """A step that the card's reference computes."""
@@ -208,7 +209,7 @@ class Program:
         spec = place.buffer
         if place.kind == "arena":
             assert self.arena is not None
-            memory = self.arena[place.at : place.at + spec.nbytes].view(spec.dtype.np)
+            memory = self.arena.numpy()[place.at : place.at + spec.nbytes].view(spec.dtype.np)
         else:
             memory = (arrays if place.kind == "input" else outputs)[place.at]
         strides = tuple(s * spec.dtype.itemsize for s in place.strides)
