@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
 from glasshouse.base.flags import flags, having
-from glasshouse.dispatch import Mode, box, hooks, state, tell, watchers
+from glasshouse.dispatch import Mode, box, hooks, state, tell, timers
 
 sequence = itertools.count()
 
@@ -146,7 +146,7 @@ class Walk:
                 run_hooks(node, slots)
             if arrive(node, slots) and not isinstance(node, Leaf):
                 state.scope, state.seq = getattr(node, "scope", None), node.seq
-                begin_ns = perf_counter_ns() if watchers else 0
+                begin_ns = perf_counter_ns() if timers else 0
                 cotangents = [slots.get(i) for i in range(len(node.out_specs))]
                 for place, cotangent in node.pull(cotangents, self.create_graph):
                     self.seed(place, cotangent)

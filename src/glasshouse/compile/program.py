@@ -22,7 +22,7 @@ from glasshouse.compile.plan import (
 from glasshouse.compile.source_map import References
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
-from glasshouse.dispatch.bind import state, watchers
+from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import Recording, compute
@@ -49,7 +49,7 @@ def run_recording(recording: Recording) -> None:
     """Compute the outputs; the nodes keep their values and forget their operands."""
     entry = entry_of(recording)
     program = program_for(entry, recording)
-    if watchers:
+    if timers:
         outputs = run_watched(entry, program, recording)
     elif program is None:
         outputs = quiet.run(compute, recording)

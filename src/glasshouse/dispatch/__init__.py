@@ -4,7 +4,7 @@
 # isort: off
 from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend, quiet
-from glasshouse.dispatch.bind import bind, box, hooks, state, watchers
+from glasshouse.dispatch.bind import bind, box, hooks, state, timers, watchers
 from glasshouse.dispatch.cost import Cost, cost_of
 from glasshouse.dispatch.mode import Mode, active_modes
 from glasshouse.dispatch.primitive import (DTYPE_GROUPS, LINEAR, Arr, ErrorSample, Primitive, Rule,

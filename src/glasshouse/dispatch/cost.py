@@ -58,24 +58,30 @@ class Call:
 known: dict[Any, Call] = {}
 
 
-def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
-    """The one Call for these; `out` is the inferred spec, or a tuple of them."""
-    if len(specs) == 2:  # spelled out, for it is called at each call that is watched
+def key_of(primitive: Primitive, specs, attrs: dict, out) -> Any:
+    """What tells a call from others: hashed by C alone, for it is asked at each call watched."""
+    if len(specs) == 2:
         x, y = specs
         key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name
     elif len(specs) == 1:
         (x,) = specs
         key = primitive, x.shape, x.dtype.name
+    elif specs:
+        key = (primitive, *[(x.shape, x.dtype.name) for x in specs])
     else:
-        key = (primitive, *specs) if specs else (primitive, out)
-    if attrs and specs:
-        key += tuple(attrs.values())
+        return (primitive, out) if type(out) is tuple else (primitive, out.shape, out.dtype.name)
+    return key + tuple(attrs.values()) if attrs else key
+
+
+def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
+    """The one Call for these; `out` is the inferred spec, or a tuple of them."""
+    key = key_of(primitive, specs, attrs, out)
     try:
-        return known[key]
-    except KeyError:
-        return known.setdefault(key, Call(primitive, specs, attrs, out))
+        found = known.get(key)
     except TypeError:  # attrs that cannot be hashed
-        return known.setdefault(repr(key), Call(primitive, specs, attrs, out))
+        key = repr(key)
+        found = known.get(key)
+    return found or known.setdefault(key, Call(primitive, specs, attrs, out))
 
 
 def cost_of(primitive: Primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:

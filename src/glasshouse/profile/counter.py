@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
-from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.profile.text import percent, scaled, table
 
@@ -224,20 +224,16 @@ def counting(counts: dict, thread: int):
         if now["thread"] != thread:
             return
         scope, phase = now["scope"], now["phase"]
-        if len(specs) == 2:  # spelled out, for it is most of the calls
-            x, y = specs
-            key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name, scope, phase
-            if attrs:
-                key += tuple(attrs.values())
-        else:
-            key = call_of(primitive, specs, attrs, out), scope, phase
+        key = key_of(primitive, specs, attrs, out), scope, phase
         try:
-            counts[key][0] += 1
-        except KeyError:
-            counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
+            found = counts.get(key)
         except TypeError:  # attrs that cannot be hashed
             key = call_of(primitive, specs, attrs, out), scope, phase
-            counts.setdefault(key, [0, *key])[0] += 1
+            found = counts.get(key)
+        if found is None:
+            counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
+        else:
+            found[0] += 1
 
     return op
 

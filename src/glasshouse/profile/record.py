@@ -20,7 +20,7 @@ from glasshouse import memory
 from glasshouse.compile import toolchain
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import state
-from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy
 
@@ -177,7 +177,7 @@ class Recorder(Watcher):
 def writer_of_calls(recorder: Recorder):
     """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
-    stacks, key_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
+    stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     known: dict[tuple, tuple[int, int]] = {}  # what an event says of a call, by all that decides it
 
     def about(call, scope, phase: str, thread: int) -> tuple[int, int]:
@@ -200,20 +200,16 @@ def writer_of_calls(recorder: Recorder):
             if first is not result:
                 mark_parts(result, i)
         place = now["scope"], now["phase"], now["thread"]
-        if len(specs) == 2:  # spelled out, for it is most of the calls
-            x, y = specs
-            key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name, place
-            if attrs:
-                key += tuple(attrs.values())
-        else:
-            key = call_of(primitive, specs, attrs, out), place
+        key = key_of(primitive, specs, attrs, out), place
         try:
-            what, rest = known[key]
-        except KeyError:
-            what, rest = known[key] = about(call_of(primitive, specs, attrs, out), *place)
+            found = known.get(key)
         except TypeError:  # attrs that cannot be hashed
-            what, rest = about(call_of(primitive, specs, attrs, out), *place)
-        stack = stacks[key_of(ABOVE)] if key_of is not None else 0
+            key = call_of(primitive, specs, attrs, out), place
+            found = known.get(key)
+        if found is None:
+            found = known[key] = about(call_of(primitive, specs, attrs, out), *place)
+        what, rest = found
+        stack = stacks[stack_of(ABOVE)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)
 
     return op
