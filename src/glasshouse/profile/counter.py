@@ -123,10 +123,14 @@ class FlopCounter(Watcher):
     def total(self, view: str = "matrix", column: str = "model", **where: str) -> int:
         """One count; `where` narrows it by phase, primitive or module (which holds all below it).
         Raises: OptionError for an unknown view, column or part."""
-        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         for name in where:
             check_one_of("part", name, ("phase", "primitive", "module"))
-        return sum(getattr(r, column) for r in self.rows(view) if fits(r, where))
+        return sum(n for row, n in self.column(view, column) if fits(row, where))
+
+    def column(self, view: str, column: str) -> list[tuple[Counted, int]]:
+        """The rows, each with what it has in a column."""
+        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
+        return [(row, getattr(row, column)) for row in self.rows(view)]
 
     def by_operator(self, view: str = "matrix", column: str = "model") -> dict[str, int]:
         """Count by primitive, the largest first; those that count nothing are left out."""
@@ -140,18 +144,16 @@ class FlopCounter(Watcher):
         self, depth: int | None = None, view: str = "matrix", column: str = "model"
     ) -> dict[str, int]:
         """Count by module, each with all below it, down to `depth` names."""
-        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         sums: Counter = Counter()
-        for row in self.rows(view):
+        for row, n in self.column(view, column):
             for path in prefixes(row.module, depth):
-                sums[path] += getattr(row, column)
+                sums[path] += n
         return dict(sums)
 
     def by(self, part: str, view: str, column: str) -> dict[str, int]:
-        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         sums: Counter = Counter()
-        for row in self.rows(view):
-            sums[getattr(row, part)] += getattr(row, column)
+        for row, n in self.column(view, column):
+            sums[getattr(row, part)] += n
         return {name: n for name, n in sums.most_common() if n}
 
     @property
@@ -178,12 +180,9 @@ class FlopCounter(Watcher):
 
     def uncounted(self, view: str = "matrix") -> dict[str, int]:
         """Calls of the primitives that count nothing in this view."""
-        sums: dict[str, list[int]] = {}
-        for row in self.rows(view):
-            total = sums.setdefault(row.primitive, [0, 0])
-            total[0] += row.calls
-            total[1] += row.executed
-        return {name: calls for name, (calls, flops) in sums.items() if not flops}
+        done = self.by("primitive", view, "executed")
+        return {name: n for name, n in self.by("primitive", view, "calls").items()
+                if name not in done}  # fmt: skip
 
     def uncalled(self) -> list[str]:
         """Names of modules of the model whose forward did not run."""
@@ -197,8 +196,7 @@ class FlopCounter(Watcher):
                   if any(r.phase == p and r.executed for r in rows)]  # fmt: skip
         total = sum(r.model for r in rows)
         lines = [line(rows, "total", {}, phases, total)]
-        seen = dict.fromkeys(p for r in rows for p in prefixes(r.module, depth))
-        for path in sorted(seen, key=lambda path: first_call(rows, path)):
+        for path in ordered([p for r in rows for p in prefixes(r.module, depth)]):
             if any(r.executed for r in rows if fits(r, {"module": path})):
                 name = "  " * path.count(".") + path.rpartition(".")[2]
                 lines.append(line(rows, name, {"module": path}, phases, total))
@@ -249,12 +247,10 @@ def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
             *by_phase, scaled(moved, "B"), f"{calls:,}"]  # fmt: skip
 
 
-def first_call(rows, path: str):
-    """Where a module stands in the table: parents first, then in the order of the calls."""
-    order = {r.module: i for i, r in reversed(list(enumerate(rows)))}
-    parts = path.split(".")
-    return [min(i for m, i in order.items() if is_within(m, ".".join(parts[: k + 1])))
-            for k in range(len(parts))], len(parts)  # fmt: skip
+def ordered(paths: list[str]) -> list[str]:
+    """Paths with each module before what is in it, in the order in which they come."""
+    place = {path: i for i, path in enumerate(dict.fromkeys(paths))}
+    return sorted(place, key=lambda path: [place.get(p, 0) for p in prefixes(path)])
 
 
 def prefixes(path: str, depth: int | None = None) -> list[str]:

@@ -216,30 +216,31 @@ def writer_of_calls(recorder: Recorder):
 
 
 class Stacks(dict):
-    """A number for each Python stack, by its key; `stacks` has them: code, instruction, code,
-    instruction … A key names code objects by their ids, and they live as long as they are kept
-    here: a code object's own hash reads all of it."""
+    """A number for each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key
+    names code objects by their ids, and they live as long as they are kept here: a code object's
+    own hash reads all of it."""
 
     def __init__(self):
         super().__init__()
-        self.stacks: list[tuple] = [()]
+        self.stacks: list[list[tuple]] = [[]]
 
     def __missing__(self, key):
-        frame, flat = sys._getframe(1 + ABOVE), []
-        while frame is not None and len(flat) < 2 * MAX_FRAMES:
-            flat += (frame.f_code, frame.f_lasti)
-            frame = frame.f_back
-        self.stacks.append(tuple(flat))
+        self.stacks.append(running(1 + ABOVE))
         return self.setdefault(key, len(self.stacks) - 1)
+
+
+def running(skip: int) -> list[tuple]:
+    """(code, instruction) of the functions of this thread, the innermost first, without `skip`."""
+    frame, found = sys._getframe(1 + skip), []
+    while frame is not None and len(found) < MAX_FRAMES:
+        found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return found
 
 
 def stack_key(skip: int) -> tuple:
     """The key of this thread's stack without the `skip` innermost functions: slow and clear."""
-    frame, flat = sys._getframe(1 + skip), []
-    while frame is not None and len(flat) < 2 * MAX_FRAMES:
-        flat += (id(frame.f_code), frame.f_lasti)
-        frame = frame.f_back
-    return tuple(flat)
+    return tuple(x for code, lasti in running(1 + skip) for x in (id(code), lasti))
 
 
 @functools.cache

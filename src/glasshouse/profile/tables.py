@@ -1,6 +1,5 @@
 """Tables of a trace: operators, kernels, and the tree of modules."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,7 @@ import numpy as np
 
 from glasshouse.base.errors import check_known
 from glasshouse.dispatch.cost import Call
-from glasshouse.profile.counter import OUTSIDE, prefixes
+from glasshouse.profile.counter import OUTSIDE, ordered, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Share, Trace
@@ -46,32 +45,24 @@ SORT_KEYS = {
 }  # fmt: skip
 
 
-class Averages:
+class Averages(list):
     """Events grouped by name, and on request by operand shapes and stack; prints as a table."""
 
     def __init__(self, trace: Trace, rows: list[Average], shapes: bool, flops: bool):
-        self.trace, self.rows, self.shapes, self.flops = trace, rows, shapes, flops
-
-    def __iter__(self) -> Iterator[Average]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i) -> Average:
-        return self.rows[i]
+        super().__init__(rows)
+        self.trace, self.shapes, self.flops = trace, shapes, flops
 
     def find(self, name: str) -> Average:
         """The group called `name`. Raises: OptionError, naming the nearest, if there is none."""
-        names = [row.name for row in self.rows]
+        names = [row.name for row in self]
         check_known("key_averages", "the name of a group", name, names)
-        return self.rows[names.index(name)]
+        return self[names.index(name)]
 
     def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
         """The groups as text, the largest in the column `sort_by` first.
         Raises: OptionError for an unknown column."""
         column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
-        rows = sorted(self.rows, key=lambda r: (-getattr(r, column), -r.self_host_ns))
+        rows = sorted(self, key=lambda r: (-getattr(r, column), -r.self_host_ns))
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
@@ -90,7 +81,7 @@ class Averages:
     def uncounted(self) -> str:
         """What took time in kernels and counts no FLOPs, with its calls and time."""
         found: dict[str, tuple[int, float]] = {}
-        for r in self.rows:
+        for r in self:
             if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
                 calls, ns = found.get(r.name, (0, 0.0))
                 found[r.name] = calls + r.calls, ns + r.kernel_ns
@@ -334,9 +325,3 @@ class ModuleTree:
 
     def __str__(self):
         return self.table()
-
-
-def ordered(paths: list[str]) -> list[str]:
-    """Paths with each module before what is in it, in the order in which they come."""
-    place = {path: i for i, path in enumerate(dict.fromkeys(paths))}
-    return sorted(place, key=lambda path: [place.get(p, 0) for p in prefixes(path)])
