@@ -28,6 +28,14 @@ class Counted(NamedTuple):
     bytes: int
 
 
+class Sums(dict):
+    """Several sums for each key."""
+
+    def add(self, key, *values) -> None:
+        total = self.setdefault(key, [0] * len(values))
+        total[:] = [a + b for a, b in zip(total, values, strict=True)]
+
+
 class FlopCounter(Watcher):
     """Counts the primitives that this thread calls inside, whatever runs them.
     A multiply-add is `multiply_add` operations: 2, or 1 to count MACs. Each count has a view:
@@ -105,7 +113,7 @@ class FlopCounter(Watcher):
         """What was counted, one row for each primitive in each module and pass."""
         check_one_of("view", view, VIEWS)
         self.digest()
-        sums: dict[tuple, list[int]] = {}
+        sums = Sums()
         for calls, call, scope, phase in tuple(self.counts.values()):
             path = scope if isinstance(scope, str) else "" if scope is None else scope.path
             cost = call.cost
@@ -116,8 +124,7 @@ class FlopCounter(Watcher):
             once = 0 if phase == "recompute" else calls
             key = path or OUTSIDE, phase, call.primitive.name
             added = (calls, flops * once, exact * once, flops * calls, cost.bytes * calls)
-            total = sums.setdefault(key, [0] * 5)
-            total[:] = [a + b for a, b in zip(total, added, strict=True)]
+            sums.add(key, *added)
         return [Counted(*key, *values) for key, values in sums.items()]
 
     def total(self, view: str = "matrix", column: str = "model", **where: str) -> int:

@@ -125,10 +125,10 @@ class Recorder(Watcher):
 
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
         """One event that is no call."""
-        i = next(self.numbers)
+        i, now = next(self.numbers), state.__dict__
         if i < self.room:
             PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
-                 0, self.threads[get_ident()], kind, self.phases[state.phase])  # fmt: skip
+                 0, self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:

@@ -8,7 +8,7 @@ import numpy as np
 
 from glasshouse.base.errors import check_known
 from glasshouse.dispatch.cost import Call
-from glasshouse.profile.counter import OUTSIDE, ordered, prefixes
+from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Share, Trace
@@ -80,11 +80,10 @@ class Averages(list):
 
     def uncounted(self) -> str:
         """What took time in kernels and counts no FLOPs, with its calls and time."""
-        found: dict[str, tuple[int, float]] = {}
+        found = Sums()
         for r in self:
             if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
-                calls, ns = found.get(r.name, (0, 0.0))
-                found[r.name] = calls + r.calls, ns + r.kernel_ns
+                found.add(r.name, r.calls, r.kernel_ns)
         parts = [
             f"{name} {calls:,} calls {milliseconds(ns)}" for name, (calls, ns) in found.items()
         ]
@@ -127,7 +126,7 @@ def key_averages(
     columns = (np.ones(len(events)), events["end"] - events["begin"], trace.self_ns,
                trace.kernel_ns_of_events, *costs_of(trace))  # fmt: skip
     sums = np.array([np.bincount(of_event, column, len(names)) for column in columns]).T
-    groups = dict(zip(names, sums.tolist(), strict=True))
+    groups = Sums(zip(names, sums.tolist(), strict=True))
     add_captured(trace, groups, group_by_input_shape, group_by_stack_n)
     kinds = (int, int, int, float, int, int)
     rows = [Average(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
@@ -135,16 +134,14 @@ def key_averages(
     return Averages(trace, rows, group_by_input_shape, flops)
 
 
-def add_captured(trace: Trace, groups: dict, shapes: bool, stack_n: int) -> None:
+def add_captured(trace: Trace, groups: Sums, shapes: bool, stack_n: int) -> None:
     """Add the calls of captured functions: what their kernels computed, and no time of the host."""
     for share, ns, runs in trace.unseen:
         call, line = share.call, trace.line(share.program, share.place)
         kind, operands = ("op", listed(call)) if call else ("copy", "")
         label = trace.name_of_share(share), kind, operands * shapes, line if stack_n else ""
-        total = groups.setdefault(label, [0.0] * 6)
         flops, moved = (call.cost.flops, call.cost.bytes) if call else (0, 0)
-        added = (runs, 0, 0, ns, flops * runs, moved * runs)
-        total[:] = [a + b for a, b in zip(total, added, strict=True)]
+        groups.add(label, runs, 0, 0, ns, flops * runs, moved * runs)
 
 
 def listed(call: Call) -> str:
@@ -254,11 +251,10 @@ class ModuleTree:
     @cached_property
     def own(self) -> dict[tuple[str, str], list[float]]:
         """[kernel ns, host ns, FLOPs, bytes, calls] of each module itself, by pass."""
-        trace, sums = self.trace, {}
+        trace, sums = self.trace, Sums()
 
         def add(module: str, phase: str, *values) -> None:
-            total = sums.setdefault((module or OUTSIDE, phase), [0.0] * 5)
-            total[:] = [a + b for a, b in zip(total, values, strict=True)]
+            sums.add((module or OUTSIDE, phase), *values)
 
         for share in trace.shares:
             ns, runs = trace.time_of_steps.get((share.program, share.step), (0, 0))
@@ -287,17 +283,13 @@ class ModuleTree:
 
     def rows(self, depth: int | None = None) -> list[ModuleRow]:
         """Each module with all below it: a row for all passes, then one for each."""
-        sums: dict[tuple[str, str], list[float]] = {}
-        own_calls: dict[tuple[str, str], float] = {}
-        for (module, phase), values in self.own.items():
+        sums = Sums()
+        for (module, phase), (*values, calls) in self.own.items():
             for path in prefixes(module, depth):
                 for part in ("", phase):
-                    total = sums.setdefault((path, part), [0.0] * 5)
-                    total[:] = [a + b for a, b in zip(total, values, strict=True)]
-                    if path == module:
-                        own_calls[path, part] = own_calls.get((path, part), 0) + values[4]
-        return [ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
-                for (path, phase), values in sums.items()]  # fmt: skip
+                    sums.add((path, part), *values, calls * (path == module))
+        return [ModuleRow(path, phase, *values, int(calls))
+                for (path, phase), (*values, calls) in sums.items()]  # fmt: skip
 
     def table(self, depth: int | None = 3) -> str:
         """The tree as text, all of it first."""
