@@ -154,7 +154,7 @@ class Program:
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
             outputs = [
-                arrays[source] if source in donated
+                arrays[source] if source is not None and source in donated
                 else np.empty(shape, dtype) if nbytes < SMALL_BYTES
                 else manager.alloc(nbytes, tag).numpy(dtype, shape)
                 for source, shape, dtype, nbytes, tag in self.made

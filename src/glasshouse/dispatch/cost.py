@@ -60,6 +60,7 @@ known: dict[Any, Call] = {}
 
 def key_of(primitive: Primitive, specs, attrs: dict, out) -> Any:
     """What tells a call from others: hashed by C alone, for it is asked at each call watched."""
+    key: tuple
     if len(specs) == 2:
         x, y = specs
         key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name
