@@ -4,6 +4,7 @@ Values never change and never alias. Writing (`x[i] = v`, `x += y`) binds the ha
 tensors computed from the old one keep it."""
 
 import operator
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -331,19 +332,18 @@ for symbol, name in IN_PLACE.items():
 hooks.tensor_class = Tensor
 
 
-class Hook:
+class Hook(AbstractContextManager):
     """Removes a hook from those registered; as a context, at its end."""
 
-    def __init__(self, registered: dict, hook):
+    def __init__(self, registered: dict, hook, prepend: bool = False):
         self.registered = registered
         registered[self] = hook
+        if prepend:
+            registered.move_to_end(self, last=False)
 
     def remove(self) -> None:
         """Stop calling the hook."""
         self.registered.pop(self, None)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exc_info):
         self.remove()
