@@ -44,13 +44,14 @@ def infer_scatter(name: str):
     return infer
 
 
-def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front."""
+def checked(where_: str, indices: np.ndarray, size: int, axis: int | None = None) -> np.ndarray:
+    """`indices` as int64, counted from the front; an error names the axis, where it is known."""
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1}", indices[wrong][0],
-                                   f"The axis has {size} elements.")  # fmt: skip
+        along = "" if axis is None else f" for axis {axis} of size {size}"
+        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1}{along}",
+            indices[wrong][0], f"The axis has {size} elements.")  # fmt: skip
     return np.where(indices < 0, indices + size, indices)
 
 
@@ -83,7 +84,7 @@ def move_axes(x, src, dst):
     order = [i for i in range(x.ndim) if i not in src]
     for place, axis in sorted(zip(dst, src)):
         order.insert(place, axis)
-    return permute(x, axes=tuple(order))
+    return x if order == list(range(x.ndim)) else permute(x, axes=tuple(order))
 
 
 def merged_indices(indices, size: int):

@@ -8,8 +8,8 @@ from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, resha
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_matrices, check_type
-from glasshouse.ops.movement import permute
-from glasshouse.ops.movement import slice_ as slice_card
+from glasshouse.ops.index import move_axes
+from glasshouse.ops.movement import permute, section
 from glasshouse.ops.reduce import sum_
 
 
@@ -76,8 +76,7 @@ def vecdot(x1, x2, /, *, axis: int = -1):
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError("vecdot", f"equal sizes along axis {axis}", f"{x1.shape} and {x2.shape}",
                          "Slice one of them.")  # fmt: skip
-    moved = [permute(x, axes=(*(i for i in range(x.ndim) if i != x.ndim + axis), x.ndim + axis))
-             for x in (conj(x1), x2)]  # fmt: skip
+    moved = [move_axes(x, (x.ndim + axis,), (x.ndim - 1,)) for x in (conj(x1), x2)]
     stack = broadcast_shapes("vecdot", *(x.shape[:-1] for x in moved))
     n = x1.shape[axis]
     left, right = (broadcast_to(x, (*stack, n)) for x in moved)
@@ -228,17 +227,9 @@ def diagonal(term, x: Value):
             n = x.shape[i]
             order = [k for k in range(x.ndim) if k not in (i, j)] + [i, j]
             x = permute(x, axes=tuple(order))
-            x = every_nth(reshape(x, (*x.shape[:-2], n * n)), n)
+            x = section(reshape(x, (*x.shape[:-2], n * n)), x.ndim - 2, 0, n * n, n + 1)
             term = [c for k, c in enumerate(term) if k not in (i, j)] + [letter]
     return term, x
-
-
-def every_nth(x: Value, n: int):
-    """The n elements at distance n + 1 along the last axis of n · n."""
-    last = x.ndim - 1
-    from_start = (0,) * x.ndim
-    steps = (*((1,) * last), n + 1)
-    return slice_card(x, starts=from_start, stops=x.shape, steps=steps)
 
 
 def cheapest_pair(pool, sizes) -> tuple[int, int]:

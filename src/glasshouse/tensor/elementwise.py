@@ -51,7 +51,7 @@ def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
 DOC = """{about}
 
 Shapes: {shapes}. Dtypes: {dtypes}.
-Raises: DTypeError for {errors}. Source: standard.
+Raises: {errors}. Source: standard.
 Example: >>> {example}
          {result}
 """
@@ -73,7 +73,8 @@ def documented(function, name: str, about: str, dtypes: str, errors: str, given:
     """`function` as the public function `name` of one argument."""
     example = f"{name}([{given}]).tolist()"
     return named(function, name, about=about, shapes="x (...) -> (...)", dtypes=dtypes,
-                 errors=errors, example=example, result=f"[{result}]")  # fmt: skip
+                 errors=f"DTypeError for {errors}", example=example,
+                 result=f"[{result}]")  # fmt: skip
 
 
 def by_kind(name, real, of_complex, x: Value):
@@ -116,10 +117,6 @@ def rounding(name, real, of_complex, about, given, result):
 
 def ceil_real(x):
     return -cards.floor(-x)
-
-
-def trunc_real(x):
-    return compare.where(x < 0, ceil_real(x), cards.floor(x))
 
 
 # fmt: off
@@ -166,8 +163,8 @@ floor = rounding("floor", cards.floor, None, "The largest integer not above x; i
                  "-1.5", "-2.0")
 ceil = rounding("ceil", ceil_real, None, "The smallest integer not below x: -floor(-x).",
                 "-1.5", "-1.0")
-trunc = rounding("trunc", trunc_real, None, "x rounded toward 0: ceil(x) for x < 0, else floor(x).",
-                 "-1.5", "-1.0")
+trunc = rounding("trunc", lambda x: compare.where(x < 0, ceil_real(x), cards.floor(x)), None,
+                 "x rounded toward 0: ceil(x) for x < 0, else floor(x).", "-1.5", "-1.0")
 rint = rounding("rint", cards.round_, by_parts(cards.round_), "The integer nearest to x, halves to "
                 "the even one; complex numbers are rounded by parts.", "2.5", "2.0")
 # fmt: on
@@ -220,7 +217,7 @@ def binary(name, kind, compute, about, given, result):
         return compute(*xs)
 
     shapes = "x1 (...), x2 (...) -> their common broadcast shape"
-    errors += "; ShapeError if the shapes do not broadcast"
+    errors = f"DTypeError for {errors}; ShapeError if the shapes do not broadcast"
     example = f"{name}({given}).tolist()"
     return named(function, name, about=about, shapes=shapes, dtypes=dtypes, errors=errors,
                  example=example, result=result)  # fmt: skip

@@ -173,17 +173,8 @@ def index_array(item, axis: int, size: int):
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
         raise DTypeError("index", "integers or booleans", name, "Cast them.")
-    return cast(item, int64) if isinstance(item, Value) else from_front("index", item, axis, size)
-
-
-def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front."""
-    indices = indices.astype(np.int64, copy=False)
-    wrong = indices[(indices < -size) | (indices >= size)]
-    if wrong.size:
-        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1} for axis {axis} of "
-            f"size {size}", wrong[0], "Check the indices against the shape.")  # fmt: skip
-    return np.where(indices < 0, indices + size, indices)
+    is_value = isinstance(item, Value)
+    return cast(item, int64) if is_value else cards.checked("index", item, size, axis)
 
 
 def places_in(indices: Value, size: int, beyond: int) -> Value:
@@ -202,7 +193,7 @@ def explained(where_: str, run, indexed):
         for indices, axis, size in indexed:
             while indices.mode is not None:  # the indices of all examples, at the bottom
                 indices = indices.data
-            from_front(where_, indices.numpy(), axis, size)
+            cards.checked(where_, indices.numpy(), size, axis)
         raise
 
 

@@ -112,11 +112,7 @@ def moveaxis(x, source, destination, /):
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
     given = (source, destination)
-    source, destination = ([check_axis("moveaxis", i, x.ndim) for i in axes] for axes in given)
-    order = [axis for axis in range(x.ndim) if axis not in source]
-    for place, axis in sorted(zip(destination, source, strict=True)):
-        order.insert(place, axis)
-    return permute_dims(x, order)
+    return indexing.move_axes(x, *([check_axis("moveaxis", i, x.ndim) for i in g] for g in given))
 
 
 def expand_dims(x, /, axis=0):

@@ -43,13 +43,11 @@ def reduction(dtypes: str, example: str, result: str, errors="an axis out of ran
     """A decorator that completes the docstring of a function (x, axis, …)."""
 
     def decorate(function):
-        function.__doc__ = f"""{function.__doc__}
-Shapes: x (...) -> without the {axes}, or with 1 there. Dtypes: {dtypes}.
-Raises: ShapeError for {errors}. Source: standard.
-Example: >>> {function.__name__}({example}).tolist()
-         {result}
-"""
-        return function
+        name, about = function.__name__, function.__doc__
+        shapes = f"x (...) -> without the {axes}, or with 1 there"
+        return elementwise.named(function, name, about=about, shapes=shapes, dtypes=dtypes,
+                                 errors=f"ShapeError for {errors}", result=result,
+                                 example=f"{name}({example}).tolist()")  # fmt: skip
 
     return decorate
 

@@ -4,9 +4,10 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Mode, Value, as_value, broadcast_to, full, primitives
-from glasshouse.dispatch.bind import bind, box, state
+from glasshouse.dispatch import Mode, Value, as_value, broadcast_to, full
+from glasshouse.dispatch.bind import box, state
 from glasshouse.ops.checks import check_option
+from glasshouse.ops.index import move_axes
 
 
 class VmapMode(Mode):
@@ -94,7 +95,7 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
                 for x, a in zip(values, axes, strict=True)]  # fmt: skip
         mode = VmapMode(batch_size(values, axes), randomness)
         with mode:
-            inputs = [x if a is None else mode.wrap(move_axis(x, a, 0))
+            inputs = [x if a is None else mode.wrap(move_axes(x, (a,), (0,)))
                       for x, a in zip(values, axes, strict=True)]  # fmt: skip
             out = fn(*unflatten(treedef, inputs), **kwargs)
         return finish(mode, out, out_axes)
@@ -123,15 +124,6 @@ def batch_size(values, axes) -> int:
     return sizes[0]
 
 
-def move_axis(x, src: int, dst: int):
-    """`x` with one axis moved to another place."""
-    if src == dst:
-        return x
-    order = [i for i in range(x.ndim) if i != src]
-    order.insert(dst, src)
-    return bind(primitives["permute"], (x,), {"axes": tuple(order)})
-
-
 def finish(mode: VmapMode, out, out_axes):
     """The results of the mapped function, with the batch axis where `out_axes` says."""
     leaves, treedef = flatten(out)
@@ -151,5 +143,5 @@ def finish(mode: VmapMode, out, out_axes):
             results.append(leaf)
             continue
         batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data
-        results.append(move_axis(batched, 0, check_axis("vmap", axis, batched.ndim)))
+        results.append(move_axes(batched, (0,), (check_axis("vmap", axis, batched.ndim),)))
     return unflatten(treedef, results)
