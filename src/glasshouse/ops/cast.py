@@ -89,12 +89,8 @@ def parts(x):
 
 def part(x, index: int):
     """One of the two parts of complex x."""
-    start = (0,) * x.ndim
-    both = parts(x)
-    taken = find("slice")(
-        both, starts=(*start, index), stops=(*x.shape, index + 1), steps=(1,) * both.ndim
-    )
-    return reshape(taken, x.shape)
+    bounds = {"starts": (*(0,) * x.ndim, index), "stops": (*x.shape, index + 1)}
+    return reshape(find("slice")(parts(x), **bounds, steps=(1,) * (x.ndim + 1)), x.shape)
 
 
 def real(x):

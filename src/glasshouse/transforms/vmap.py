@@ -4,13 +4,13 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Mode, Value, as_value, broadcast_to, full
-from glasshouse.dispatch.bind import box, state
+from glasshouse.dispatch import Level, Value, as_value, broadcast_to, full
+from glasshouse.dispatch.bind import state
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import move_axes
 
 
-class VmapMode(Mode):
+class VmapMode(Level):
     """Holds one batch axis: its values show one example, their payload has the axis in front."""
 
     def __init__(self, size: int, randomness: str = "error"):
@@ -18,8 +18,8 @@ class VmapMode(Mode):
 
     def wrap(self, value):
         """A value of this level around `value`, whose first axis is the batch."""
-        batched = box(value, Spec(value.shape[1:], value.dtype), None)
-        batched.mode = self
+        batched = super().wrap(value)
+        batched.spec = Spec(value.shape[1:], value.dtype)
         return batched
 
     def constant(self, value):
@@ -30,9 +30,6 @@ class VmapMode(Mode):
                              "example to example", "a request for them (bool(), .item(), .numpy(), "
                              "a mask as index …)", "Use gh.where instead of `if`, or take this "
                              "part out of the mapped function.")  # fmt: skip
-
-    def detach(self, value):
-        return self.wrap(value.data.detach())
 
     def process(self, primitive, args, attrs, below):
         batched = tuple([arg.mode is self for arg in args])
