@@ -117,9 +117,8 @@ def check_source(where: str, source):
 
 
 class TensorDataset(Dataset):
-    """Samples along the first axis of one or more arrays or tensors.
+    """Samples along the first axis of one or more arrays or tensors, which are read once, here.
     A sample is a tuple with one entry per array (the entry itself if there is one array only).
-    Tensors are read as NumPy arrays once, here.
     Raises: ShapeError if there is no array, one is 0-d, or their first axes differ."""
 
     def __init__(self, *arrays):
@@ -170,9 +169,8 @@ class ListDataset(Dataset):
 
 
 class MapDataset(Dataset):
-    """fn(sample) for each sample of the source.
-    With a seed, fn(sample, rng): rng is a NumPy generator made from (seed, epoch, index), so random
-    augmentation does not depend on who reads the sample, or when."""
+    """fn(sample) for each sample of the source. With a seed, fn(sample, rng): a NumPy generator of
+    (seed, epoch, index), so random augmentation does not depend on who reads a sample, or when."""
 
     shown = ("fn", "seed")
 
@@ -238,8 +236,7 @@ class ShuffleDataset(ResampleDataset):
 
 
 class SpanDataset(Dataset):
-    """The source's samples start … stop-1.
-    Raises: IndexOutOfRangeError unless 0 <= start <= stop <= len(source)."""
+    """The source's samples start … stop-1, or IndexOutOfRangeError where they are not all there."""
 
     shown = ("start", "stop")
 

@@ -199,8 +199,7 @@ hooks.default_backend = default_backend
 class use(AbstractContextManager):
     """Make `backend` (a name or an instance) the one that computes; as a context, until its end.
     Tensors of another backend move over when they are next used. The choice holds for this thread
-    and for threads that made none.
-    Raises: OptionError for an unknown name, BackendError if it cannot be loaded.
+    and those that made none. Raises: OptionError for an unknown name, BackendError.
     Example: >>> with use("numpy") as backend:
              ...     backend.name
              'numpy'"""

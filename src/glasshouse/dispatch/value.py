@@ -48,9 +48,8 @@ def true_divide(lhs, rhs):
 
 
 def floor_divide(lhs, rhs):
-    """The largest integers not above lhs / rhs.
-    For floats the quotient is taken of lhs - remainder, which is exact where floor(lhs / rhs)
-    rounds up. Source: Python's float floor division."""
+    """The largest integers not above lhs / rhs; for floats by the quotient of lhs - remainder,
+    exact where floor(lhs / rhs) rounds up. Source: Python's float floor division."""
     if not lhs.dtype.is_floating:
         return bind(primitives["div"], (lhs, rhs), {})
     quotient = lhs / rhs
@@ -92,10 +91,9 @@ def less_equal(lhs, rhs):
 
 
 class Value:
-    """Something with a spec that primitives apply to.
-    `mode` is the transform that owns the value (None for ordinary tensors), `node` and `slot` its
-    place on the autograd tape, `data` its payload: a backend's array, or the value one level down.
-    """
+    """Something with a spec that primitives apply to. `mode` is the transform that owns the value
+    (None for ordinary tensors), `node` and `slot` its place on the autograd tape, `data` its
+    payload: a backend's array, or the value one level down."""
 
     spec: Spec
     data: object
@@ -168,12 +166,18 @@ def arithmetic(name: str, lhs, rhs):
 
 
 def is_operand(x) -> bool:
-    """Whether an operator accepts `x` beside a value. Raises: DTypeError for tensors of other
-    libraries."""
+    """Whether an operator accepts `x` beside a value; DTypeError for other libraries' tensors."""
     if isinstance(x, (Value, np.ndarray, np.generic, *SCALARS)):
         return True
     reject_foreign("operator", (type(x),))
     return False
+
+
+def ordinary(x: Value):
+    """The ordinary tensor that a value of transforms stands on."""
+    while x.mode is not None:
+        x = x.data  # type: ignore[assignment]
+    return x
 
 
 def match(where: str, *operands):
@@ -207,8 +211,7 @@ def common_dtype(where: str, operands) -> DType:
 
 
 def full(shape: Shape, value, dtype: DType, where: str = "full"):
-    """A value of `shape` filled with the Python scalar `value`. Raises: DTypeError if an integer
-    does not fit into dtype."""
+    """A value of `shape` filled with the Python scalar. Raises: DTypeError if it does not fit."""
     if dtype.is_integer and type(value) is int:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
@@ -304,8 +307,7 @@ def reshape(x: Value, shape: Shape):
 
 
 def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
-    """`x` repeated along new leading axes and axes of size 1 to fill `shape`. Raises: ShapeError
-    if x does not broadcast to shape."""
+    """`x` repeated along new leading axes and axes of size 1 to `shape`, or ShapeError raised."""
     own = x.spec.shape
     if own == shape:
         return x

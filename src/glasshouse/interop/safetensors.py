@@ -130,8 +130,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def load_safetensors(path) -> dict:
-    """The tensors of a safetensors file, by name.
-    Raises: CheckpointError if the file is missing, damaged or cut off."""
+    """The tensors of a safetensors file, by name. Raises: CheckpointError if missing or damaged."""
     arrays, _ = read_safetensors(path)
     return {name: asarray(array) for name, array in arrays.items()}
 

@@ -49,7 +49,8 @@ def state_dict_from_torch(state) -> dict:
     """A state dict with tensors made from PyTorch's, each with memory of its own."""
     torch = import_torch()
     plain = {key: dict(value) if isinstance(value, dict) else value for key, value in state.items()}
-    return tree_map(
-        lambda leaf: from_torch(leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf,
-        plain,
-    )
+
+    def taken(leaf):
+        return from_torch(leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf
+
+    return tree_map(taken, plain)

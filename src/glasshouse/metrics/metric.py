@@ -10,9 +10,8 @@ from glasshouse.dispatch.value import Value
 
 
 class Metric:
-    """A number gathered over many updates: `update(…)`, `value()`, `reset()`.
-    Subclasses list the attributes that hold what was gathered, with their starting values, in
-    `gathered`; these make up the state."""
+    """A number gathered over many updates: `update(…)`, `value()`, `reset()`. Subclasses list the
+    attributes that hold it, with their starting values, in `gathered`: they make up the state."""
 
     gathered: dict = {}
 

@@ -23,8 +23,8 @@ class Layer(Module):
         """The options by name, as they are now."""
         return {name: getattr(self, name) for name in self.options}
 
-    def forward(self, input):
-        return self.function(input, **self.chosen())
+    def forward(self, *inputs, **named):
+        return self.function(*inputs, **named, **self.chosen())
 
     def extra_repr(self) -> str:
         names = self.options if self.shown is None else self.shown

@@ -66,8 +66,7 @@ class Softmax2d(Module):
 
 class PReLU(Module):
     """x where x > 0, else weight · x, with one trained weight for all or one for each channel.
-    Shapes: (N, num_parameters, ...) -> the same (any shape for one parameter).
-    Source: He et al. 2015, arXiv:1502.01852."""
+    Shapes: (N, num_parameters, ...) -> the same. Source: He et al. 2015, arXiv:1502.01852."""
 
     _shown = ("num_parameters",)
 
@@ -152,9 +151,6 @@ class Loss(Layer):
         check_option(type(self).__name__, "reduction", options["reduction"], self.reductions)
         super().__init__(options)
 
-    def forward(self, input, target):
-        return self.function(input, target, **self.chosen())
-
 
 loss = partial(layer, base=Loss)
 MSELoss = loss("MSELoss", functional.mse_loss, "* reduction")
@@ -171,11 +167,7 @@ CrossEntropyLoss = loss(
 KLDivLoss = loss(
     "KLDivLoss", functional.kl_div, "* reduction log_target", reductions=(*REDUCTIONS, "batchmean")
 )
-
-
-class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):
-    """-log p(target) over all alignments; see `functional.ctc_loss`."""
-
-    def forward(self, log_probs, targets, input_lengths, target_lengths):
-        lengths = (input_lengths, target_lengths)
-        return self.function(log_probs, targets, *lengths, **self.chosen())
+CTCLoss = loss(
+    "CTCLoss", functional.ctc_loss, "blank reduction zero_infinity",
+    __doc__="-log p(target) over all alignments; see `functional.ctc_loss`.",
+)  # fmt: skip

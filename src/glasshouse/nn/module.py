@@ -247,8 +247,7 @@ class Module:
         return (b for _, b in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> "Module":
-        """The module at the dotted name `target` ("" is this one).
-        Raises: AttributeError for a name that leads to no module."""
+        """The module at the dotted name `target` ("": this one). Raises: AttributeError."""
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
@@ -306,9 +305,8 @@ class Module:
 
     def to(self, *targets, dtype=None, device=None):
         """This module, with parameters and buffers in another dtype (floating ones only), on
-        another device, or like a tensor given as target.
-        Raises: DTypeError for a dtype that is not floating or complex, DeviceError for a device
-        that the current backend does not have; the module is unchanged then."""
+        another device, or like a tensor given as target. Raises: DTypeError for a dtype that is
+        not inexact, DeviceError for a device that there is not; the module is unchanged then."""
         given = [target for target in targets if target is not None]
         dtype, device = named_targets(given, dtype, device)
         if dtype is not None and not dtype.is_inexact:
@@ -369,11 +367,10 @@ class Module:
                 yield from module._named_state(f"{prefix}{name}.")
 
     def load_state_dict(self, state_dict, strict: bool = True) -> IncompatibleKeys:
-        """The names that did not match (none, if strict), after loading all that do.
-        Values (tensors, arrays, tensors of other libraries) take the module's dtypes. Everything is
-        checked before anything changes.
-        Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
-        unexpected names."""
+        """The names that did not match (none, if strict), after loading all that do. Values
+        (tensors, arrays, tensors of other libraries) take the module's dtypes. All is checked
+        before anything changes. Raises: CheckpointError for a tensor of another shape, and, if
+        strict, for missing or unexpected names."""
         own, found, wrong = dict(self._named_state("")), {}, []
         missing = [name for name in own if name not in state_dict]
         unexpected = [name for name in state_dict if name not in own]
@@ -471,8 +468,7 @@ def swapped(module: Module, tensors: dict):
 def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
     """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) in place of its own.
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
-    see a model as a function of its parameters.
-    Raises: OptionError for a name that the module does not have."""
+    see a model as a function of its parameters. Raises: OptionError for an unknown name."""
     args = args if isinstance(args, tuple) else (args,)
     with swapped(module, tensors):
         return module(*args, **(kwargs or {}))

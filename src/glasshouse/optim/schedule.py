@@ -142,8 +142,7 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """lr = initial_lr * gamma^floor(step / step_size).
-    Raises: OptionError if step_size is below 1 or gamma negative."""
+    """lr = initial_lr * gamma^floor(step / step_size). Raises: OptionError out of range."""
 
     def __init__(self, optimizer, step_size: int, gamma: float = 0.1):
         self.step_size = check_integer("StepLR", "step_size", step_size, 1)
@@ -155,8 +154,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr = initial_lr * gamma^(number of milestones reached).
-    Raises: OptionError if a milestone is negative or gamma is."""
+    """lr = initial_lr * gamma^(milestones reached). Raises: OptionError if a value is negative."""
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1):
         self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in milestones)
@@ -219,12 +217,7 @@ def anneal_cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
-def anneal_linear(start: float, end: float, share: float) -> float:
-    """From start (share 0) to end (share 1) along a line."""
-    return start + (end - start) * share
-
-
-ANNEAL = {"cos": anneal_cosine, "linear": anneal_linear}
+ANNEAL = {"cos": anneal_cosine, "linear": lambda start, end, share: start + (end - start) * share}
 
 
 class OneCycleLR(LRScheduler):

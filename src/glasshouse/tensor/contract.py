@@ -23,8 +23,7 @@ def promoted(where: str, *xs) -> list[Value]:
 
 
 def matrix_transpose(x, /):
-    """x with its last two axes swapped. Shapes: (..., m, n) -> (..., n, m).
-    Raises: ShapeError for fewer than two axes."""
+    """x with its last two axes swapped: (..., m, n) -> (..., n, m). Raises: ShapeError for less."""
     x = check_matrices("matrix_transpose", as_value(x, where="matrix_transpose"))
     n = x.ndim
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
@@ -86,9 +85,8 @@ def vecdot(x1, x2, /, *, axis: int = -1):
 
 def tensordot(x1, x2, /, *, axes=2):
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
-    `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with.
-    Shapes: the other axes of x1, then those of x2.
-    Raises: ShapeError if the summed sizes or the numbers of axes differ.
+    `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with. Shapes:
+    the others of x1, then of x2. Raises: ShapeError if the summed sizes or numbers of axes differ.
     Example: >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
              [[11]]"""
     x1, x2 = promoted("tensordot", x1, x2)
@@ -122,8 +120,7 @@ def summed_axes(x1: Value, x2: Value, axes):
 
 
 def outer(x1, x2, /):
-    """All products of an element of x1 with one of x2.
-    Shapes: (m,), (n,) -> (m, n); other shapes are flattened."""
+    """Products of all elements of x1 with all of x2, flattened: (m,), (n,) -> (m, n)."""
     x1, x2 = promoted("outer", x1, x2)
     return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
 
@@ -136,8 +133,7 @@ def inner(x1, x2, /):
 
 
 def kron(x1, x2, /):
-    """The Kronecker product: x2 scaled by every element of x1, side by side.
-    Shapes: (*m), (*n) -> (*(m · n)).
+    """The Kronecker product, x2 scaled by every element of x1: (*m), (*n) -> (*(m · n)).
     Example: >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
              [1, 1, 2, 2]"""
     x1, x2 = promoted("kron", x1, x2)

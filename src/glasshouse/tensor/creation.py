@@ -32,16 +32,9 @@ def eval(*tensors) -> None:
              >>> eval(x)"""
     for x in tensors:
         check_type("eval", x, Value, "tensors", "Pass what operations returned.")
-    lowest = [ordinary(x) for x in tensors]
+    lowest = [values.ordinary(x) for x in tensors]
     for backend in {x.backend for x in lowest} | {backends.current()}:
         backend.evaluate([x.data for x in lowest if x.backend is backend])
-
-
-def ordinary(x):
-    """The ordinary tensor that a value of a transform stands on."""
-    while x.mode is not None:
-        x = x.data
-    return x
 
 
 def asarray(obj, /, dtype=None, *, device=None, copy=None):

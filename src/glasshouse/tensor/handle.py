@@ -16,6 +16,7 @@ from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradEr
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
+from glasshouse.dispatch.value import ordinary
 from glasshouse.tensor import contract, index, printing
 
 
@@ -62,10 +63,7 @@ class Tensor(Value):
     @property
     def device(self) -> str:
         """Where the payload lies: "cpu", "cuda" …"""
-        value = self
-        while value.mode is not None:
-            value = value.data
-        return value.backend.device
+        return ordinary(self).backend.device
 
     @property
     def T(self):

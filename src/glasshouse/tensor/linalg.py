@@ -56,9 +56,8 @@ def matrices(where_: str, x, square: bool = False) -> Value:
 
 
 def cholesky(x, /, *, upper: bool = False):
-    """The lower triangular L with x = L @ L^H, or the upper U = L^H.
-    Shapes: (..., n, n) -> (..., n, n).
-    Raises: LinAlgError unless x is positive definite, ShapeError unless square.
+    """The lower triangular L with x = L @ L^H, or the upper U = L^H. Shapes: (..., n, n) ->
+    (..., n, n). Raises: LinAlgError unless x is positive definite, ShapeError unless square.
     Example: >>> cholesky(as_value([[4.0]])).tolist()
              [[2.0]]"""
     lower = cards.cholesky(matrices("cholesky", x, square=True))
@@ -75,8 +74,7 @@ def qr(x, /, *, mode: str = "reduced") -> QRResult:
 
 def lu(x, /) -> LUResult:
     """Row order, unit lower triangular L and upper triangular U with x[permutation] = L @ U.
-    Shapes: (..., n, n) -> (..., n) int64, (..., n, n), (..., n, n).
-    Raises: ShapeError unless square.
+    Shapes: (..., n, n) -> (..., n) int64, (..., n, n) twice. Raises: ShapeError unless square.
     Example: >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
              [1, 0]"""
     packed, order = cards.lu(matrices("lu", x, square=True))
@@ -125,8 +123,7 @@ def diagonal(x, /, *, offset: int = 0):
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
-    """The sum over a diagonal. Shapes: (..., m, n) -> (...).
-    Raises: ShapeError for fewer than two axes."""
+    """The sum over a diagonal: (..., m, n) -> (...). Raises: ShapeError for fewer than two axes."""
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
@@ -226,8 +223,7 @@ def check_regular(where_: str, packed: Value) -> None:
 
 
 def inv(x, /):
-    """The inverse. Shapes: (..., n, n) -> (..., n, n).
-    Raises: LinAlgError for a singular matrix, ShapeError unless square."""
+    """The inverse of (..., n, n). Raises: LinAlgError if singular, ShapeError unless square."""
     x = matrices("inv", x, square=True)
     return solve_stack(x, eye(x.shape[-1], dtype=x.dtype))
 
@@ -254,9 +250,8 @@ def cutoff(s: Value, shape, rtol) -> Value:
 
 
 def pinv(x, /, *, rtol=None):
-    """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0.
-    Shapes: (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default.
-    Raises: ShapeError for fewer than two axes.
+    """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0. Shapes:
+    (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default. Raises: as matrix_rank.
     Example: >>> pinv(as_value([[2.0], [0.0]])).tolist()
              [[0.5, 0.0]]"""
     x = matrices("pinv", x)
@@ -282,9 +277,8 @@ def matrix_rank(x, /, *, rtol=None):
 
 
 def matrix_power(x, n: int, /):
-    """x multiplied with itself n times, by squaring; for negative n its inverse.
-    Shapes: (..., m, m) -> (..., m, m).
-    Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
+    """x multiplied with itself n times; for negative n its inverse. Shapes: (..., m, m) -> the
+    same. Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
     Example: >>> matrix_power(as_value([[2.0]]), 3).tolist()
              [[8.0]]"""
     if not isinstance(n, int):
@@ -301,9 +295,8 @@ def matrix_power(x, n: int, /):
 
 
 def cross(x1, x2, /, *, axis: int = -1):
-    """The cross product of vectors with three elements along `axis`.
-    Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
-    Raises: ShapeError unless both have size 3 along the axis."""
+    """The cross product of vectors along `axis`. Shapes: (*a, 3, *b), (*a, 3, *b), broadcast ->
+    (*a, 3, *b). Raises: ShapeError unless both have size 3 along the axis."""
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
@@ -357,8 +350,7 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
-    Shapes: (..., m, n) -> (...); (..., 1, 1) with keepdims.
-    Raises: OptionError for another ord, ShapeError for fewer than two axes."""
+    Shapes: (..., m, n) -> (...) or (..., 1, 1). Raises: OptionError for another ord, ShapeError."""
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
@@ -401,8 +393,7 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
 
 def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     """The y of least norm that minimises |x1 @ y - x2|, by the singular value decomposition.
-    Shapes: (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n).
-    Raises: ShapeError."""
+    Shapes: (..., m, n), (..., m, k) or (m,) -> (..., n, k) or (..., n). Raises: ShapeError."""
     x1, columns, vector = system("lstsq", x1, x2)
     u, s, vh = svd(x1, full_matrices=False)
     weights = matmul(adjoint(u), columns) * matrix_transpose(inverse_row(s, x1, rtol))

@@ -22,8 +22,7 @@ def copied(x: Value) -> Value:
 
 def reshape(x, /, shape, *, copy=None):
     """The elements of x, in row-major order, in a new shape; one size of -1 is worked out.
-    Shapes: x (...) -> shape. Dtypes: any, kept.
-    Raises: ShapeError if the number of elements does not fit. Source: standard.
+    Dtypes: any, kept. Raises: ShapeError if the number of elements does not fit. Source: standard.
     Example: >>> reshape([1, 2, 3, 4], (2, -1)).shape
              (2, 2)"""
     x = as_value(x, where="reshape")
@@ -58,8 +57,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
 
 
 def permute_dims(x, /, axes):
-    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]].
-    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
+    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]]. Dtypes: any, kept.
     Raises: ShapeError unless each axis is given once. Source: standard.
     Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
              [[1, 3], [2, 4]]"""
@@ -127,9 +125,8 @@ def expand_dims(x, /, axis=0):
 
 
 def squeeze(x, /, axis=None):
-    """x without the given axes of size 1, or without all of them.
-    Shapes: x (..., 1, ...) -> (..., ...). Dtypes: any, kept.
-    Raises: ShapeError if a given axis has another size. Source: standard."""
+    """x without the given axes of size 1, or without all of them. Shapes: x (..., 1, ...) -> (...).
+    Dtypes: any, kept. Raises: ShapeError if a given axis has another size. Source: standard."""
     x = as_value(x, where="squeeze")
     if axis is None:
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
@@ -158,8 +155,7 @@ def broadcast_arrays(*arrays) -> tuple[Value, ...]:
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape that arrays of the given shapes broadcast to. Raises: ShapeError if they do not.
-    Source: NumPy."""
+    """The shape that `shapes` broadcast to. Raises: ShapeError if they do not. Source: NumPy."""
     where = "broadcast_shapes"
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 

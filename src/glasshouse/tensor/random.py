@@ -329,18 +329,15 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     if n < 1 or (not replace and count > n):
         raise ShapeError("choice", f"at most {n} draws from {n} options without replacement", count,
                          "Draw fewer, or pass replace=True.")  # fmt: skip
-    weights = None if p is None else check_weights(p, n)
+    weights = None
+    if p is not None:
+        p = check_like("choice", "p", as_value(p, where="choice"), (n,))
+        weights = cast(p, float64)
     places = choose(n, count, replace, weights, generator)
     picked = places if x is None else gather(x, places, axis=axis)
     if x is None:
         return reshape(picked, shape)
     return reshape(picked, x.shape[:axis] + shape + x.shape[axis + 1 :])
-
-
-def check_weights(p, n: int) -> Value:
-    """`p` as n weights."""
-    p = check_like("choice", "p", as_value(p, where="choice"), (n,))
-    return cast(p, float64)
 
 
 def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
