@@ -223,13 +223,17 @@ def gather_along(x, indices, axis: int):
 
 def scatter_along(updates, indices, axis: int, size: int):
     """The transpose of `gather_along`: updates added into lines of `size` zeros."""
-    last = indices.ndim - 1
-    lines, places = (move_axes(v, (axis,), (last,)) for v in (updates, indices))
-    shape = (*lines.shape[:-1], size)
-    target = full((math.prod(shape),), 0, updates.dtype)
-    rows = reshape(lines, shape=(updates.size,))
-    flat = scatter_add(target, line_places(places, size), rows, axis=0)
-    return move_axes(reshape(flat, shape=shape), (last,), (axis,))
+    shape = (*updates.shape[:axis], size, *updates.shape[axis + 1 :])
+    return scatter_lines(scatter_add, full(shape, 0, updates.dtype), indices, updates, axis)
+
+
+def scatter_lines(scatter, x, indices, updates, axis: int):
+    """x with `updates` (..., k, ...) scattered to `indices` (..., k, ...) of `axis`, by lines."""
+    last = x.ndim - 1
+    lines, places, rows = (move_axes(v, (axis,), (last,)) for v in (x, indices, updates))
+    target, rows = reshape(lines, shape=(x.size,)), reshape(rows, shape=(rows.size,))
+    flat = scatter(target, line_places(places, x.shape[axis]), rows, axis=0)
+    return move_axes(reshape(flat, shape=lines.shape), (last,), (axis,))
 
 
 def line_places(places, size: int):

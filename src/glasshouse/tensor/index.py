@@ -424,14 +424,10 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
              [[1.0, 5.0]]"""
     x, indices, axis = along("put_along_axis", x, indices, axis)
     values = contents("put_along_axis", values, x, indices.shape)
-    order = tuple(i for i in range(x.ndim) if i != axis) + (axis,)
     size = x.shape[axis]
-    inside = places_in(indices, size, x.size)
-    lines, places, new = (permute(v, axes=order) for v in (x, inside, values))
-    target, rows = reshape(lines, (x.size,)), reshape(new, (new.size,))
-    run = partial(cards.scatter_set, target, cards.line_places(places, size), rows, axis=0)
-    flat = explained("put_along_axis", run, [(indices, axis, size)])
-    return permute(reshape(flat, lines.shape), axes=inverse_permutation(order))
+    places = places_in(indices, size, x.size)
+    run = partial(cards.scatter_lines, cards.scatter_set, x, places, values, axis)
+    return explained("put_along_axis", run, [(indices, axis, size)])
 
 
 def nonzero(x, /) -> tuple:
