@@ -109,8 +109,7 @@ class TensorBackend:
         Raises: OptionError for a name that is no card, BackendError if kernel is not callable."""
         find(name)
         if not callable(kernel):
-            raise BackendError("replace", f"a function for {name!r}", repr(kernel),
-                               "Pass a callable.")  # fmt: skip
+            raise BackendError("replace", f"a function for {name!r}", repr(kernel), "Pass one.")
         handle = Replacement(self.kernels, name, self.kernels[name])
         self.kernels[name] = kernel
         return handle

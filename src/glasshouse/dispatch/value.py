@@ -79,8 +79,7 @@ def invert(x: "Value"):
     if ones is None and x.dtype.is_integer:
         ones = int(np.iinfo(x.dtype.np).max)
     if ones is None:
-        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name,
-                         "Compare or cast first.")  # fmt: skip
+        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name, "Cast it first.")
     return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
 
 

@@ -35,8 +35,7 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
         )
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
-        raise DTypeError("save_safetensors", "metadata of strings", repr(metadata),
-                         "Use json.dumps.")  # fmt: skip
+        raise DTypeError("save_safetensors", "metadata of strings", repr(metadata), "Use JSON.")
     write_whole(Path(path), serialize(tensors, metadata))
 
 

@@ -18,8 +18,7 @@ def to_torch(x):
     Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed."""
     torch = import_torch()
     if not isinstance(x, Value):
-        raise DTypeError("to_torch", "a Glasshouse tensor", type_name(x),
-                         "Convert with gh.asarray.")  # fmt: skip
+        raise DTypeError("to_torch", "a Glasshouse tensor", type_name(x), "Use gh.asarray first.")
     x = x.detach()
     payload = x.exported()
     if x.dtype is bfloat16 and isinstance(payload, np.ndarray):  # NumPy cannot hand out bfloat16

@@ -59,8 +59,7 @@ class Softmax2d(Module):
     def forward(self, input):
         x = as_value(input, where="Softmax2d")
         if x.ndim not in (3, 4):
-            raise ShapeError("Softmax2d", "(N, C, H, W) or (C, H, W)", x.shape,
-                             "Reshape the input.")  # fmt: skip
+            raise ShapeError("Softmax2d", "(N, C, H, W) or (C, H, W)", x.shape, "Reshape it.")
         return functional.softmax(x, dim=-3)
 
 

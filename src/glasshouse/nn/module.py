@@ -164,8 +164,7 @@ class Module:
             raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
         if not replace and name not in members and hasattr(self, name):
-            raise OptionError(where, "a new name", f"{name!r}, an attribute",
-                              "Choose another name.")  # fmt: skip
+            raise OptionError(where, "a new name", f"{name!r}, an attribute", "Choose another.")
         self._check_member(name, value, kind)
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
             if other is not members:

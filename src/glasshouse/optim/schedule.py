@@ -102,8 +102,7 @@ def check_optimizer(where: str, optimizer) -> None:
 def check_range(where: str, name: str, value, low: float, high: float) -> float:
     """`value` as a float in [low, high]; raises OptionError otherwise."""
     if not isinstance(value, numbers.Real) or not low <= value <= high:
-        raise OptionError(where, f"{name} to be a number in [{low}, {high}]", repr(value),
-                          "Check it.")  # fmt: skip
+        raise OptionError(where, f"{name} as a number in [{low}, {high}]", repr(value), "Check it.")
     return float(value)
 
 

@@ -50,8 +50,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
         return values.reshape(x, (1,))
     first, last = (check_axis("flatten", axis, x.ndim) for axis in (start_axis, end_axis))
     if first > last:
-        raise ShapeError("flatten", "start_axis <= end_axis", f"{start_axis} and {end_axis}",
-                         "Swap them.")  # fmt: skip
+        raise ShapeError("flatten", "start_axis <= end_axis", f"{start_axis}, {end_axis}", "Swap.")
     merged = math.prod(x.shape[first : last + 1])
     return values.reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
@@ -163,8 +162,7 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 def sequence(where: str, arrays) -> list[Value]:
     """The arrays as values of one dtype; there must be one at least."""
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
-        raise DTypeError(where, "a sequence of tensors", type_name(arrays),
-                         "Put the tensors into a list.")  # fmt: skip
+        raise DTypeError(where, "a sequence of tensors", type_name(arrays), "Put them in a list.")
     arrays = [as_value(x, where=where) for x in arrays]
     if not arrays:
         raise ShapeError(where, "at least one tensor", "none", "Give one or more.")

@@ -39,8 +39,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
     Raises: OptionError if min_val > max_val."""
     if min_val > max_val:
-        raise OptionError("hardtanh", "min_val <= max_val", f"{min_val} and {max_val}",
-                          "Swap them.")  # fmt: skip
+        raise OptionError("hardtanh", "min_val <= max_val", f"{min_val} and {max_val}", "Swap.")
     x = as_value(input, where="hardtanh")
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
