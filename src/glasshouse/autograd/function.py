@@ -1,7 +1,7 @@
 """User-defined operations with their own backward."""
 
 from glasshouse.autograd.backward import zeros
-from glasshouse.autograd.tape import Node, recording, settle
+from glasshouse.autograd.tape import Node, TapeMode, recording, settle
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
 from glasshouse.dispatch import Value, box, state
 
@@ -128,11 +128,11 @@ def owner(cls, values):
     modes = [v.mode for v in values if v is not None and v.mode is not None]
     for mode in modes:
         tracked = any(is_tracked_below(v) for v in values if v is not None)
-        if tracked and not hasattr(mode, "records"):
+        if tracked and not isinstance(mode, TapeMode):
             raise TransformError(f"{cls.__name__}.apply", "values of a tape",
                 f"values of {type(mode).__name__} that are tracked outside it", "Take the gradient "
                 "inside the vmap or jvp, or write the operation with gh functions.")  # fmt: skip
-    tapes = [mode for mode in state.modes if mode in modes and hasattr(mode, "records")]
+    tapes = [mode for mode in state.modes if mode in modes and isinstance(mode, TapeMode)]
     return tapes[-1] if tapes else None
 
 

@@ -195,7 +195,7 @@ class grad_mode(ContextDecorator):
         self.stack: list = []
 
     def __enter__(self):
-        tapes = [state, *(mode for mode in state.modes if hasattr(mode, "records"))]
+        tapes = [state, *(mode for mode in state.modes if isinstance(mode, TapeMode))]
         self.stack.append([(tape, tape.records) for tape in tapes])
         for tape in tapes:
             tape.records = self.enabled

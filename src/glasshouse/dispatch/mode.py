@@ -31,6 +31,9 @@ class Mode:
 class Level(Mode):
     """A mode whose values wrap values of the level below, in `data`: a transform."""
 
+    records = False  # whether it is a tape that records now
+    hides = False  # whether its values show no contents, since they differ by example
+
     def constant(self, value):
         """`value` as one of this level, where nothing depends on it."""
         return self.wrap(value)

@@ -361,7 +361,7 @@ def named_targets(targets, dtype, device) -> tuple:
 
 def recording(tensor) -> bool:
     """Whether the tape that `tensor` belongs to records now."""
-    return state.records if tensor.mode is None else getattr(tensor.mode, "records", False)
+    return (tensor.mode or state).records
 
 
 def strides(payload) -> tuple:

@@ -13,6 +13,8 @@ from glasshouse.ops.index import move_axes
 class VmapMode(Level):
     """Holds one batch axis: its values show one example, their payload has the axis in front."""
 
+    hides = True
+
     def __init__(self, size: int, randomness: str = "error"):
         self.size, self.randomness = size, randomness
 
