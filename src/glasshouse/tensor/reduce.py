@@ -206,7 +206,7 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
     """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
-        raise ShapeError(where, f"an axis for shape {x.shape}", "None", "Name one axis.")
+        raise ShapeError(where, f"an axis for {x.ndim} axes", f"None for {x.shape}", "Name one.")
     return cast(x, summed_dtype(where, x.dtype, dtype)), check_axis(where, axis or 0, x.ndim)
 
 
