@@ -235,7 +235,7 @@ class ShuffleDataset(ResampleDataset):
         self.reorder(check_integer("set_epoch", "epoch", epoch, 0))
 
 
-class SpanDataset(Dataset):
+class SpanDataset(ResampleDataset):
     """The source's samples start … stop-1, or IndexOutOfRangeError where they are not all there."""
 
     shown = ("start", "stop")
@@ -248,12 +248,7 @@ class SpanDataset(Dataset):
             raise IndexOutOfRangeError("span", f"0 <= start <= stop <= {len(source)}",
                                        f"start={start}, stop={stop}",
                                        f"The data set has {len(source)} samples.")  # fmt: skip
-
-    def __len__(self):
-        return self.stop - self.start
-
-    def __getitem__(self, index):
-        return self.sources[0][self.start + check_index("span", index, len(self))]
+        self.indices = range(self.start, self.stop)
 
 
 class BatchDataset(Dataset):

@@ -25,6 +25,7 @@ LogSoftmax = layer("LogSoftmax", functional.log_softmax, "dim")
 Mish = layer("Mish", functional.mish)
 ReLU = layer("ReLU", functional.relu)
 ReLU6 = layer("ReLU6", functional.relu6)
+RReLU = layer("RReLU", functional.rrelu, "lower upper inplace")
 SELU = layer("SELU", functional.selu)
 Sigmoid = layer("Sigmoid", functional.sigmoid)
 SiLU = layer("SiLU", functional.silu)
@@ -44,13 +45,6 @@ class GELU(layer("GELU", functional.gelu)):
     def __init__(self, approximate="none"):
         check_option("GELU", "approximate", approximate, ("none", "tanh"))
         super().__init__(approximate)
-
-
-class RReLU(layer("RReLU", functional.rrelu, "lower upper inplace")):
-    """Leaky ReLU with a slope drawn for each element while training; see `functional.rrelu`."""
-
-    def forward(self, input):
-        return functional.rrelu(input, self.lower, self.upper, self.training)
 
 
 class Softmax2d(Module):
@@ -85,14 +79,11 @@ class PReLU(Module):
 
 
 class Dropping(Layer):
-    """What the dropout layers share: p, and that evaluation drops nothing."""
+    """What the dropout layers share: p, checked and shown."""
 
     def __init__(self, options: dict):
         check_probability(type(self).__name__, options["p"])
         super().__init__(options)
-
-    def forward(self, input):
-        return self.function(input, self.p, self.training)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

@@ -145,7 +145,7 @@ class StepLR(LRScheduler):
 
     def __init__(self, optimizer, step_size: int, gamma: float = 0.1):
         self.step_size = check_integer("StepLR", "step_size", step_size, 1)
-        self.gamma = check_range("StepLR", "gamma", gamma, 0, math.inf)
+        self.gamma = check_range(type(self).__name__, "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 
     def lr_at(self, step, index):
@@ -164,15 +164,11 @@ class MultiStepLR(LRScheduler):
         return self.base_lrs[index] * self.gamma ** bisect_right(self.milestones, step)
 
 
-class ExponentialLR(LRScheduler):
+class ExponentialLR(StepLR):
     """lr = initial_lr * gamma^step. Raises: OptionError if gamma is negative."""
 
     def __init__(self, optimizer, gamma: float):
-        self.gamma = check_range("ExponentialLR", "gamma", gamma, 0, math.inf)
-        super().__init__(optimizer)
-
-    def lr_at(self, step, index):
-        return self.base_lrs[index] * self.gamma**step
+        super().__init__(optimizer, 1, gamma)
 
 
 class LinearLR(LRScheduler):

@@ -46,8 +46,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     Example: >>> flatten([[1, 2], [3, 4]]).tolist()
              [1, 2, 3, 4]"""
     x = as_value(x, where="flatten")
-    if not x.ndim:
-        return values.reshape(x, (1,))
+    x = x if x.ndim else values.reshape(x, (1,))
     first, last = (check_axis("flatten", axis, x.ndim) for axis in (start_axis, end_axis))
     if first > last:
         raise ShapeError("flatten", "start_axis <= end_axis", f"{start_axis}, {end_axis}", "Swap.")
