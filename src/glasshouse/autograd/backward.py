@@ -1,16 +1,8 @@
 """Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
 
 from glasshouse.autograd.tape import Leaf, Walk, recording
-from glasshouse.base import DTypeError, GradError, ShapeError, Spec, type_name
-from glasshouse.dispatch import Value, as_value, full, hooks, phase
-
-
-def zeros(spec: Spec):
-    """A value of zeros."""
-    return full(spec.shape, 0, spec.dtype)
-
-
-hooks.zeros = zeros
+from glasshouse.base import DTypeError, GradError, ShapeError, type_name
+from glasshouse.dispatch import Value, as_value, full, phase
 
 
 def as_tuple(x) -> tuple:

@@ -1,9 +1,8 @@
 """User-defined operations with their own backward."""
 
-from glasshouse.autograd.backward import zeros
 from glasshouse.autograd.tape import Node, TapeMode, recording, settle
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
-from glasshouse.dispatch import Value, box, state
+from glasshouse.dispatch import Value, box, state, zeros
 
 
 class Context:

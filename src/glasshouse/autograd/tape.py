@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
 from glasshouse.base.flags import flags, having
-from glasshouse.dispatch import Level, box, hooks, state, tell, watchers
+from glasshouse.dispatch import Level, box, hooks, state, tell, watchers, zeros
 
 sequence = itertools.count()
 
@@ -46,7 +46,7 @@ class Node:
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for the tracked operands, given one cotangent per result."""
         primitive, attrs = self.primitive, self.attrs
-        g = [hooks.zeros(spec) if c is None else c
+        g = [zeros(spec) if c is None else c
              for c, spec in zip(cotangents, self.out_specs, strict=True)]  # fmt: skip
         results = enumerate(zip(self.saved_out, self.out_specs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
@@ -112,7 +112,7 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
             out.node, out.slot = node, slot
 
 
-hooks.record = record
+hooks.record, hooks.zeros = record, zeros
 
 
 class Walk:

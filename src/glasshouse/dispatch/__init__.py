@@ -11,7 +11,7 @@ from glasshouse.dispatch.primitive import (DTYPE_GROUPS, LINEAR, Arr, ErrorSampl
     Sample, card, define, find, primitives, refusal, sample)
 from glasshouse.dispatch.scope import phase, scope_of
 from glasshouse.dispatch.value import (SCALARS, Value, as_value, broadcast_to, cast, full, match,
-    reshape)
+    reshape, zeros)
 from glasshouse.dispatch.watch import OpCall, Watcher, add_op_callback, tell
 
 __all__ = ["LINEAR", "Arr", "Cost", "ErrorSample", "Mode", "OpCall", "Primitive", "Rule", "Sample",

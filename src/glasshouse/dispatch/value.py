@@ -175,7 +175,7 @@ def is_operand(x) -> bool:
 def ordinary(x: Value):
     """The ordinary tensor that a value of transforms stands on."""
     while x.mode is not None:
-        x = x.data  # type: ignore[assignment]
+        x = x.data
     return x
 
 
@@ -217,6 +217,11 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
             raise DTypeError(where, f"an integer that fits {dtype.name}, from {info.min} to "
                              f"{info.max}", value, "Use a wider dtype.")  # fmt: skip
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
+
+
+def zeros(spec: Spec):
+    """A value of zeros, of this spec."""
+    return full(spec.shape, 0, spec.dtype)
 
 
 def as_value(x, dtype: DType | None = None, where: str = "asarray"):

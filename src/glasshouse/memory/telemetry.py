@@ -49,9 +49,14 @@ def read_log(path) -> list[Event]:
     path = Path(path)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file)) if path.suffix == ".csv" else map(json.loads, file)
-        return [Event(row["kind"], *(int(row[name]) for name in FIELDS[1:6]),
-                      Tag(*(row[name] for name in Tag._fields)), row["manager"])
-                for row in rows]  # fmt: skip
+        return [event_of(row) for row in rows]
+
+
+def event_of(row: dict) -> Event:
+    """The event that `row_of` wrote."""
+    numbers = {name: int(row[name]) for name in FIELDS[1:6]}
+    tag = Tag(*(row[name] for name in Tag._fields))
+    return Event(kind=row["kind"], tag=tag, manager=row["manager"], **numbers)
 
 
 def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:

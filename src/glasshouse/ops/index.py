@@ -10,6 +10,7 @@ import numpy as np
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
 from glasshouse.dispatch import LINEAR, Arr, broadcast_to, card, cast, full, refusal, sample
+from glasshouse.dispatch.value import zeros
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
@@ -58,10 +59,6 @@ def checked(where_: str, indices: np.ndarray, size: int, axis: int | None = None
 def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
     """(elements before, along, after) the axis."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-
-
-def zeros(spec):
-    return full(spec.shape, 0, spec.dtype)
 
 
 def kept_updates(g, indices, axis: int, size: int):

@@ -3,11 +3,11 @@
 import functools
 import itertools
 
-from glasshouse.autograd.backward import seeds_of, zeros
+from glasshouse.autograd.backward import seeds_of
 from glasshouse.autograd.function import fresh
 from glasshouse.autograd.tape import Leaf, Node, TapeMode, Walk, recording, sequence, settle
 from glasshouse.base import flatten, having, unflatten
-from glasshouse.dispatch import Level, Value, bind, phase, primitives, state
+from glasshouse.dispatch import Level, Value, bind, phase, primitives, state, zeros
 from glasshouse.dispatch.autocast import autocast_again, autocast_modes
 from glasshouse.tensor import random
 

@@ -2,9 +2,8 @@
 
 import functools
 
-from glasshouse.autograd.backward import zeros
 from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
-from glasshouse.dispatch import LINEAR, Level, Value, as_value
+from glasshouse.dispatch import LINEAR, Level, Value, as_value, zeros
 from glasshouse.ops.checks import check_like
 from glasshouse.transforms.reverse import as_leaves, check_outputs, split_aux
 
