@@ -219,8 +219,8 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
 
 
-def zeros(spec: Spec):
-    """A value of zeros, of this spec."""
+def zeros(spec):
+    """A value of zeros, of this spec, or like this value."""
     return full(spec.shape, 0, spec.dtype)
 
 

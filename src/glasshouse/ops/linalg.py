@@ -16,7 +16,7 @@ import numpy as np
 from glasshouse.base import Spec, int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
-from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import broadcast_to, cast, full, reshape, zeros
 from glasshouse.ops.cast import conj, imag, make_complex, real
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.compare import where
@@ -47,13 +47,13 @@ def diagonals(m: int, n: int):
 def tril(x, k: int = 0):
     """x with zeros above its k-th diagonal."""
     outside = broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape)
-    return where(outside, full(x.shape, 0, x.dtype), x)
+    return where(outside, zeros(x), x)
 
 
 def triu(x, k: int = 0):
     """x with zeros below its k-th diagonal."""
     outside = broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape)
-    return where(outside, full(x.shape, 0, x.dtype), x)
+    return where(outside, zeros(x), x)
 
 
 def diagonal_part(x):

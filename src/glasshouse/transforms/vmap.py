@@ -4,7 +4,7 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Level, Value, as_value, broadcast_to, full
+from glasshouse.dispatch import Level, Value, as_value, broadcast_to, zeros
 from glasshouse.dispatch.bind import state
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import move_axes
@@ -60,7 +60,7 @@ def tie_to_batch(value):
     """`value` with its own copy in every active vmap, so that its gradient is per example."""
     for mode in state.modes:
         if isinstance(mode, VmapMode) and not depends_on(value, mode):
-            value = value + mode.constant(full(value.shape, 0, value.dtype))
+            value = value + mode.constant(zeros(value))
     return value
 
 
