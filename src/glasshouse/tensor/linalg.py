@@ -90,8 +90,7 @@ def eigh(x, /) -> EighResult:
 
 
 def eigvalsh(x, /):
-    """The eigenvalues of Hermitian matrices, ascending. Shapes: (..., n, n) -> (..., n).
-    Raises: ShapeError unless square."""
+    """Eigenvalues of Hermitian matrices, ascending: (..., n, n) -> (..., n). Raises: as eigh."""
     return eigh(x).eigenvalues
 
 
@@ -103,8 +102,7 @@ def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
 
 
 def svdvals(x, /):
-    """The singular values, descending. Shapes: (..., m, n) -> (..., min(m, n)).
-    Raises: ShapeError for fewer than two axes."""
+    """The singular values, descending: (..., m, n) -> (..., min(m, n)). Raises: as svd."""
     return svd(x, full_matrices=False).S
 
 

@@ -98,8 +98,7 @@ class Generator:
             return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
 
     def set_state(self, state: dict) -> None:
-        """Go on from a saved `state()`.
-        Raises: OptionError, leaving the generator as it was, if it is no such state."""
+        """Go on from a saved `state()`. Raises: OptionError, changing nothing, if it is none."""
         try:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
@@ -270,8 +269,7 @@ def below(span: int, shape, generator) -> Value:
 
 
 def bernoulli(p=0.5, shape=None, generator=None) -> Value:
-    """True with probability `p`. Shapes: of `p` unless `shape` is given.
-    Raises: OptionError for a number p outside [0, 1]."""
+    """True with probability `p`, which gives the shape if none is. Raises: OptionError for p."""
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
         raise OptionError("bernoulli", "p from 0 to 1", p, "Check the scale.")
     shape = (p.shape if isinstance(p, Value) else np.shape(p)) if shape is None else shape
@@ -279,8 +277,7 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
 
 
 def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
-    """Numbers with the exponential distribution of mean `scale`.
-    Raises: DTypeError unless dtype is floating."""
+    """Exponential numbers of mean `scale`. Raises: DTypeError unless dtype is floating."""
     dtype, shape = check_floating("exponential", dtype), check_shape("exponential", shape)
     return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
 
