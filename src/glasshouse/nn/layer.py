@@ -24,8 +24,8 @@ class Layer(Module):
         """What the function is given beside its inputs, by name."""
         return {name: getattr(self, name) for name in self.passed}
 
-    def forward(self, *inputs, **named):
-        return self.function(*inputs, **named, **self.chosen())
+    def forward(self, input):
+        return self.function(input, **self.chosen())
 
     def extra_repr(self) -> str:
         names = self.options if self.shown is None else self.shown

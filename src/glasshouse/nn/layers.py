@@ -141,6 +141,9 @@ class Loss(Layer):
         check_option(type(self).__name__, "reduction", options["reduction"], self.reductions)
         super().__init__(options)
 
+    def forward(self, input, target):
+        return self.function(input, target, **self.chosen())
+
 
 loss = partial(layer, base=Loss)
 MSELoss = loss("MSELoss", functional.mse_loss, "* reduction")
@@ -157,7 +160,11 @@ CrossEntropyLoss = loss(
 KLDivLoss = loss(
     "KLDivLoss", functional.kl_div, "* reduction log_target", reductions=(*REDUCTIONS, "batchmean")
 )
-CTCLoss = loss(
-    "CTCLoss", functional.ctc_loss, "blank reduction zero_infinity",
-    __doc__="-log p(target) over all alignments; see `functional.ctc_loss`.",
-)  # fmt: skip
+
+
+class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):
+    """-log p(target) over all alignments; see `functional.ctc_loss`."""
+
+    def forward(self, log_probs, targets, input_lengths, target_lengths):
+        lengths = (input_lengths, target_lengths)
+        return self.function(log_probs, targets, *lengths, **self.chosen())
