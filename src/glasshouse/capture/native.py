@@ -11,4 +11,4 @@ def native():
 
     Raises:  CompileError without a compiler or Python's headers
     """
-    return toolchain.extension("frame_hook")
+    return toolchain.extension(toolchain.NATIVE / "frame_hook.c")

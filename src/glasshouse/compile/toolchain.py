@@ -113,15 +113,15 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
     return library(key, source, more)
 
 
-def extension(name: str):
-    """The extension module of native/<name>.c.
+def extension(path: Path):
+    """The extension module of a C file, which has its name.
 
     Raises:  CompileError without a compiler or Python's headers
     """
     more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
-    made = compile_one((NATIVE / f"{name}.c").read_text(), more)
-    loader = importlib.machinery.ExtensionFileLoader(name, made._name)
-    spec = importlib.util.spec_from_loader(name, loader)
+    made = compile_one(path.read_text(), more)
+    loader = importlib.machinery.ExtensionFileLoader(path.stem, made._name)
+    spec = importlib.util.spec_from_loader(path.stem, loader)
     module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
     loader.exec_module(module)
     return module
