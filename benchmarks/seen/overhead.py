@@ -57,18 +57,10 @@ def microseconds_added(run, contexts: dict, repeats: int, calls: int = CALLS) ->
     return {name: 1e6 * (min(found) - plain) / calls for name, found in times.items()}
 
 
-class Digested(gh.FlopCounter):
-    """A counter whose sorting of the last calls is timed too."""
-
-    def __exit__(self, *exc_info):
-        self.digest()
-        super().__exit__(*exc_info)
-
-
 def ours(repeats: int) -> dict[str, float]:
     x, y = gh.ones((10,)), gh.ones((10,))
     gh.eval(x, y)
-    counter = Digested()
+    counter = gh.FlopCounter()
     full = {"record_shapes": True, "profile_memory": True}
     contexts = {
         "nothing, again": nullcontext,

@@ -5,7 +5,6 @@ one would hand kernels to a stream, copies batches on a second and sums gradient
 on a third; each thread reads the clock when a step begins and ends. So every time in such a trace
 was measured, of work on the CPU in the order and with the waits of a device."""
 
-import ctypes
 import queue
 import threading
 from functools import partial
@@ -16,7 +15,7 @@ import numpy as np
 
 import glasshouse as gh
 from glasshouse.compile.code import assemble
-from glasshouse.compile.executable import Program, pointers
+from glasshouse.compile.executable import Program
 from glasshouse.compile.plan import Plan, rewritten
 from glasshouse.compile.program import settle
 from glasshouse.compile.recording import RecordingBackend
@@ -85,14 +84,10 @@ class StreamProgram(Program):
     stream: Stream
 
     def execute(self, arrays, outputs, scalars, ends_ns=None):
-        (arena,), inputs, results = pointers([self.arena]), pointers(arrays), pointers(outputs)
-        words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
-        error = ctypes.byref(ctypes.c_int64(0))
+        _, places = self.filled(arrays, outputs, scalars)
 
         def step(i):
-            done = self.runner.gh_run(
-                self.steps, i, i + 1, arena, inputs, results, words, error, None
-            )
+            done = self.runner.gh_run(self.steps, i, i + 1, *places, None)
             if i in self.hosts:
                 self.run_host(self.hosts[i], arrays, outputs)
             elif done != i + 1:

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from contextlib import nullcontext
 
 from seen.overhead import import_torch
 
@@ -54,20 +55,23 @@ def torch_step(torch, options: dict, shape):
 
 
 def added_part(step, make, repeats: int) -> tuple[dict, list]:
-    """What the context `make()` adds to a step, the shortest against the shortest; the contexts."""
-    times: dict[bool, list[float]] = {False: [], True: []}
-    contexts = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        times[False].append(time.perf_counter() - start)
-        with make() as context:
-            start = time.perf_counter()
-            step()
-            times[True].append(time.perf_counter() - start)
-        contexts.append((context, times[True][-1]))
-    plain, watched = min(times[False]), min(times[True])
-    return {"step_s": plain, "added_part": watched / plain - 1}, contexts
+    """What the context `make()` adds to a step: the median over pairs of steps, one after the other
+    and now this, now that first, so that a slow moment of the machine hits both; the contexts."""
+    plain, parts, contexts = [], [], []
+    for k in range(repeats):
+        times = {}
+        for watched in (k % 2 == 0, k % 2 == 1):
+            with make() if watched else nullcontext() as context:
+                start = time.perf_counter()
+                step()
+                times[watched] = time.perf_counter() - start
+            if watched:
+                contexts.append((context, times[True]))
+        plain.append(times[False])
+        parts.append(times[True] / times[False] - 1)
+    low, middle, high = statistics.quantiles(parts, n=4)
+    found = {"added_part": middle, "added_low": low, "added_high": high}
+    return {"step_s": statistics.median(plain), **found}, contexts
 
 
 def share_of_a_step(step, repeats: int) -> dict[str, float]:
@@ -92,7 +96,7 @@ def share_of_a_step(step, repeats: int) -> dict[str, float]:
 def steps(smoke: bool) -> dict:
     """ResNet-50 as it is, captured, and in PyTorch; a small ResNet likewise."""
     options, shape = (SMOKE, (2, 3, 48, 48)) if smoke else ({}, (16, 3, 224, 224))
-    small, repeats, torch = (32, 3, 16, 16), 2 if smoke else 7, None if smoke else import_torch()
+    small, repeats, torch = (32, 3, 16, 16), 2 if smoke else 11, None if smoke else import_torch()
     found = {}
     for name, is_captured in (("recorded", False), ("captured", True)):
         step = training_step("resnet50", options, shape, is_captured)

@@ -65,6 +65,8 @@ def public_names() -> list[str]:
         for part in filter(None, package.split(".")):
             module = getattr(module, part)
         names = getattr(module, "__all__", None)
+        if names is None and package and hasattr(module, "__path__"):
+            names = imported_names(Path(module.__file__))
         if names is None:
             names = [n for n in dir(module) if not n.startswith("_")]
             names = [n for n in names if package or not hasattr(getattr(module, n), "__path__")]
@@ -72,6 +74,12 @@ def public_names() -> list[str]:
             names = [n for n in names if in_our_house(getattr(module, n), own) or not package]
         found += [".".join(filter(None, ("gh", package, n))) for n in names]
     return sorted(found)
+
+
+def imported_names(path: Path) -> list[str]:
+    """The names of a front page without `__all__`: what it imports."""
+    nodes = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ImportFrom)]
+    return [alias.asname or alias.name for node in nodes for alias in node.names]
 
 
 def in_our_house(x, own: str) -> bool:

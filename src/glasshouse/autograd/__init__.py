@@ -3,6 +3,3 @@
 from glasshouse.autograd.backward import backward, grad
 from glasshouse.autograd.function import Function
 from glasshouse.autograd.tape import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-
-__all__ = ["Function", "backward", "enable_grad", "grad", "is_grad_enabled", "no_grad",
-           "set_grad_enabled"]  # fmt: skip

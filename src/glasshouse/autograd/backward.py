@@ -1,16 +1,8 @@
 """Gradients by pulling back: into `.grad` of the leaves, or returned for chosen inputs."""
 
 from glasshouse.autograd.tape import Leaf, Walk, recording
-from glasshouse.base import DTypeError, GradError, ShapeError, Spec, type_name
-from glasshouse.dispatch import Value, as_value, full, hooks, phase
-
-
-def zeros(spec: Spec):
-    """A value of zeros."""
-    return full(spec.shape, 0, spec.dtype)
-
-
-hooks.zeros = zeros
+from glasshouse.base import DTypeError, GradError, ShapeError, type_name
+from glasshouse.dispatch import Value, as_value, full, phase
 
 
 def as_tuple(x) -> tuple:
@@ -99,9 +91,8 @@ def leading_to(outputs, targets) -> set | None:
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bool = False,
          allow_unused: bool = False):  # fmt: skip
-    """The gradients of the sum of `outputs` with respect to each of `inputs`, as a tuple.
-    Shapes: each gradient has its input's shape.
-    Raises: GradError for an input that is untracked, or unused without allow_unused.
+    """The gradients of the sum of `outputs` with respect to each of `inputs`, a tuple shaped as
+    they are. Raises: GradError for an input that is untracked, or unused without allow_unused.
     Example: >>> import glasshouse as gh
              >>> x = gh.tensor(3.0, requires_grad=True)
              >>> grad(x * x, x)[0].item()

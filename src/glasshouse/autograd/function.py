@@ -1,9 +1,8 @@
 """User-defined operations with their own backward."""
 
-from glasshouse.autograd.backward import zeros
-from glasshouse.autograd.tape import Node, recording, sequence
+from glasshouse.autograd.tape import Node, TapeMode, recording, settle
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
-from glasshouse.dispatch import Value, box, state
+from glasshouse.dispatch import Value, box, state, zeros
 
 
 class Context:
@@ -114,7 +113,12 @@ class Function:
             out = cls.forward(ctx, *args)
         outputs = out if isinstance(out, tuple) else (out,)
         results = tuple(fresh(y, mode) for y in outputs)
-        attach(cls, ctx, values, needs, results, mode)
+        node = FunctionNode()
+        node.function, node.ctx = cls, ctx
+        node.parents = tuple((v.node, v.slot) if n else None for v, n in zip(values, needs))
+        node.specs = [None if v is None else v.spec for v in values]
+        node.out_data = [y.data for y in results]
+        settle(node, results, mode)
         return results if isinstance(out, tuple) else results[0]
 
 
@@ -123,11 +127,11 @@ def owner(cls, values):
     modes = [v.mode for v in values if v is not None and v.mode is not None]
     for mode in modes:
         tracked = any(is_tracked_below(v) for v in values if v is not None)
-        if tracked and not hasattr(mode, "records"):
+        if tracked and not isinstance(mode, TapeMode):
             raise TransformError(f"{cls.__name__}.apply", "values of a tape",
                 f"values of {type(mode).__name__} that are tracked outside it", "Take the gradient "
                 "inside the vmap or jvp, or write the operation with gh functions.")  # fmt: skip
-    tapes = [mode for mode in state.modes if mode in modes and hasattr(mode, "records")]
+    tapes = [mode for mode in state.modes if mode in modes and isinstance(mode, TapeMode)]
     return tapes[-1] if tapes else None
 
 
@@ -147,20 +151,3 @@ def fresh(y, mode):
     copy = box(y.data, y.spec, y.backend)
     copy.mode = y.mode
     return copy
-
-
-def attach(cls, ctx, values, needs, results, mode) -> None:
-    """Put the call on the tape."""
-    node = FunctionNode()
-    node.function, node.ctx, node.mode = cls, ctx, mode
-    node.parents = tuple(
-        (v.node, v.slot) if n else None for v, n in zip(values, needs, strict=True)
-    )
-    node.specs = [None if v is None else v.spec for v in values]
-    node.out_specs = [y.spec for y in results]
-    node.out_data = [y.data for y in results]
-    node.seq = next(sequence)
-    node.freed, node.grad_hooks = False, None
-    for slot, y in enumerate(results):
-        if y.dtype.is_inexact:
-            y.node, y.slot = node, slot

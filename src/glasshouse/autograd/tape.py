@@ -12,7 +12,7 @@ from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
 from glasshouse.base.flags import flags, having
-from glasshouse.dispatch import Mode, box, hooks, state, tell, watchers
+from glasshouse.dispatch import Level, box, hooks, state, tell, timers, zeros
 
 sequence = itertools.count()
 
@@ -46,7 +46,7 @@ class Node:
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for the tracked operands, given one cotangent per result."""
         primitive, attrs = self.primitive, self.attrs
-        g = [hooks.zeros(spec) if c is None else c
+        g = [zeros(spec) if c is None else c
              for c, spec in zip(cotangents, self.out_specs, strict=True)]  # fmt: skip
         results = enumerate(zip(self.saved_out, self.out_specs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
@@ -112,7 +112,7 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
             out.node, out.slot = node, slot
 
 
-hooks.record = record
+hooks.record, hooks.zeros = record, zeros
 
 
 class Walk:
@@ -146,7 +146,7 @@ class Walk:
                 run_hooks(node, slots)
             if arrive(node, slots) and not isinstance(node, Leaf):
                 state.scope, state.seq = getattr(node, "scope", None), node.seq
-                begin_ns = perf_counter_ns() if watchers else 0
+                begin_ns = perf_counter_ns() if timers else 0
                 cotangents = [slots.get(i) for i in range(len(node.out_specs))]
                 for place, cotangent in node.pull(cotangents, self.create_graph):
                     self.seed(place, cotangent)
@@ -171,6 +171,17 @@ def freed_error():
                      "call, or compute the result again.")  # fmt: skip
 
 
+def settle(node, outputs, mode) -> None:
+    """Put a node that is not a primitive's on the tape, with its inexact results as coming from it:
+    `record` does the same for a primitive."""
+    node.mode, node.out_specs = mode, [y.spec for y in outputs]
+    node.scope, node.seq = state.scope, next(sequence)
+    node.freed, node.grad_hooks = False, None
+    for slot, y in enumerate(outputs):
+        if y.dtype.is_inexact:
+            y.node, y.slot = node, slot
+
+
 def recording(tape, enabled: bool):
     """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
     return having(state if tape is None else tape, records=enabled)
@@ -184,7 +195,7 @@ class grad_mode(ContextDecorator):
         self.stack: list = []
 
     def __enter__(self):
-        tapes = [state, *(mode for mode in state.modes if hasattr(mode, "records"))]
+        tapes = [state, *(mode for mode in state.modes if isinstance(mode, TapeMode))]
         self.stack.append([(tape, tape.records) for tape in tapes])
         for tape in tapes:
             tape.records = self.enabled
@@ -227,35 +238,17 @@ def is_grad_enabled() -> bool:
     return state.records
 
 
-class TapeMode(Mode):
+class TapeMode(Level):
     """Records, for its own values, what passes; other tapes and modes below see it as usual."""
 
     def __init__(self):
         self.records = True
-
-    def constant(self, value):
-        """`value` as an untracked value of this level."""
-        lifted = box(value, value.spec, None)
-        lifted.mode = self
-        return lifted
 
     def leaf(self, value):
         """`value` as a tracked value of this level."""
         lifted = self.constant(value)
         lifted.node = Leaf(lifted)
         return lifted
-
-    def lower(self, value):
-        """The value below, if `value` is of this level; else `value` itself."""
-        return value.data if value.mode is self else value
-
-    def concrete(self, value):
-        """The value below, which has the same contents."""
-        return value.data
-
-    def detach(self, value):
-        """`value` cut off from this tape and from those below."""
-        return self.constant(value.data.detach())
 
     def process(self, primitive, args, attrs, below):
         if not any(arg.mode is self for arg in args):

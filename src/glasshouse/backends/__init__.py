@@ -1,5 +1,3 @@
 """Plug-ins that compute primitives, one folder each, loaded by name; and how to choose one."""
 
 from glasshouse.dispatch.backend import TensorBackend, available, current, load, use
-
-__all__ = ["TensorBackend", "available", "current", "load", "use"]

@@ -209,7 +209,9 @@ class Backend(TensorBackend):
 
     def conv(self, x, w, *, stride, padding, dilation, groups):
         x, even = even_padding(x, padding)
-        return kernel_for(x)(x, w, None, stride, even, dilation, groups)
+        if x.ndim - 2 not in CONVOLUTIONS or not x.numel():
+            raise NotImplementedError("convolution of this rank or of nothing")
+        return CONVOLUTIONS[x.ndim - 2](x, w, None, stride, even, dilation, groups)
 
     def conv_data_grad(self, g, w, *, shape, stride, padding, dilation, groups):
         x = g.new_empty((g.shape[0], w.shape[1] * groups, *grown(shape, padding)))
@@ -333,13 +335,6 @@ def even_padding(x, padding):
 def grown(shape, padding):
     """The spatial shape with its padding."""
     return [size + low + high for size, (low, high) in zip(shape, padding, strict=True)]
-
-
-def kernel_for(x):
-    """torch's convolution for the rank of x."""
-    if x.ndim - 2 not in CONVOLUTIONS or not x.numel():
-        raise NotImplementedError("convolution of this rank or of nothing")
-    return CONVOLUTIONS[x.ndim - 2]
 
 
 def conv_backward(g, x, w, stride, dilation, groups, mask):

@@ -13,8 +13,7 @@ PACKAGE = str(Path(__file__).parents[1])  # what lies below it is ours, not the 
 
 
 class Explained(Exception):
-    """An error made of the parts of its message, `ShapeError(where, expected, got, fix)`, or of all
-    of it."""
+    """An error made of its message's parts, `ShapeError(where, expected, got, fix)`, or of all."""
 
     def __init__(self, where: str, expected=None, got=None, fix: str = "", **named):
         whole = f"{where}: expected {expected}; got {got}. {fix}".rstrip()

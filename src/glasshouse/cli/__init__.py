@@ -1,5 +1,3 @@
 """The command line: `glasshouse train`, `ops`, `info`, `flags`."""
 
 from glasshouse.cli.main import main
-
-__all__ = ["main"]

@@ -9,7 +9,7 @@ import click
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
-from glasshouse.analyze.step import StepAnalysis, step, with_batch
+from glasshouse.analyze.step import step, with_batch
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn.functional import cross_entropy
@@ -58,10 +58,6 @@ def show_nodes(model: Model, inputs, convention: str, sort: str | None, as_json:
     click.echo(found.to_json() if as_json else f"{found.table()}\n{found.modules()}")
 
 
-def show_step(found: StepAnalysis, depth: int, as_json: bool) -> None:
-    click.echo(json.dumps(found.to_dict()) if as_json else found.table(depth))
-
-
 @click.command()
 @click.argument("name", metavar="MODEL")
 @click.option("--batch", type=click.IntRange(1), help="Batch size.")
@@ -93,7 +89,8 @@ def analyze(
         found = plan(model.model, model.loss, made, inputs, size, **options)
         click.echo(f"{found.table()}\n{found.code()}")
     else:
-        show_step(step(model.model, model.loss, made, inputs, **options), depth, as_json)
+        found = step(model.model, model.loss, made, inputs, **options)
+        click.echo(json.dumps(found.to_dict()) if as_json else found.table(depth))
 
 
 @click.command("calibrate")

@@ -99,7 +99,8 @@ def describe(field: str, card: Primitive) -> list[str]:
     if field == "samples":
         return [sample_text(card, sample) for sample in value] or ["none"]
     if field == "error_samples":
-        return [error_text(card, sample) for sample in value] or ["none"]
+        lines = [f"{call_text(card, s)}  # {s.error.__name__}: … {s.text} …" for s in value]
+        return lines or ["none"]
     if field in ("vjp", "jvp"):
         return rule_lines(value)
     return (source_text(value) if field in CODE_FIELDS else str(value)).splitlines()
@@ -115,12 +116,6 @@ def rule_lines(rules) -> list[str]:
     return [line for i, text in enumerate(texts) for line in f"# operand {i}\n{text}".splitlines()]
 
 
-def operand_text(card: Primitive, operand) -> str:
-    """A sample operand by dtype and shape: `float32[2,3]`."""
-    spec = operand_spec(card, operand)
-    return f"{spec.dtype.name}[{','.join(map(str, spec.shape))}]"
-
-
 def operand_spec(card: Primitive, operand) -> Spec:
     """The spec that a sample operand has when the card is tested in its main dtype."""
     if not isinstance(operand, Arr):
@@ -133,7 +128,8 @@ def operand_spec(card: Primitive, operand) -> Spec:
 
 def call_text(card: Primitive, sample) -> str:
     """A sample as the call that it stands for: `sum(float32[2,3], axes=(0,))`."""
-    operands = [operand_text(card, operand) for operand in sample.args]
+    specs = [operand_spec(card, operand) for operand in sample.args]
+    operands = [f"{spec.dtype.name}[{','.join(map(str, spec.shape))}]" for spec in specs]
     attrs = [f"{name}={value!r}" for name, value in sample.attrs.items()]
     return f"{card.name}({', '.join(operands + attrs)})"
 
@@ -145,7 +141,3 @@ def sample_text(card: Primitive, sample) -> str:
     shapes = ", ".join(str(spec.shape) for spec in (out if isinstance(out, tuple) else (out,)))
     flops, moved = card.flops(*specs, **sample.attrs), card.bytes(*specs, **sample.attrs)
     return f"{call_text(card, sample)} -> {shapes}  # {flops} FLOPs, {moved} bytes"
-
-
-def error_text(card: Primitive, sample) -> str:
-    return f"{call_text(card, sample)}  # {sample.error.__name__}: … {sample.text} …"

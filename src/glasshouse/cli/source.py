@@ -45,14 +45,10 @@ def def_text(fn: FunctionType) -> str:
     text = "\n".join(text.split("\n")[node.lineno - 1 :])  # a reference, without its card
     if not fn.__closure__ or not isinstance(node, ast.FunctionDef):
         return text
-    body = [part for part in node.body if not is_docstring(part)]
+    body = node.body[ast.get_docstring(node) is not None :]
     if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
         return text
     return f"lambda {ast.unparse(node.args)}: {ast.unparse(body[0].value)}"
-
-
-def is_docstring(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def captured(fn: FunctionType) -> dict:

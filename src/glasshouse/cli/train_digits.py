@@ -88,7 +88,9 @@ class Run:
             loss, scores = self.step(images, labels)
             losses.update(loss, weight=len(labels))
             accuracy.update(scores, labels)
-            check_finite(losses.value(), self.recipe)
+            if not math.isfinite(losses.value()):
+                got = f"{losses.value()} with --lr {self.recipe.lr:g}"
+                raise Diverged("train digits", "a finite loss", got, "Lower the learning rate.")
             after_batch(losses.value())
         return losses.value(), accuracy.value()
 
@@ -146,20 +148,6 @@ class Run:
         return run
 
 
-def check_finite(loss: float, recipe: Recipe) -> None:
-    """Raise Diverged if the loss is no finite number."""
-    if not math.isfinite(loss):
-        raise Diverged("train digits", "a finite loss", f"{loss} with --lr {recipe.lr:g}",
-                       "Lower the learning rate.")  # fmt: skip
-
-
-def start_run(given: dict, out: Path) -> Run:
-    """A new run with the given options, and its first checkpoint."""
-    run = Run(Recipe(**given))
-    run.save(out)
-    return run
-
-
 def resume_run(given: dict, out: Path) -> Run:
     """The run whose checkpoint lies in `out`, with the number of epochs given now.
     Raises: OptionError if an option differs from the run's, CheckpointError if there is none."""
@@ -180,7 +168,9 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
     Raises: OptionError, CheckpointError, BackendError as the parts do, Diverged, and
     KeyboardInterrupt once the way to go on has been printed."""
     with gh.backends.use(backend):
-        run = resume_run(given, out) if resume else start_run(given, out)
+        run = resume_run(given, out) if resume else Run(Recipe(**given))
+        if not resume:
+            run.save(out)
         show_start(console, run, resume)
         try:
             train_to_end(console, run, out)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pickle
+import struct
 import threading
 from math import prod
 from time import perf_counter_ns
@@ -12,7 +13,7 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.compile import onednn, toolchain
-from glasshouse.compile.code import HOST, KERNEL, ONEDNN, Code, HostCall, Made, Place, Step
+from glasshouse.compile.code import HOST, KERNEL, ONEDNN, Code, HostCall, Place, Step
 from glasshouse.compile.emit_c import Source
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
 from glasshouse.compile.source_map import StepInfo
@@ -66,6 +67,32 @@ def can_see(library) -> bool:
     return [x or 0 for x in table] == [address(x) for x in samples]
 
 
+class Frame:
+    """Where the runner finds what a run works on, in one table: the arena, inputs, outputs,
+    scalars, the error flag. A Program has one, for it runs once at a time."""
+
+    def __init__(self, inputs: int, outputs: int, scalars: int):
+        self.count = 1 + inputs + outputs
+        self.table = (ctypes.c_int64 * (self.count + scalars + 1))()
+        self.pack = struct.Struct(f"={self.count}Q{8 * scalars}sq").pack_into
+        begin = ctypes.addressof(self.table)
+        self.places = [begin + 8 * at for at in (1, 1 + inputs, self.count, self.count + scalars)]
+
+    def filled(self, arena: int, arrays, outputs, scalars) -> list[int]:
+        """The addresses that the runner is called with; `arena` is one."""
+        known = id if Runner.sees_arrays else address
+        words = b"".join(scalars)
+        self.pack(self.table, 0, arena, *map(known, arrays), *map(known, outputs), words, 0)
+        if Runner.sees_arrays:
+            Runner.get().gh_addresses(self.places[0], self.count - 1)
+        return [arena, *self.places]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a kernel met an index out of range."""
+        return self.table[-1] != 0
+
+
 class Program:
     """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
     line of the calls at some positions of the recording, where capture knows it."""
@@ -75,14 +102,18 @@ class Program:
 
     def __init__(self, code: Code):
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
-        self.made, self.outputs, self.infos = code.made, code.outputs, code.infos
+        self.outputs, self.infos = code.outputs, code.infos
+        self.made = [
+            (m.source, m.spec.shape, m.spec.dtype.np, m.spec.nbytes, m.tag) for m in code.made
+        ]
         self.hosts = {i: step.what for i, step in enumerate(code.steps) if step.kind == HOST}
         self.sources = {i: step.what for i, step in enumerate(code.steps) if step.kind == KERNEL}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
         self.runner = Runner.get()
         self.steps = self.make_steps(code.steps)
-        self.arena: np.ndarray | None = None  # while it runs
+        self.arena: memory.Buffer | None = None  # while it runs
+        self.frame: Frame | None = None
         self.lines: dict[int, str] = {}
 
     def make_steps(self, steps: list[Step]):
@@ -119,12 +150,15 @@ class Program:
         array) gets the time at which each step ended, and in the last place when the first began.
         """
         with self.lock:
+            manager = memory.current()
             # The arena first, so that it gets the block that it had in the last run.
-            self.arena = memory.current().alloc(self.arena_bytes, ARENA_TAG).numpy()
+            self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
             outputs = [
-                new_array(made) if (at := made.source) is None or at not in donated else arrays[at]
-                for made in self.made
-            ]
+                arrays[source] if source is not None and source in donated
+                else np.empty(shape, dtype) if nbytes < SMALL_BYTES
+                else manager.alloc(nbytes, tag).numpy(dtype, shape)
+                for source, shape, dtype, nbytes, tag in self.made
+            ]  # fmt: skip
             try:
                 self.execute(arrays, outputs, scalars, ends_ns)
             finally:
@@ -133,18 +167,14 @@ class Program:
 
     def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
         """Run all steps, the host's among them."""
-        (arena,) = pointers([self.arena])
-        inputs = pointers(arrays)
-        results = pointers(outputs)
-        words = ctypes.create_string_buffer(b"".join(scalars) + bytes(8))
-        error = ctypes.c_int64(0)
+        frame, places = self.filled(arrays, outputs, scalars)
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, self.count
         if ends_ns is not None:
             ends_ns[-1] = perf_counter_ns()
         while True:
-            at = run(self.steps, at, end, arena, inputs, results, words, ctypes.byref(error), ends)
-            if error.value:
+            at = run(self.steps, at, end, *places, ends)
+            if frame.failed:
                 raise IndexErrorInside
             if at == end:
                 return
@@ -157,6 +187,13 @@ class Program:
             if ends_ns is not None:
                 ends_ns[at] = perf_counter_ns()
             at += 1
+
+    def filled(self, arrays, outputs, scalars) -> tuple[Frame, list[int]]:
+        """The frame, made at the first run, and what the runner is called with."""
+        if self.frame is None:
+            self.frame = Frame(len(arrays), len(outputs), len(scalars))
+        assert self.arena is not None
+        return self.frame, self.frame.filled(self.arena.address, arrays, outputs, scalars)
 
     def run_host(self, step: HostCall, arrays, outputs) -> None:
         """A step that the card's reference computes."""
@@ -172,21 +209,13 @@ class Program:
         spec = place.buffer
         if place.kind == "arena":
             assert self.arena is not None
-            memory = self.arena[place.at : place.at + spec.nbytes].view(spec.dtype.np)
+            memory = self.arena.numpy()[place.at : place.at + spec.nbytes].view(spec.dtype.np)
         else:
             memory = (arrays if place.kind == "input" else outputs)[place.at]
         strides = tuple(s * spec.dtype.itemsize for s in place.strides)
         flat = memory.reshape(-1)
         flat = flat[place.offset :] if prod(place.shape) else flat
         return np.lib.stride_tricks.as_strided(flat, place.shape, strides)
-
-
-def new_array(made: Made) -> np.ndarray:
-    """Memory for an output, from the memory manager."""
-    spec = made.spec
-    if spec.nbytes < SMALL_BYTES:
-        return np.empty(spec.shape, spec.dtype.np)
-    return memory.current().alloc(spec.nbytes, made.tag).numpy(spec.dtype.np, spec.shape)
 
 
 class IndexErrorInside(Exception):
@@ -201,16 +230,6 @@ def in_shape(array: np.ndarray, shape) -> np.ndarray:
 def address(array: np.ndarray) -> int:
     """Where an array's data lie."""
     return array.__array_interface__["data"][0]
-
-
-def pointers(arrays):
-    """A C array of the addresses."""
-    count = len(arrays)
-    if Runner.sees_arrays:
-        table = (ctypes.c_void_p * max(1, count))(*map(id, arrays))
-        Runner.get().gh_addresses(table, count)
-        return table
-    return (ctypes.c_void_p * max(1, count))(*map(address, arrays))
 
 
 def compile_kernels(kernels: list[str]) -> dict[str, int]:

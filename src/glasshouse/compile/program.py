@@ -22,13 +22,13 @@ from glasshouse.compile.plan import (
 from glasshouse.compile.source_map import References
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
-from glasshouse.dispatch.bind import state, watchers
+from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import Recording, compute
 
-LARGE_NODES = 100  # a recording this long is compiled when first seen
-# Others are compiled once their references have taken about as long as compiling does.
+# Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
+# long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
 
 
@@ -49,7 +49,7 @@ def run_recording(recording: Recording) -> None:
     """Compute the outputs; the nodes keep their values and forget their operands."""
     entry = entry_of(recording)
     program = program_for(entry, recording)
-    if watchers:
+    if timers:
         outputs = run_watched(entry, program, recording)
     elif program is None:
         outputs = quiet.run(compute, recording)
@@ -145,7 +145,7 @@ def is_worth_compiling(entry: Entry, recording: Recording) -> bool:
     """
     if flags.compile != "auto":
         return flags.compile == "always"
-    if len(recording.nodes) > LARGE_NODES:
+    if len(recording.nodes) >= store.LARGE_NODES:
         return True
     elements = sum(n.spec.size for n in recording.nodes if not isinstance(n.spec, tuple))
     entry.spent_s += NODE_S * len(recording.nodes) + ELEMENT_S * elements

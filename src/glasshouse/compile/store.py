@@ -20,7 +20,9 @@ from glasshouse.graph.record import Recording
 
 PACKAGE = Path(__file__).parent.parent
 COMPILER = ("base", "dispatch", "ops", "graph", "compile", "native")  # what code depends on
-LARGE_NODES = 100  # shorter recordings are compiled sooner than their key is worked out
+# Recordings this long are compiled when first seen, and stored; others are compiled sooner than
+# their key is worked out.
+LARGE_NODES = 100
 
 
 class Unwritten(Exception):

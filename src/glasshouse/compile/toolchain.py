@@ -8,10 +8,13 @@ into place, so that processes may share the folder and a crash leaves no half en
 import ctypes
 import functools
 import hashlib
+import importlib.machinery
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -108,6 +111,20 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
     """The shared library of one C source; `more` are further options."""
     key = digest("\n".join((identity(), *more, source)).encode())[:40]
     return library(key, source, more)
+
+
+def extension(path: Path):
+    """The extension module of a C file, which has its name.
+
+    Raises:  CompileError without a compiler or Python's headers
+    """
+    more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
+    made = compile_one(path.read_text(), more)
+    loader = importlib.machinery.ExtensionFileLoader(path.stem, made._name)
+    spec = importlib.util.spec_from_loader(path.stem, loader)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    loader.exec_module(module)
+    return module
 
 
 loaded: dict[str, ctypes.CDLL] = {}

@@ -7,7 +7,3 @@ from glasshouse.data.dataset import (BatchDataset, ConcatDataset, Dataset, ListD
     MergeDataset, PrefetchDataset, ResampleDataset, ShuffleDataset, SpanDataset, TensorDataset)
 from glasshouse.data.digits import digits
 from glasshouse.data.loader import DataLoader
-
-__all__ = ["BatchDataset", "ConcatDataset", "DataLoader", "Dataset", "ListDataset", "MapDataset",
-           "MergeDataset", "PrefetchDataset", "ResampleDataset", "ShuffleDataset", "SpanDataset",
-           "TensorDataset", "collate", "digits"]

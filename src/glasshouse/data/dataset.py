@@ -117,9 +117,8 @@ def check_source(where: str, source):
 
 
 class TensorDataset(Dataset):
-    """Samples along the first axis of one or more arrays or tensors.
+    """Samples along the first axis of one or more arrays or tensors, which are read once, here.
     A sample is a tuple with one entry per array (the entry itself if there is one array only).
-    Tensors are read as NumPy arrays once, here.
     Raises: ShapeError if there is no array, one is 0-d, or their first axes differ."""
 
     def __init__(self, *arrays):
@@ -170,9 +169,8 @@ class ListDataset(Dataset):
 
 
 class MapDataset(Dataset):
-    """fn(sample) for each sample of the source.
-    With a seed, fn(sample, rng): rng is a NumPy generator made from (seed, epoch, index), so random
-    augmentation does not depend on who reads the sample, or when."""
+    """fn(sample) for each sample of the source. With a seed, fn(sample, rng): a NumPy generator of
+    (seed, epoch, index), so random augmentation does not depend on who reads a sample, or when."""
 
     shown = ("fn", "seed")
 
@@ -237,9 +235,8 @@ class ShuffleDataset(ResampleDataset):
         self.reorder(check_integer("set_epoch", "epoch", epoch, 0))
 
 
-class SpanDataset(Dataset):
-    """The source's samples start … stop-1.
-    Raises: IndexOutOfRangeError unless 0 <= start <= stop <= len(source)."""
+class SpanDataset(ResampleDataset):
+    """The source's samples start … stop-1, or IndexOutOfRangeError where they are not all there."""
 
     shown = ("start", "stop")
 
@@ -251,12 +248,7 @@ class SpanDataset(Dataset):
             raise IndexOutOfRangeError("span", f"0 <= start <= stop <= {len(source)}",
                                        f"start={start}, stop={stop}",
                                        f"The data set has {len(source)} samples.")  # fmt: skip
-
-    def __len__(self):
-        return self.stop - self.start
-
-    def __getitem__(self, index):
-        return self.sources[0][self.start + check_index("span", index, len(self))]
+        self.indices = range(self.start, self.stop)
 
 
 class BatchDataset(Dataset):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from glasshouse.base.errors import BackendError
+from glasshouse.base.errors import optional
 from glasshouse.data.dataset import TensorDataset
 from glasshouse.data.order import random_order
 from glasshouse.ops.checks import check_integer, check_option
@@ -12,8 +12,7 @@ TEST_SAMPLES = 360
 
 def digits(split: str = "train", seed: int = 0) -> TensorDataset:
     """1,797 real handwritten digits as (image, label) samples: 1,437 to train on, 360 to test on.
-    The split keeps the share of each digit, and depends on `seed` only. Pixels 0 … 16 are scaled to
-    0 … 1.
+    The split keeps the share of each digit, and depends on `seed` only. Pixels are scaled to 0 … 1.
     Shapes: images (N, 1, 8, 8), labels (N,). Dtypes: float32 and int64. Raises: OptionError for an
     unknown split, BackendError if scikit-learn is not installed. Source: Alpaydin & Kaynak 1998,
     UCI optical recognition of handwritten digits (its test part), as shipped with scikit-learn."""
@@ -28,12 +27,8 @@ def digits(split: str = "train", seed: int = 0) -> TensorDataset:
 
 def load_images():
     """(images, labels): all 1,797 of them, scaled."""
-    try:
-        from sklearn.datasets import load_digits  # noqa: PLC0415 (optional third party)
-    except ImportError as error:
-        raise BackendError("digits", "scikit-learn, which ships the images", error,
-                           "Install it: pip install 'glasshouse[vision]'.") from error  # fmt: skip
-    images, labels = load_digits(return_X_y=True)
+    library = optional("digits", "scikit-learn for its images", "sklearn.datasets", "vision")
+    images, labels = library.load_digits(return_X_y=True)
     return (images / 16.0).astype(np.float32).reshape(-1, 1, 8, 8), labels.astype(np.int64)
 
 

@@ -80,7 +80,6 @@ class DataLoader:
         self.seed, self.epoch, self.position, self.continues = seed, epoch, position, True
 
     def __repr__(self):
-        return (
-            f"DataLoader({self.dataset!r}, batch_size={self.batch_size}, shuffle={self.shuffle}, "
-            f"drop_last={self.drop_last}, num_workers={self.num_workers}, seed={self.seed})"
-        )
+        shown = ("batch_size", "shuffle", "drop_last", "num_workers", "seed")
+        options = (f"{name}={getattr(self, name)}" for name in shown)
+        return f"DataLoader({', '.join([repr(self.dataset), *options])})"

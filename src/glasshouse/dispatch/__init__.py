@@ -4,14 +4,14 @@
 # isort: off
 from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend, quiet
-from glasshouse.dispatch.bind import bind, box, hooks, state, watchers
+from glasshouse.dispatch.bind import bind, box, hooks, state, timers, watchers
 from glasshouse.dispatch.cost import Cost, cost_of
-from glasshouse.dispatch.mode import Mode, active_modes
+from glasshouse.dispatch.mode import Level, Mode, active_modes
 from glasshouse.dispatch.primitive import (DTYPE_GROUPS, LINEAR, Arr, ErrorSample, Primitive, Rule,
     Sample, card, define, find, primitives, refusal, sample)
 from glasshouse.dispatch.scope import phase, scope_of
 from glasshouse.dispatch.value import (SCALARS, Value, as_value, broadcast_to, cast, full, match,
-    reshape)
+    reshape, zeros)
 from glasshouse.dispatch.watch import OpCall, Watcher, add_op_callback, tell
 
 __all__ = ["LINEAR", "Arr", "Cost", "ErrorSample", "Mode", "OpCall", "Primitive", "Rule", "Sample",

@@ -109,8 +109,7 @@ class TensorBackend:
         Raises: OptionError for a name that is no card, BackendError if kernel is not callable."""
         find(name)
         if not callable(kernel):
-            raise BackendError("replace", f"a function for {name!r}", repr(kernel),
-                               "Pass a callable.")  # fmt: skip
+            raise BackendError("replace", f"a function for {name!r}", repr(kernel), "Pass one.")
         handle = Replacement(self.kernels, name, self.kernels[name])
         self.kernels[name] = kernel
         return handle
@@ -199,8 +198,7 @@ hooks.default_backend = default_backend
 class use(AbstractContextManager):
     """Make `backend` (a name or an instance) the one that computes; as a context, until its end.
     Tensors of another backend move over when they are next used. The choice holds for this thread
-    and for threads that made none.
-    Raises: OptionError for an unknown name, BackendError if it cannot be loaded.
+    and those that made none. Raises: OptionError for an unknown name, BackendError.
     Example: >>> with use("numpy") as backend:
              ...     backend.name
              'numpy'"""

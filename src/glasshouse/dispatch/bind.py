@@ -65,7 +65,8 @@ def run(primitive, args, attrs):
     try:
         specs = [arg.spec for arg in args]
     except AttributeError:
-        raise not_a_value(primitive, args) from None
+        raise DTypeError(primitive.name, "tensors as operands", ", ".join(map(type_name, args)),
+            "Convert with gh.asarray, or call the array function gh.<name>.") from None  # fmt: skip
     spec = primitive.infer(*specs, **attrs)
     data = [arg.data if arg.backend is backend else move(arg, backend) for arg in args]
     out = backend.run(primitive, data, attrs, spec)
@@ -109,13 +110,6 @@ def move(arg, backend):
     arg.data = backend.from_numpy(arg.backend.to_numpy(arg.data))
     arg.backend = backend
     return arg.data
-
-
-def not_a_value(primitive, args):
-    """The error for operands that are not tensors."""
-    got = ", ".join(type_name(arg) for arg in args)
-    return DTypeError(primitive.name, "tensors as operands", got,
-                      "Convert with gh.asarray, or call the array function gh.<name>.")  # fmt: skip
 
 
 def check_result(primitive, backend, out, spec):

@@ -7,7 +7,7 @@ and `exact_flops` without the work on padding. Operations on complex numbers cou
 that they take."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import Primitive
@@ -27,7 +27,6 @@ class Cost(NamedTuple):
 class Call:
     """A kind of call: `primitive` on operands of `specs` with `attrs`, which gives `out`."""
 
-    known: dict = {}
     by_number: list["Call"] = []
 
     def __init__(self, primitive: Primitive, specs, attrs: dict, out):
@@ -56,24 +55,34 @@ class Call:
         return f"{self.primitive.name}({', '.join(map(repr, self.specs))})"
 
 
+known: dict[Any, Call] = {}
+
+
+def key_of(primitive: Primitive, specs, attrs: dict, out) -> Any:
+    """What tells a call from others: hashed by C alone, for it is asked at each call watched."""
+    key: tuple
+    if len(specs) == 2:
+        x, y = specs
+        key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name
+    elif len(specs) == 1:
+        (x,) = specs
+        key = primitive, x.shape, x.dtype.name
+    elif specs:
+        key = (primitive, *[(x.shape, x.dtype.name) for x in specs])
+    else:
+        return (primitive, out) if type(out) is tuple else (primitive, out.shape, out.dtype.name)
+    return key + tuple(attrs.values()) if attrs else key
+
+
 def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
     """The one Call for these; `out` is the inferred spec, or a tuple of them."""
-    if len(specs) == 1:
-        (x,) = specs
-        key = (primitive.name, x.shape, x.dtype.name, *attrs.values())
-    elif len(specs) == 2:
-        x, y = specs
-        key = (primitive.name, x.shape, y.shape, x.dtype.name, y.dtype.name, *attrs.values())
-    elif not specs:
-        key = (primitive.name, out)
-    else:
-        key = (primitive.name, *specs, *attrs.values())
+    key = key_of(primitive, specs, attrs, out)
     try:
-        return Call.known[key]
-    except KeyError:
-        return Call.known.setdefault(key, Call(primitive, specs, attrs, out))
+        found = known.get(key)
     except TypeError:  # attrs that cannot be hashed
-        return Call.known.setdefault(repr(key), Call(primitive, specs, attrs, out))
+        key = repr(key)
+        found = known.get(key)
+    return found or known.setdefault(key, Call(primitive, specs, attrs, out))
 
 
 def cost_of(primitive: Primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:

@@ -3,7 +3,7 @@
 A mode is used as a context manager. Inside `process` the mode itself is off the stack, so the
 primitives that it calls, and `below`, go to the modes beneath it."""
 
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.bind import box, state
 
 
 class Mode:
@@ -26,6 +26,35 @@ class Mode:
     def __exit__(self, *exc_info):
         *rest, state.modes = self.entered
         self.entered = tuple(rest)
+
+
+class Level(Mode):
+    """A mode whose values wrap values of the level below, in `data`: a transform."""
+
+    records = False  # whether it is a tape that records now
+    hides = False  # whether its values show no contents, since they differ by example
+
+    def constant(self, value):
+        """`value` as one of this level, where nothing depends on it."""
+        return self.wrap(value)
+
+    def wrap(self, value):
+        """A value of this level around `value`."""
+        wrapped = box(value, value.spec, None)
+        wrapped.mode = self
+        return wrapped
+
+    def lower(self, value):
+        """The value below, if `value` is of this level; else `value` itself."""
+        return value.data if value.mode is self else value
+
+    def concrete(self, value):
+        """The value below, which has the same contents."""
+        return value.data
+
+    def detach(self, value):
+        """`value` cut off from all tapes, of this level and below."""
+        return self.wrap(value.data.detach())
 
 
 def active_modes() -> tuple:

@@ -193,8 +193,7 @@ def moved_bytes(specs: tuple[Spec, ...], out) -> int:
 def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_samples=(),
            bytes: Callable | None = None, dtypes: str | tuple[DType, ...] = "all", traits=(),
            **rest) -> Primitive:  # fmt: skip
-    """The new card, entered in the registry; `rest` are its other fields. Raises: OptionError if
-    the name is taken."""
+    """The new card, in the registry; `rest` are its other fields. Raises: OptionError if known."""
     if name in primitives:
         raise OptionError("define", "a new name", f"{name!r} twice", "Choose another name.")
     card = primitives[name] = Primitive(

@@ -14,8 +14,7 @@ from glasshouse.dispatch.watch import tell
 
 class Scope:
     """A running module within the one that called it; equal nestings share one Scope.
-    `path` is found when it is asked for: the outermost module's class, then the names down to this
-    one ("ResNet.layer1.0")."""
+    `path`, found on demand, is the outermost module's class and the names down: ResNet.layer1.0."""
 
     __slots__ = ("module", "parent", "kind", "found", "inner", "__weakref__")
 

@@ -1,8 +1,7 @@
 """Values: what primitives take and give, with Python's operators on them.
 
 The operators live here, not on Tensor, so that the rules of the cards can use them on every kind
-of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive.
-"""
+of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive."""
 
 import numpy as np
 
@@ -49,11 +48,8 @@ def true_divide(lhs, rhs):
 
 
 def floor_divide(lhs, rhs):
-    """The largest integers not above lhs / rhs.
-
-    For floats the quotient is taken of lhs - remainder, which is exact where floor(lhs / rhs)
-    rounds up. Source: Python's float floor division
-    """
+    """The largest integers not above lhs / rhs; for floats by the quotient of lhs - remainder,
+    exact where floor(lhs / rhs) rounds up. Source: Python's float floor division."""
     if not lhs.dtype.is_floating:
         return bind(primitives["div"], (lhs, rhs), {})
     quotient = lhs / rhs
@@ -83,8 +79,7 @@ def invert(x: "Value"):
     if ones is None and x.dtype.is_integer:
         ones = int(np.iinfo(x.dtype.np).max)
     if ones is None:
-        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name,
-                         "Compare or cast first.")  # fmt: skip
+        raise DTypeError("bitwise_invert", "booleans or integers", x.dtype.name, "Cast it first.")
     return bind(primitives["bitwise_xor"], (x, full(x.shape, ones, x.dtype)), {})
 
 
@@ -95,11 +90,9 @@ def less_equal(lhs, rhs):
 
 
 class Value:
-    """Something with a spec that primitives apply to.
-
-    `mode` is the transform that owns the value (None for ordinary tensors), `node` and `slot` its
-    place on the autograd tape, `data` its payload: a backend's array, or the value one level down.
-    """
+    """Something with a spec that primitives apply to. `mode` is the transform that owns the value
+    (None for ordinary tensors), `node` and `slot` its place on the autograd tape, `data` its
+    payload: a backend's array, or the value one level down."""
 
     spec: Spec
     data: object
@@ -155,9 +148,6 @@ class Value:
     def __pos__(self):
         return self
 
-    def __abs__(self):
-        return bind(primitives["abs"], (self,), {})
-
     __hash__ = object.__hash__
 
 
@@ -175,14 +165,18 @@ def arithmetic(name: str, lhs, rhs):
 
 
 def is_operand(x) -> bool:
-    """Whether an operator accepts `x` beside a value.
-
-    Raises:  DTypeError for tensors of other libraries
-    """
+    """Whether an operator accepts `x` beside a value; DTypeError for other libraries' tensors."""
     if isinstance(x, (Value, np.ndarray, np.generic, *SCALARS)):
         return True
     reject_foreign("operator", (type(x),))
     return False
+
+
+def ordinary(x: Value):
+    """The ordinary tensor that a value of transforms stands on."""
+    while x.mode is not None:
+        x = x.data
+    return x
 
 
 def match(where: str, *operands):
@@ -190,7 +184,8 @@ def match(where: str, *operands):
     values = [as_operand(where, x) for x in operands]
     dtype = common_dtype(where, values)
     shape = broadcast_shapes(where, *(x.shape for x in values if isinstance(x, Value)))
-    return [to_spec(where, x, shape, dtype) for x in values]
+    return [broadcast_to(cast(x, dtype), shape, where) if isinstance(x, Value)
+            else full(shape, x, dtype, where) for x in values]  # fmt: skip
 
 
 def as_operand(where: str, x):
@@ -214,18 +209,8 @@ def common_dtype(where: str, operands) -> DType:
     return dtype
 
 
-def to_spec(where: str, x, shape: Shape, dtype: DType):
-    """`x` (a Value or a Python scalar) as a Value of this shape and dtype."""
-    if not isinstance(x, Value):
-        return full(shape, x, dtype, where=where)
-    return broadcast_to(cast(x, dtype), shape, where=where)
-
-
 def full(shape: Shape, value, dtype: DType, where: str = "full"):
-    """A value of `shape` filled with the Python scalar `value`.
-
-    Raises:  DTypeError if an integer does not fit into dtype
-    """
+    """A value of `shape` filled with the Python scalar. Raises: DTypeError if it does not fit."""
     if dtype.is_integer and type(value) is int:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
@@ -234,11 +219,14 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
 
 
+def zeros(spec):
+    """A value of zeros, of this spec, or like this value."""
+    return full(spec.shape, 0, spec.dtype)
+
+
 def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     """`x` as a Value: unchanged if it is one, else a constant made of a scalar, array or list.
-
-    Raises:  DTypeError for tensors of other libraries and for what is not numeric
-    """
+    Raises: DTypeError for tensors of other libraries and for what is not numeric."""
     if isinstance(x, Value):
         return x if dtype is None else cast(x, dtype)
     kinds = leaf_types(x)
@@ -248,11 +236,8 @@ def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     reject_foreign(where, kinds)
     array = to_array(x, where, dtype)
     if dtype is None and all(kind in SCALARS for kind in kinds):
-        dtype = {
-            "f": dtypes.default_float,
-            "c": dtypes.default_complex,
-            "i": dtypes.default_int,
-        }.get(array.dtype.kind)
+        usual = {"f": dtypes.default_float, "c": dtypes.default_complex, "i": dtypes.default_int}
+        dtype = usual.get(array.dtype.kind)
     if dtype is not None and array.dtype != dtype.np:
         with np.errstate(all="ignore"):
             array = array.astype(dtype.np)
@@ -326,10 +311,7 @@ def reshape(x: Value, shape: Shape):
 
 
 def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
-    """`x` repeated along new leading axes and axes of size 1 to fill `shape`.
-
-    Raises:  ShapeError if x does not broadcast to shape
-    """
+    """`x` repeated along new leading axes and axes of size 1 to `shape`, or ShapeError raised."""
     own = x.spec.shape
     if own == shape:
         return x

@@ -41,7 +41,7 @@ class ProgramRun(NamedTuple):
 class Watcher:
     """What can be told; times are `time.perf_counter_ns`, a call's end is now."""
 
-    wants_begin = True  # False: `op` is told no time
+    wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
 
     def watch(self) -> None:
         """Be told from now on."""

@@ -6,7 +6,3 @@ from glasshouse.interop.checkpoint import load_checkpoint, save_checkpoint
 from glasshouse.interop.safetensors import load_safetensors, save_safetensors
 from glasshouse.interop.torch import (from_torch, state_dict_from_torch, state_dict_to_torch,
     to_torch)
-
-__all__ = ["from_torch", "load_checkpoint", "load_safetensors", "save_checkpoint",
-           "save_safetensors", "state_dict_from_torch", "state_dict_to_torch",
-           "to_torch"]

@@ -35,8 +35,7 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
         )
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
-        raise DTypeError("save_safetensors", "metadata of strings", repr(metadata),
-                         "Use json.dumps.")  # fmt: skip
+        raise DTypeError("save_safetensors", "metadata of strings", repr(metadata), "Use JSON.")
     write_whole(Path(path), serialize(tensors, metadata))
 
 
@@ -130,8 +129,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def load_safetensors(path) -> dict:
-    """The tensors of a safetensors file, by name.
-    Raises: CheckpointError if the file is missing, damaged or cut off."""
+    """The tensors of a safetensors file, by name. Raises: CheckpointError if missing or damaged."""
     arrays, _ = read_safetensors(path)
     return {name: asarray(array) for name, array in arrays.items()}
 

@@ -18,8 +18,7 @@ def to_torch(x):
     Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed."""
     torch = import_torch()
     if not isinstance(x, Value):
-        raise DTypeError("to_torch", "a Glasshouse tensor", type_name(x),
-                         "Convert with gh.asarray.")  # fmt: skip
+        raise DTypeError("to_torch", "a Glasshouse tensor", type_name(x), "Use gh.asarray first.")
     x = x.detach()
     payload = x.exported()
     if x.dtype is bfloat16 and isinstance(payload, np.ndarray):  # NumPy cannot hand out bfloat16
@@ -49,7 +48,8 @@ def state_dict_from_torch(state) -> dict:
     """A state dict with tensors made from PyTorch's, each with memory of its own."""
     torch = import_torch()
     plain = {key: dict(value) if isinstance(value, dict) else value for key, value in state.items()}
-    return tree_map(
-        lambda leaf: from_torch(leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf,
-        plain,
-    )
+
+    def taken(leaf):
+        return from_torch(leaf.detach().clone()) if isinstance(leaf, torch.Tensor) else leaf
+
+    return tree_map(taken, plain)

@@ -7,6 +7,3 @@ from glasshouse.memory.direct import DirectManager
 from glasshouse.memory.manager import (Buffer, Event, MemoryManager, MemoryStats, Tag, current,
     limit, stats, use)
 from glasshouse.memory.telemetry import log, plot, read_log
-
-__all__ = ["Buffer", "CachingManager", "DirectManager", "Event", "MemoryManager", "MemoryStats",
-           "Tag", "current", "limit", "log", "plot", "read_log", "stats", "use"]

@@ -9,6 +9,7 @@ from typing import Any
 from glasshouse.memory.direct import Mapping
 from glasshouse.memory.manager import MemoryManager, register
 
+SPARE = 8
 ROUND = 512  # bytes: eight cache lines, so that few sizes differ by less than a block is worth
 
 
@@ -85,7 +86,7 @@ class CachingManager(MemoryManager):
         else:
             size = max(wanted, self.slab_bytes) if pool is self.small else wanted
             if pool is self.large:
-                self.trim()
+                self.trim(wanted)
             mapping = self.map(size, Mapping)
             block = Block(mapping, mapping.address, size, pool)
         if block.nbytes > wanted and self.may_split(block):
@@ -128,12 +129,17 @@ class CachingManager(MemoryManager):
         if after.after is not None:
             after.after.before = block
 
-    def trim(self) -> None:
-        """Return large free mappings, the largest first, until free memory is at most half of what
-        is in use: what a former phase needed shall not stay beside what this one maps."""
+    def trim(self, wanted: int) -> None:
+        """Before more is mapped, return large free mappings: what a former phase needed shall not
+        stay beside what this one maps. Those that are too large for the request go once they are
+        `1 / SPARE` of what is in use, others when free memory is half of what is in use."""
+        counts = self.counts
         whole = [block for *_, block in self.large.blocks if block.is_whole]
-        while whole and self.counts.reserved_bytes > 1.5 * self.counts.allocated_bytes:
-            self.unmap(whole.pop())
+        while whole:
+            block = whole.pop()
+            spare = block.nbytes > wanted and SPARE * block.nbytes > counts.allocated_bytes
+            if spare or counts.reserved_bytes > 1.5 * counts.allocated_bytes:
+                self.unmap(block)
 
     def release_cached(self) -> None:
         """Unmap every mapping that is one free block."""

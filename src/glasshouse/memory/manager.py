@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import count
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,10 +50,10 @@ class Memory:
 
     __slots__ = ("buffer", "__array_interface__")
 
-    def __init__(self, buffer: "Buffer"):
+    def __init__(self, buffer: "Buffer", shape, typestr: str):
         self.buffer = buffer
-        self.__array_interface__ = {"data": (buffer.address, False), "shape": (buffer.nbytes,),
-                                    "typestr": "|u1", "version": 3}  # fmt: skip
+        self.__array_interface__ = {"data": (buffer.address, False), "shape": shape,
+                                    "typestr": typestr, "version": 3}  # fmt: skip
 
 
 class Buffer:
@@ -67,17 +68,21 @@ class Buffer:
     def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
         """A writable array on this memory, which stays as long as the array does.
         Raises: ShapeError if it does not fit, BackendError if the buffer was freed."""
-        itemsize = np.dtype(dtype).itemsize
+        dtype = np.dtype(dtype)
         if shape is None:
-            shape = (self.nbytes // itemsize,)
-        nbytes = int(np.prod(shape, dtype=np.int64)) * itemsize
+            shape = self.nbytes // dtype.itemsize
+        if isinstance(shape, int):
+            shape = (shape,)
+        nbytes = prod(shape) * dtype.itemsize
         if not 0 <= nbytes <= self.nbytes:
             raise ShapeError(f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
-                             f"{np.dtype(dtype)}, {nbytes} bytes. Allocate more.")  # fmt: skip
+                             f"{dtype}, {nbytes} bytes. Allocate more.")  # fmt: skip
         if self.block is None:
             raise BackendError("numpy", "a buffer in use", f"one of {self.nbytes} bytes that was "
                                "freed", "Free it last.")  # fmt: skip
-        return np.asarray(Memory(self))[:nbytes].view(dtype).reshape(shape)
+        if dtype.isbuiltin == 1:
+            return np.asarray(Memory(self, shape, dtype.str))
+        return np.asarray(Memory(self, (nbytes,), "|u1")).view(dtype).reshape(shape)
 
     def __del__(self, is_finalizing=sys.is_finalizing):
         block, self.block = self.block, None
@@ -178,7 +183,8 @@ class MemoryManager:
         tag = tag or Tag()
         try:
             with self.lock:
-                self.settle()
+                if self.put_off:
+                    self.settle()
                 address, size, block = self.take(max(1, nbytes))
                 counts = self.counts
                 counts.allocations += 1
@@ -187,10 +193,12 @@ class MemoryManager:
                 if counts.allocated_bytes > counts.peak_allocated_bytes:
                     counts.peak_allocated_bytes = counts.allocated_bytes
                 self.live[address] = (nbytes, tag)
-                self.report("alloc", address, nbytes, tag)
+                if self.listeners:
+                    self.report("alloc", address, nbytes, tag)
             return Buffer(address, nbytes, tag, self, (block, size))
         finally:
-            self.tell(patience=BACKLOG)
+            if self.events:
+                self.tell(patience=BACKLOG)
 
     def free(self, buffer: Buffer) -> None:
         """Take a buffer back before its last reference goes; its arrays must not be used then.
@@ -214,7 +222,8 @@ class MemoryManager:
                 self.settle()
             finally:
                 self.lock.release()
-        self.tell()
+        if self.events:
+            self.tell()
 
     def settle(self) -> None:
         """Take back what was put off."""

@@ -25,8 +25,7 @@ def log(path):
     Raises: OptionError for another suffix than .jsonl, .json, .csv."""
     path = Path(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
-        raise OptionError("log", "a path that ends in .jsonl or .csv", repr(path.name),
-                          "Rename it.")  # fmt: skip
+        raise OptionError("log", "a path ending in .jsonl or .csv", repr(path.name), "Rename it.")
     manager = current()
     with path.open("w", newline="") as file:
         if path.suffix == ".csv":

@@ -4,5 +4,3 @@ from glasshouse.metrics.accuracy import Accuracy, TopK
 from glasshouse.metrics.edit_distance import EditDistance
 from glasshouse.metrics.metric import Average, Count, Metric
 from glasshouse.metrics.timer import Throughput, Timer
-
-__all__ = ["Accuracy", "Average", "Count", "EditDistance", "Metric", "Throughput", "Timer", "TopK"]

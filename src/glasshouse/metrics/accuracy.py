@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.base.errors import IndexOutOfRangeError, ShapeError
 from glasshouse.metrics.metric import Metric, to_labels, to_numbers
+from glasshouse.ops.checks import check_integer
 
 
 class TopK(Metric):
@@ -20,14 +21,11 @@ class TopK(Metric):
     gathered = {"correct": 0, "total": 0}
 
     def __init__(self, k: int = 5, ignore_index: int | None = None):
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise OptionError("TopK", "k to be an integer >= 1", repr(k), "Pass e.g. 5.")
         super().__init__()
-        self.k, self.ignore_index = k, ignore_index
+        self.k, self.ignore_index = check_integer("TopK", "k", k, 1), ignore_index
 
     def update(self, scores, targets) -> None:
-        """Compare `scores` (logits or probabilities) with the true classes.
-        Targets equal to `ignore_index` are left out.
+        """Compare `scores` (logits or probabilities) with the true classes but `ignore_index`.
         Shapes: scores (N, C, *S), targets (N, *S). Dtypes: scores real, targets integer.
         Raises: ShapeError if the shapes do not fit or C < k, IndexOutOfRangeError for a class
         outside [0, C), DTypeError for other types; nothing is changed then."""

@@ -10,9 +10,8 @@ from glasshouse.dispatch.value import Value
 
 
 class Metric:
-    """A number gathered over many updates: `update(…)`, `value()`, `reset()`.
-    Subclasses list the attributes that hold what was gathered, with their starting values, in
-    `gathered`; these make up the state."""
+    """A number gathered over many updates: `update(…)`, `value()`, `reset()`. Subclasses list the
+    attributes that hold it, with their starting values, in `gathered`: they make up the state."""
 
     gathered: dict = {}
 
@@ -96,8 +95,7 @@ class Average(Metric):
             raise ShapeError("Average.update", f"one weight, or one per value of shape {x.shape}",
                 f"weights of shape {w.shape}", "Pass a number or an equal shape.")  # fmt: skip
         if not (np.isfinite(w) & (w >= 0)).all():
-            raise OptionError("Average.update", "finite weights >= 0", repr(weight),
-                              "Check the weight.")  # fmt: skip
+            raise OptionError("Average.update", "finite weights >= 0", repr(weight), "Check it.")
         added = float(np.broadcast_to(w, x.shape).sum())
         if added:
             with np.errstate(invalid="ignore", over="ignore"):  # inf - inf is an honest NaN here

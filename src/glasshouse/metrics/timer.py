@@ -46,8 +46,7 @@ class Timer(Metric):
         Raises: OptionError if it is negative or not finite, DTypeError if it is no number."""
         added = float(to_numbers("Timer.update", "seconds", seconds).sum())
         if not (math.isfinite(added) and added >= 0):
-            raise OptionError("Timer.update", "finite seconds >= 0", repr(seconds),
-                              "Check the clock.")  # fmt: skip
+            raise OptionError("Timer.update", "finite seconds >= 0", repr(seconds), "Check it.")
         self.elapsed_s += added
 
     def value(self) -> float:

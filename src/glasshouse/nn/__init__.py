@@ -21,20 +21,3 @@ from glasshouse.nn.norm import (BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm
     InstanceNorm2d, InstanceNorm3d, LayerNorm, RMSNorm)
 from glasshouse.nn.transformer import (TransformerDecoder, TransformerDecoderLayer,
     TransformerEncoder, TransformerEncoderLayer)
-
-__all__ = ["CELU", "CTCLoss", "ELU", "GELU", "GLU", "SELU", "AdaptiveAvgPool1d",
-           "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
-           "AdaptiveMaxPool3d", "AlphaDropout", "AvgPool1d", "AvgPool2d", "AvgPool3d", "BCELoss",
-           "BCEWithLogitsLoss", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Conv1d", "Conv2d",
-           "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "CrossEntropyLoss",
-           "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "Embedding", "Flatten", "Fold",
-           "GroupNorm", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "HuberLoss",
-           "Identity", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "KLDivLoss", "L1Loss",
-           "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "LogSoftmax", "MSELoss", "MaxPool1d",
-           "MaxPool2d", "MaxPool3d", "Mish", "Module", "ModuleDict", "ModuleList",
-           "MultiheadAttention", "NLLLoss", "PReLU", "Parameter", "ParameterList", "RMSNorm",
-           "RReLU", "ReLU", "ReLU6", "Sequential", "SiLU", "Sigmoid", "SmoothL1Loss", "Softmax",
-           "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink",
-           "Threshold", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
-           "TransformerEncoderLayer", "Unflatten", "Unfold", "current_module_path", "functional",
-           "functional_call", "init"]

@@ -11,6 +11,7 @@ class Layer(Module):
 
     function = staticmethod(lambda input: input)
     options: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()  # to the function: its options, and `training` if it takes that
     shown: tuple[str, ...] | None = None  # options in the repr; all of them unless given
     tensors: tuple[str, ...] = ()  # options that are buffers
 
@@ -20,8 +21,8 @@ class Layer(Module):
             (self.register_buffer if name in self.tensors else self.__setattr__)(name, value)
 
     def chosen(self) -> dict:
-        """The options by name, as they are now."""
-        return {name: getattr(self, name) for name in self.options}
+        """What the function is given beside its inputs, by name."""
+        return {name: getattr(self, name) for name in self.passed}
 
     def forward(self, input):
         return self.function(input, **self.chosen())
@@ -63,6 +64,7 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
     about = {"__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
              "__module__": "glasshouse.nn", "__init__": __init__,
              "function": staticmethod(function), "options": tuple(accepted.parameters)}  # fmt: skip
+    about["passed"] = about["options"] + ("training",) * ("training" in known)
     return type(name, (base,), about | members)
 
 

@@ -25,6 +25,7 @@ LogSoftmax = layer("LogSoftmax", functional.log_softmax, "dim")
 Mish = layer("Mish", functional.mish)
 ReLU = layer("ReLU", functional.relu)
 ReLU6 = layer("ReLU6", functional.relu6)
+RReLU = layer("RReLU", functional.rrelu, "lower upper inplace")
 SELU = layer("SELU", functional.selu)
 Sigmoid = layer("Sigmoid", functional.sigmoid)
 SiLU = layer("SiLU", functional.silu)
@@ -46,28 +47,19 @@ class GELU(layer("GELU", functional.gelu)):
         super().__init__(approximate)
 
 
-class RReLU(layer("RReLU", functional.rrelu, "lower upper inplace")):
-    """Leaky ReLU with a slope drawn for each element while training; see `functional.rrelu`."""
-
-    def forward(self, input):
-        return functional.rrelu(input, self.lower, self.upper, self.training)
-
-
 class Softmax2d(Module):
     """softmax over the channels. Shapes: (N, C, H, W) or (C, H, W) -> the same"""
 
     def forward(self, input):
         x = as_value(input, where="Softmax2d")
         if x.ndim not in (3, 4):
-            raise ShapeError("Softmax2d", "(N, C, H, W) or (C, H, W)", x.shape,
-                             "Reshape the input.")  # fmt: skip
+            raise ShapeError("Softmax2d", "(N, C, H, W) or (C, H, W)", x.shape, "Reshape it.")
         return functional.softmax(x, dim=-3)
 
 
 class PReLU(Module):
     """x where x > 0, else weight · x, with one trained weight for all or one for each channel.
-    Shapes: (N, num_parameters, ...) -> the same (any shape for one parameter).
-    Source: He et al. 2015, arXiv:1502.01852."""
+    Shapes: (N, num_parameters, ...) -> the same. Source: He et al. 2015, arXiv:1502.01852."""
 
     _shown = ("num_parameters",)
 
@@ -87,14 +79,11 @@ class PReLU(Module):
 
 
 class Dropping(Layer):
-    """What the dropout layers share: p, and that evaluation drops nothing."""
+    """What the dropout layers share: p, checked and shown."""
 
     def __init__(self, options: dict):
         check_probability(type(self).__name__, options["p"])
         super().__init__(options)
-
-    def forward(self, input):
-        return self.function(input, self.p, self.training)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"

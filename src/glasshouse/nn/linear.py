@@ -10,7 +10,7 @@ from glasshouse.nn.checks import check_positive
 from glasshouse.nn.functional.linear import check_padding_idx, embedding, linear
 from glasshouse.nn.layer import with_unusual
 from glasshouse.nn.module import Module, Parameter
-from glasshouse.tensor.creation import empty
+from glasshouse.tensor import empty, flatten
 
 
 def add_parameters(module: Module, device, dtype, **shapes) -> None:
@@ -72,13 +72,7 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, input):
-        x = as_value(input, where="Flatten")
-        first, last = (check_axis("Flatten", i, x.ndim) for i in (self.start_dim, self.end_dim))
-        if first > last:
-            raise ShapeError("Flatten", "start_dim before end_dim", f"{self.start_dim} and "
-                             f"{self.end_dim} for input {x.shape}", "Swap them.")  # fmt: skip
-        merged = math.prod(x.shape[first : last + 1])
-        return reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
+        return flatten(input, self.start_dim, self.end_dim)
 
 
 class Unflatten(Module):

@@ -47,15 +47,6 @@ class IncompatibleKeys(NamedTuple):
         return text.replace("self.", "")
 
 
-class HookHandle(Hook):
-    """Removes a hook; as a context, at its end."""
-
-    def __init__(self, hooks: dict, hook: tuple, prepend: bool):
-        super().__init__(hooks, hook)
-        if prepend:
-            hooks.move_to_end(self, last=False)
-
-
 class Module:
     """Base class of layers and models.
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
@@ -111,17 +102,17 @@ class Module:
             result = result if found is None else found
         return result
 
-    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
+    def register_forward_pre_hook(self, hook, *, prepend=False, with_kwargs=False) -> Hook:
         """Call `hook(module, args)` before forward; what it returns replaces the arguments.
         With `with_kwargs`: `hook(module, args, kwargs)`, which returns None or (args, kwargs)."""
         check_callable("register_forward_pre_hook", "hook", hook)
-        return HookHandle(self._forward_pre_hooks, (hook, with_kwargs), prepend)
+        return Hook(self._forward_pre_hooks, (hook, with_kwargs), prepend)
 
-    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False) -> HookHandle:
+    def register_forward_hook(self, hook, *, prepend=False, with_kwargs=False) -> Hook:
         """Call `hook(module, args, result)` after forward; what it returns replaces the result.
         With `with_kwargs`: `hook(module, args, kwargs, result)`."""
         check_callable("register_forward_hook", "hook", hook)
-        return HookHandle(self._forward_hooks, (hook, with_kwargs), prepend)
+        return Hook(self._forward_hooks, (hook, with_kwargs), prepend)
 
     # -- attributes ------------------------------------------------------------------------
     def __getattr__(self, name: str):
@@ -134,19 +125,19 @@ class Module:
                           name=name, obj=self)  # fmt: skip
 
     def __setattr__(self, name: str, value) -> None:
-        kinds = {"parameter": Parameter, "module": Module, "buffer": Value}
-        for kind, cls in kinds.items():
+        for kind, cls in KINDS.items():
             if kind != "buffer" and isinstance(value, cls):
-                return self._register(kind, name, value, cls, replace=True)
-        for kind, cls in kinds.items():
+                return self._register(kind, name, value, replace=True)
+        for kind in KINDS:
             members = self.__dict__.get(f"_{kind}s", ())
             if name in members:
-                self._check_member(name, value, kind, cls)
+                self._check_member(name, value, kind)
                 members[name] = value
                 return None
         return object.__setattr__(self, name, value)
 
-    def _check_member(self, name: str, value, kind: str, cls: type) -> None:
+    def _check_member(self, name: str, value, kind: str) -> None:
+        cls = KINDS[kind]
         if value is not None and not isinstance(value, cls):
             raise DTypeError(type(self).__name__, f"a {cls.__name__} or None for {kind} {name!r}",
                 type_name(value), "Wrap the value, or delete the attribute first.")  # fmt: skip
@@ -163,7 +154,7 @@ class Module:
         members = (self.__dict__.get(kind, ()) for kind in MEMBERS)
         return sorted({*object.__dir__(self), *chain(*members)})
 
-    def _register(self, kind: str, name, value, cls: type, replace: bool) -> None:
+    def _register(self, kind: str, name, value, replace: bool = False) -> None:
         """Put `value` among the members of this kind, after all checks."""
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
@@ -173,9 +164,8 @@ class Module:
             raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
         if not replace and name not in members and hasattr(self, name):
-            raise OptionError(where, "a new name", f"{name!r}, an attribute",
-                              "Choose another name.")  # fmt: skip
-        self._check_member(name, value, kind, cls)
+            raise OptionError(where, "a new name", f"{name!r}, an attribute", "Choose another.")
+        self._check_member(name, value, kind)
         for other in (self.__dict__, self._parameters, self._buffers, self._modules):
             if other is not members:
                 other.pop(name, None)
@@ -183,18 +173,18 @@ class Module:
 
     def register_parameter(self, name: str, param) -> None:
         """Make `param` (a Parameter or None) an attribute that is trained and saved."""
-        self._register("parameter", name, param, Parameter, replace=False)
+        self._register("parameter", name, param)
 
     def register_buffer(self, name: str, tensor, persistent: bool = True) -> None:
         """Make `tensor` (or None) an attribute that moves with the module and is not trained;
         `persistent` ones are part of the state_dict."""
-        self._register("buffer", name, tensor, Value, replace=False)
+        self._register("buffer", name, tensor)
         left_out = self._non_persistent_buffers_set
         (left_out.discard if persistent else left_out.add)(name)
 
     def add_module(self, name: str, module) -> None:
         """Make `module` (or None) a child under `name`."""
-        self._register("module", name, module, Module, replace=False)
+        self._register("module", name, module)
 
     register_module = add_module
 
@@ -256,8 +246,7 @@ class Module:
         return (b for _, b in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> "Module":
-        """The module at the dotted name `target` ("" is this one).
-        Raises: AttributeError for a name that leads to no module."""
+        """The module at the dotted name `target` ("": this one). Raises: AttributeError."""
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
@@ -315,9 +304,8 @@ class Module:
 
     def to(self, *targets, dtype=None, device=None):
         """This module, with parameters and buffers in another dtype (floating ones only), on
-        another device, or like a tensor given as target.
-        Raises: DTypeError for a dtype that is not floating or complex, DeviceError for a device
-        that the current backend does not have; the module is unchanged then."""
+        another device, or like a tensor given as target. Raises: DTypeError for a dtype that is
+        not inexact, DeviceError for a device that there is not; the module is unchanged then."""
         given = [target for target in targets if target is not None]
         dtype, device = named_targets(given, dtype, device)
         if dtype is not None and not dtype.is_inexact:
@@ -378,11 +366,10 @@ class Module:
                 yield from module._named_state(f"{prefix}{name}.")
 
     def load_state_dict(self, state_dict, strict: bool = True) -> IncompatibleKeys:
-        """The names that did not match (none, if strict), after loading all that do.
-        Values (tensors, arrays, tensors of other libraries) take the module's dtypes. Everything is
-        checked before anything changes.
-        Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
-        unexpected names."""
+        """The names that did not match (none, if strict), after loading all that do. Values
+        (tensors, arrays, tensors of other libraries) take the module's dtypes. All is checked
+        before anything changes. Raises: CheckpointError for a tensor of another shape, and, if
+        strict, for missing or unexpected names."""
         own, found, wrong = dict(self._named_state("")), {}, []
         missing = [name for name in own if name not in state_dict]
         unexpected = [name for name in state_dict if name not in own]
@@ -426,6 +413,9 @@ class Module:
             return f"{type(self).__name__}({extra})"
         lines = "\n  ".join([*filter(None, extra.split("\n")), *children])
         return f"{type(self).__name__}(\n  {lines}\n)"
+
+
+KINDS = {"parameter": Parameter, "module": Module, "buffer": Value}  # of members
 
 
 def adopted(given) -> Value:
@@ -477,8 +467,7 @@ def swapped(module: Module, tensors: dict):
 def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
     """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) in place of its own.
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
-    see a model as a function of its parameters.
-    Raises: OptionError for a name that the module does not have."""
+    see a model as a function of its parameters. Raises: OptionError for an unknown name."""
     args = args if isinstance(args, tuple) else (args,)
     with swapped(module, tensors):
         return module(*args, **(kwargs or {}))

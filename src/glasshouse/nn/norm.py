@@ -160,9 +160,8 @@ class RMSNorm(Norm):
 
 
 class GroupNorm(Norm):
-    """`functional.group_norm`, with weight 1 and bias 0 at first.
-    Shapes: (N, num_channels, ...) -> the same. Raises: OptionError unless num_groups divides
-    num_channels. Source: Wu & He 2018, arXiv:1803.08494."""
+    """`functional.group_norm`, with weight 1 and bias 0 at first. Shapes: (N, C, ...) -> the same.
+    Raises: OptionError unless num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494."""
 
     _shown_first, _shown = ("num_groups", "num_channels"), ("eps", "affine", "bias")
 

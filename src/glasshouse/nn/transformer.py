@@ -76,9 +76,8 @@ class TransformerEncoderLayer(TransformerLayer):
 
 
 class TransformerDecoderLayer(TransformerLayer):
-    """Self-attention, attention to the encoder's result (memory), then two linear maps.
-    Shapes: tgt (L, N, E), memory (S, N, E), or batch first -> as tgt.
-    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1."""
+    """Self-attention, attention to the encoder's result (memory), two linear maps. Shapes: tgt
+    (L, N, E), memory (S, N, E), or batch first -> as tgt. Source: as TransformerEncoderLayer's."""
 
     attentions = ("self_attn", "multihead_attn")
 

@@ -4,6 +4,3 @@
 # isort: off
 from glasshouse.ops import (cast, compare, contract, create, elementwise, index, linalg, movement,
     random, reduce, sort, window)
-
-__all__ = ["cast", "compare", "contract", "create", "elementwise", "index", "linalg", "movement",
-           "random", "reduce", "sort", "window"]

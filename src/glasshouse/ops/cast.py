@@ -5,7 +5,7 @@ import numpy as np
 from glasshouse.base import DTypeError, ShapeError, Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
-from glasshouse.dispatch import LINEAR, Arr, card, find, full, refusal, reshape, sample
+from glasshouse.dispatch import LINEAR, Arr, card, find, refusal, reshape, sample, zeros
 
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
@@ -89,12 +89,8 @@ def parts(x):
 
 def part(x, index: int):
     """One of the two parts of complex x."""
-    start = (0,) * x.ndim
-    both = parts(x)
-    taken = find("slice")(
-        both, starts=(*start, index), stops=(*x.shape, index + 1), steps=(1,) * both.ndim
-    )
-    return reshape(taken, x.shape)
+    bounds = {"starts": (*(0,) * x.ndim, index), "stops": (*x.shape, index + 1)}
+    return reshape(find("slice")(parts(x), **bounds, steps=(1,) * (x.ndim + 1)), x.shape)
 
 
 def real(x):
@@ -104,7 +100,7 @@ def real(x):
 
 def imag(x):
     """The imaginary part of x, in its real dtype; zeros if it is real."""
-    return part(x, 1) if x.dtype.is_complex else full(x.shape, 0, x.dtype)
+    return part(x, 1) if x.dtype.is_complex else zeros(x)
 
 
 def conj(x):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, bool_
-from glasshouse.dispatch import Arr, card, define, full, refusal, sample
+from glasshouse.dispatch import Arr, card, define, refusal, sample, zeros
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
 
 
@@ -41,18 +41,14 @@ def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
     return x
 
 
-def choose(condition, x, y):
-    return where(condition, x, y)
-
-
 @card("elementwise", infer=infer_where,
-    vjp=(None, lambda g, _y, c, _a, _b: choose(c, g, full(g.shape, 0, g.dtype)),
-         lambda g, _y, c, _a, _b: choose(c, full(g.shape, 0, g.dtype), g)),
-    jvp=(None, lambda t, y, c, a, b: choose(c, t, full(t.shape, 0, t.dtype)),
-         lambda t, y, c, a, b: choose(c, full(t.shape, 0, t.dtype), t)),
+    vjp=(None, lambda g, _y, c, _a, _b: where(c, g, zeros(g)),
+         lambda g, _y, c, _a, _b: where(c, zeros(g), g)),
+    jvp=(None, lambda t, y, c, a, b: where(c, t, zeros(t)),
+         lambda t, y, c, a, b: where(c, zeros(t), t)),
     batch=batch_elementwise("where"), flops=lambda c, x, y: x.size,
-    samples=[sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0,
-        2))],
+    samples=[sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2))
+             for s in ((2, 3), (), (0, 2))],
     error_samples=[refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
                    refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,))],
     traits=("elementwise",))  # fmt: skip

@@ -156,12 +156,6 @@ def columns(x, size, *, stride, padding, dilation, groups):
     return np.moveaxis(view, -2, 0).reshape(groups, rows, math.prod(size) * c // groups)
 
 
-def kernel_rows(w, groups: int):
-    """w (O, C/g, *K) as matrices (groups, O/g, prod(K) · C/g), in the order of `columns`."""
-    w = np.moveaxis(wide(w), 1, -1)
-    return w.reshape(groups, w.shape[0] // groups, -1)
-
-
 def output_rows(g, groups: int):
     """g (N, O, *windows) as matrices (groups, N · windows, O/groups)."""
     g = np.moveaxis(wide(g), 1, -1)
@@ -263,7 +257,8 @@ def conv(x, w, *, groups, **options):
     Columns of windows times the kernels: one matrix product per group."""
     shape = check_conv("conv", x.shape, w.shape, groups=groups, **options)
     cols = columns(x, w.shape[2:], groups=groups, **options)
-    rows = cols @ kernel_rows(w, groups).mT  # (groups, N · windows, O/groups)
+    kernels = np.moveaxis(wide(w), 1, -1).reshape(groups, w.shape[0] // groups, -1)
+    rows = cols @ kernels.mT  # (groups, N · windows, O/groups)
     out = np.moveaxis(rows, 0, 1).reshape(shape[0], *shape[2:], shape[1])
     return np.moveaxis(out, -1, 1).astype(x.dtype, copy=False)
 

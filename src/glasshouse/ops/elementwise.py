@@ -74,18 +74,16 @@ def derivative_rules(derivative):
 
 
 def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric",
-                flops=1, ranges=None, error_samples=(), traits=(), source="standard",
-                complex_flops=4):  # fmt: skip
+                flops=1, ranges=None, traits=(), source="standard", complex_flops=4):  # fmt: skip
     """A card whose infer, batch, flops and samples follow from its being elementwise.
     `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
     (low, high) of each operand's samples, (-2, 2) unless given."""
     ranges = ranges or ((-2, 2),) * ref.nin
     if derivatives is not None:
         vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
-    errors = list(error_samples)
+    errors = []
     if dtypes != "all":
-        wrong = "bool" if dtypes == "numeric" else "complex64"
-        wrong = "bool" if dtypes == "inexact" else wrong
+        wrong = "bool" if dtypes in ("numeric", "inexact") else "complex64"
         errors.append(refusal(DTypeError, "expected a dtype", *[(2,)] * len(ranges), on=wrong))
     if len(ranges) > 1:
         errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
@@ -93,10 +91,7 @@ def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dt
         name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref, vjp=vjp,
         jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
         complex_flops=complex_flops,
-        samples=[
-            sample(*(Arr(shape, low, high) for low, high in ranges))
-            for shape in ((2, 3), (), (0, 2))
-        ],
+        samples=[sample(*(Arr(shape, *r) for r in ranges)) for shape in ((2, 3), (), (0, 2))],
         error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,
     )  # fmt: skip
 
@@ -183,12 +178,9 @@ mul = elementwise("mul", "x · y; for booleans, and.", ref=np.multiply, dtypes="
     traits=("commutative", "associative"))  # fmt: skip
 
 
-def div_ref(x, y):
-    return np.floor_divide(x, y) if x.dtype.kind in "iu" else np.divide(x, y)
-
-
 div = elementwise(
-    "div", "x / y; for integers, rounded down.", ref=div_ref, ranges=((-2, 2), (0.5, 2)),
+    "div", "x / y; for integers, rounded down.", ranges=((-2, 2), (0.5, 2)),
+    ref=lambda x, y: (np.floor_divide if x.dtype.kind in "iu" else np.divide)(x, y),
     vjp=(lambda g, _y, _a, b: g / conj(b), lambda g, y, _a, b: -g * conj(y / b)),
     jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
     why="x · y**-1 rounds twice, and integers have no inverse",

@@ -10,6 +10,7 @@ import numpy as np
 from glasshouse.base import DTypeError, IndexOutOfRangeError, ShapeError, int64
 from glasshouse.base.shape import Shape, Spec, check_axis
 from glasshouse.dispatch import LINEAR, Arr, broadcast_to, card, cast, full, refusal, sample
+from glasshouse.dispatch.value import zeros
 from glasshouse.ops.checks import check_integers
 from glasshouse.ops.compare import where
 from glasshouse.ops.contract import wide
@@ -44,13 +45,14 @@ def infer_scatter(name: str):
     return infer
 
 
-def checked(where_: str, indices: np.ndarray, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front."""
+def checked(where_: str, indices: np.ndarray, size: int, axis: int | None = None) -> np.ndarray:
+    """`indices` as int64, counted from the front; an error names the axis, where it is known."""
     indices = indices.astype(np.int64, copy=False)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1}", indices[wrong][0],
-                                   f"The axis has {size} elements.")  # fmt: skip
+        along = "" if axis is None else f" for axis {axis} of size {size}"
+        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1}{along}",
+            indices[wrong][0], f"The axis has {size} elements.")  # fmt: skip
     return np.where(indices < 0, indices + size, indices)
 
 
@@ -59,21 +61,12 @@ def blocks(shape: Shape, axis: int) -> tuple[int, int, int]:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
-def zeros(spec):
-    return full(spec.shape, 0, spec.dtype)
-
-
-def last_writes(indices, size: int):
-    """True at the indices that no later index names again, so whose update stays."""
-    order = reshape(iota(size=indices.size, dtype=int64), shape=indices.shape)
-    written = scatter_set(full((size,), 0, int64), indices, order, axis=0)
-    return gather(written, indices, axis=0) == order
-
-
 def kept_updates(g, indices, axis: int, size: int):
     """The rows of g that `indices` name, with zeros for updates that were overwritten."""
     rows = gather(g, indices, axis=axis)
-    stays = last_writes(indices, size)
+    order = reshape(iota(size=indices.size, dtype=int64), shape=indices.shape)
+    written = scatter_set(full((size,), 0, int64), indices, order, axis=0)
+    stays = gather(written, indices, axis=0) == order  # no later index names the place again
     stays = reshape(stays, shape=(*indices.shape, *(1,) * (rows.ndim - axis - indices.ndim)))
     return where(broadcast_to(stays, rows.shape), rows, zeros(rows))
 
@@ -83,7 +76,7 @@ def move_axes(x, src, dst):
     order = [i for i in range(x.ndim) if i not in src]
     for place, axis in sorted(zip(dst, src)):
         order.insert(place, axis)
-    return permute(x, axes=tuple(order))
+    return x if order == list(range(x.ndim)) else permute(x, axes=tuple(order))
 
 
 def merged_indices(indices, size: int):
@@ -227,13 +220,17 @@ def gather_along(x, indices, axis: int):
 
 def scatter_along(updates, indices, axis: int, size: int):
     """The transpose of `gather_along`: updates added into lines of `size` zeros."""
-    last = indices.ndim - 1
-    lines, places = (move_axes(v, (axis,), (last,)) for v in (updates, indices))
-    shape = (*lines.shape[:-1], size)
-    target = full((math.prod(shape),), 0, updates.dtype)
-    rows = reshape(lines, shape=(updates.size,))
-    flat = scatter_add(target, line_places(places, size), rows, axis=0)
-    return move_axes(reshape(flat, shape=shape), (last,), (axis,))
+    shape = (*updates.shape[:axis], size, *updates.shape[axis + 1 :])
+    return scatter_lines(scatter_add, full(shape, 0, updates.dtype), indices, updates, axis)
+
+
+def scatter_lines(scatter, x, indices, updates, axis: int):
+    """x with `updates` (..., k, ...) scattered to `indices` (..., k, ...) of `axis`, by lines."""
+    last = x.ndim - 1
+    lines, places, rows = (move_axes(v, (axis,), (last,)) for v in (x, indices, updates))
+    target, rows = reshape(lines, shape=(x.size,)), reshape(rows, shape=(rows.size,))
+    flat = scatter(target, line_places(places, x.shape[axis]), rows, axis=0)
+    return move_axes(reshape(flat, shape=lines.shape), (last,), (axis,))
 
 
 def line_places(places, size: int):

@@ -16,7 +16,7 @@ import numpy as np
 from glasshouse.base import Spec, int64, real_dtype
 from glasshouse.base.errors import DTypeError, GradError, LinAlgError, OptionError, ShapeError
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
-from glasshouse.dispatch.value import broadcast_to, cast, full, reshape
+from glasshouse.dispatch.value import broadcast_to, cast, full, reshape, zeros
 from glasshouse.ops.cast import conj, imag, make_complex, real
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.compare import where
@@ -39,23 +39,21 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
     return m, n
 
 
-def lower_mask(x, diagonal: bool):
-    """True on the lower triangle of x's matrices, on the diagonal as told."""
-    m, n = x.shape[-2:]
-    row = reshape(iota(size=m, dtype=int64), (m, 1))
-    column = reshape(iota(size=n, dtype=int64), (1, n))
-    mask = row >= column if diagonal else row > column
-    return broadcast_to(mask, x.shape)
+def diagonals(m: int, n: int):
+    """The number of the diagonal that each place of a matrix lies on: column minus row."""
+    return iota(size=n, dtype=int64) - as_column(iota(size=m, dtype=int64))
 
 
-def tril(x, diagonal: bool = True):
-    """x with zeros above its diagonal, or from it on."""
-    return where(lower_mask(x, diagonal), x, full(x.shape, 0, x.dtype))
+def tril(x, k: int = 0):
+    """x with zeros above its k-th diagonal."""
+    outside = broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape)
+    return where(outside, zeros(x), x)
 
 
-def triu(x, diagonal: bool = True):
-    """x with zeros below its diagonal, or up to it."""
-    return where(lower_mask(x, not diagonal), full(x.shape, 0, x.dtype), x)
+def triu(x, k: int = 0):
+    """x with zeros below its k-th diagonal."""
+    outside = broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape)
+    return where(outside, zeros(x), x)
 
 
 def diagonal_part(x):
@@ -247,12 +245,12 @@ def check_qr_gradient(a, mode: str) -> None:
 
 def skew_free(c):
     """S: what of C = dR R^-1 + (skew-Hermitian) belongs to R."""
-    return triu(c, False) + adjoint(tril(c, False)) + real_part(diagonal_part(c))
+    return triu(c, 1) + adjoint(tril(c, -1)) + real_part(diagonal_part(c))
 
 
 def skew_free_adjoint(u):
     """S*: triu(U, 1) and its conjugate transpose, and Re diag(U)."""
-    upper = triu(u, False)
+    upper = triu(u, 1)
     return upper + adjoint(upper) + real_part(diagonal_part(u))
 
 
@@ -319,13 +317,13 @@ def qr(a, *, mode):
 
 def unpacked(packed):
     """(L, U)."""
-    return tril(packed, False) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
+    return tril(packed, -1) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
 
 
 def lu_vjp(g, y, _a):
     (g, _), (packed, perm) = g, y
     lower, upper = unpacked(packed)
-    inner = tril(matmul(adjoint(lower), tril(g, False)), False)
+    inner = tril(matmul(adjoint(lower), tril(g, -1)), -1)
     inner = inner + triu(matmul(triu(g), adjoint(upper)))
     inner = solve(lower, inner, lower=True, adjoint_a=True)
     inner = solve_right(upper, inner, lower=False, adjoint_a=True)
@@ -337,7 +335,7 @@ def lu_jvp(t, y, a):
     lower, upper = unpacked(packed)
     inner = solve(lower, matmul(pivots(packed, perm), t), lower=True)
     inner = solve_right(upper, inner, lower=False)
-    return matmul(lower, tril(inner, False)) + matmul(triu(inner), upper), None
+    return matmul(lower, tril(inner, -1)) + matmul(triu(inner), upper), None
 
 
 @card("linalg", infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))), vjp=(lu_vjp,),
@@ -402,7 +400,7 @@ def substitute(a, b, lower: bool, unit_diagonal: bool):
 
 def of_triangle(x, lower: bool, unit_diagonal: bool):
     """The part of x that triangular_solve reads of its first operand."""
-    return tril(x, not unit_diagonal) if lower else triu(x, not unit_diagonal)
+    return tril(x, -int(unit_diagonal)) if lower else triu(x, int(unit_diagonal))
 
 
 def solve_vjp_b(g, _y, a, _b, *, transpose, **attrs):

@@ -5,7 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, check_shape, from_numpy_dtype
+from glasshouse.base import DTypeError, ShapeError, Spec, check_shape, from_numpy_dtype
+from glasshouse.base.shape import check_axes, check_axis
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
 from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
@@ -145,11 +146,9 @@ def widths_around(shape, kept, starts, steps) -> tuple:
     return tuple((start, size - start - span, step - 1) for size, span, start, step in axes)
 
 
-def slice_vjp(g, _y, _x, *, starts, stops, steps):
-    return pad(g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0)
-
-
-@movement(infer=infer_slice, vjp=(slice_vjp,),
+@movement(infer=infer_slice,
+    vjp=(lambda g, _y, _x, *, starts, stops, steps: pad(
+        g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0),),
     batch=lambda batched, x, *, starts, stops, steps: slice_(x, starts=(0, *starts),
         stops=(x.shape[0], *stops), steps=(1, *steps)),
     samples=[sample((5, 4), starts=(1, 0), stops=(5, 3), steps=(2, 1)),
@@ -174,8 +173,7 @@ def section(x, axis: int, start: int, stop: int, step: int = 1):
 
 
 def infer_flip(x: Spec, *, axes) -> Spec:
-    for axis in axes:
-        check_axis("flip", axis, x.ndim)
+    check_axes("flip", axes, x.ndim)
     return x
 
 
@@ -206,25 +204,24 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
     return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 
 
+def begin_of(i: int, xs, axis: int) -> int:
+    """Where operand `i` begins in the result."""
+    return sum(x.shape[axis] for x in xs[:i])
+
+
 def concatenate_vjp(i: int):
     """The part of the cotangent that operand `i` supplied."""
-
-    def vjp(g, _y, *_xs, axis):
-        start = sum(x.shape[axis] for x in _xs[:i])
-        return section(g, axis, start, start + _xs[i].shape[axis])
-
-    return vjp
+    return lambda g, _y, *_xs, axis: section(
+        g, axis, begin_of(i, _xs, axis), begin_of(i + 1, _xs, axis)
+    )
 
 
 def concatenate_jvp(i: int):
     """The tangent of operand `i` in its place, zeros elsewhere."""
 
     def jvp(t, y, *xs, axis):
-        before = sum(x.shape[axis] for x in xs[:i])
-        after = y.shape[axis] - before - t.shape[axis]
-        widths = [(0, 0, 0)] * t.ndim
-        widths[axis] = (before, after, 0)
-        return pad(t, widths=tuple(widths), value=0)
+        starts = [begin_of(i, xs, axis) if along == axis else 0 for along in range(t.ndim)]
+        return pad(t, widths=widths_around(y.shape, t.shape, starts, (1,) * t.ndim), value=0)
 
     return jvp
 

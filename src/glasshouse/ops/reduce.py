@@ -14,7 +14,7 @@ from glasshouse.ops.cast import conj
 NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GROUPS.items()}
 
 
-def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool) -> None:
+def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False) -> None:
     """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
     if x.dtype.name not in NAMES[dtypes]:
         raise DTypeError(name, f"a dtype of '{dtypes}'", x.dtype.name, "Cast it.")
@@ -174,7 +174,7 @@ argmin = position("argmin",
 
 
 def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
-    check_reduced("cumsum", x, (axis,), "numeric", nonempty=False)
+    check_reduced("cumsum", x, (axis,), "numeric")
     return x
 
 

@@ -74,14 +74,12 @@ def infer_windows(x: Spec, *, size, stride, dilation) -> Spec:
     return Spec(x.shape[:lead] + counts + size, x.dtype)
 
 
-def windows_vjp(g, _y, _x, *, size, stride, dilation):
-    return fold(g, shape=_x.shape[_x.ndim - len(size) :], stride=stride, dilation=dilation)
-
-
 STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
 
 
-@card("window", infer=infer_windows, vjp=(windows_vjp,), jvp=LINEAR,
+@card("window", infer=infer_windows, jvp=LINEAR,
+    vjp=(lambda g, _y, _x, *, size, **options: fold(
+        g, shape=_x.shape[_x.ndim - len(size) :], **options),),
     batch=lambda batched, x, **attrs: windows(x, **attrs), flops=lambda x, **_: 0,
     samples=[sample((2, 5), **options((3,))), sample((6, 5), **STRIDED),
              sample((1, 2, 3, 4, 3), **options((2, 1, 3), stride=(1, 2, 1))),
@@ -111,11 +109,9 @@ def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
     return Spec(w.shape[:lead] + tuple(shape), w.dtype)
 
 
-def fold_vjp(g, _y, _w, *, shape, stride, dilation):
-    return windows(g, size=_w.shape[_w.ndim - len(shape) :], stride=stride, dilation=dilation)
-
-
-@card("window", infer=infer_fold, vjp=(fold_vjp,), jvp=LINEAR,
+@card("window", infer=infer_fold, jvp=LINEAR,
+    vjp=(lambda g, _y, _w, *, shape, **options: windows(
+        g, size=_w.shape[_w.ndim - len(shape) :], **options),),
     batch=lambda batched, w, **attrs: fold(w, **attrs), flops=lambda w, **_: w.size,
     samples=[sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
              sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2))],

@@ -8,8 +8,3 @@ from glasshouse.optim.grad_scaler import GradScaler
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import (CosineAnnealingLR, ExponentialLR, LRScheduler, LambdaLR,
     LinearLR, MultiStepLR, OneCycleLR, ReduceLROnPlateau, SequentialLR, StepLR)
-
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "CosineAnnealingLR", "ExponentialLR", "GradScaler",
-           "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "OneCycleLR", "Optimizer",
-           "RMSprop", "ReduceLROnPlateau", "SequentialLR", "StepLR", "clip_grad_norm_",
-           "clip_grad_value_"]

@@ -37,9 +37,8 @@ class Optimizer:
         self.defaults = defaults
         self.state: dict[Tensor, dict] = {}
         self.param_groups: list[dict] = []
-        known: set[int] = set()
         for group in list_groups(self.where, params):
-            known |= {id(p) for p in self.add_checked(group, known)}
+            self.add_checked(group)
 
     @property
     def where(self) -> str:
@@ -50,25 +49,22 @@ class Optimizer:
         raise NotImplementedError(f"{self.where}: expected change; got none.")
 
     def add_param_group(self, group: dict) -> None:
-        """Optimize further parameters, with their own options.
-        Raises: as the constructor; nothing is changed then."""
+        """Optimize further parameters, with their own options. Raises: as the constructor."""
         if not isinstance(group, dict):
             raise OptionError(self.where, "a group as a dict", type_name(group),
                               "Write {'params': [...], 'lr': ...}.")  # fmt: skip
-        known = {id(p) for p in self.parameters()}
-        self.add_checked(list_groups(self.where, [group])[0], known)
+        self.add_checked(list_groups(self.where, [group])[0])
 
-    def add_checked(self, group: dict, known: set[int]) -> list[Tensor]:
-        """Append `group` with the defaults filled in; returns its parameters."""
+    def add_checked(self, group: dict) -> None:
+        """Append `group` with the defaults filled in."""
         unknown = set(group) - {"params"} - set(self.defaults) - {"initial_lr"}
         if unknown:
             name = sorted(map(str, unknown))[0]
             raise OptionError(self.where, "an option", repr(name), suggest(name, self.defaults))
-        params = check_params(self.where, group["params"], known)
-        options = {**self.defaults, **group, "params": params}
+        check_params(self.where, group["params"], {id(p) for p in self.parameters()})
+        options = {**self.defaults, **group}
         self.check_options(options)
         self.param_groups.append(options)
-        return params
 
     def check_options(self, options: dict) -> None:
         """Raise OptionError if an option is outside its range; Python numbers are made of them."""
@@ -93,8 +89,7 @@ class Optimizer:
     def step(self, closure=None):
         """Update every parameter that has a gradient; returns the closure's loss, if one is given.
         The closure clears the gradients, computes the loss, calls backward and returns the loss.
-        Raises: ShapeError, DTypeError if a gradient is not like its parameter; nothing is changed.
-        """
+        Raises: ShapeError, DTypeError if a gradient is not like its parameter; all is unchanged."""
         with enable_grad():
             loss = None if closure is None else closure()
         with no_grad(), phase("optimizer"):
@@ -224,11 +219,10 @@ def list_groups(where: str, params) -> list[dict]:
     return [{**entry, "params": own} for entry, own in zip(entries, owned, strict=True)]
 
 
-def check_params(where: str, params: list, known: set[int]) -> list[Tensor]:
-    """The parameters of one group, none of them in `known` or there twice."""
+def check_params(where: str, params: list, seen: set[int]) -> None:
+    """Raise unless these parameters of a group can be trained, and none is in `seen`, or twice."""
     if not params:
         raise OptionError(where, "every group to have parameters", "an empty group", "Drop it.")
-    seen = set(known)
     for i, p in enumerate(params):
         if not isinstance(p, Tensor) or not p.dtype.is_inexact:
             got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
@@ -241,7 +235,6 @@ def check_params(where: str, params: list, known: set[int]) -> list[Tensor]:
             raise OptionError(where, "each parameter once", f"the one at {i} (shape {p.shape}) "
                               "twice", "Remove it from one of the groups.")  # fmt: skip
         seen.add(id(p))
-    return params
 
 
 def check_gradient(where: str, p: Tensor) -> None:

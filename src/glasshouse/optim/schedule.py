@@ -102,8 +102,7 @@ def check_optimizer(where: str, optimizer) -> None:
 def check_range(where: str, name: str, value, low: float, high: float) -> float:
     """`value` as a float in [low, high]; raises OptionError otherwise."""
     if not isinstance(value, numbers.Real) or not low <= value <= high:
-        raise OptionError(where, f"{name} to be a number in [{low}, {high}]", repr(value),
-                          "Check it.")  # fmt: skip
+        raise OptionError(where, f"{name} as a number in [{low}, {high}]", repr(value), "Check it.")
     return float(value)
 
 
@@ -142,12 +141,11 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """lr = initial_lr * gamma^floor(step / step_size).
-    Raises: OptionError if step_size is below 1 or gamma negative."""
+    """lr = initial_lr * gamma^floor(step / step_size). Raises: OptionError out of range."""
 
     def __init__(self, optimizer, step_size: int, gamma: float = 0.1):
         self.step_size = check_integer("StepLR", "step_size", step_size, 1)
-        self.gamma = check_range("StepLR", "gamma", gamma, 0, math.inf)
+        self.gamma = check_range(type(self).__name__, "gamma", gamma, 0, math.inf)
         super().__init__(optimizer)
 
     def lr_at(self, step, index):
@@ -155,8 +153,7 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr = initial_lr * gamma^(number of milestones reached).
-    Raises: OptionError if a milestone is negative or gamma is."""
+    """lr = initial_lr * gamma^(milestones reached). Raises: OptionError if a value is negative."""
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1):
         self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in milestones)
@@ -167,15 +164,11 @@ class MultiStepLR(LRScheduler):
         return self.base_lrs[index] * self.gamma ** bisect_right(self.milestones, step)
 
 
-class ExponentialLR(LRScheduler):
+class ExponentialLR(StepLR):
     """lr = initial_lr * gamma^step. Raises: OptionError if gamma is negative."""
 
     def __init__(self, optimizer, gamma: float):
-        self.gamma = check_range("ExponentialLR", "gamma", gamma, 0, math.inf)
-        super().__init__(optimizer)
-
-    def lr_at(self, step, index):
-        return self.base_lrs[index] * self.gamma**step
+        super().__init__(optimizer, 1, gamma)
 
 
 class LinearLR(LRScheduler):
@@ -219,12 +212,7 @@ def anneal_cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
-def anneal_linear(start: float, end: float, share: float) -> float:
-    """From start (share 0) to end (share 1) along a line."""
-    return start + (end - start) * share
-
-
-ANNEAL = {"cos": anneal_cosine, "linear": anneal_linear}
+ANNEAL = {"cos": anneal_cosine, "linear": lambda start, end, share: start + (end - start) * share}
 
 
 class OneCycleLR(LRScheduler):

@@ -92,10 +92,9 @@ class Exporter:
             args: dict = {"External id": i + 1}
             if seq >= 0:
                 args |= {"Sequence number": seq, "Fwd thread id": forward_thread.get(seq, 0)}
-            if kind <= recorded.COMPUTED:
-                args |= self.call_args(e)
             name = trace.name_of(e)
             if kind <= recorded.COMPUTED:
+                args |= self.call_args(e)
                 name = self.call_name(name)
             made.append(Slice(int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
                               int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind],

@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
-from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.profile.text import percent, scaled, table
 
 VIEWS = ("matrix", "all")
 COLUMNS = ("model", "algorithmic", "executed")
-BATCH = 64  # calls that wait to be sorted
 OUTSIDE = "(no module)"
 
 
@@ -27,6 +26,14 @@ class Counted(NamedTuple):
     algorithmic: int
     executed: int
     bytes: int
+
+
+class Sums(dict):
+    """Several sums for each key."""
+
+    def add(self, key, *values) -> None:
+        total = self.setdefault(key, [0] * len(values))
+        total[:] = [a + b for a, b in zip(total, values, strict=True)]
 
 
 class FlopCounter(Watcher):
@@ -57,11 +64,9 @@ class FlopCounter(Watcher):
             raise OptionError(f"FlopCounter: expected a Module; got {type_name(model)}. Leave it "
                               "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
-        self.log: list[tuple] = []
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
         self.replays: dict[int, list] = {}  # [runs, what one of a captured Program counts]
         self.called: set[int] = set()
-        self.thread = 0
 
     def __enter__(self):
         if self in watchers:
@@ -70,41 +75,17 @@ class FlopCounter(Watcher):
                 "Make a second one: counters may be nested."
             )
         self.thread = get_ident()
+        self.op = counting(self.counts, self.thread)
         self.watch()
         return self
 
     def __exit__(self, *exc_info):
         self.unwatch()
+        del self.op
         if self.display:
             print(self)
 
     # -- counting ------------------------------------------------------------------------------
-
-    def op(self, primitive, specs, attrs, out, result, begin_ns):
-        if get_ident() == self.thread:
-            self.log.append((primitive, specs, attrs, out, state.scope, state.phase))
-            if len(self.log) > BATCH:
-                self.digest()
-
-    def digest(self) -> None:
-        """Sort the calls of the log, and those of captured Programs, into `counts`."""
-        log, self.log = self.log, []
-        replays, self.replays = self.replays, {}
-        for runs, calls in replays.values():
-            for key in calls:
-                self.counts.setdefault(key, [0, *key])[0] += runs
-        counts = self.counts
-        for primitive, specs, attrs, out, scope, phase in log:
-            if len(specs) == 2:  # spelled out, for it is most of the calls
-                x, y = specs
-                shapes = x.shape, y.shape, x.dtype.name, y.dtype.name
-                key = (primitive, *shapes, scope, phase, *attrs.values())
-            else:
-                key = call_of(primitive, specs, attrs, out), scope, phase
-            try:
-                counts[key][0] += 1
-            except KeyError:
-                counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
 
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
@@ -113,9 +94,15 @@ class FlopCounter(Watcher):
         if get_ident() == self.thread:
             self.replays.setdefault(id(counts), [0, counts])[0] += 1
 
+    def digest(self) -> None:
+        """Add the calls of captured Programs to `counts`."""
+        replays, self.replays = self.replays, {}
+        for runs, calls in replays.values():
+            for key in calls:
+                self.counts.setdefault(key, [0, *key])[0] += runs
+
     def reset(self) -> None:
         """Forget what was counted."""
-        self.log.clear()
         self.counts.clear()
         self.replays.clear()
         self.called.clear()
@@ -126,7 +113,7 @@ class FlopCounter(Watcher):
         """What was counted, one row for each primitive in each module and pass."""
         check_one_of("view", view, VIEWS)
         self.digest()
-        sums: dict[tuple, list[int]] = {}
+        sums = Sums()
         for calls, call, scope, phase in tuple(self.counts.values()):
             path = scope if isinstance(scope, str) else "" if scope is None else scope.path
             cost = call.cost
@@ -137,17 +124,20 @@ class FlopCounter(Watcher):
             once = 0 if phase == "recompute" else calls
             key = path or OUTSIDE, phase, call.primitive.name
             added = (calls, flops * once, exact * once, flops * calls, cost.bytes * calls)
-            total = sums.setdefault(key, [0] * 5)
-            total[:] = [a + b for a, b in zip(total, added, strict=True)]
+            sums.add(key, *added)
         return [Counted(*key, *values) for key, values in sums.items()]
 
     def total(self, view: str = "matrix", column: str = "model", **where: str) -> int:
         """One count; `where` narrows it by phase, primitive or module (which holds all below it).
         Raises: OptionError for an unknown view, column or part."""
-        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         for name in where:
             check_one_of("part", name, ("phase", "primitive", "module"))
-        return sum(getattr(r, column) for r in self.rows(view) if fits(r, where))
+        return sum(n for row, n in self.column(view, column) if fits(row, where))
+
+    def column(self, view: str, column: str) -> list[tuple[Counted, int]]:
+        """The rows, each with what it has in a column."""
+        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
+        return [(row, getattr(row, column)) for row in self.rows(view)]
 
     def by_operator(self, view: str = "matrix", column: str = "model") -> dict[str, int]:
         """Count by primitive, the largest first; those that count nothing are left out."""
@@ -161,18 +151,16 @@ class FlopCounter(Watcher):
         self, depth: int | None = None, view: str = "matrix", column: str = "model"
     ) -> dict[str, int]:
         """Count by module, each with all below it, down to `depth` names."""
-        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         sums: Counter = Counter()
-        for row in self.rows(view):
+        for row, n in self.column(view, column):
             for path in prefixes(row.module, depth):
-                sums[path] += getattr(row, column)
+                sums[path] += n
         return dict(sums)
 
     def by(self, part: str, view: str, column: str) -> dict[str, int]:
-        check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         sums: Counter = Counter()
-        for row in self.rows(view):
-            sums[getattr(row, part)] += getattr(row, column)
+        for row, n in self.column(view, column):
+            sums[getattr(row, part)] += n
         return {name: n for name, n in sums.most_common() if n}
 
     @property
@@ -199,12 +187,9 @@ class FlopCounter(Watcher):
 
     def uncounted(self, view: str = "matrix") -> dict[str, int]:
         """Calls of the primitives that count nothing in this view."""
-        sums: dict[str, list[int]] = {}
-        for row in self.rows(view):
-            total = sums.setdefault(row.primitive, [0, 0])
-            total[0] += row.calls
-            total[1] += row.executed
-        return {name: calls for name, (calls, flops) in sums.items() if not flops}
+        done = self.by("primitive", view, "executed")
+        return {name: n for name, n in self.by("primitive", view, "calls").items()
+                if name not in done}  # fmt: skip
 
     def uncalled(self) -> list[str]:
         """Names of modules of the model whose forward did not run."""
@@ -218,8 +203,7 @@ class FlopCounter(Watcher):
                   if any(r.phase == p and r.executed for r in rows)]  # fmt: skip
         total = sum(r.model for r in rows)
         lines = [line(rows, "total", {}, phases, total)]
-        seen = dict.fromkeys(p for r in rows for p in prefixes(r.module, depth))
-        for path in sorted(seen, key=lambda path: first_call(rows, path)):
+        for path in ordered([p for r in rows for p in prefixes(r.module, depth)]):
             if any(r.executed for r in rows if fits(r, {"module": path})):
                 name = "  " * path.count(".") + path.rpartition(".")[2]
                 lines.append(line(rows, name, {"module": path}, phases, total))
@@ -237,6 +221,28 @@ class FlopCounter(Watcher):
         return self.table()
 
 
+def counting(counts: dict, thread: int):
+    """The counter's `op`: a function with all that it needs bound, for it runs at each call."""
+
+    def op(primitive, specs, attrs, out, result, begin_ns):
+        now = state.__dict__
+        if now["thread"] != thread:
+            return
+        scope, phase = now["scope"], now["phase"]
+        key = key_of(primitive, specs, attrs, out), scope, phase
+        try:
+            found = counts.get(key)
+        except TypeError:  # attrs that cannot be hashed
+            key = call_of(primitive, specs, attrs, out), scope, phase
+            found = counts.get(key)
+        if found is None:
+            counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
+        else:
+            found[0] += 1
+
+    return op
+
+
 def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
     """One line of the table."""
     own = [r for r in rows if fits(r, where)]
@@ -248,12 +254,10 @@ def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
             *by_phase, scaled(moved, "B"), f"{calls:,}"]  # fmt: skip
 
 
-def first_call(rows, path: str):
-    """Where a module stands in the table: parents first, then in the order of the calls."""
-    order = {r.module: i for i, r in reversed(list(enumerate(rows)))}
-    parts = path.split(".")
-    return [min(i for m, i in order.items() if is_within(m, ".".join(parts[: k + 1])))
-            for k in range(len(parts))], len(parts)  # fmt: skip
+def ordered(paths: list[str]) -> list[str]:
+    """Paths with each module before what is in it, in the order in which they come."""
+    place = {path: i for i, path in enumerate(dict.fromkeys(paths))}
+    return sorted(place, key=lambda path: [place.get(p, 0) for p in prefixes(path)])
 
 
 def prefixes(path: str, depth: int | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.memory import Tag
+from glasshouse.profile.counter import Sums
 from glasshouse.profile.record import MEMORY_KINDS
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Trace
@@ -59,11 +60,9 @@ def alive_after(trace: Trace, count: int) -> list[Alive]:
             held[int(row["address"])] = int(row["nbytes"]), trace.tags[row["tag"]]
         elif row["kind"] == FREE:
             held.pop(int(row["address"]), None)
-    sums: dict[Tag, list[int]] = {}
+    sums = Sums()
     for nbytes, tag in held.values():
-        total = sums.setdefault(tag, [0, 0])
-        total[0] += nbytes
-        total[1] += 1
+        sums.add(tag, nbytes, 1)
     found = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
     return sorted(found, key=lambda a: -a.nbytes)
 

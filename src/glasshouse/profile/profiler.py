@@ -17,7 +17,7 @@ from glasshouse.profile import chrome
 from glasshouse.profile.hta import export
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.record import Recorder
-from glasshouse.profile.report import data_of, folded, write_report
+from glasshouse.profile.report import data_of, folded, speedscope, write_report
 from glasshouse.profile.tables import Averages, KernelRow, ModuleTree, kernels, key_averages
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Event, Trace
@@ -223,10 +223,14 @@ class profile:
         return export(self.trace, path, self.record_shapes, hta)
 
     def export_stacks(self, path, metric: str = "kernel_ns") -> None:
-        """Write folded stacks for flame graphs: Python frames if recorded, pass, modules, call;
-        with its `metric`, "kernel_ns" or "self_ns", in µs."""
-        lines = [f"{';'.join(stack)} {ns // 1000}" for stack, ns in folded(self.trace, metric)]
-        writable("export_stacks", path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        """Write stacks for flame graphs: Python frames if recorded, pass, modules, call; with the
+        `metric`, "kernel_ns" or "self_ns". Folded, in µs; or for speedscope if `path` ends in
+        .json."""
+        stacks, path = folded(self.trace, metric), writable("export_stacks", path)
+        text = "".join(f"{';'.join(frames)} {ns // 1000}\n" for frames, ns in stacks)
+        if path.suffix == ".json":
+            text = json.dumps(speedscope(stacks))
+        path.write_text(text, encoding="utf-8")
 
     def export_memory_timeline(self, path) -> None:
         """Write memory over time as CSV: time_ns, allocated_bytes, reserved_bytes."""
@@ -258,13 +262,15 @@ class record_function(str):
     Example: >>> with record_function("load batch"):
              ...     pass"""
 
+    begin_ns = 0  # 0: nothing recorded then
+
     def __enter__(self):
         if watchers:
             self.begin_ns = perf_counter_ns()
 
     def __exit__(self, kind, value, trace):
         if watchers:
-            tell("annotation", str(self), getattr(self, "begin_ns", 0) or perf_counter_ns())
+            tell("annotation", str(self), self.begin_ns or perf_counter_ns())
 
     def __call__(self, fn):
         @functools.wraps(fn)

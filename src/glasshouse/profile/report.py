@@ -142,6 +142,18 @@ def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int
     return [(list(frames), int(ns)) for frames, ns in found.items() if ns >= 1]
 
 
+def speedscope(stacks: list[tuple[list[str], int]]) -> dict:
+    """Folded stacks as speedscope reads them. Source: speedscope's file format, `sampled`."""
+    numbers: dict[str, int] = {}
+    samples = [[numbers.setdefault(f, len(numbers)) for f in frames] for frames, _ in stacks]
+    weights = [ns for _, ns in stacks]
+    return {"$schema": "https://www.speedscope.app/file-format-schema.json",
+            "shared": {"frames": [{"name": name} for name in numbers]},
+            "profiles": [{"type": "sampled", "name": "glasshouse", "unit": "nanoseconds",
+                          "startValue": 0, "endValue": sum(weights), "samples": samples,
+                          "weights": weights}]}  # fmt: skip
+
+
 def timeline_data(trace: Trace) -> dict:
     """Slices for the timeline: [track, begin, end, name, kernel or -1] in ns; the last loop step if
     all would be too many."""

@@ -1,6 +1,5 @@
 """Tables of a trace: operators, kernels, and the tree of modules."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +8,7 @@ import numpy as np
 
 from glasshouse.base.errors import check_known
 from glasshouse.dispatch.cost import Call
-from glasshouse.profile.counter import OUTSIDE, prefixes
+from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Share, Trace
@@ -46,32 +45,24 @@ SORT_KEYS = {
 }  # fmt: skip
 
 
-class Averages:
+class Averages(list):
     """Events grouped by name, and on request by operand shapes and stack; prints as a table."""
 
     def __init__(self, trace: Trace, rows: list[Average], shapes: bool, flops: bool):
-        self.trace, self.rows, self.shapes, self.flops = trace, rows, shapes, flops
-
-    def __iter__(self) -> Iterator[Average]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i) -> Average:
-        return self.rows[i]
+        super().__init__(rows)
+        self.trace, self.shapes, self.flops = trace, shapes, flops
 
     def find(self, name: str) -> Average:
         """The group called `name`. Raises: OptionError, naming the nearest, if there is none."""
-        names = [row.name for row in self.rows]
+        names = [row.name for row in self]
         check_known("key_averages", "the name of a group", name, names)
-        return self.rows[names.index(name)]
+        return self[names.index(name)]
 
     def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
         """The groups as text, the largest in the column `sort_by` first.
         Raises: OptionError for an unknown column."""
         column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
-        rows = sorted(self.rows, key=lambda r: -getattr(r, column))
+        rows = sorted(self, key=lambda r: (-getattr(r, column), -r.self_host_ns))
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
@@ -89,11 +80,10 @@ class Averages:
 
     def uncounted(self) -> str:
         """What took time in kernels and counts no FLOPs, with its calls and time."""
-        found: dict[str, tuple[int, float]] = {}
-        for r in self.rows:
+        found = Sums()
+        for r in self:
             if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
-                calls, ns = found.get(r.name, (0, 0.0))
-                found[r.name] = calls + r.calls, ns + r.kernel_ns
+                found.add(r.name, r.calls, r.kernel_ns)
         parts = [
             f"{name} {calls:,} calls {milliseconds(ns)}" for name, (calls, ns) in found.items()
         ]
@@ -136,7 +126,7 @@ def key_averages(
     columns = (np.ones(len(events)), events["end"] - events["begin"], trace.self_ns,
                trace.kernel_ns_of_events, *costs_of(trace))  # fmt: skip
     sums = np.array([np.bincount(of_event, column, len(names)) for column in columns]).T
-    groups = dict(zip(names, sums.tolist(), strict=True))
+    groups = Sums(zip(names, sums.tolist(), strict=True))
     add_captured(trace, groups, group_by_input_shape, group_by_stack_n)
     kinds = (int, int, int, float, int, int)
     rows = [Average(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
@@ -144,16 +134,14 @@ def key_averages(
     return Averages(trace, rows, group_by_input_shape, flops)
 
 
-def add_captured(trace: Trace, groups: dict, shapes: bool, stack_n: int) -> None:
+def add_captured(trace: Trace, groups: Sums, shapes: bool, stack_n: int) -> None:
     """Add the calls of captured functions: what their kernels computed, and no time of the host."""
     for share, ns, runs in trace.unseen:
         call, line = share.call, trace.line(share.program, share.place)
         kind, operands = ("op", listed(call)) if call else ("copy", "")
         label = trace.name_of_share(share), kind, operands * shapes, line if stack_n else ""
-        total = groups.setdefault(label, [0.0] * 6)
         flops, moved = (call.cost.flops, call.cost.bytes) if call else (0, 0)
-        added = (runs, 0, 0, ns, flops * runs, moved * runs)
-        total[:] = [a + b for a, b in zip(total, added, strict=True)]
+        groups.add(label, runs, 0, 0, ns, flops * runs, moved * runs)
 
 
 def listed(call: Call) -> str:
@@ -263,11 +251,10 @@ class ModuleTree:
     @cached_property
     def own(self) -> dict[tuple[str, str], list[float]]:
         """[kernel ns, host ns, FLOPs, bytes, calls] of each module itself, by pass."""
-        trace, sums = self.trace, {}
+        trace, sums = self.trace, Sums()
 
         def add(module: str, phase: str, *values) -> None:
-            total = sums.setdefault((module or OUTSIDE, phase), [0.0] * 5)
-            total[:] = [a + b for a, b in zip(total, values, strict=True)]
+            sums.add((module or OUTSIDE, phase), *values)
 
         for share in trace.shares:
             ns, runs = trace.time_of_steps.get((share.program, share.step), (0, 0))
@@ -296,40 +283,37 @@ class ModuleTree:
 
     def rows(self, depth: int | None = None) -> list[ModuleRow]:
         """Each module with all below it: a row for all passes, then one for each."""
-        sums: dict[tuple[str, str], list[float]] = {}
-        own_calls: dict[tuple[str, str], float] = {}
-        for (module, phase), values in self.own.items():
+        sums = Sums()
+        for (module, phase), (*values, calls) in self.own.items():
             for path in prefixes(module, depth):
                 for part in ("", phase):
-                    total = sums.setdefault((path, part), [0.0] * 5)
-                    total[:] = [a + b for a, b in zip(total, values, strict=True)]
-                    if path == module:
-                        own_calls[path, part] = own_calls.get((path, part), 0) + values[4]
-        return [ModuleRow(path, phase, *values[:4], int(own_calls.get((path, phase), 0)))
-                for (path, phase), values in sums.items()]  # fmt: skip
+                    sums.add((path, part), *values, calls * (path == module))
+        return [ModuleRow(path, phase, *values, int(calls))
+                for (path, phase), (*values, calls) in sums.items()]  # fmt: skip
 
     def table(self, depth: int | None = 3) -> str:
-        """The tree as text."""
+        """The tree as text, all of it first."""
         rows, total = self.rows(depth), self.trace.kernel_ns
-        by = {(r.module, r.phase): r for r in rows}
         phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
-        headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]
-        lines = []
-        for path in ordered([r.module for r in rows if not r.phase]):
+        by = {(r.module, r.phase): r for r in rows}
+        roots = [r for r in rows if "." not in r.module]
+        for p in ("", *phases):
+            values = zip(*(r[2:] for r in roots if r.phase == p), strict=True)
+            by["", p] = ModuleRow("", p, *map(sum, values))
+
+        def line(path: str) -> list[str]:
             r = by[path, ""]
             times = [milliseconds(by[path, p].kernel_ns) if (path, p) in by else "" for p in phases]
             rate = scaled(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
-            lines.append(["  " * path.count(".") + path.rpartition(".")[2], f"{r.calls:,}",
-                          milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
-                          milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"),
-                          rate])  # fmt: skip
+            return ["  " * path.count(".") + (path.rpartition(".")[2] or "total"), f"{r.calls:,}",
+                    milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
+                    milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"),
+                    rate]  # fmt: skip
+
+        paths = ordered([r.module for r in rows if not r.phase])
+        headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]
+        lines = [line(path) for path in ("", *paths)] if rows else []
         return table(headings, lines) + "\n" + summary(self.trace)
 
     def __str__(self):
         return self.table()
-
-
-def ordered(paths: list[str]) -> list[str]:
-    """Paths with each module before what is in it, in the order in which they come."""
-    place = {path: i for i, path in enumerate(dict.fromkeys(paths))}
-    return sorted(place, key=lambda path: [place.get(p, 0) for p in prefixes(path)])

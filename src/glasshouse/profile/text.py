@@ -28,8 +28,11 @@ def milliseconds(ns: float) -> str:
 
 
 def writable(where: str, path) -> Path:
-    """A path to write to. Raises: FileNotFoundError if its folder is not there."""
+    """A path to write to. Raises: FileNotFoundError, IsADirectoryError for a wrong one."""
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{where}: expected the path of a file; got the folder {path}. "
+                                "Name a file in it.")  # fmt: skip
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{where}: expected a path in a folder that exists; got {path}. "
                                 "Make the folder.")  # fmt: skip

@@ -151,19 +151,19 @@ class Trace:
             return share.call.primitive.name
         return self.info(share.program, share.step).name
 
+    def users(self, stack: int) -> list[tuple]:
+        """(code, instruction) of the user's functions of a stack, the innermost first."""
+        return [at for at in self.stacks[stack] if not at[0].co_filename.startswith(PACKAGE)]
+
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
-        flat = self.stacks[stack]
         return [f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
-                for code, lasti in zip(flat[::2], flat[1::2], strict=True)
-                if not code.co_filename.startswith(PACKAGE)]  # fmt: skip
+                for code, lasti in self.users(stack)]  # fmt: skip
 
     def codes(self, stack: int) -> list[tuple]:
         """The user's functions of a stack, the outermost first: (code, "file.py(1): function")."""
-        flat = self.stacks[stack]
         return [(code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
-                for code in reversed(flat[::2])
-                if not code.co_filename.startswith(PACKAGE)]  # fmt: skip
+                for code, _ in reversed(self.users(stack))]  # fmt: skip
 
     def event_list(self) -> list[Event]:
         """Every event of the Python side as an object, in the order of their ends."""

@@ -1,5 +1,3 @@
 """Speech: models that hear, and what they train with."""
 
 from glasshouse.speech import models
-
-__all__ = ["models"]

@@ -8,8 +8,8 @@ from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, resha
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_matrices, check_type
-from glasshouse.ops.movement import permute
-from glasshouse.ops.movement import slice_ as slice_card
+from glasshouse.ops.index import move_axes
+from glasshouse.ops.movement import permute, section
 from glasshouse.ops.reduce import sum_
 
 
@@ -23,8 +23,7 @@ def promoted(where: str, *xs) -> list[Value]:
 
 
 def matrix_transpose(x, /):
-    """x with its last two axes swapped. Shapes: (..., m, n) -> (..., n, m).
-    Raises: ShapeError for fewer than two axes."""
+    """x with its last two axes swapped: (..., m, n) -> (..., n, m). Raises: ShapeError for less."""
     x = check_matrices("matrix_transpose", as_value(x, where="matrix_transpose"))
     n = x.ndim
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
@@ -76,8 +75,7 @@ def vecdot(x1, x2, /, *, axis: int = -1):
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError("vecdot", f"equal sizes along axis {axis}", f"{x1.shape} and {x2.shape}",
                          "Slice one of them.")  # fmt: skip
-    moved = [permute(x, axes=(*(i for i in range(x.ndim) if i != x.ndim + axis), x.ndim + axis))
-             for x in (conj(x1), x2)]  # fmt: skip
+    moved = [move_axes(x, (x.ndim + axis,), (x.ndim - 1,)) for x in (conj(x1), x2)]
     stack = broadcast_shapes("vecdot", *(x.shape[:-1] for x in moved))
     n = x1.shape[axis]
     left, right = (broadcast_to(x, (*stack, n)) for x in moved)
@@ -87,9 +85,8 @@ def vecdot(x1, x2, /, *, axis: int = -1):
 
 def tensordot(x1, x2, /, *, axes=2):
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
-    `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with.
-    Shapes: the other axes of x1, then those of x2.
-    Raises: ShapeError if the summed sizes or the numbers of axes differ.
+    `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with. Shapes:
+    the others of x1, then of x2. Raises: ShapeError if the summed sizes or numbers of axes differ.
     Example: >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
              [[11]]"""
     x1, x2 = promoted("tensordot", x1, x2)
@@ -123,8 +120,7 @@ def summed_axes(x1: Value, x2: Value, axes):
 
 
 def outer(x1, x2, /):
-    """All products of an element of x1 with one of x2.
-    Shapes: (m,), (n,) -> (m, n); other shapes are flattened."""
+    """Products of all elements of x1 with all of x2, flattened: (m,), (n,) -> (m, n)."""
     x1, x2 = promoted("outer", x1, x2)
     return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
 
@@ -137,8 +133,7 @@ def inner(x1, x2, /):
 
 
 def kron(x1, x2, /):
-    """The Kronecker product: x2 scaled by every element of x1, side by side.
-    Shapes: (*m), (*n) -> (*(m · n)).
+    """The Kronecker product, x2 scaled by every element of x1: (*m), (*n) -> (*(m · n)).
     Example: >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
              [1, 1, 2, 2]"""
     x1, x2 = promoted("kron", x1, x2)
@@ -228,17 +223,9 @@ def diagonal(term, x: Value):
             n = x.shape[i]
             order = [k for k in range(x.ndim) if k not in (i, j)] + [i, j]
             x = permute(x, axes=tuple(order))
-            x = every_nth(reshape(x, (*x.shape[:-2], n * n)), n)
+            x = section(reshape(x, (*x.shape[:-2], n * n)), x.ndim - 2, 0, n * n, n + 1)
             term = [c for k, c in enumerate(term) if k not in (i, j)] + [letter]
     return term, x
-
-
-def every_nth(x: Value, n: int):
-    """The n elements at distance n + 1 along the last axis of n · n."""
-    last = x.ndim - 1
-    from_start = (0,) * x.ndim
-    steps = (*((1,) * last), n + 1)
-    return slice_card(x, starts=from_start, stops=x.shape, steps=steps)
 
 
 def cheapest_pair(pool, sizes) -> tuple[int, int]:

@@ -7,13 +7,14 @@ import numpy as np
 
 from glasshouse.base import DeviceError, DTypeError, OptionError, ShapeError, check_shape, type_name
 from glasshouse.base import dtype as dtypes
-from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32, int64
+from glasshouse.base.dtype import DType, as_dtype, by_python_type, float32
 from glasshouse.dispatch import SCALARS, Value, as_value, box, cast
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import value as values
 from glasshouse.ops import create
+from glasshouse.ops import linalg as matrices
 from glasshouse.ops.checks import check_integers, check_matrices, check_option, check_type
-from glasshouse.tensor.elementary import choose
+from glasshouse.tensor.elementwise import named
 from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, flip
 
 
@@ -31,16 +32,9 @@ def eval(*tensors) -> None:
              >>> eval(x)"""
     for x in tensors:
         check_type("eval", x, Value, "tensors", "Pass what operations returned.")
-    lowest = [ordinary(x) for x in tensors]
+    lowest = [values.ordinary(x) for x in tensors]
     for backend in {x.backend for x in lowest} | {backends.current()}:
         backend.evaluate([x.data for x in lowest if x.backend is backend])
-
-
-def ordinary(x):
-    """The ordinary tensor that a value of a transform stands on."""
-    while x.mode is not None:
-        x = x.data
-    return x
 
 
 def asarray(obj, /, dtype=None, *, device=None, copy=None):
@@ -96,40 +90,6 @@ def from_dlpack(x, /, *, device=None, copy=None):
             f"{type_name(x)}: {error}", "Detach it and move it to the CPU.") from None  # fmt: skip
 
 
-def filled(where: str, value, shape, sizes, dtype, device) -> Value:
-    """A tensor of `value`; sizes may follow one by one, as in PyTorch, or a dtype, as in NumPy."""
-    check_device(where, device)
-    if sizes and not hasattr(sizes[-1], "__index__"):
-        *sizes, dtype = sizes
-    shape = check_shape(where, (shape, *sizes) if sizes else shape)
-    return values.full(shape, value, as_dtype(dtype or dtypes.default_float), where)
-
-
-def zeros(shape, *sizes, dtype=None, device=None):
-    """A tensor of zeros. Shapes: -> shape. Dtypes: any; float32 unless given.
-    Raises: ShapeError for negative sizes. Source: standard.
-    Example: >>> zeros((1, 2)).tolist()
-             [[0.0, 0.0]]"""
-    return filled("zeros", 0, shape, sizes, dtype, device)
-
-
-def ones(shape, *sizes, dtype=None, device=None):
-    """A tensor of ones. Shapes: -> shape. Dtypes: any; float32 unless given.
-    Raises: ShapeError for negative sizes. Source: standard.
-    Example: >>> ones((1, 2)).tolist()
-             [[1.0, 1.0]]"""
-    return filled("ones", 1, shape, sizes, dtype, device)
-
-
-def empty(shape, *sizes, dtype=None, device=None):
-    """A tensor to be written to; in fact of zeros, so that results do not depend on old memory.
-    Shapes: -> shape. Dtypes: any; float32 unless given.
-    Raises: ShapeError for negative sizes. Source: standard.
-    Example: >>> empty((1, 2)).shape
-             (1, 2)"""
-    return filled("empty", 0, shape, sizes, dtype, device)
-
-
 def full(shape, fill_value, dtype=None, *, device=None):
     """A tensor with `fill_value` everywhere. Shapes: -> shape.
     Dtypes: any; the default for the Python type of fill_value unless given. Raises: ShapeError for
@@ -156,28 +116,32 @@ def full_like(x, /, fill_value, dtype=None, *, device=None):
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
 
-def zeros_like(x, /, dtype=None, *, device=None):
-    """A tensor of zeros with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x unless
-    given. Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> zeros_like([1, 2]).tolist()
-             [0, 0]"""
-    return full_like(as_value(x, where="zeros_like"), 0, dtype, device=device)
+def filling(name: str, value: int, what: str):
+    """The functions `name` and `name`_like, which make tensors of `value`."""
+
+    def of_shape(shape, *sizes, dtype=None, device=None):
+        check_device(name, device)
+        if sizes and not hasattr(sizes[-1], "__index__"):  # a dtype, as in NumPy
+            *sizes, dtype = sizes
+        shape = check_shape(name, (shape, *sizes) if sizes else shape)
+        return values.full(shape, value, as_dtype(dtype or dtypes.default_float), name)
+
+    def like(x, /, dtype=None, *, device=None):
+        return full_like(as_value(x, where=f"{name}_like"), value, dtype, device=device)
+
+    made = named(of_shape, name, about=f"A tensor {what}; the sizes may also come one by one.",
+                 shapes="-> shape", dtypes="any; float32 unless given",
+                 errors="ShapeError for negative sizes", example=f"{name}((1, 2)).tolist()",
+                 result=[[float(value)] * 2])  # fmt: skip
+    return made, named(like, f"{name}_like", about=f"A tensor {what}, with the shape of x.",
+                       shapes="x (...) -> (...)", dtypes="that of x unless given",
+                       errors="DTypeError for what is not numeric",
+                       example=f"{name}_like([1, 2]).tolist()", result=[value] * 2)  # fmt: skip
 
 
-def ones_like(x, /, dtype=None, *, device=None):
-    """A tensor of ones with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x unless
-    given. Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> ones_like([1, 2]).tolist()
-             [1, 1]"""
-    return full_like(as_value(x, where="ones_like"), 1, dtype, device=device)
-
-
-def empty_like(x, /, dtype=None, *, device=None):
-    """A tensor to be written to, with the shape of x; in fact of zeros. Shapes: x (...) -> (...).
-    Dtypes: that of x unless given. Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> empty_like([1, 2]).tolist()
-             [0, 0]"""
-    return full_like(as_value(x, where="empty_like"), 0, dtype, device=device)
+zeros, zeros_like = filling("zeros", 0, "of zeros")
+ones, ones_like = filling("ones", 1, "of ones")
+empty, empty_like = filling("empty", 0, "to be written to, in fact of zeros")
 
 
 def number(where: str, x):
@@ -249,22 +213,8 @@ def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
     Example: >>> eye(2).tolist()
              [[1.0, 0.0], [0.0, 1.0]]"""
     check_device("eye", device)
-    above = diagonals(n_rows, n_rows if n_cols is None else n_cols)
+    above = matrices.diagonals(n_rows, n_rows if n_cols is None else n_cols)
     return cast(above == operator.index(k), as_dtype(dtype or dtypes.default_float))
-
-
-def diagonals(n_rows: int, n_cols: int) -> Value:
-    """The number of the diagonal that each place of a matrix lies on: column minus row."""
-    rows, columns = (create.iota(size=n, dtype=int64) for n in (n_rows, n_cols))
-    return columns - expand_dims(rows, 1)
-
-
-def triangle(where: str, x, outside) -> Value:
-    """The matrices x with zeros where `outside(diagonal number)` holds."""
-    x = as_value(x, where=where)
-    check_matrices(where, x)
-    mask = values.broadcast_to(outside(diagonals(*x.shape[-2:])), x.shape)
-    return choose(mask, values.full(x.shape, 0, x.dtype), x)
 
 
 def tril(x, /, *, k: int = 0):
@@ -272,7 +222,7 @@ def tril(x, /, *, k: int = 0):
     Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> tril([[1, 2], [3, 4]]).tolist()
              [[1, 0], [3, 4]]"""
-    return triangle("tril", x, lambda diagonal: diagonal > k)
+    return matrices.tril(check_matrices("tril", as_value(x, where="tril")), k)
 
 
 def triu(x, /, *, k: int = 0):
@@ -280,7 +230,7 @@ def triu(x, /, *, k: int = 0):
     Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
     Example: >>> triu([[1, 2], [3, 4]]).tolist()
              [[1, 2], [0, 4]]"""
-    return triangle("triu", x, lambda diagonal: diagonal < k)
+    return matrices.triu(check_matrices("triu", as_value(x, where="triu")), k)
 
 
 def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:

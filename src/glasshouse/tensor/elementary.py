@@ -71,20 +71,9 @@ def cosh(x):
     return up * 0.5 * up + down * 0.5 * down
 
 
-def tan(x):
-    return cards.sin(x) / cards.cos(x)
-
-
-def asin(x):
-    return cards.atan2(x, cards.sqrt(1 - x) * cards.sqrt(1 + x))
-
-
-def acos(x):
-    return cards.atan2(cards.sqrt(1 - x) * cards.sqrt(1 + x), x)
-
-
-def atan(x):
-    return cards.atan2(x, full(x.shape, 1, x.dtype))
+def other_leg(x):
+    """sqrt(1 - x²), of factors that do not cancel"""
+    return cards.sqrt(1 - x) * cards.sqrt(1 + x)
 
 
 def asinh(x):
@@ -103,10 +92,6 @@ def acosh(x):
     above, far = choose(large, 2.0, x) - 1, choose(large, x, 1.0)
     near = cards.log1p(above + cards.sqrt(above) * cards.sqrt(above + 2))
     return compare.where(large, cards.log(far) + math.log(2), near)
-
-
-def atanh(x):
-    return (cards.log1p(x) - cards.log1p(-x)) * 0.5
 
 
 def log_base(base: float):
@@ -159,11 +144,6 @@ def complex_log(base: float):
     return lambda z: divide(cards.log(z))
 
 
-def complex_exp2(z):
-    """exp(z log 2)"""
-    return cards.exp(scaled(math.log(2))(z))
-
-
 def complex_sign(z):
     """z / |z|, and 0 for 0"""
     re, im = split(z)
@@ -175,12 +155,17 @@ def complex_sign(z):
     return join(choose(zero, 0.0, re / length), choose(zero, 0.0, im / length))
 
 
+def turned(z):
+    """i · z"""
+    re, im = split(z)
+    return join(-im, re)
+
+
 def rotated(function):
     """z ↦ -i · function(i · z): from sin to sinh, from tanh to tan, from asin to asinh."""
 
     def rotate(z):
-        re, im = split(z)
-        re, im = split(function(join(-im, re)))
+        re, im = split(function(turned(z)))
         return join(im, -re)
 
     return rotate
@@ -188,12 +173,6 @@ def rotated(function):
 
 complex_sinh = rotated(cards.sin)
 complex_tan = rotated(cards.tanh)
-
-
-def complex_cosh(z):
-    """cos(i · z)"""
-    re, im = split(z)
-    return cards.cos(join(-im, re))
 
 
 def complex_expm1(z):

@@ -51,7 +51,7 @@ def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
 DOC = """{about}
 
 Shapes: {shapes}. Dtypes: {dtypes}.
-Raises: DTypeError for {errors}. Source: standard.
+Raises: {errors}. Source: standard.
 Example: >>> {example}
          {result}
 """
@@ -73,7 +73,8 @@ def documented(function, name: str, about: str, dtypes: str, errors: str, given:
     """`function` as the public function `name` of one argument."""
     example = f"{name}([{given}]).tolist()"
     return named(function, name, about=about, shapes="x (...) -> (...)", dtypes=dtypes,
-                 errors=errors, example=example, result=f"[{result}]")  # fmt: skip
+                 errors=f"DTypeError for {errors}", example=example,
+                 result=f"[{result}]")  # fmt: skip
 
 
 def by_kind(name, real, of_complex, x: Value):
@@ -118,10 +119,6 @@ def ceil_real(x):
     return -cards.floor(-x)
 
 
-def trunc_real(x):
-    return compare.where(x < 0, ceil_real(x), cards.floor(x))
-
-
 # fmt: off
 sqrt = same("sqrt", cards.sqrt, "The square root of x, for complex x that with a real part of 0 or "
             "more; NaN for negative real x.", "4.0", "2.0")
@@ -134,40 +131,42 @@ tanh = same("tanh", cards.tanh, "The hyperbolic tangent of x: sinh(x) / cosh(x).
 reciprocal = same("reciprocal", lambda x: 1 / x, "One over x.", "4.0", "0.25")
 rsqrt = same("rsqrt", lambda x: 1 / cards.sqrt(x), "One over the square root of x.", "4.0", "0.5")
 expm1 = unary("expm1", cards.expm1, elementary.complex_expm1, "exp(x) - 1, accurate near 0.")
-exp2 = unary("exp2", lambda x: full(x.shape, 2, x.dtype) ** x, elementary.complex_exp2,
-             "2 to the power x.", "3.0", "8.0")
+exp2 = unary("exp2", lambda x: full(x.shape, 2, x.dtype) ** x,
+             lambda z: cards.exp(elementary.scaled(math.log(2))(z)), "2 to the power x.",
+             "3.0", "8.0")
 log1p = unary("log1p", cards.log1p, elementary.complex_log1p,
               "log(1 + x), accurate near 0; NaN for real x below -1.")
 log2 = unary("log2", elementary.log_base(2), elementary.complex_log(2),
              "The logarithm of x to base 2: log(x) / log(2).", "8.0", "3.0")
 log10 = unary("log10", elementary.log_base(10), elementary.complex_log(10),
               "The logarithm of x to base 10: log(x) / log(10).", "1000.0", "3.0")
-tan = unary("tan", elementary.tan, elementary.complex_tan,
+tan = unary("tan", lambda x: cards.sin(x) / cards.cos(x), elementary.complex_tan,
             "The tangent of x, in radians: sin(x) / cos(x).")
-asin = unary("asin", elementary.asin, elementary.complex_asin,
+asin = unary("asin", lambda x: cards.atan2(x, elementary.other_leg(x)), elementary.complex_asin,
              "The y in [-π/2, π/2], in radians, with sin(y) = x; NaN for real |x| > 1.")
-acos = unary("acos", elementary.acos, elementary.complex_acos,
+acos = unary("acos", lambda x: cards.atan2(elementary.other_leg(x), x), elementary.complex_acos,
              "The y in [0, π], in radians, with cos(y) = x; NaN for real |x| > 1.", "1.0", "0.0")
-atan = unary("atan", elementary.atan, elementary.complex_atan,
+atan = unary("atan", lambda x: cards.atan2(x, full(x.shape, 1, x.dtype)), elementary.complex_atan,
              "The y in [-π/2, π/2], in radians, with tan(y) = x.")
 sinh = unary("sinh", elementary.sinh, elementary.complex_sinh,
              "The hyperbolic sine of x: (e^x - e^-x) / 2.")
-cosh = unary("cosh", elementary.cosh, elementary.complex_cosh,
+cosh = unary("cosh", elementary.cosh, lambda z: cards.cos(elementary.turned(z)),
              "The hyperbolic cosine of x: (e^x + e^-x) / 2.", "0.0", "1.0")
 asinh = unary("asinh", elementary.asinh, elementary.complex_asinh,
               "The inverse hyperbolic sine: log(x + sqrt(x² + 1)).")
 acosh = unary("acosh", elementary.acosh, elementary.complex_acosh, "The inverse hyperbolic cosine: "
               "log(x + sqrt(x² - 1)); NaN for real x < 1.", "1.0", "0.0")
-atanh = unary("atanh", elementary.atanh, elementary.complex_atanh, "The inverse hyperbolic "
-              "tangent: log((1 + x) / (1 - x)) / 2; NaN for real |x| > 1.")
+atanh = unary("atanh", lambda x: (cards.log1p(x) - cards.log1p(-x)) * 0.5,
+              elementary.complex_atanh, "The inverse hyperbolic tangent: "
+              "log((1 + x) / (1 - x)) / 2; NaN for real |x| > 1.")
 erf = unary("erf", cards.erf, None,
             "The error function of x: 2/sqrt(π) · integral of exp(-t²) from 0 to x.")
 floor = rounding("floor", cards.floor, None, "The largest integer not above x; its slope is 0.",
                  "-1.5", "-2.0")
 ceil = rounding("ceil", ceil_real, None, "The smallest integer not below x: -floor(-x).",
                 "-1.5", "-1.0")
-trunc = rounding("trunc", trunc_real, None, "x rounded toward 0: ceil(x) for x < 0, else floor(x).",
-                 "-1.5", "-1.0")
+trunc = rounding("trunc", lambda x: compare.where(x < 0, ceil_real(x), cards.floor(x)), None,
+                 "x rounded toward 0: ceil(x) for x < 0, else floor(x).", "-1.5", "-1.0")
 rint = rounding("rint", cards.round_, by_parts(cards.round_), "The integer nearest to x, halves to "
                 "the even one; complex numbers are rounded by parts.", "2.5", "2.0")
 # fmt: on
@@ -220,7 +219,7 @@ def binary(name, kind, compute, about, given, result):
         return compute(*xs)
 
     shapes = "x1 (...), x2 (...) -> their common broadcast shape"
-    errors += "; ShapeError if the shapes do not broadcast"
+    errors = f"DTypeError for {errors}; ShapeError if the shapes do not broadcast"
     example = f"{name}({given}).tolist()"
     return named(function, name, about=about, shapes=shapes, dtypes=dtypes, errors=errors,
                  example=example, result=result)  # fmt: skip

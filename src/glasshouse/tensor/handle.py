@@ -4,6 +4,7 @@ Values never change and never alias. Writing (`x[i] = v`, `x += y`) binds the ha
 tensors computed from the old one keep it."""
 
 import operator
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradEr
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, box, hooks, state
+from glasshouse.dispatch.value import ordinary
 from glasshouse.tensor import contract, index, printing
 
 
@@ -61,10 +63,7 @@ class Tensor(Value):
     @property
     def device(self) -> str:
         """Where the payload lies: "cpu", "cuda" …"""
-        value = self
-        while value.mode is not None:
-            value = value.data
-        return value.backend.device
+        return ordinary(self).backend.device
 
     @property
     def T(self):
@@ -331,19 +330,18 @@ for symbol, name in IN_PLACE.items():
 hooks.tensor_class = Tensor
 
 
-class Hook:
+class Hook(AbstractContextManager):
     """Removes a hook from those registered; as a context, at its end."""
 
-    def __init__(self, registered: dict, hook):
+    def __init__(self, registered: dict, hook, prepend: bool = False):
         self.registered = registered
         registered[self] = hook
+        if prepend:
+            registered.move_to_end(self, last=False)
 
     def remove(self) -> None:
         """Stop calling the hook."""
         self.registered.pop(self, None)
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *exc_info):
         self.remove()
@@ -363,7 +361,7 @@ def named_targets(targets, dtype, device) -> tuple:
 
 def recording(tensor) -> bool:
     """Whether the tape that `tensor` belongs to records now."""
-    return state.records if tensor.mode is None else getattr(tensor.mode, "records", False)
+    return (tensor.mode or state).records
 
 
 def strides(payload) -> tuple:

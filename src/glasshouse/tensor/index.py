@@ -173,17 +173,8 @@ def index_array(item, axis: int, size: int):
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
         raise DTypeError("index", "integers or booleans", name, "Cast them.")
-    return cast(item, int64) if isinstance(item, Value) else from_front("index", item, axis, size)
-
-
-def from_front(where_: str, indices: np.ndarray, axis: int, size: int) -> np.ndarray:
-    """`indices` as int64, counted from the front."""
-    indices = indices.astype(np.int64, copy=False)
-    wrong = indices[(indices < -size) | (indices >= size)]
-    if wrong.size:
-        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1} for axis {axis} of "
-            f"size {size}", wrong[0], "Check the indices against the shape.")  # fmt: skip
-    return np.where(indices < 0, indices + size, indices)
+    is_value = isinstance(item, Value)
+    return cast(item, int64) if is_value else cards.checked("index", item, size, axis)
 
 
 def places_in(indices: Value, size: int, beyond: int) -> Value:
@@ -200,9 +191,7 @@ def explained(where_: str, run, indexed):
         return run()
     except IndexOutOfRangeError:
         for indices, axis, size in indexed:
-            while indices.mode is not None:  # the indices of all examples, at the bottom
-                indices = indices.data
-            from_front(where_, indices.numpy(), axis, size)
+            cards.checked(where_, values.ordinary(indices).numpy(), size, axis)
         raise
 
 
@@ -291,9 +280,8 @@ class Merged:
 
 
 def getitem(x: Value, key):
-    """x[key], by NumPy's rules.
-    Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
-    fit, TransformError for a mask whose contents a transform does not show.
+    """x[key], by NumPy's rules. Raises: IndexOutOfRangeError, DTypeError for what is no index,
+    ShapeError for masks that do not fit, TransformError for a mask that a transform hides.
     Example: >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()
              [[2, 1], [4, 3]]"""
     plan = plan_key(key, x.shape)
@@ -317,8 +305,7 @@ def setitem(x: Value, key, value):
 
 
 def add_at(x: Value, key, value):
-    """x with `value` added at x[key]; repeated indices add up.
-    Raises: as getitem; ShapeError if value does not broadcast.
+    """x with `value` added at x[key]; repeated indices add up. Raises: as setitem.
     Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
              [0.0, 4.0]"""
     x = as_value(x)
@@ -378,27 +365,18 @@ def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
     place = 0
     for start, size in zip(starts, x.shape[first : last + 1], strict=True):
         place = place * size + start
+    if not x.size:
+        return x
     merged = reshape(x, (*before, math.prod(x.shape[first : last + 1]), *after))
     run = reshape(value, (*before, value.shape[last], *after))
-    return reshape(splice(merged, run, first, place), x.shape)
-
-
-def splice(x: Value, value: Value, axis: int, start: int):
-    """x with `value` in place of as many elements along one axis."""
-    pieces = [section(x, axis, 0, start), value]
-    pieces.append(section(x, axis, start + value.shape[axis], x.shape[axis]))
-    return movement.concatenate(*[p for p in pieces if p.shape[axis]], axis=axis) if x.size else x
-
-
-def check_indices(where_: str, indices):
-    """`indices` as a value of integers."""
-    return check_integers(where_, as_value(indices, where=where_))
+    rest = section(merged, first, place + run.shape[first], merged.shape[first])
+    pieces = [p for p in (section(merged, first, 0, place), run, rest) if p.shape[first]]
+    return reshape(movement.concatenate(*pieces, axis=first), x.shape)
 
 
 def take(x, indices, /, *, axis=None):
-    """The slices of x along `axis` that `indices` name.
-    Shapes: x (*before, n, *after), indices (*k) -> (*before, *k, *after).
-    Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
+    """The slices of x along `axis` that `indices` name. Shapes: x (*a, n, *b), indices (*k) ->
+    (*a, *k, *b). Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
     Example: >>> take(as_value([1.0, 2.0, 3.0]), [2, 0]).tolist()
              [3.0, 1.0]"""
     x = as_value(x, where="take")
@@ -407,14 +385,15 @@ def take(x, indices, /, *, axis=None):
             raise ShapeError("take", f"an axis for x of shape {x.shape}", "none", "Pass it.")
         axis = 0
     axis = check_axis("take", axis, x.ndim)
-    indices = check_indices("take", indices)
+    indices = check_integers("take", as_value(indices, where="take"))
     run = partial(cards.gather, x, indices, axis=axis)
     return explained("take", run, [(indices, axis, x.shape[axis])])
 
 
 def along(where_: str, x, indices, axis: int):
     """x and indices, broadcast against each other but for `axis`."""
-    x, indices = as_value(x, where=where_), check_indices(where_, indices)
+    x, indices = (as_value(v, where=where_) for v in (x, indices))
+    check_integers(where_, indices)
     axis = check_axis(where_, axis, x.ndim)
     if indices.ndim != x.ndim:
         raise ShapeError(where_, f"indices with as many axes as x, {x.ndim}",
@@ -428,9 +407,8 @@ def along(where_: str, x, indices, axis: int):
 
 
 def take_along_axis(x, indices, /, *, axis: int = -1):
-    """The elements of x that `indices` name along `axis`, line by line.
-    Shapes: x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b).
-    Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
+    """The elements of x that `indices` name along `axis`, line by line. Shapes: x (*a, n, *b),
+    indices (*a, k, *b) -> (*a, k, *b). Raises: as take.
     Example: >>> take_along_axis(as_value([[1.0, 2.0]]), [[1]], axis=1).tolist()
              [[2.0]]"""
     x, indices, axis = along("take_along_axis", x, indices, axis)
@@ -446,14 +424,10 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
              [[1.0, 5.0]]"""
     x, indices, axis = along("put_along_axis", x, indices, axis)
     values = contents("put_along_axis", values, x, indices.shape)
-    order = tuple(i for i in range(x.ndim) if i != axis) + (axis,)
     size = x.shape[axis]
-    inside = places_in(indices, size, x.size)
-    lines, places, new = (permute(v, axes=order) for v in (x, inside, values))
-    target, rows = reshape(lines, (x.size,)), reshape(new, (new.size,))
-    run = partial(cards.scatter_set, target, cards.line_places(places, size), rows, axis=0)
-    flat = explained("put_along_axis", run, [(indices, axis, size)])
-    return permute(reshape(flat, lines.shape), axes=inverse_permutation(order))
+    places = places_in(indices, size, x.size)
+    run = partial(cards.scatter_lines, cards.scatter_set, x, places, values, axis)
+    return explained("put_along_axis", run, [(indices, axis, size)])
 
 
 def nonzero(x, /) -> tuple:

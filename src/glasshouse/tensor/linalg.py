@@ -8,13 +8,14 @@ from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import linalg as cards
-from glasshouse.ops.cast import conj
 from glasshouse.ops.checks import check_matrices, check_option
 from glasshouse.ops.compare import where
+from glasshouse.ops.contract import adjoint
 from glasshouse.ops.index import gather_along
+from glasshouse.ops.movement import section
 from glasshouse.tensor import elementwise, reduce
 from glasshouse.tensor.contract import matmul, matrix_transpose, outer, promoted, tensordot, vecdot
-from glasshouse.tensor.creation import eye, tril, triu
+from glasshouse.tensor.creation import eye, triu
 from glasshouse.tensor.index import getitem
 from glasshouse.tensor.manipulate import moveaxis, stack
 from glasshouse.tensor.namespace import finfo
@@ -54,15 +55,9 @@ def matrices(where_: str, x, square: bool = False) -> Value:
     return x
 
 
-def adjoint(x: Value) -> Value:
-    """The conjugate transpose of the last two axes."""
-    return conj(matrix_transpose(x))
-
-
 def cholesky(x, /, *, upper: bool = False):
-    """The lower triangular L with x = L @ L^H, or the upper U = L^H.
-    Shapes: (..., n, n) -> (..., n, n).
-    Raises: LinAlgError unless x is positive definite, ShapeError unless square.
+    """The lower triangular L with x = L @ L^H, or the upper U = L^H. Shapes: (..., n, n) ->
+    (..., n, n). Raises: LinAlgError unless x is positive definite, ShapeError unless square.
     Example: >>> cholesky(as_value([[4.0]])).tolist()
              [[2.0]]"""
     lower = cards.cholesky(matrices("cholesky", x, square=True))
@@ -79,13 +74,11 @@ def qr(x, /, *, mode: str = "reduced") -> QRResult:
 
 def lu(x, /) -> LUResult:
     """Row order, unit lower triangular L and upper triangular U with x[permutation] = L @ U.
-    Shapes: (..., n, n) -> (..., n) int64, (..., n, n), (..., n, n).
-    Raises: ShapeError unless square.
+    Shapes: (..., n, n) -> (..., n) int64, (..., n, n) twice. Raises: ShapeError unless square.
     Example: >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
              [1, 0]"""
     packed, order = cards.lu(matrices("lu", x, square=True))
-    n = packed.shape[-1]
-    return LUResult(order, tril(packed, k=-1) + eye(n, dtype=packed.dtype), triu(packed))
+    return LUResult(order, *cards.unpacked(packed))
 
 
 def eigh(x, /) -> EighResult:
@@ -97,8 +90,7 @@ def eigh(x, /) -> EighResult:
 
 
 def eigvalsh(x, /):
-    """The eigenvalues of Hermitian matrices, ascending. Shapes: (..., n, n) -> (..., n).
-    Raises: ShapeError unless square."""
+    """Eigenvalues of Hermitian matrices, ascending: (..., n, n) -> (..., n). Raises: as eigh."""
     return eigh(x).eigenvalues
 
 
@@ -110,8 +102,7 @@ def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
 
 
 def svdvals(x, /):
-    """The singular values, descending. Shapes: (..., m, n) -> (..., min(m, n)).
-    Raises: ShapeError for fewer than two axes."""
+    """The singular values, descending: (..., m, n) -> (..., min(m, n)). Raises: as svd."""
     return svd(x, full_matrices=False).S
 
 
@@ -124,22 +115,19 @@ def diagonal(x, /, *, offset: int = 0):
     m, n = x.shape[-2:]
     row, column = max(0, -offset), max(0, offset)
     count = max(0, min(m - row, n - column))
-    flat = reshape(x, (*x.shape[:-2], m * n))
     start = row * n + column
     stop = start + (count - 1) * (n + 1) + 1 if count else start
-    return getitem(flat, (..., slice(start, stop, n + 1)))
+    return section(reshape(x, (*x.shape[:-2], m * n)), x.ndim - 2, start, stop, n + 1)
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
-    """The sum over a diagonal. Shapes: (..., m, n) -> (...).
-    Raises: ShapeError for fewer than two axes."""
+    """The sum over a diagonal: (..., m, n) -> (...). Raises: ShapeError for fewer than two axes."""
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 def pivot_sign(order: Value) -> Value:
     """1 or -1 (int64): whether a permutation swaps an even or odd number of pairs."""
-    n = order.shape[-1]
-    later = reshape(order, (*order.shape, 1)) > reshape(order, (*order.shape[:-1], 1, n))
+    later = cards.as_column(order) > cards.as_row(order)
     inversions = reduce.sum(triu(cast(later, order.dtype), k=1), axis=(-2, -1))
     return 1 - 2 * (inversions % 2)
 
@@ -167,13 +155,12 @@ def regular_shift(x: Value) -> Value:
     if not x.size:
         return x
     packed, order = cards.lu(x)
-    n = x.shape[-1]
     size = reduce.max(elementwise.abs(x), axis=(-2, -1), keepdims=True)
     small = where(size == 0, size + 1, size) * finfo(x.dtype).eps ** 0.5
-    missing = reshape(diagonal(packed) == 0, (*x.shape[:-2], 1, n))
-    lower = tril(packed, k=-1) + eye(n, dtype=x.dtype)
+    missing = cards.as_row(diagonal(packed) == 0)
+    lower, _ = cards.unpacked(packed)
     rows = lower * cast(cast(missing, small.dtype) * small, x.dtype)
-    back = broadcast_to(reshape(argsort(order), (*order.shape, 1)), rows.shape)
+    back = broadcast_to(cards.as_column(argsort(order)), rows.shape)
     return gather_along(rows, back, rows.ndim - 2)
 
 
@@ -192,26 +179,29 @@ def solve(x1, x2, /):
     Raises: LinAlgError for a singular x1, ShapeError.
     Example: >>> solve(as_value([[2.0]]), as_value([4.0])).tolist()
              [2.0]"""
-    x1, x2 = promoted("solve", x1, x2)
-    x1 = matrices("solve", x1, square=True)
-    x2 = cast(x2, x1.dtype)
-    vector = x2.ndim == 1
-    x2 = reshape(x2, (*x2.shape, 1)) if vector else x2
-    if x2.shape[-2:-1] != x1.shape[-1:]:
-        given = x2.shape[:-1] if vector else x2.shape
-        raise ShapeError("solve", f"x2 with {x1.shape[-1]} rows, as x1 has columns",
-                         f"x1 {x1.shape} and x2 {given}", "Check the sizes.")  # fmt: skip
-    out = solve_stack(x1, x2)
+    x1, columns, vector = system("solve", x1, x2, square=True)
+    out = solve_stack("solve", x1, columns)
     return reshape(out, out.shape[:-1]) if vector else out
 
 
-def solve_stack(x1: Value, x2: Value) -> Value:
+def system(where_: str, x1, x2, square: bool = False):
+    """(x1 as a stack of matrices, x2 as one with as many rows, whether x2 is one vector)."""
+    x1, x2 = promoted(where_, x1, x2)
+    x1 = matrices(where_, x1, square)
+    columns = cards.as_column(x2) if x2.ndim == 1 else x2
+    if columns.shape[-2:-1] != x1.shape[-2:-1]:
+        raise ShapeError(where_, f"x2 with {x1.shape[-2]} rows, as x1 has",
+                         f"x1 {x1.shape} and x2 {x2.shape}", "Check the sizes.")  # fmt: skip
+    return x1, cast(columns, x1.dtype), x2.ndim == 1
+
+
+def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
     """`solve` on stacks of matrices that broadcast."""
-    lead = broadcast_shapes("solve", x1.shape[:-2], x2.shape[:-2])
+    lead = broadcast_shapes(where_, x1.shape[:-2], x2.shape[:-2])
     x1, x2 = (broadcast_to(x, lead + x.shape[-2:]) for x in (x1, x2))
     packed, order = cards.lu(x1)
-    check_regular("solve", packed)
-    rows = broadcast_to(reshape(order, (*order.shape, 1)), x2.shape)
+    check_regular(where_, packed)
+    rows = broadcast_to(cards.as_column(order), x2.shape)
     y = gather_along(x2, rows, x2.ndim - 2)
     for lower in (True, False):
         y = cards.triangular_solve(packed, y, lower=lower, transpose=False, unit_diagonal=lower)
@@ -222,7 +212,7 @@ def check_regular(where_: str, packed: Value) -> None:
     """Raise LinAlgError if a pivot is 0, where its contents can be seen."""
     value = packed
     while value.mode is not None:
-        if not hasattr(value.mode, "records") and not hasattr(value, "tangent"):
+        if value.mode.hides:
             return
         value = value.data
     if packed.size and (diagonal(value.detach()).numpy() == 0).any():
@@ -231,10 +221,9 @@ def check_regular(where_: str, packed: Value) -> None:
 
 
 def inv(x, /):
-    """The inverse. Shapes: (..., n, n) -> (..., n, n).
-    Raises: LinAlgError for a singular matrix, ShapeError unless square."""
+    """The inverse of (..., n, n). Raises: LinAlgError if singular, ShapeError unless square."""
     x = matrices("inv", x, square=True)
-    return solve_stack(x, eye(x.shape[-1], dtype=x.dtype))
+    return solve_stack("inv", x, eye(x.shape[-1], dtype=x.dtype))
 
 
 def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = False):
@@ -259,9 +248,8 @@ def cutoff(s: Value, shape, rtol) -> Value:
 
 
 def pinv(x, /, *, rtol=None):
-    """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0.
-    Shapes: (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default.
-    Raises: ShapeError for fewer than two axes.
+    """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0. Shapes:
+    (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default. Raises: as matrix_rank.
     Example: >>> pinv(as_value([[2.0], [0.0]])).tolist()
              [[0.5, 0.0]]"""
     x = matrices("pinv", x)
@@ -275,7 +263,7 @@ def inverse_row(s: Value, x: Value, rtol) -> Value:
     """1 / s for the singular values of x that count, else 0, in the dtype of x: (..., 1, k)."""
     keep = s > cutoff(s, x.shape, rtol)
     inverse = where(keep, 1 / where(keep, s, full(s.shape, 1, s.dtype)), full(s.shape, 0, s.dtype))
-    return cast(reshape(inverse, (*s.shape[:-1], 1, s.shape[-1])), x.dtype)
+    return cast(cards.as_row(inverse), x.dtype)
 
 
 def matrix_rank(x, /, *, rtol=None):
@@ -287,9 +275,8 @@ def matrix_rank(x, /, *, rtol=None):
 
 
 def matrix_power(x, n: int, /):
-    """x multiplied with itself n times, by squaring; for negative n its inverse.
-    Shapes: (..., m, m) -> (..., m, m).
-    Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
+    """x multiplied with itself n times; for negative n its inverse. Shapes: (..., m, m) -> the
+    same. Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
     Example: >>> matrix_power(as_value([[2.0]]), 3).tolist()
              [[8.0]]"""
     if not isinstance(n, int):
@@ -306,9 +293,8 @@ def matrix_power(x, n: int, /):
 
 
 def cross(x1, x2, /, *, axis: int = -1):
-    """The cross product of vectors with three elements along `axis`.
-    Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
-    Raises: ShapeError unless both have size 3 along the axis."""
+    """The cross product of vectors along `axis`. Shapes: (*a, 3, *b), (*a, 3, *b), broadcast ->
+    (*a, 3, *b). Raises: ShapeError unless both have size 3 along the axis."""
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
@@ -362,8 +348,7 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
-    Shapes: (..., m, n) -> (...); (..., 1, 1) with keepdims.
-    Raises: OptionError for another ord, ShapeError for fewer than two axes."""
+    Shapes: (..., m, n) -> (...) or (..., 1, 1). Raises: OptionError for another ord, ShapeError."""
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
@@ -393,7 +378,10 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     x = as_value(x, where="norm")
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, ord=2 if ord is None else ord, keepdims=keepdims)
-    axes = check_order("norm", axis, x.ndim)
+    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if len(axes) not in (1, 2):
+        raise ShapeError("norm", "one axis, or two", axes, "Pass axis.")
+    axes = tuple(check_axis("norm", i, x.ndim) for i in axes)
     if len(axes) == 1:
         return vector_norm(x, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
     out = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord)
@@ -401,26 +389,10 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     return reshape(out, kept) if keepdims else out
 
 
-def check_order(where_: str, axis, ndim: int) -> tuple[int, ...]:
-    """One or two axes, in the order given."""
-    axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    if len(axes) not in (1, 2):
-        raise ShapeError(where_, "one axis, or two", axes, "Pass axis.")
-    return tuple(check_axis(where_, a, ndim) for a in axes)
-
-
 def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     """The y of least norm that minimises |x1 @ y - x2|, by the singular value decomposition.
-    Shapes: (..., m, n), (..., m, k) -> (..., n, k); a vector x2 (m,) gives (..., n).
-    Raises: ShapeError."""
-    x1, x2 = promoted("lstsq", x1, x2)
-    x1 = matrices("lstsq", x1)
-    x2 = cast(x2, x1.dtype)
-    vector = x2.ndim == 1
-    columns = reshape(x2, (*x2.shape, 1)) if vector else x2
-    if columns.shape[-2] != x1.shape[-2]:
-        raise ShapeError("lstsq", f"x2 with {x1.shape[-2]} rows",
-                         f"x1 {x1.shape} and x2 {x2.shape}", "Check the sizes.")  # fmt: skip
+    Shapes: (..., m, n), (..., m, k) or (m,) -> (..., n, k) or (..., n). Raises: ShapeError."""
+    x1, columns, vector = system("lstsq", x1, x2)
     u, s, vh = svd(x1, full_matrices=False)
     weights = matmul(adjoint(u), columns) * matrix_transpose(inverse_row(s, x1, rtol))
     solution = matmul(adjoint(vh), weights)

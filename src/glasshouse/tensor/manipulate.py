@@ -22,8 +22,7 @@ def copied(x: Value) -> Value:
 
 def reshape(x, /, shape, *, copy=None):
     """The elements of x, in row-major order, in a new shape; one size of -1 is worked out.
-    Shapes: x (...) -> shape. Dtypes: any, kept.
-    Raises: ShapeError if the number of elements does not fit. Source: standard.
+    Dtypes: any, kept. Raises: ShapeError if the number of elements does not fit. Source: standard.
     Example: >>> reshape([1, 2, 3, 4], (2, -1)).shape
              (2, 2)"""
     x = as_value(x, where="reshape")
@@ -47,19 +46,16 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     Example: >>> flatten([[1, 2], [3, 4]]).tolist()
              [1, 2, 3, 4]"""
     x = as_value(x, where="flatten")
-    if not x.ndim:
-        return values.reshape(x, (1,))
+    x = x if x.ndim else values.reshape(x, (1,))
     first, last = (check_axis("flatten", axis, x.ndim) for axis in (start_axis, end_axis))
     if first > last:
-        raise ShapeError("flatten", "start_axis <= end_axis", f"{start_axis} and {end_axis}",
-                         "Swap them.")  # fmt: skip
+        raise ShapeError("flatten", "start_axis <= end_axis", f"{start_axis}, {end_axis}", "Swap.")
     merged = math.prod(x.shape[first : last + 1])
     return values.reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
 
 def permute_dims(x, /, axes):
-    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]].
-    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
+    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]]. Dtypes: any, kept.
     Raises: ShapeError unless each axis is given once. Source: standard.
     Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
              [[1, 3], [2, 4]]"""
@@ -112,11 +108,7 @@ def moveaxis(x, source, destination, /):
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
     given = (source, destination)
-    source, destination = ([check_axis("moveaxis", i, x.ndim) for i in axes] for axes in given)
-    order = [axis for axis in range(x.ndim) if axis not in source]
-    for place, axis in sorted(zip(destination, source, strict=True)):
-        order.insert(place, axis)
-    return permute_dims(x, order)
+    return indexing.move_axes(x, *([check_axis("moveaxis", i, x.ndim) for i in g] for g in given))
 
 
 def expand_dims(x, /, axis=0):
@@ -131,9 +123,8 @@ def expand_dims(x, /, axis=0):
 
 
 def squeeze(x, /, axis=None):
-    """x without the given axes of size 1, or without all of them.
-    Shapes: x (..., 1, ...) -> (..., ...). Dtypes: any, kept.
-    Raises: ShapeError if a given axis has another size. Source: standard."""
+    """x without the given axes of size 1, or without all of them. Shapes: x (..., 1, ...) -> (...).
+    Dtypes: any, kept. Raises: ShapeError if a given axis has another size. Source: standard."""
     x = as_value(x, where="squeeze")
     if axis is None:
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
@@ -162,8 +153,7 @@ def broadcast_arrays(*arrays) -> tuple[Value, ...]:
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape that arrays of the given shapes broadcast to. Raises: ShapeError if they do not.
-    Source: NumPy."""
+    """The shape that `shapes` broadcast to. Raises: ShapeError if they do not. Source: NumPy."""
     where = "broadcast_shapes"
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 
@@ -171,8 +161,7 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 def sequence(where: str, arrays) -> list[Value]:
     """The arrays as values of one dtype; there must be one at least."""
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
-        raise DTypeError(where, "a sequence of tensors", type_name(arrays),
-                         "Put the tensors into a list.")  # fmt: skip
+        raise DTypeError(where, "a sequence of tensors", type_name(arrays), "Put them in a list.")
     arrays = [as_value(x, where=where) for x in arrays]
     if not arrays:
         raise ShapeError(where, "at least one tensor", "none", "Give one or more.")

@@ -3,6 +3,7 @@
 A function whose first argument is the tensor becomes a method as it is; the rest of the file holds
 the spellings that differ. Importing this module completes the class."""
 
+import operator
 import sys
 
 from glasshouse.base import OptionError, as_dtype
@@ -32,16 +33,6 @@ def sizes(shape) -> tuple:
     return tuple(shape)
 
 
-def reshape(self, *shape):
-    """gh.reshape, with the sizes one by one or as a tuple; one may be -1."""
-    return manipulate.reshape(self, sizes(shape))
-
-
-def permute(self, *axes):
-    """gh.permute_dims, with the axes one by one or as a tuple."""
-    return manipulate.permute_dims(self, sizes(axes))
-
-
 def transpose(self, *axes):
     """Two axes: swapped, as PyTorch does. None or all: permuted, as NumPy does."""
     axes = sizes(axes)
@@ -58,18 +49,6 @@ def expand(self, *shape):
     return manipulate.broadcast_to(self, wanted)
 
 
-def plus(self, other):
-    """This tensor plus `other`, written back."""
-    self += other
-    return self
-
-
-def times(self, other):
-    """This tensor times `other`, written back."""
-    self *= other
-    return self
-
-
 def array_namespace(self, /, *, api_version=None):
     """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
@@ -79,13 +58,18 @@ def array_namespace(self, /, *, api_version=None):
     return sys.modules["glasshouse"]
 
 
-SPELLINGS = {"reshape": reshape, "view": reshape, "permute": permute, "transpose": transpose,
-             "expand": expand, "add_": plus, "mul_": times, "__array_namespace__": array_namespace,
+SPELLINGS = {"transpose": transpose, "expand": expand, "__array_namespace__": array_namespace,
              "unsqueeze": manipulate.expand_dims, "unbind": manipulate.unstack,
              "clamp": elementwise.clip, "cumsum": reduce.cumulative_sum,
              "cumprod": reduce.cumulative_prod, "amax": reduce.max, "amin": reduce.min,
              "dot": contract.vecdot, "mm": contract.matmul, "bmm": contract.matmul}  # fmt: skip
 ONE_LINERS = {
+    "reshape": (lambda self, *shape: manipulate.reshape(self, sizes(shape)),
+                "gh.reshape, with the sizes one by one or as a tuple; one may be -1."),
+    "permute": (lambda self, *axes: manipulate.permute_dims(self, sizes(axes)),
+                "gh.permute_dims, with the axes one by one or as a tuple."),
+    "add_": (lambda self, other: operator.iadd(self, other), "This tensor += other."),
+    "mul_": (lambda self, other: operator.imul(self, other), "This tensor *= other."),
     "repeat": (lambda self, *counts: manipulate.tile(self, sizes(counts)),
                "gh.tile, as PyTorch's repeat does."),
     "clone": (lambda self: bind(primitives["reshape"], (self,), {"shape": self.shape}),
@@ -119,6 +103,7 @@ def complete(cls) -> None:
     for name, (function, doc) in (ONE_LINERS | casts).items():
         function.__name__, function.__doc__ = name, doc
         setattr(cls, name, function)
+    cls.view = cls.reshape
     cls.real = property(elementwise.real, doc="The real part.")
     cls.imag = property(elementwise.imag, doc="The imaginary part.")
     cls.__abs__ = elementwise.abs

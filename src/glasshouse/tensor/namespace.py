@@ -70,8 +70,7 @@ def finfo(type, /) -> FloatInfo:
 
 
 def iinfo(type, /) -> IntegerInfo:
-    """bits, max and min of an integer dtype or tensor. Raises: DTypeError for other dtypes.
-    Source: standard."""
+    """bits, max and min of an integer dtype or tensor. Raises: DTypeError. Source: standard."""
     dtype = dtype_of(type)
     if not dtype.is_integer:
         raise DTypeError("iinfo", "an integer dtype", dtype.name, "Use gh.finfo.")

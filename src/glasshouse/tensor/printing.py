@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from glasshouse.autograd.tape import TapeMode
 from glasshouse.base import OptionError, check_known, having
 from glasshouse.dispatch.value import Value
 
@@ -49,7 +50,7 @@ def format_tensor(x: Value) -> str:
     Example: >>> format_tensor(gh.asarray([1, 2]))
              'Tensor([1, 2], dtype=int64)'"""
     name = type(x).__name__
-    if x.mode is not None and not hasattr(x.mode, "records"):
+    if not isinstance(x.mode, TapeMode | None):
         kind = type(x.mode).__name__.removesuffix("Mode")
         return f"{kind}{name}(shape={x.shape}, dtype={x.dtype.name})"
     notes = [f"dtype={x.dtype.name}"]

@@ -98,8 +98,7 @@ class Generator:
             return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
 
     def set_state(self, state: dict) -> None:
-        """Go on from a saved `state()`.
-        Raises: OptionError, leaving the generator as it was, if it is no such state."""
+        """Go on from a saved `state()`. Raises: OptionError, changing nothing, if it is none."""
         try:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
@@ -270,8 +269,7 @@ def below(span: int, shape, generator) -> Value:
 
 
 def bernoulli(p=0.5, shape=None, generator=None) -> Value:
-    """True with probability `p`. Shapes: of `p` unless `shape` is given.
-    Raises: OptionError for a number p outside [0, 1]."""
+    """True with probability `p`, which gives the shape if none is. Raises: OptionError for p."""
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
         raise OptionError("bernoulli", "p from 0 to 1", p, "Check the scale.")
     shape = (p.shape if isinstance(p, Value) else np.shape(p)) if shape is None else shape
@@ -279,8 +277,7 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
 
 
 def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
-    """Numbers with the exponential distribution of mean `scale`.
-    Raises: DTypeError unless dtype is floating."""
+    """Exponential numbers of mean `scale`. Raises: DTypeError unless dtype is floating."""
     dtype, shape = check_floating("exponential", dtype), check_shape("exponential", shape)
     return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
 
@@ -329,18 +326,15 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     if n < 1 or (not replace and count > n):
         raise ShapeError("choice", f"at most {n} draws from {n} options without replacement", count,
                          "Draw fewer, or pass replace=True.")  # fmt: skip
-    weights = None if p is None else check_weights(p, n)
+    weights = None
+    if p is not None:
+        p = check_like("choice", "p", as_value(p, where="choice"), (n,))
+        weights = cast(p, float64)
     places = choose(n, count, replace, weights, generator)
     picked = places if x is None else gather(x, places, axis=axis)
     if x is None:
         return reshape(picked, shape)
     return reshape(picked, x.shape[:axis] + shape + x.shape[axis + 1 :])
-
-
-def check_weights(p, n: int) -> Value:
-    """`p` as n weights."""
-    p = check_like("choice", "p", as_value(p, where="choice"), (n,))
-    return cast(p, float64)
 
 
 def choose(n: int, count: int, replace: bool, weights, generator) -> Value:

@@ -43,13 +43,11 @@ def reduction(dtypes: str, example: str, result: str, errors="an axis out of ran
     """A decorator that completes the docstring of a function (x, axis, …)."""
 
     def decorate(function):
-        function.__doc__ = f"""{function.__doc__}
-Shapes: x (...) -> without the {axes}, or with 1 there. Dtypes: {dtypes}.
-Raises: ShapeError for {errors}. Source: standard.
-Example: >>> {function.__name__}({example}).tolist()
-         {result}
-"""
-        return function
+        name, about = function.__name__, function.__doc__
+        shapes = f"x (...) -> without the {axes}, or with 1 there"
+        return elementwise.named(function, name, about=about, shapes=shapes, dtypes=dtypes,
+                                 errors=f"ShapeError for {errors}", result=result,
+                                 example=f"{name}({example}).tolist()")  # fmt: skip
 
     return decorate
 
@@ -208,8 +206,7 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
     """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
-        raise ShapeError(where, f"an axis for {x.ndim} axes", f"None and shape {x.shape}",
-                         "Name one axis.")  # fmt: skip
+        raise ShapeError(where, f"an axis for {x.ndim} axes", f"None for {x.shape}", "Name one.")
     return cast(x, summed_dtype(where, x.dtype, dtype)), check_axis(where, axis or 0, x.ndim)
 
 
@@ -218,30 +215,26 @@ def with_first(x: Value, axis: int, value) -> Value:
     return movement.pad(x, widths=tuple((int(i == axis), 0, 0) for i in range(x.ndim)), value=value)
 
 
-def cumulative_sum(x, /, axis=None, *, dtype=None, include_initial: bool = False):
-    """Running sums along an axis, with the empty sum 0 in front if `include_initial`.
-    y[i] = x[0] + … + x[i]
-    Shapes: x (..., n, ...) -> (..., n, ...), or n + 1.
-    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
-    Raises: ShapeError without an axis unless x has just one. Source: standard.
-    Example: >>> cumulative_sum([1, 2, 3], include_initial=True).tolist()
-             [0, 1, 3, 6]"""
-    x, axis = along("cumulative_sum", x, axis, dtype)
-    out = reductions.cumsum(x, axis=axis, reverse=False)
-    return with_first(out, axis, 0) if include_initial else out
+def cumulative(name: str, scan, first: int, about: str, result):
+    """The function `name` of running results along an axis, which `scan` gives."""
+
+    def function(x, /, axis=None, *, dtype=None, include_initial: bool = False):
+        x, axis = along(name, x, axis, dtype)
+        out = scan(x, axis)
+        return with_first(out, axis, first) if include_initial else out
+
+    return elementwise.named(
+        function, name, about=f"{about}; {first}, that of none, comes in front if include_initial.",
+        shapes="x (..., n, ...) -> (..., n, ...), or n + 1", dtypes=SUMMED, result=result,
+        errors="ShapeError without an axis unless x has just one",
+        example=f"{name}([1, 2, 3]).tolist()")  # fmt: skip
 
 
-def cumulative_prod(x, /, axis=None, *, dtype=None, include_initial: bool = False):
-    """Running products along an axis, with the empty product 1 in front if `include_initial`.
-    y[i] = x[0] · … · x[i], in log2(n) passes
-    Shapes: x (..., n, ...) -> (..., n, ...), or n + 1.
-    Dtypes: numeric or bool; booleans and integers become int64 (unsigned: uint64).
-    Raises: ShapeError without an axis unless x has just one. Source: standard.
-    Example: >>> cumulative_prod([1, 2, 3]).tolist()
-             [1, 2, 6]"""
-    x, axis = along("cumulative_prod", x, axis, dtype)
-    out = reductions.scan_prod(x, axis)
-    return with_first(out, axis, 1) if include_initial else out
+cumulative_sum = cumulative(
+    "cumulative_sum", lambda x, axis: reductions.cumsum(x, axis=axis, reverse=False), 0,
+    "Running sums along an axis, y[i] = x[0] + … + x[i]", [1, 3, 6])  # fmt: skip
+cumulative_prod = cumulative("cumulative_prod", reductions.scan_prod, 1, "Running products along "
+    "an axis, y[i] = x[0] · … · x[i], in log2(n) passes", [1, 2, 6])  # fmt: skip
 
 
 def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):

@@ -1,5 +1,3 @@
 """Text: models that read, and what they train with."""
 
 from glasshouse.text import models
-
-__all__ = ["models"]

@@ -5,6 +5,3 @@ from glasshouse.transforms.forward import jvp
 from glasshouse.transforms.jacobian import hessian, hvp, jacobian
 from glasshouse.transforms.reverse import grad, value_and_grad, vjp
 from glasshouse.transforms.vmap import vmap
-
-__all__ = ["checkpoint", "grad", "hessian", "hvp", "jacobian", "jvp", "value_and_grad", "vjp",
-           "vmap"]  # fmt: skip

@@ -3,11 +3,11 @@
 import functools
 import itertools
 
-from glasshouse.autograd.backward import seeds_of, zeros
+from glasshouse.autograd.backward import seeds_of
 from glasshouse.autograd.function import fresh
-from glasshouse.autograd.tape import Leaf, Node, Walk, recording, sequence
+from glasshouse.autograd.tape import Leaf, Node, TapeMode, Walk, recording, sequence, settle
 from glasshouse.base import flatten, having, unflatten
-from glasshouse.dispatch import Value, bind, phase, primitives, state
+from glasshouse.dispatch import Level, Value, bind, phase, primitives, state, zeros
 from glasshouse.dispatch.autocast import autocast_again, autocast_modes
 from glasshouse.tensor import random
 
@@ -79,11 +79,10 @@ regions = itertools.count()
 def tape_in_force():
     """(the innermost tape level or None for the base tape, whether no vmap or jvp is inside it).
     Inside a vmap or jvp a region is recorded as usual: its payloads are not this tape's."""
-    transforms = [mode for mode in state.modes if hasattr(mode, "concrete")]
-    if not transforms:
+    levels = [mode for mode in state.modes if isinstance(mode, Level)]
+    if not levels:
         return None, True
-    innermost = transforms[-1]
-    return (innermost, True) if hasattr(innermost, "records") else (None, False)
+    return (levels[-1], True) if isinstance(levels[-1], TapeMode) else (None, False)
 
 
 def attach(fn, leaves, treedef, out, tape, before):
@@ -92,8 +91,6 @@ def attach(fn, leaves, treedef, out, tape, before):
     node = RegionNode()
     tracked = [isinstance(x, Value) and x.mode is tape and x.node is not None for x in leaves]
     node.parents = tuple((x.node, x.slot) if t else None for x, t in zip(leaves, tracked))
-    node.mode, node.freed, node.grad_hooks = tape, False, None
-    node.scope = state.scope
     autocasts = autocast_modes()
 
     def rerun(create_graph: bool):
@@ -111,12 +108,7 @@ def attach(fn, leaves, treedef, out, tape, before):
 
     node.rerun = rerun
     results = [fresh(y, tape) if isinstance(y, Value) else y for y in outputs]
-    values = [y for y in results if isinstance(y, Value)]
-    node.out_specs = [y.spec for y in values]
-    node.seq = next(sequence)
-    for slot, y in enumerate(values):
-        if y.dtype.is_inexact:
-            y.node, y.slot = node, slot
+    settle(node, [y for y in results if isinstance(y, Value)], tape)
     return unflatten(out_def, results)
 
 

@@ -2,41 +2,31 @@
 
 import functools
 
-from glasshouse.autograd.backward import zeros
 from glasshouse.base import DTypeError, ShapeError, flatten, unflatten
-from glasshouse.dispatch import LINEAR, Mode, Value, as_value, box
+from glasshouse.dispatch import LINEAR, Level, Value, as_value, zeros
 from glasshouse.ops.checks import check_like
-from glasshouse.transforms.reverse import as_leaves, check_outputs
+from glasshouse.transforms.reverse import as_leaves, check_outputs, split_aux
 
 
-class JvpMode(Mode):
+class JvpMode(Level):
     """Its values hold a primal and a tangent (None for zero), both values of the level below."""
 
-    def wrap(self, primal, tangent):
-        dual = box(primal, primal.spec, None)
-        dual.mode, dual.tangent = self, tangent
+    def wrap(self, value, tangent=None):
+        dual = super().wrap(value)
+        dual.tangent = tangent
         return dual
-
-    def constant(self, value):
-        return self.wrap(value, None)
-
-    def concrete(self, value):
-        return value.data
-
-    def detach(self, value):
-        return self.constant(value.data.detach())
 
     def process(self, primitive, args, attrs, below):
         if not any(arg.mode is self for arg in args):
             return below(primitive, args, attrs)
-        primals = tuple([arg.data if arg.mode is self else arg for arg in args])
+        primals = tuple(map(self.lower, args))
         tangents = [arg.tangent if arg.mode is self else None for arg in args]
         y = below(primitive, primals, attrs)
         tangent = push(primitive, primals, tangents, y, attrs)
         if primitive.num_outputs == 1:
             return self.wrap(y, tangent if y.dtype.is_inexact else None)
-        tangent = tangent or (None,) * len(y)
-        return tuple(self.wrap(x, t if x.dtype.is_inexact else None) for x, t in zip(y, tangent))
+        pairs = zip(y, tangent or (None,) * len(y), strict=True)
+        return tuple(self.wrap(x, t if x.dtype.is_inexact else None) for x, t in pairs)
 
 
 def push(primitive, primals, tangents, y, attrs):
@@ -82,11 +72,10 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
     mode = JvpMode()
     with mode:
-        duals = [mode.wrap(x, t) for x, t in zip(values, ts, strict=True)]
-        out = fn(*unflatten(in_def, duals))
-        out, aux = out if has_aux else (out, None)
+        out = fn(*unflatten(in_def, map(mode.wrap, values, ts)))
+        out, aux = split_aux("jvp", out, has_aux)
         outputs, out_def = check_outputs("jvp", out)
-    lowered = [y.data if y.mode is mode else y for y in outputs]
+    lowered = [mode.lower(y) for y in outputs]
     tangents = [y.tangent if y.mode is mode else None for y in outputs]
     derivative = [zeros(low.spec) if t is None else t for t, low in zip(tangents, lowered)]
     results = unflatten(out_def, lowered), unflatten(out_def, derivative)

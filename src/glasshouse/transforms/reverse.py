@@ -2,11 +2,11 @@
 
 import functools
 
-from glasshouse.autograd.backward import pull_back, zeros
+from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import TapeMode
 from glasshouse.base.errors import DTypeError, GradError, ShapeError, type_name
 from glasshouse.base.tree import flatten, tree_map, unflatten
-from glasshouse.dispatch.value import SCALARS, Value, as_value
+from glasshouse.dispatch.value import SCALARS, Value, as_value, zeros
 from glasshouse.transforms.vmap import tie_to_batch
 
 

@@ -4,21 +4,24 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Mode, Value, as_value, broadcast_to, full, primitives
-from glasshouse.dispatch.bind import bind, box, state
+from glasshouse.dispatch import Level, Value, as_value, broadcast_to, zeros
+from glasshouse.dispatch.bind import state
 from glasshouse.ops.checks import check_option
+from glasshouse.ops.index import move_axes
 
 
-class VmapMode(Mode):
+class VmapMode(Level):
     """Holds one batch axis: its values show one example, their payload has the axis in front."""
+
+    hides = True
 
     def __init__(self, size: int, randomness: str = "error"):
         self.size, self.randomness = size, randomness
 
     def wrap(self, value):
         """A value of this level around `value`, whose first axis is the batch."""
-        batched = box(value, Spec(value.shape[1:], value.dtype), None)
-        batched.mode = self
+        batched = super().wrap(value)
+        batched.spec = Spec(value.shape[1:], value.dtype)
         return batched
 
     def constant(self, value):
@@ -29,9 +32,6 @@ class VmapMode(Mode):
                              "example to example", "a request for them (bool(), .item(), .numpy(), "
                              "a mask as index …)", "Use gh.where instead of `if`, or take this "
                              "part out of the mapped function.")  # fmt: skip
-
-    def detach(self, value):
-        return self.wrap(value.data.detach())
 
     def process(self, primitive, args, attrs, below):
         batched = tuple([arg.mode is self for arg in args])
@@ -60,7 +60,7 @@ def tie_to_batch(value):
     """`value` with its own copy in every active vmap, so that its gradient is per example."""
     for mode in state.modes:
         if isinstance(mode, VmapMode) and not depends_on(value, mode):
-            value = value + mode.constant(full(value.shape, 0, value.dtype))
+            value = value + mode.constant(zeros(value))
     return value
 
 
@@ -94,7 +94,7 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
                 for x, a in zip(values, axes, strict=True)]  # fmt: skip
         mode = VmapMode(batch_size(values, axes), randomness)
         with mode:
-            inputs = [x if a is None else mode.wrap(move_axis(x, a, 0))
+            inputs = [x if a is None else mode.wrap(move_axes(x, (a,), (0,)))
                       for x, a in zip(values, axes, strict=True)]  # fmt: skip
             out = fn(*unflatten(treedef, inputs), **kwargs)
         return finish(mode, out, out_axes)
@@ -123,15 +123,6 @@ def batch_size(values, axes) -> int:
     return sizes[0]
 
 
-def move_axis(x, src: int, dst: int):
-    """`x` with one axis moved to another place."""
-    if src == dst:
-        return x
-    order = [i for i in range(x.ndim) if i != src]
-    order.insert(dst, src)
-    return bind(primitives["permute"], (x,), {"axes": tuple(order)})
-
-
 def finish(mode: VmapMode, out, out_axes):
     """The results of the mapped function, with the batch axis where `out_axes` says."""
     leaves, treedef = flatten(out)
@@ -151,5 +142,5 @@ def finish(mode: VmapMode, out, out_axes):
             results.append(leaf)
             continue
         batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data
-        results.append(move_axis(batched, 0, check_axis("vmap", axis, batched.ndim)))
+        results.append(move_axes(batched, (0,), (check_axis("vmap", axis, batched.ndim),)))
     return unflatten(treedef, results)

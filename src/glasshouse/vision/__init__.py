@@ -1,5 +1,3 @@
 """Images: models that see."""
 
 from glasshouse.vision import models
-
-__all__ = ["models"]

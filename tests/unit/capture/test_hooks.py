@@ -10,8 +10,8 @@ import pytest
 from checking import Counting, X
 
 import glasshouse as gh
-from glasshouse.capture.native import extension, native
-from glasshouse.compile.toolchain import CompileError
+from glasshouse.capture.native import native
+from glasshouse.compile.toolchain import CompileError, extension
 
 
 def close(a, b):
@@ -34,7 +34,7 @@ def gamma(x):
 def other():
     """The extension of other_hook.c; afterwards nobody has the hook."""
     try:
-        made = extension("other_hook", Path(__file__).with_name("other_hook.c").read_text())
+        made = extension(Path(__file__).with_name("other_hook.c"))
     except (CompileError, OSError, ImportError) as error:
         pytest.skip(f"no C compiler: {error}")
     assert made.current() == "default"

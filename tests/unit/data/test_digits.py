@@ -1,6 +1,6 @@
 """The digits data set and its split."""
 
-import builtins
+import sys
 
 import numpy as np
 import pytest
@@ -52,13 +52,6 @@ def test_bad_calls():
 
 
 def test_missing_scikit_learn_names_the_command(monkeypatch):
-    real = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.startswith("sklearn"):
-            raise ImportError("No module named 'sklearn'")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(BackendError, match=r"pip install 'glasshouse\[vision\]'"):
         digits()

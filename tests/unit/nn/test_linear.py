@@ -163,7 +163,7 @@ def test_alpha_dropout_keeps_mean_and_variance():
         (
             lambda: nn.Flatten(2, 1)(gh.ones((1, 2, 3))),
             ShapeError,
-            "expected start_dim before end_dim",
+            "flatten: expected start_axis <= end_axis",
         ),
         (
             lambda: nn.Unflatten(1, (2, 3))(gh.ones((1, 5))),

@@ -1,5 +1,7 @@
 """Losses against PyTorch's, over their options and at extremes."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -269,3 +271,15 @@ def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call()
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        (nn.ReLU(), ["input"]),
+        (nn.CrossEntropyLoss(), ["input", "target"]),
+        (nn.CTCLoss(), ["log_probs", "targets", "input_lengths", "target_lengths"]),
+    ],
+)
+def test_a_declared_layer_names_its_inputs(module, inputs):
+    assert list(inspect.signature(module.forward).parameters) == inputs

@@ -92,6 +92,10 @@ def test_paths_that_cannot_be_written(prof, tmp_path):  # noqa: F811
         with pytest.raises(FileNotFoundError, match="expected a path in a folder that exists"):
             write(tmp_path / "no" / "folder.json")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there.json").mkdir()
+    for write in writers:
+        with pytest.raises(IsADirectoryError, match="expected the path of a file; got the folder"):
+            write(tmp_path / "there.json")
 
 
 def test_check_finds_what_is_wrong():

@@ -1,5 +1,6 @@
 """The profiler: schedules, events of both sides, tables, memory, threads, bad input."""
 
+import json
 import threading
 import time
 
@@ -10,7 +11,9 @@ import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.profile import Comparison, ProfilerAction, schedule
+from glasshouse.profile.record import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.report import data_of
+from glasshouse.profile.text import milliseconds
 
 
 class Net(gh.nn.Module):
@@ -318,8 +321,6 @@ def test_comparison_finds_what_became_slower():
 
 
 def test_data_is_plain_json(prof, tmp_path):
-    import json
-
     path = tmp_path / "p.json"
     prof.export_json(path)
     data = json.loads(path.read_text())
@@ -337,3 +338,41 @@ def test_stacks_and_memory_are_written(prof, tmp_path):
     assert rows[0].startswith("time_ns,") and len(rows) == len(prof.trace.memory) + 2
     with pytest.raises(OptionError, match="kernel_ns or self_ns"):
         prof.export_stacks(tmp_path / "x", metric="cuda")
+
+
+def test_stacks_for_speedscope_are_the_folded_ones(prof, tmp_path):
+    prof.export_stacks(tmp_path / "s.txt")
+    prof.export_stacks(tmp_path / "s.speedscope.json")
+    data = json.loads((tmp_path / "s.speedscope.json").read_text())
+    names = [frame["name"] for frame in data["shared"]["frames"]]
+    (sampled,) = data["profiles"]
+    pairs = zip(sampled["samples"], sampled["weights"], strict=True)
+    lines = [f"{';'.join(names[i] for i in sample)} {ns // 1000}" for sample, ns in pairs]
+    assert lines == (tmp_path / "s.txt").read_text().splitlines()
+    assert sampled["endValue"] == sum(sampled["weights"]) and len(set(names)) == len(names)
+
+
+def test_both_ways_to_name_a_stack_agree():
+    fast_key = fast_stack_key()
+    if fast_key is stack_key:
+        pytest.skip("no C compiler")
+
+    def keys(depth: int):
+        if depth:
+            return next(iter([keys(depth - 1)]))
+        return np.frombuffer(fast_key(0), np.int64).tolist(), list(stack_key(0))
+
+    for depth in (0, 3, MAX_FRAMES):
+        fast, slow = keys(depth)
+        assert fast[0] == slow[0] == id(keys.__code__)
+        assert fast[2:] == slow[2:]  # the innermost function stands elsewhere by then
+    assert len(fast) == 2 * MAX_FRAMES
+    assert fast_key(10**6) == b""
+
+
+def test_the_table_of_modules_begins_with_all_of_it(prof):
+    tree = prof.modules()
+    head, _, first, *_ = tree.table().splitlines()
+    assert head.startswith("module") and first.split()[0] == "total"
+    roots = [r for r in tree.rows() if "." not in r.module and not r.phase]
+    assert milliseconds(sum(r.kernel_ns for r in roots)) in first

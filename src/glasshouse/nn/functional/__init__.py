@@ -20,17 +20,3 @@ from glasshouse.nn.functional.pool import (adaptive_avg_pool1d, adaptive_avg_poo
     adaptive_avg_pool3d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, avg_pool1d,
     avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d)
 from glasshouse.tensor.elementwise import tanh
-
-__all__ = ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-           "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "alpha_dropout",
-           "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "binary_cross_entropy",
-           "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d",
-           "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "cosine_similarity",
-           "cross_entropy", "ctc_loss", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu",
-           "embedding", "fold", "gelu", "glu", "group_norm", "hardshrink", "hardsigmoid",
-           "hardswish", "hardtanh", "huber_loss", "instance_norm", "kl_div", "l1_loss",
-           "layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "max_pool1d",
-           "max_pool2d", "max_pool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot",
-           "pad", "prelu", "relu", "relu6", "rms_norm", "rrelu", "scaled_dot_product_attention",
-           "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softmin", "softplus",
-           "softshrink", "softsign", "tanh", "tanhshrink", "threshold", "unfold"]

@@ -39,8 +39,7 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
     Raises: OptionError if min_val > max_val."""
     if min_val > max_val:
-        raise OptionError("hardtanh", "min_val <= max_val", f"{min_val} and {max_val}",
-                          "Swap them.")  # fmt: skip
+        raise OptionError("hardtanh", "min_val <= max_val", f"{min_val} and {max_val}", "Swap.")
     x = as_value(input, where="hardtanh")
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
@@ -53,8 +52,7 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 
 def prelu(input, weight):
     """x where x > 0, else weight · x, with one weight for all or one for each channel (axis 1).
-    Raises: ShapeError if weight has neither 1 element nor one for each channel.
-    Source: He et al. 2015, arXiv:1502.01852, eq. 1."""
+    Raises: ShapeError for another size. Source: He et al. 2015, arXiv:1502.01852, eq. 1."""
     x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.size != channels:
@@ -79,8 +77,7 @@ def elu(input, alpha=1.0, inplace=False):
 
 
 def selu(input, inplace=False):
-    """scale · elu(x, alpha), with the constants that keep mean 0 and variance 1.
-    Source: Klambauer et al. 2017, arXiv:1706.02515."""
+    """scale · elu(x, alpha), which keeps mean 0 and variance 1. Source: arXiv:1706.02515, eq. 2"""
     return scaled_elu(check_floating("selu", input), SELU_ALPHA, SELU_SCALE, 1.0)
 
 
@@ -113,8 +110,7 @@ def logsigmoid(input):
 
 
 def softplus(input, beta=1.0, threshold=20.0):
-    """log(1 + exp(beta · x)) / beta, and x itself where beta · x > threshold.
-    Source: Dugas et al. 2001."""
+    """log(1 + exp(beta · x)) / beta; x where beta · x > threshold. Source: Dugas et al. 2001"""
     x = check_floating("softplus", input)
     z = x if beta == 1 else x * beta
     linear = z > threshold
@@ -143,8 +139,7 @@ def mish(input, inplace=False):
 def gelu(input, approximate="none"):
     """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
     Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
-    Raises: OptionError for an unknown approximation.
-    Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2."""
+    Raises: OptionError for another. Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2."""
     check_option("gelu", "approximate", approximate, ("none", "tanh"))
     x = check_floating("gelu", input)
     if approximate == "none":
@@ -191,9 +186,8 @@ def hardshrink(input, lambd=0.5):
 
 
 def glu(input, dim=-1):
-    """a · sigmoid(b), where a and b are the halves of x along dim.
-    Shapes: (..., 2C, ...) -> (..., C, ...). Raises: ShapeError if the axis has an odd size.
-    Source: Dauphin et al. 2016, arXiv:1612.08083, eq. 1."""
+    """a · sigmoid(b) of the halves a and b of x along dim. Shapes: (..., 2C, ...) -> (..., C, ...).
+    Raises: ShapeError for an odd size. Source: Dauphin et al. 2016, arXiv:1612.08083, eq. 1."""
     x = check_floating("glu", input)
     axis = check_axis("glu", dim, x.ndim)
     if x.shape[axis] % 2:
@@ -218,9 +212,8 @@ def shifted(x: Value, axis: int) -> Value:
 
 
 def softmax(input, dim=None, dtype=None, *, axis=None):
-    """exp(x) / sum(exp(x)) along dim (or axis), computed without overflow. Shapes: any -> the same.
-    Dtypes: floating; `dtype` converts first.
-    Raises: OptionError unless exactly one of dim and axis is given. Source: Bridle 1990.
+    """exp(x) / sum(exp(x)) along dim (or axis), without overflow. Dtypes: floating; `dtype` casts
+    first. Raises: OptionError unless just one of dim and axis is given. Source: Bridle 1990.
     Example: >>> softmax([[0.0, 0.0]], dim=-1).tolist()
              [[0.5, 0.5]]"""
     x, axis = softmax_operands("softmax", input, dim, dtype, axis)

@@ -30,7 +30,10 @@ def scaled_dot_product_attention(
     if enable_gqa:
         check_divides(where, "query heads", q.shape[-3], "key heads", k.shape[-3])
         k, v = (repeat_heads(x, q.shape[-3] // x.shape[-3]) for x in (k, v))
-    check_heads(where, q, k, v)
+    fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1]
+    if not fits or k.shape[-2] != v.shape[-2]:
+        raise ShapeError(where, "query (..., L, E), key (..., S, E) and value (..., S, D)",
+            f"{q.shape}, {k.shape} and {v.shape}", "Transpose or project them.")  # fmt: skip
     if is_causal:
         if attn_mask is not None:
             raise OptionError(where, "attn_mask or is_causal", "both", "Put both into attn_mask.")
@@ -57,13 +60,6 @@ def attend(where: str, q: Value, k: Value, v: Value, mask, scale=None, dropout_p
         moves = mask is not None and mask.ndim > 1 and mask.shape[-2] == queries
         done.append(region(q[..., part, :], k, v, mask[..., part, :] if moves else mask))
     return concat(done, axis=-2)
-
-
-def check_heads(where: str, q: Value, k: Value, v: Value) -> None:
-    fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1]
-    if not fits or k.shape[-2] != v.shape[-2]:
-        raise ShapeError(where, "query (..., L, E), key (..., S, E) and value (..., S, D)",
-            f"{q.shape}, {k.shape} and {v.shape}", "Transpose or project them.")  # fmt: skip
 
 
 def causal_mask(queries: int, keys: int) -> Value:

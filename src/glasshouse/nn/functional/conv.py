@@ -125,8 +125,7 @@ def convolve_transposed(
 
 def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
     """(output sizes, zeros to append to the input), per spatial axis.
-    With output_padding >= stride a convolution of the output has more positions than the input: the
-    input is continued with zeros."""
+    With output_padding >= stride the output has windows beyond the input, which zeros continue."""
     sizes, missing = [], []
     for i, k, s, p, e, d in zip(inputs, kernel, stride, padding, extra, dilation, strict=True):
         span = d * (k - 1) + 1

@@ -76,8 +76,7 @@ def huber(difference: Value, delta: float) -> Value:
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
     Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
-    Shapes: input and target equal, weight broadcasting to them -> ().
-    Source: standard; the limit as in PyTorch."""
+    Shapes: input and target equal, weight broadcasting -> (). Source: standard; PyTorch (limit)."""
     x, target = operands("binary_cross_entropy", input, target, reduction)
     loss = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)

@@ -34,7 +34,10 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
             check_like(_where, name, value, x.shape[1:2], "Set num_features to the size of axis 1.")
     wide = widened(x)
     if training:
-        mean, centred, var = batch_moments(_where, wide)
+        if x.size <= x.shape[1]:
+            raise ShapeError(_where, "more than 1 value per channel while training", x.shape,
+                             "Use a larger batch, or eval().")  # fmt: skip
+        mean, centred, var = moments(wide, (0, *range(2, x.ndim)))
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
     elif running_mean is None or running_var is None:
         raise OptionError(_where, "running_mean and running_var when not training", "None",
@@ -52,14 +55,6 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 def along_channels(value: Value, x: Value) -> Value:
     """One number per channel, in the dtype of x and shaped to broadcast along its axis 1."""
     return reshape(cast(value, x.dtype), (1, x.shape[1]) + (1,) * (x.ndim - 2))
-
-
-def batch_moments(where: str, x: Value):
-    """`moments` over all axes but the channels."""
-    if x.size <= x.shape[1]:
-        raise ShapeError(where, "more than 1 value per channel while training", x.shape,
-                         "Use a larger batch, or eval().")  # fmt: skip
-    return moments(x, (0, *range(2, x.ndim)))
 
 
 def update_running(running_mean, running_var, mean, var, count: int, momentum: float) -> None:
@@ -109,8 +104,7 @@ def affine_channels(x: Value, weight, bias) -> Value:
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _where="layer_norm"):
     """(x - mean(x)) / √(var(x) + eps) · weight + bias over the last axes.
     Shapes: input (..., *normalized_shape), weight and bias normalized_shape -> input's.
-    Raises: ShapeError if input does not end in normalized_shape.
-    Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450, eq. 4."""
+    Raises: ShapeError if input does not end so. Source: Ba et al. 2016, arXiv:1607.06450, eq. 4."""
     x, axes = trailing_axes(_where, input, normalized_shape, weight, bias)
     _, centred, var = moments(widened(x), axes)
     y = centred * (1 / sqrt(var + eps))
@@ -136,8 +130,7 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
 def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm"):
     """x / √(mean(x²) + eps) · weight over the last axes; eps is the dtype's unless given.
     Shapes: input (..., *normalized_shape), weight normalized_shape -> input's.
-    Raises: ShapeError if input does not end in normalized_shape.
-    Source: Zhang & Sennrich 2019, arXiv:1910.07467, eq. 4."""
+    Raises: ShapeError if input does not end so. Source: Zhang & Sennrich 2019, arXiv:1910.07467."""
     x, axes = trailing_axes(_where, input, normalized_shape, weight)
     wide = widened(x)
     eps = finfo(wide.dtype).eps if eps is None else eps
@@ -146,10 +139,9 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="group_norm"):
-    """(x - mean) / √(var + eps) · weight + bias, with statistics for each sample and group of
-    channels, and weight and bias for each channel. Shapes: input (N, C, ...), weight and bias (C,)
-    -> (N, C, ...). Raises: OptionError unless num_groups divides C. Source: Wu & He 2018,
-    arXiv:1803.08494, eq. 7."""
+    """(x - mean) / √(var + eps) · weight + bias, with statistics by sample and group of channels.
+    Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...). Raises: OptionError unless
+    num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494, eq. 7."""
     x = check_floating(_where, input)
     if x.ndim < 2:
         raise ShapeError(_where, "an input (N, C, ...)", x.shape, "Add an axis.")

@@ -17,8 +17,7 @@ PAD_MODES = ("constant", "reflect", "replicate", "circular")
 def pad(input, pad, mode="constant", value=None):
     """input with `pad` = (low, high) of the last axis, then of the one before it, and so on.
     Negative widths crop. Modes: "constant" (value, default 0), "reflect" (mirror without the edge),
-    "replicate" (the edge), "circular" (from the other end).
-    Shapes: (..., W) -> (..., low + W + high).
+    "replicate" (the edge), "circular" (from the other end). Shapes: (..., W) -> (..., low+W+high).
     Raises: OptionError for an unknown mode or an odd number of widths; ShapeError for more pairs
     than axes, or widths larger than reflect and circular can fill. Source: standard.
     Example: >>> pad([[1.0, 2.0]], (1, 0)).tolist()

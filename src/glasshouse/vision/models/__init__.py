@@ -4,6 +4,3 @@ from glasshouse.vision.models.alexnet import AlexNet, alexnet
 from glasshouse.vision.models.resnet import BasicBlock, Bottleneck, ResNet, resnet18, resnet50
 from glasshouse.vision.models.vgg import VGG, vgg16
 from glasshouse.vision.models.vit import VisionTransformer, vit_b_16
-
-__all__ = ["VGG", "AlexNet", "BasicBlock", "Bottleneck", "ResNet", "VisionTransformer", "alexnet",
-           "resnet18", "resnet50", "vgg16", "vit_b_16"]  # fmt: skip
