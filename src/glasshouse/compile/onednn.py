@@ -27,7 +27,7 @@ SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_SCRATCHPAD, QUERY_NAME = 131, 132, 136, 8
 ELTWISE_RELU = 32
-FEW_POSITIONS = 4096
+FEW_POSITIONS, PRODUCT_WEIGHTS = 256, 1 << 14  # of an image; elements at least
 Dims = c_int64 * 12
 
 
@@ -467,13 +467,14 @@ def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
 
 def is_product(attrs, node, x) -> bool:
     """Whether the gradient of a weight is computed as a product of matrices: that of a 1 x 1 kernel
-    which looks at each position once is one. oneDNN's product is the faster one for few positions,
-    and for float32 where channels become more (measured for the layers of ResNet-50)."""
+    which looks at each position once is one. oneDNN's product is the faster one for large weights
+    and few positions, or float32 and more channels made (measured for the layers of ResNet-50)."""
     made, taken, *kernel = node.shape
     plain = (prod(kernel) == 1 and attrs["groups"] == 1 and set(attrs["stride"]) == {1}
              and not any(map(sum, attrs["padding"])))  # fmt: skip
-    few = x.spec.size // taken <= FEW_POSITIONS
-    return plain and (few or (node.dtype is float32 and made > taken))
+    few = prod(x.shape[2:]) <= FEW_POSITIONS
+    large = made * taken >= PRODUCT_WEIGHTS
+    return plain and large and (few or (node.dtype is float32 and made > taken))
 
 
 def plan_weight_product(lowering, node, dnnl, x: View, g: View, target) -> None:

@@ -8,9 +8,9 @@ from glasshouse.base.flags import flags
 from glasshouse.nn.functional import conv2d
 
 CASES = {  # channels in and out, kernel, size, options
-    "product, few positions": (6, 5, 1, 7, {}),
-    "product, more channels out": (3, 8, 1, 60, {}),
-    "convolution, fewer channels out": (8, 3, 1, 60, {}),
+    "product, few positions": (128, 130, 1, 7, {}),
+    "product, more channels out": (64, 256, 1, 20, {}),
+    "convolution, fewer channels out": (256, 64, 1, 20, {}),
     "stride": (4, 6, 1, 9, {"stride": 2}),
     "padding": (4, 6, 1, 5, {"padding": 1}),
     "groups": (4, 6, 1, 5, {"groups": 2}),
