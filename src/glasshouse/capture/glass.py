@@ -15,6 +15,7 @@ import numpy as np
 
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
 from glasshouse.base.errors import GradError
+from glasshouse.base.interrupts import held
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
 from glasshouse.compile.program import compiled, run_timed, settle, warn_once
@@ -59,18 +60,17 @@ class Glass:
         if self.sized:
             key = tuple(x.spec.shape for x in inputs if isinstance(x, Tensor))
         plans = self.plans.get(key, ())
-        for plan in plans:
-            if plan is not None and plan.fits(inputs):
-                return plan.run(inputs)
-        if None in plans or self.count >= MAX_PLANS:
-            return self.module.run(self.module, *inputs)
-        return self.first(key, inputs)
+        with held:  # a run overwrites memory: what has it has to know
+            for plan in plans:
+                if plan is not None and plan.fits(inputs):
+                    return plan.run(inputs)
+            if None not in plans and self.count < MAX_PLANS and backends.current().name == "lazy":
+                return self.first(key, inputs)
+        return self.module.run(self.module, *inputs)
 
     def first(self, key: tuple, inputs):
         """Run the graph on lazy tensors, and keep the Program."""
         backend = backends.current()
-        if backend.name != "lazy":
-            return self.module.run(self.module, *inputs)
         # What the trace of the first call recorded is done again here: nobody needs its values.
         backend.recorder.forget()
         plan = kept = Plan(self.module, backend)

@@ -6,14 +6,16 @@ import sys
 import types
 import warnings
 import weakref
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import CaptureError
+from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
-from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
+from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, is_work, loop_end
 from glasshouse.capture.frame import Frame, Generator, Iterator
 from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
 from glasshouse.capture.iteration import plain_value
@@ -21,6 +23,7 @@ from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracer import (
+    INTERRUPTED,
     Lasti,
     Raised,
     Tracer,
@@ -128,21 +131,35 @@ UNFINISHED = "a generator that is left unfinished inside with or try"
 
 
 def miss(dispatcher, *slots):
-    """A call that no entry answers."""
-    hook = native()
+    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them."""
+    hold()
+    hook, code = native(), dispatcher.fn.__code__
     callback = hook.set_hook(None)
     try:
-        capture = dispatcher.capture
-        allowed = hook.get_mode() == 0 and capture.front.can_trace()
-        if allowed and may_capture(dispatcher, capture, slots):
-            return Session(dispatcher, capture, slots, callback).run()
-        hook.set_skip(dispatcher.fn.__code__, True)  # the hook is not to bring it here again
+        go_on = captured(dispatcher, slots, callback)
+        if go_on is None:
+            hook.set_skip(code, True)  # the hook is not to bring it here again
+            hook.set_hook(callback)
+            go_on = partial(plainly, dispatcher.fn, slots)
+    except BaseException:
         hook.set_hook(callback)
-        return plainly(dispatcher.fn, slots)
+        release()
+        raise
+    try:
+        return go_on()
     finally:
         if callback is not None:
-            hook.set_skip(dispatcher.fn.__code__, False)
+            hook.set_skip(code, False)
         hook.set_hook(callback)
+
+
+def captured(dispatcher, slots, callback):
+    """What goes on behind the capture of a call; None if there is none."""
+    capture = dispatcher.capture
+    allowed = native().get_mode() == 0 and capture.front.can_trace()
+    if allowed and may_capture(dispatcher, capture, slots):
+        return Session(dispatcher, capture, slots, callback).run()
+    return None
 
 
 def code_of(fn) -> types.CodeType:
@@ -152,6 +169,7 @@ def code_of(fn) -> types.CodeType:
 
 def plainly(fn: types.FunctionType, slots):
     """fn called with what is in its slots."""
+    release()
     code = fn.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     has_star = bool(code.co_flags & 4)
@@ -264,7 +282,7 @@ class Session:
         self.tracer.all_dynamic = capture.dynamic or config.dynamic
 
     def run(self):
-        """The result of the call."""
+        """Capture; what then gives the result of the call."""
         tracer, front = self.tracer, self.capture.front
         counters.add("captures")
         begin_ns = perf_counter_ns()
@@ -277,9 +295,9 @@ class Session:
             self.capture_ns = perf_counter_ns() - begin_ns
             if isinstance(outcome, Raised):
                 return self.raised(outcome.var)
-            if not tracer.live:
-                return self.given_up(outcome)
-            return self.finish(outcome)
+            if tracer.live:
+                return self.finish(outcome)
+            return partial(returned, self.given_up(outcome))
         except BaseException:
             self.leave_contexts()
             raise
@@ -319,8 +337,9 @@ class Session:
     def given_up(self, outcome: Var):
         """The trace could not be kept; the result is there all the same."""
         counters.add("fallbacks")
-        self.note_break(getattr(self.tracer, "why_stopped", "given up"), "", "")
-        self.hopeful()
+        self.note_break(self.tracer.why_stopped, "", "")
+        if self.tracer.why_stopped != INTERRUPTED:
+            self.hopeful()
         return plain_value(outcome)
 
     def hopeful(self) -> None:
@@ -357,12 +376,12 @@ class Session:
                     outcome,
                     dict(zip(slot_names(self.fn.__code__), self.slots, strict=False)),
                 )
-            return real(outcome)
+            return partial(returned, real(outcome))
         tracer.front.end(tracer)
         native().set_hook(self.callback)
         self.behind = True
         self.finalize(broke)
-        return self.tail(0, broke)
+        return partial(self.tail, 0, broke)
 
     def raised(self, var: Var):
         """Install an entry that raises; raise."""
@@ -416,12 +435,12 @@ class Session:
         if isinstance(outcome, Var):
             result = real(outcome)
             tracer.stop_learning(what)
-            return result
+            return partial(returned, result)
         tracer.stop_learning(what)
         if outcome.fn is None:
-            return self.tail(0, outcome)
+            return partial(self.tail, 0, outcome)
         tracer.in_python(tracer.frames[-1], outcome)
-        return plain_value(tracer.run())
+        return partial(returned, plain_value(tracer.run()))
 
     def note_break(self, reason: str, where: str, hint: str) -> None:
         counters.add("breaks")
@@ -434,9 +453,7 @@ class Session:
     def compiled(self, emitter: Emitter):
         """What runs the graph; None if it has nothing to run."""
         tracer = self.tracer
-        work = [
-            n for n in tracer.graph.nodes if n.op.startswith("call_") and not is_context_node(n)
-        ]
+        work = list(filter(is_work, tracer.graph.nodes))
         if not work:
             return None
         tracer.graph.output(tuple(emitter.outputs))
@@ -452,7 +469,8 @@ class Session:
         self.values = [var.value for _, var in tracer.inputs]
         begin_ns = perf_counter_ns()
         try:
-            return self.capture.compiler(self.module, self.values)
+            with let_through():
+                return self.capture.compiler(self.module, self.values)
         except Exception as error:
             self.failed = True
             if config.raise_compiler_errors:
@@ -462,7 +480,7 @@ class Session:
                 warnings.warn(
                     f"capture: the compiler raised {error!r}; graphs run as they are. Set "
                     "gh.capture.config.raise_compiler_errors to see where.",
-                    stacklevel=6,
+                    stacklevel=7,
                 )
             return self.module.forward
         finally:
@@ -513,8 +531,12 @@ class Session:
         for context in reversed(entered):
             context.value.__exit__(None, None, None)
         front.end(tracer)
-        front.rollback(tracer)
-        results = graph(*self.values)
+        restore = front.rollback(tracer)
+        try:
+            results = graph(*self.values)
+        except BaseException:
+            restore()
+            raise
         for var, result in zip(emitter.output_vars, results, strict=True):
             if not front.adopt(var.value, result):
                 break
@@ -549,6 +571,7 @@ class Session:
         last = k + 1 == len(frames)
         captured = broke.fn is not None
         if last and not captured:
+            release()
             return self.resumed(frame, frame.at, frame.stack, (), False)
         handler, caught = frame.code.handler_at(frame.at), None
         try:
@@ -575,6 +598,7 @@ class Session:
 
     def opaque(self, broke: Break):
         """What broke the graph, done by Python."""
+        release()
         args = [self.value(x) for x in broke.args_]
         if broke.loop is not None:
             args.append(END_OF_LOOP)
@@ -618,6 +642,12 @@ class Session:
         return fn(*words)
 
 
+def returned(value):
+    """The value, when signals wait no more."""
+    release()
+    return value
+
+
 def real(var: Var):
     """A Var's value with Python's own iterators in it."""
     value = var.value
@@ -635,12 +665,6 @@ def real(var: Var):
             if x.origin is not None:
                 value[key] = real(x)
     return value
-
-
-def is_context_node(node: Node) -> bool:
-    return node.target in ("__enter__", "__exit__") or any(
-        u.target == "__enter__" for u in node.users
-    )
 
 
 def explained(broke: Break, at: Frame) -> str:
