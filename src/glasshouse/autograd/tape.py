@@ -11,7 +11,7 @@ from contextlib import ContextDecorator
 from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
-from glasshouse.base.flags import flags, having
+from glasshouse.base.flags import flags
 from glasshouse.dispatch import Mode, box, hooks, state, tell, watchers
 
 sequence = itertools.count()
@@ -171,9 +171,18 @@ def freed_error():
                      "call, or compute the result again.")  # fmt: skip
 
 
-def recording(tape, enabled: bool):
-    """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
-    return having(state if tape is None else tape, records=enabled)
+class recording:
+    """Inside, one tape (None for the base tape) records or not; the others go on as they were.
+    No call stands where an interrupt could come between the tape's change and the block."""
+
+    def __init__(self, tape, enabled: bool):
+        self.tape, self.enabled = state if tape is None else tape, enabled
+
+    def __enter__(self):
+        self.before, self.tape.records = self.tape.records, self.enabled
+
+    def __exit__(self, *exc_info):
+        self.tape.records = self.before
 
 
 class grad_mode(ContextDecorator):
@@ -186,11 +195,17 @@ class grad_mode(ContextDecorator):
     def __enter__(self):
         tapes = [state, *(mode for mode in state.modes if hasattr(mode, "records"))]
         self.stack.append([(tape, tape.records) for tape in tapes])
-        for tape in tapes:
-            tape.records = self.enabled
+        try:
+            for tape in tapes:
+                tape.records = self.enabled
+        except BaseException:  # an interrupt
+            self.__exit__()
+            raise
 
     def __exit__(self, *exc_info):
-        for tape, before in self.stack.pop():
+        last = self.stack[-1]
+        del self.stack[-1]  # no call before the tapes have it
+        for tape, before in last:
             tape.records = before
 
     def _recreate_cm(self):  # of ContextDecorator: each call has its own

@@ -423,11 +423,13 @@ class Emitter:
                 call = f"{self.pool(handling)}({', '.join(words)})"
             steps = [*self.releasing(), f"r = {call}"]
         else:
-            resumed = self.resume(frame, frame.at, frame.stack, None, False)
-            return [*self.releasing(), f"r = {resumed}"]
+            steps = self.releasing()
+        if k + 1 < len(frames) or captured:
+            then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
+        else:
+            then = [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
         handler = frame.code.handler_at(frame.at)
-        then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
-        if handler is None:
+        if handler is None or not steps:
             return [*steps, *then]
         lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
         stack = [*frame.saved[: handler.depth], *lasti]

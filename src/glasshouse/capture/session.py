@@ -569,13 +569,13 @@ class Session:
         frames = self.tracer.frames
         frame = frames[k]
         last = k + 1 == len(frames)
-        captured = broke.fn is not None
-        if last and not captured:
-            release()
-            return self.resumed(frame, frame.at, frame.stack, (), False)
+        captured, result = broke.fn is not None, None
         handler, caught = frame.code.handler_at(frame.at), None
         try:
-            result = self.opaque(broke) if last else self.tail(k + 1, broke)
+            if last:
+                release()
+            if not last or captured:
+                result = self.opaque(broke) if last else self.tail(k + 1, broke)
         except BaseException as error:
             error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
             if handler is None:
@@ -585,6 +585,8 @@ class Session:
             lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
             stack = [*frame.saved[: handler.depth], *lasti]
             return self.resumed(frame, handler.target, stack, (caught,), captured)
+        if last and not captured:
+            return self.resumed(frame, frame.at, frame.stack, (), False)
         if not last and frames[k + 1].init is not None:
             result = frames[k + 1].init.value
         if last and broke.jump is not None:
@@ -598,7 +600,6 @@ class Session:
 
     def opaque(self, broke: Break):
         """What broke the graph, done by Python."""
-        release()
         args = [self.value(x) for x in broke.args_]
         if broke.loop is not None:
             args.append(END_OF_LOOP)

@@ -34,6 +34,8 @@ from glasshouse.graph.ir import Graph
 
 
 INTERRUPTED = "an interrupt"
+# Where Python looks for signals: `self.n += 1` before a `try` is not cut off from it.
+LOOKS = {"RESUME", "JUMP", "CALL", "CALL_KW", "CALL_FUNCTION_EX"}
 
 
 def raise_error(error: BaseException, *more):
@@ -111,7 +113,7 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
             depth = len(self.frames)
             problem = None
             try:
-                if came:
+                if came and ins.op in LOOKS:
                     self.interrupt()
                 HANDLERS[ins.op](self, f, ins)
                 self.count += 1
