@@ -7,7 +7,7 @@ its own for one gh.grad or gh.vjp: a mode whose values wrap the values below."""
 import heapq
 import itertools
 import weakref
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, contextmanager
 from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
@@ -171,18 +171,23 @@ def freed_error():
                      "call, or compute the result again.")  # fmt: skip
 
 
-class recording:
-    """Inside, one tape (None for the base tape) records or not; the others go on as they were.
-    No call stands where an interrupt could come between the tape's change and the block."""
+@contextmanager
+def recording(tape, enabled: bool):
+    """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
+    yield from switched([state if tape is None else tape], enabled)
 
-    def __init__(self, tape, enabled: bool):
-        self.tape, self.enabled = state if tape is None else tape, enabled
 
-    def __enter__(self):
-        self.before, self.tape.records = self.tape.records, self.enabled
-
-    def __exit__(self, *exc_info):
-        self.tape.records = self.before
+def switched(tapes: list, enabled: bool):
+    """A generator between whose start and end tapes record or not. It also ends when it dies, as
+    where an interrupt comes between the end of a `with` and the first line of its __exit__."""
+    before = [(tape, tape.records) for tape in tapes]
+    try:
+        for tape in tapes:
+            tape.records = enabled
+        yield
+    finally:
+        for tape, was in before:
+            tape.records = was
 
 
 class grad_mode(ContextDecorator):
@@ -194,19 +199,11 @@ class grad_mode(ContextDecorator):
 
     def __enter__(self):
         tapes = [state, *(mode for mode in state.modes if hasattr(mode, "records"))]
-        self.stack.append([(tape, tape.records) for tape in tapes])
-        try:
-            for tape in tapes:
-                tape.records = self.enabled
-        except BaseException:  # an interrupt
-            self.__exit__()
-            raise
+        self.stack.append(switched(tapes, self.enabled))
+        next(self.stack[-1])
 
     def __exit__(self, *exc_info):
-        last = self.stack[-1]
-        del self.stack[-1]  # no call before the tapes have it
-        for tape, before in last:
-            tape.records = before
+        next(self.stack.pop(), None)
 
     def _recreate_cm(self):  # of ContextDecorator: each call has its own
         return grad_mode(self.enabled)

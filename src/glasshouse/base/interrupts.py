@@ -9,7 +9,9 @@ handled at once: who sends it twice does not want to wait."""
 import _signal  # `signal` wraps its functions in ones that make enums, which takes 15 times longer
 import sys
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
 from threading import get_ident
 
 NUMBERS = tuple(getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP")
@@ -62,6 +64,17 @@ class Held:
                     handler(number, sys._getframe(2))
             finally:
                 self.end()
+
+
+class Living(dict):
+    """Objects, as long as they live. When one dies only C runs, unlike in a WeakSet, where an
+    interrupt would be lost."""
+
+    def add(self, x) -> None:
+        self[id(x)] = weakref.ref(x, partial(self.pop, id(x)))
+
+    def __iter__(self) -> Iterator:
+        return iter([x for ref in list(self.values()) if (x := ref()) is not None])
 
 
 held = Held()

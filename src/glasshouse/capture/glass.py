@@ -223,8 +223,7 @@ class Plan:
             elif id(out) in gradients:
                 self.results.append((None, None, Gradient(gradients[id(out)])))
             else:
-                spent = getattr(out.node, "freed", False) and not isinstance(out.node, Leaf)
-                self.results.append((source(out), spent, out.spec))
+                self.results.append((source(out), is_spent(out.node), out.spec))
         self.updates = [(i, source(handles[i]), handles[i].spec) for i in changed]
         self.grads = [
             (i, None if g is None else source(g), None if g is None else g.spec)
@@ -574,7 +573,22 @@ class ProgramNode:
 def is_open(x, began: int) -> bool:
     """Whether a result's tape starts in the graph and waits for a backward pass."""
     node = x.node if isinstance(x, Tensor) else None
-    return node is not None and not isinstance(node, Leaf) and not node.freed and node.seq > began
+    leads = node is not None and not isinstance(node, Leaf) and node.seq > began
+    return leads and not is_spent(node)
+
+
+def is_spent(start) -> bool:
+    """Whether a tape leads to what a backward pass has freed."""
+    seen, stack = set(), [start]
+    while stack:
+        node = stack.pop()
+        if node is None or isinstance(node, Leaf) or node in seen:
+            continue
+        if node.freed:
+            return True
+        seen.add(node)
+        stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
+    return False
 
 
 def owned_tensors(module: GraphModule) -> list[Tensor]:

@@ -180,8 +180,8 @@ class GlasshouseFront(FrontEnd):
             generator.draws -= 1
 
         def again():
-            for value, state in after:
-                self.restore(value, state)
+            for value, saved in after:
+                self.restore(value, saved)
             for generator, count in draws:
                 generator.draws = count
 

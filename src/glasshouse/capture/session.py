@@ -350,7 +350,20 @@ class Session:
             own["hopeless"] = True
 
     def finish(self, outcome):
-        """Install an entry; return the result, or go on behind the break."""
+        """Install an entry; what gives the result, or goes on behind the break."""
+        try:
+            return self.kept(outcome)
+        except Exception:
+            raise
+        except BaseException as error:  # a signal, while a compiler ran
+            if not isinstance(outcome, Break):
+                raise
+            self.tracer.stop_learning(INTERRUPTED)
+            self.tracer.unwind(error)
+            return partial(returned, plain_value(self.tracer.run()))
+
+    def kept(self, outcome):
+        """`finish`, if nothing interrupts it."""
         tracer, capture = self.tracer, self.capture
         broke = outcome if isinstance(outcome, Break) else None
         at = tracer.frames[-1] if broke else None
@@ -370,6 +383,11 @@ class Session:
             return self.without_entry(outcome, *lost)
         info = self.install(run, emitter, broke, at)
         self.settle(emitter, graph)
+        return self.behind_graph(outcome, broke, info)
+
+    def behind_graph(self, outcome, broke, info):
+        """What goes on behind a graph whose results are there."""
+        tracer, capture = self.tracer, self.capture
         if broke is None:
             if capture.exporting:
                 info.outcome, info.slots = (
@@ -506,10 +524,10 @@ class Session:
         native().set_skip(run.__code__, True)
         entry = native().Entry(*compiler.program(), run, info, broke is None)
         gone.entry = weakref.ref(entry)
-        self.dispatcher.entries.insert(0, self.kept(entry, gone))
+        self.dispatcher.entries.insert(0, self.held(entry, gone))
         return info
 
-    def kept(self, entry, gone):
+    def held(self, entry, gone):
         """What goes on the list: the entry; where its graph has tensors, a Link, and one of them
         keeps it, so that a model that only entries refer to is garbage."""
         tracer = self.tracer
@@ -537,14 +555,15 @@ class Session:
         except BaseException:
             restore()
             raise
+        finally:
+            for context in entered:
+                self.enter_again(context)
         for var, result in zip(emitter.output_vars, results, strict=True):
             if not front.adopt(var.value, result):
                 break
             if isinstance(var.origin, Node) and var.origin.target is getattr:
                 owner = var.origin.args[0]
                 front.own_gradient(tracer, owner, var.value, result)
-        for context in entered:
-            self.enter_again(context)
 
     def enter_again(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""
@@ -569,13 +588,17 @@ class Session:
         frames = self.tracer.frames
         frame = frames[k]
         last = k + 1 == len(frames)
-        captured, result = broke.fn is not None, None
+        captured = broke.fn is not None
         handler, caught = frame.code.handler_at(frame.at), None
-        try:
-            if last:
+        try:  # an interrupt that comes in here comes to the user's instruction
+            if not last:
+                go_on = self.behind_step(k, broke, self.tail(k + 1, broke))
+            elif captured:
                 release()
-            if not last or captured:
-                result = self.opaque(broke) if last else self.tail(k + 1, broke)
+                go_on = self.behind_step(k, broke, self.opaque(broke))
+            else:
+                go_on = self.resumption(frame, frame.at, frame.stack, (), False)
+                release()
         except BaseException as error:
             error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
             if handler is None:
@@ -584,19 +607,23 @@ class Session:
         if caught is not None:  # outside of `except`: the handler is the user's
             lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
             stack = [*frame.saved[: handler.depth], *lasti]
-            return self.resumed(frame, handler.target, stack, (caught,), captured)
-        if last and not captured:
-            return self.resumed(frame, frame.at, frame.stack, (), False)
+            go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
+        return go_on()
+
+    def behind_step(self, k: int, broke: Break, result):
+        """What goes on in frame `k` behind the step that Python did."""
+        frames = self.tracer.frames
+        frame, last, captured = frames[k], k + 1 == len(frames), broke.fn is not None
         if not last and frames[k + 1].init is not None:
             result = frames[k + 1].init.value
         if last and broke.jump is not None:
             at, drop = broke.jump[0 if result else 1]
-            return self.resumed(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
+            return self.resumption(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
         if last and broke.loop is not None and result is END_OF_LOOP:
             end = loop_end(frame, broke.loop)
-            return self.resumed(frame, end, frame.stack[:-1], (), captured)
+            return self.resumption(frame, end, frame.stack[:-1], (), captured)
         more = () if last and broke.discard else (result,)
-        return self.resumed(frame, frame.ip, frame.stack, more, captured)
+        return self.resumption(frame, frame.ip, frame.stack, more, captured)
 
     def opaque(self, broke: Break):
         """What broke the graph, done by Python."""
@@ -626,8 +653,8 @@ class Session:
             if id(var) not in self.final:
                 self.final[id(var)] = real(var)
 
-    def resumed(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
-        """Go on at an instruction."""
+    def resumption(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
+        """What goes on at an instruction: a call without any Python before it."""
         values, _, live = slot_values(frame, at)
         shape = [*stack, *(Var(x) for x in more)]
         fn = self.capture.resumer(frame, at, shape, live, captured)
@@ -639,8 +666,8 @@ class Session:
         raising = more and isinstance(more[0], BaseException)
         if (frame.handled or self.tracer.began_handling) and not raising:
             error = frame.handled[-1].value if frame.handled else None
-            return handling(error, fn, *words)
-        return fn(*words)
+            return partial(native().call_handling, error, fn, tuple(words), {})
+        return partial(fn, *words)
 
 
 def returned(value):

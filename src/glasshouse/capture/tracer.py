@@ -32,10 +32,8 @@ from glasshouse.capture.operators import Operators
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
 from glasshouse.graph.ir import Graph
 
-
 INTERRUPTED = "an interrupt"
-# Where Python looks for signals: `self.n += 1` before a `try` is not cut off from it.
-LOOKS = {"RESUME", "JUMP", "CALL", "CALL_KW", "CALL_FUNCTION_EX"}
+LOOKS = {"RESUME", "JUMP"}  # where Python looks for signals, which is not between any two lines
 
 
 def raise_error(error: BaseException, *more):
@@ -113,7 +111,7 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
             depth = len(self.frames)
             problem = None
             try:
-                if came and ins.op in LOOKS:
+                if came and ins.op in LOOKS and f.root.co_name != "__exit__":
                     self.interrupt()
                 HANDLERS[ins.op](self, f, ins)
                 self.count += 1
