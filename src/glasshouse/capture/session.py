@@ -131,7 +131,8 @@ UNFINISHED = "a generator that is left unfinished inside with or try"
 
 
 def miss(dispatcher, *slots):
-    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them."""
+    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them, and
+    gives what is to be called in the end, when nothing of the capture is kept any more."""
     hold()
     hook, code = native(), dispatcher.fn.__code__
     callback = hook.set_hook(None)
@@ -146,6 +147,7 @@ def miss(dispatcher, *slots):
         release()
         raise
     try:
+        go_on = go_on()
         return go_on()
     finally:
         if callback is not None:
@@ -168,7 +170,7 @@ def code_of(fn) -> types.CodeType:
 
 
 def plainly(fn: types.FunctionType, slots):
-    """fn called with what is in its slots."""
+    """A call of fn with what is in its slots."""
     release()
     code = fn.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
@@ -177,7 +179,7 @@ def plainly(fn: types.FunctionType, slots):
     words = dict(zip(code.co_varnames[count:named], slots[count:named], strict=True))
     if code.co_flags & 8:
         words |= slots[named + has_star]
-    return fn(*slots[:count], *rest, **words)
+    return partial(fn, *slots[:count], *rest, **words)
 
 
 def may_capture(dispatcher, capture, slots) -> bool:
@@ -584,7 +586,7 @@ class Session:
     # -- behind a break --------------------------------------------------------------------------
 
     def tail(self, k: int, broke: Break):
-        """The result of frame `k`, from the break on."""
+        """What gives the result of frame `k`, from the break on."""
         frames = self.tracer.frames
         frame = frames[k]
         last = k + 1 == len(frames)
@@ -592,7 +594,7 @@ class Session:
         handler, caught = frame.code.handler_at(frame.at), None
         try:  # an interrupt that comes in here comes to the user's instruction
             if not last:
-                go_on = self.behind_step(k, broke, self.tail(k + 1, broke))
+                go_on = self.behind_step(k, broke, self.tail(k + 1, broke)())
             elif captured:
                 release()
                 go_on = self.behind_step(k, broke, self.opaque(broke))
@@ -608,7 +610,7 @@ class Session:
             lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
             stack = [*frame.saved[: handler.depth], *lasti]
             go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
-        return go_on()
+        return go_on
 
     def behind_step(self, k: int, broke: Break, result):
         """What goes on in frame `k` behind the step that Python did."""
@@ -671,8 +673,12 @@ class Session:
 
 
 def returned(value):
-    """The value, when signals wait no more."""
+    """What gives the value, when signals wait no more."""
     release()
+    return partial(given, value)
+
+
+def given(value):
     return value
 
 

@@ -54,7 +54,7 @@ def run_recording(recording: Recording) -> None:
         settle(recording, quiet.run(compute, recording), [])
         return
     with held:  # a Program overwrites what is donated: its results have to get where they belong
-        if watchers:
+        if watchers or program is None:
             outputs = run_watched(entry, program, recording)
         else:
             outputs = run_program(program, recording)

@@ -60,6 +60,11 @@ class Lease(weakref.ref):
     """What a manager keeps of a buffer: when nobody refers to that any more, its memory is free."""
 
     __slots__ = ("address", "nbytes", "size", "block", "tag")
+    address: int
+    nbytes: int  # that were asked for
+    size: int  # bytes that were taken
+    block: Any
+    tag: Tag
 
 
 class Buffer:
