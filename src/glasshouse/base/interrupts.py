@@ -44,7 +44,7 @@ class Held:
         try:
             for number in NUMBERS:
                 handler = _signal.getsignal(number)
-                if callable(handler):
+                if callable(handler) and handler is not note:
                     self.handlers.append((number, handler))
                     _signal.signal(number, note)
         except BaseException:  # of a handler that was not held yet
@@ -52,18 +52,25 @@ class Held:
             raise
 
     def end(self) -> None:
-        """Put the handlers back, that of SIGINT last: from then on it may raise in here. Run those
-        whose signals came."""
-        if self.handlers:
-            number, handler = self.handlers.pop()
+        """Put the handlers back, and run those whose signals came. What one raises that is back
+        already waits for the others: no function of ours is called in between."""
+        error, back = None, []
+        while True:
             try:
-                if _signal.getsignal(number) is note:  # else somebody has set another one
-                    _signal.signal(number, handler)
-                if number in came:
-                    came.remove(number)
-                    handler(number, sys._getframe(2))
-            finally:
-                self.end()
+                while self.handlers:
+                    number, handler = self.handlers[-1]
+                    if _signal.getsignal(number) is note:  # else somebody has set another one
+                        _signal.signal(number, handler)
+                    back.append(self.handlers.pop())
+                break
+            except BaseException as raised:
+                error = raised
+        for number, handler in back:
+            if number in came:
+                came.remove(number)
+                handler(number, sys._getframe(2))
+        if error is not None:
+            raise error
 
 
 class Living(dict):
