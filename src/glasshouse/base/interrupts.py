@@ -40,7 +40,6 @@ class Held:
     def begin(self) -> None:
         """Have `note` in the place of every handler that is a function."""
         came.clear()
-        self.handlers = []
         try:
             for number in NUMBERS:
                 handler = _signal.getsignal(number)
@@ -102,7 +101,8 @@ def deliver() -> None:
     handlers = dict(held.handlers)
     while came and held.depth and get_ident() == threading.main_thread().ident:
         number = came.pop(0)
-        handlers[number](number, sys._getframe(1))
+        if number in handlers:
+            handlers[number](number, sys._getframe(1))
 
 
 class let_through:

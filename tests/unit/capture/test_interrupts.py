@@ -72,7 +72,8 @@ class Counter:
 def check_library():
     """Nothing of the library is left in the middle of something."""
     assert native().set_hook(None) is None
-    assert signal.getsignal(signal.SIGALRM) is signal.default_int_handler
+    for number in (signal.SIGALRM, signal.SIGINT):
+        assert signal.getsignal(number) is signal.default_int_handler
     assert not interrupts.held.depth and not interrupts.came
     assert not random.observers and not watchers and gc.isenabled()
     assert state.scope is None and state.records and not state.values_hidden and not state.modes
