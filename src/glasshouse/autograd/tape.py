@@ -7,11 +7,11 @@ its own for one gh.grad or gh.vjp: a mode whose values wrap the values below."""
 import heapq
 import itertools
 import weakref
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, contextmanager
 from time import perf_counter_ns
 
 from glasshouse.base import GradError, Spec
-from glasshouse.base.flags import flags, having
+from glasshouse.base.flags import flags
 from glasshouse.dispatch import Level, box, hooks, state, tell, timers, zeros
 
 sequence = itertools.count()
@@ -112,7 +112,7 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
             out.node, out.slot = node, slot
 
 
-hooks.record, hooks.zeros = record, zeros
+hooks.record = record
 
 
 class Walk:
@@ -182,9 +182,23 @@ def settle(node, outputs, mode) -> None:
             y.node, y.slot = node, slot
 
 
+@contextmanager
 def recording(tape, enabled: bool):
     """Inside, one tape (None for the base tape) records or not; the others go on as they were."""
-    return having(state if tape is None else tape, records=enabled)
+    yield from switched([state if tape is None else tape], enabled)
+
+
+def switched(tapes: list, enabled: bool):
+    """A generator between whose start and end tapes record or not. It also ends when it dies, as
+    where an interrupt comes between the end of a `with` and the first line of its __exit__."""
+    before = [(tape, tape.records) for tape in tapes]
+    try:
+        for tape in tapes:
+            tape.records = enabled
+        yield
+    finally:
+        for tape, was in before:
+            tape.records = was
 
 
 class grad_mode(ContextDecorator):
@@ -196,13 +210,11 @@ class grad_mode(ContextDecorator):
 
     def __enter__(self):
         tapes = [state, *(mode for mode in state.modes if isinstance(mode, TapeMode))]
-        self.stack.append([(tape, tape.records) for tape in tapes])
-        for tape in tapes:
-            tape.records = self.enabled
+        self.stack.append(switched(tapes, self.enabled))
+        next(self.stack[-1])
 
     def __exit__(self, *exc_info):
-        for tape, before in self.stack.pop():
-            tape.records = before
+        next(self.stack.pop(), None)
 
     def _recreate_cm(self):  # of ContextDecorator: each call has its own
         return grad_mode(self.enabled)

@@ -19,8 +19,8 @@ class having(AbstractContextManager):
             setattr(target, name, value)
 
     def __exit__(self, *exc_info):
-        for name, value in self.before.items():
-            setattr(self.target, name, value)
+        for name in self.before:
+            setattr(self.target, name, self.before[name])
 
 
 @dataclass(frozen=True)

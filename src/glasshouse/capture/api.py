@@ -5,11 +5,11 @@ import copyreg
 import functools
 import inspect
 import types
-import weakref
 from contextlib import ContextDecorator
 from typing import Any
 
 from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, type_name
+from glasshouse.base.interrupts import Living
 from glasshouse.capture import bytecode
 from glasshouse.capture import tracer as tracing
 from glasshouse.capture.config import config, counters
@@ -37,7 +37,7 @@ def printed(graph_module, example_inputs):
 
 
 compilers: dict[str, Any] = {"glass": glass, "eager": eager, "nop": eager, "print": printed}
-dispatchers: Any = weakref.WeakSet()
+dispatchers = Living()
 
 
 def register_compiler(fn=None, *, name: str | None = None):
@@ -332,7 +332,7 @@ def mark_dynamic(tensor, axis) -> None:
 
 def reset() -> None:
     """Forget all that was captured, and the counters."""
-    for made in list(dispatchers):
+    for made in dispatchers:
         made.entries.clear()
         for _, resumed in made.capture.resumes.values():
             getattr(resumed, "entries", []).clear()

@@ -8,6 +8,7 @@ import dis
 import sys
 import types
 import weakref
+from functools import partial
 from typing import NamedTuple
 
 VERSION = sys.version_info[:2]
@@ -92,9 +93,8 @@ def decoded(code: types.CodeType) -> Decoded:
     the table is by identity."""
     found = known.get(id(code))
     if found is None:
-        key = id(code)
-        dying = weakref.ref(code, lambda _: known.pop(key, None))
-        found = known[key] = dying, Decoded(code)
+        dying = weakref.ref(code, partial(known.pop, id(code)))  # in C: see base/interrupts.py
+        found = known[id(code)] = dying, Decoded(code)
     return found[1]
 
 

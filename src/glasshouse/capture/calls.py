@@ -6,6 +6,7 @@ import operator
 import types
 from collections import OrderedDict
 
+from glasshouse.base.interrupts import let_through
 from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.frame import Frame, Generator
@@ -118,7 +119,8 @@ class Calls:
     def real_call(self, fn: Var, args, kwargs) -> Var:
         """The result of Python's call."""
         values = {k: v.value for k, v in kwargs.items()}
-        return Var(self.do(fn.value, *(x.value for x in args), **values))
+        with let_through():
+            return Var(self.do(fn.value, *(x.value for x in args), **values))
 
     def call_method_object(self, fn: Var, args, kwargs, then):
         """A bound method."""

@@ -11,6 +11,7 @@ import sys
 import types
 from collections import OrderedDict
 
+from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.frame import Frame, Generator
 from glasshouse.capture.native import native
@@ -26,6 +27,8 @@ class Emitter:
 
     def __init__(self, tracer, resumer):
         self.tracer, self.resumer = tracer, resumer
+        # Whether signals wait: what a graph wrote and what Python writes go together.
+        self.holds = bool(tracer.written) and any(map(is_work, tracer.graph.nodes))
         self.names: dict[str, object] = {}
         self.pooled: dict[int, str] = {}
         self.reads: list[str] = []
@@ -348,12 +351,18 @@ class Emitter:
     # -- the whole -----------------------------------------------------------------------------
 
     def function(
-        self, body: list[str], line: int, root: types.CodeType, slots: int, graph
+        self, body: tuple[list[str], list[str]], line: int, root: types.CodeType, slots: int, graph
     ) -> types.FunctionType:
         """The replacement of these statements."""
         inputs = ", ".join(self.name(var) for _, var in self.tracer.inputs)
         run = [f"o = graph({inputs})"] if graph is not None else []
-        lines = [*self.reads, *run, *self.makes, *body]
+        work, rest = [*run, *self.makes, *body[0]], body[1]
+        if self.holds:
+            work = [
+                f"{self.pool(hold)}()", "try:", *(f"    {x}" for x in work),
+                "except BaseException:", f"    {self.pool(release)}()", "    raise",
+            ]  # fmt: skip
+        lines = [*self.reads, *work, *rest]
         head = f"def replacement({', '.join(f's{i}' for i in range(slots))}):"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
         self.names["graph"] = graph
@@ -367,12 +376,16 @@ class Emitter:
         made.__code__ = made.__code__.replace(co_name=root.co_name, co_qualname=root.co_qualname)
         return made
 
-    def at_end(self, how: str, var: Var) -> list[str]:
+    def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
         """The statements that end a trace that went to its end: `how` is return or raise."""
         result = self.name(var)
-        return [*self.effects(), f"{how} {result}"]
+        return self.effects(), [*self.releasing(), f"{how} {result}"]
 
-    def at_break(self, found) -> list[str]:
+    def releasing(self) -> list[str]:
+        """The statement behind which signals wait no more."""
+        return [f"{self.pool(release)}()"] if self.holds else []
+
+    def at_break(self, found) -> tuple[list[str], list[str]]:
         """The statements that go on behind a break."""
         tracer = self.tracer
         frames = tracer.frames
@@ -386,7 +399,7 @@ class Emitter:
                 raise CannotRebuild("a generator that is running", frame.generator.site)
         captured = found.fn is not None
         tail = self.tail(0, found, captured)
-        return [*self.effects(), *self.enter_contexts(), *tail, "return r"]
+        return [*self.effects(), *self.enter_contexts()], [*tail, "return r"]
 
     def enter_contexts(self) -> list[str]:
         return [f"{self.name(var)}.__enter__()" for var in self.tracer.contexts]
@@ -408,12 +421,15 @@ class Emitter:
                 error = self.name(frame.handled[-1]) if frame.handled else "None"
                 words = [error, self.callee(found.fn), *words]
                 call = f"{self.pool(handling)}({', '.join(words)})"
-            steps = [f"r = {call}"]
+            steps = [*self.releasing(), f"r = {call}"]
         else:
-            return [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
+            steps = self.releasing()
+        if k + 1 < len(frames) or captured:
+            then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
+        else:
+            then = [f"r = {self.resume(frame, frame.at, frame.stack, None, False)}"]
         handler = frame.code.handler_at(frame.at)
-        then = self.after(frame, found if k + 1 == len(frames) else None, result, captured)
-        if handler is None:
+        if handler is None or not steps:
             return [*steps, *then]
         lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
         stack = [*frame.saved[: handler.depth], *lasti]
@@ -477,6 +493,14 @@ class Emitter:
         code, names = getattr(fn, "fn", fn).__code__, frame.globals
         made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
         return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
+
+
+def is_work(node: Node) -> bool:
+    """Whether a node computes something, rather than being part of a `with`."""
+    is_context = node.target in ("__enter__", "__exit__") or any(
+        u.target == "__enter__" for u in node.users
+    )
+    return node.op.startswith("call_") and not is_context
 
 
 def alike(error: BaseException) -> BaseException:

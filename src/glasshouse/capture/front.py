@@ -6,6 +6,7 @@ The interpreter, the guards and the code that is generated know tensors only thr
 
 import operator
 import types
+from collections.abc import Callable
 from typing import Any
 
 from glasshouse.capture.values import (
@@ -98,8 +99,9 @@ class FrontEnd:
     def begin(self, tracer) -> None:
         """A trace begins."""
 
-    def rollback(self, tracer) -> None:
-        """Undo what the trace did to the library's own state."""
+    def rollback(self, tracer) -> Callable[[], None]:
+        """Undo what the trace did to the library's own state; what does it again."""
+        return lambda: None
 
     def member(self, tracer, obj: Var, name: str) -> Var | None:
         """An attribute that an object of the library finds in its own way."""

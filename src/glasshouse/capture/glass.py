@@ -15,13 +15,15 @@ import numpy as np
 
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
 from glasshouse.base.errors import GradError
+from glasshouse.base.interrupts import held
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
 from glasshouse.compile.program import compiled, run_timed, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import box, hooks, state, timers, watchers
+from glasshouse.dispatch import zeros
+from glasshouse.dispatch.bind import box, state, timers, watchers
 from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.watch import tell
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
@@ -59,18 +61,17 @@ class Glass:
         if self.sized:
             key = tuple(x.spec.shape for x in inputs if isinstance(x, Tensor))
         plans = self.plans.get(key, ())
-        for plan in plans:
-            if plan is not None and plan.fits(inputs):
-                return plan.run(inputs)
-        if None in plans or self.count >= MAX_PLANS:
-            return self.module.run(self.module, *inputs)
-        return self.first(key, inputs)
+        with held:  # a run overwrites memory: what has it has to know
+            for plan in plans:
+                if plan is not None and plan.fits(inputs):
+                    return plan.run(inputs)
+            if None not in plans and self.count < MAX_PLANS and backends.current().name == "lazy":
+                return self.first(key, inputs)
+        return self.module.run(self.module, *inputs)
 
     def first(self, key: tuple, inputs):
         """Run the graph on lazy tensors, and keep the Program."""
         backend = backends.current()
-        if backend.name != "lazy":
-            return self.module.run(self.module, *inputs)
         # What the trace of the first call recorded is done again here: nobody needs its values.
         backend.recorder.forget()
         plan = kept = Plan(self.module, backend)
@@ -223,8 +224,7 @@ class Plan:
             elif id(out) in gradients:
                 self.results.append((None, None, Gradient(gradients[id(out)])))
             else:
-                spent = getattr(out.node, "freed", False) and not isinstance(out.node, Leaf)
-                self.results.append((source(out), spent, out.spec))
+                self.results.append((source(out), is_spent(out.node), out.spec))
         self.updates = [(i, source(handles[i]), handles[i].spec) for i in changed]
         self.grads = [
             (i, None if g is None else source(g), None if g is None else g.spec)
@@ -546,7 +546,7 @@ class ProgramNode:
             )
         backend, part, sources = self.backward.plan.backend, self.backward.part, self.sources
         given = [
-            hooks.zeros(spec) if c is None else c
+            zeros(spec) if c is None else c
             for c, spec in zip(cotangents, self.out_specs, strict=True)
         ]
         for tensor in given:
@@ -574,7 +574,22 @@ class ProgramNode:
 def is_open(x, began: int) -> bool:
     """Whether a result's tape starts in the graph and waits for a backward pass."""
     node = x.node if isinstance(x, Tensor) else None
-    return node is not None and not isinstance(node, Leaf) and not node.freed and node.seq > began
+    leads = node is not None and not isinstance(node, Leaf) and node.seq > began
+    return leads and not is_spent(node)
+
+
+def is_spent(start) -> bool:
+    """Whether a tape leads to what a backward pass has freed."""
+    seen, stack = set(), [start]
+    while stack:
+        node = stack.pop()
+        if node is None or isinstance(node, Leaf) or node in seen:
+            continue
+        if node.freed:
+            return True
+        seen.add(node)
+        stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
+    return False
 
 
 def owned_tensors(module: GraphModule) -> list[Tensor]:

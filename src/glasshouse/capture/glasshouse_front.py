@@ -172,10 +172,20 @@ class GlasshouseFront(FrontEnd):
     stop = end
 
     def rollback(self, tracer):
+        after = [(value, self.state_of(value)) for value, _ in tracer.snapshots.values()]
+        draws = [(generator, generator.draws) for generator, _ in tracer.draws]
         for value, saved in tracer.snapshots.values():
             self.restore(value, saved)
-        for generator, _ in reversed(tracer.draws):
+        for generator, _ in draws:
             generator.draws -= 1
+
+        def again():
+            for value, saved in after:
+                self.restore(value, saved)
+            for generator, count in draws:
+                generator.draws = count
+
+        return again
 
     def run(self, fn, args, kwargs):
         state.values_hidden = True

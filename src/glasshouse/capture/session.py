@@ -6,14 +6,16 @@ import sys
 import types
 import warnings
 import weakref
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
 from glasshouse.base.errors import CaptureError
+from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
-from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, loop_end
+from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, is_work, loop_end
 from glasshouse.capture.frame import Frame, Generator, Iterator
 from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
 from glasshouse.capture.iteration import plain_value
@@ -21,6 +23,7 @@ from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracer import (
+    INTERRUPTED,
     Lasti,
     Raised,
     Tracer,
@@ -128,21 +131,37 @@ UNFINISHED = "a generator that is left unfinished inside with or try"
 
 
 def miss(dispatcher, *slots):
-    """A call that no entry answers."""
-    hook = native()
+    """A call that no entry answers. Signals wait while it is captured; `go_on` releases them, and
+    gives what is to be called in the end, when nothing of the capture is kept any more."""
+    hold()
+    hook, code = native(), dispatcher.fn.__code__
     callback = hook.set_hook(None)
     try:
-        capture = dispatcher.capture
-        allowed = hook.get_mode() == 0 and capture.front.can_trace()
-        if allowed and may_capture(dispatcher, capture, slots):
-            return Session(dispatcher, capture, slots, callback).run()
-        hook.set_skip(dispatcher.fn.__code__, True)  # the hook is not to bring it here again
+        go_on = captured(dispatcher, slots, callback)
+        if go_on is None:
+            hook.set_skip(code, True)  # the hook is not to bring it here again
+            hook.set_hook(callback)
+            go_on = partial(plainly, dispatcher.fn, slots)
+    except BaseException:
         hook.set_hook(callback)
-        return plainly(dispatcher.fn, slots)
+        release()
+        raise
+    try:
+        go_on = go_on()
+        return go_on()
     finally:
         if callback is not None:
-            hook.set_skip(dispatcher.fn.__code__, False)
+            hook.set_skip(code, False)
         hook.set_hook(callback)
+
+
+def captured(dispatcher, slots, callback):
+    """What goes on behind the capture of a call; None if there is none."""
+    capture = dispatcher.capture
+    allowed = native().get_mode() == 0 and capture.front.can_trace()
+    if allowed and may_capture(dispatcher, capture, slots):
+        return Session(dispatcher, capture, slots, callback).run()
+    return None
 
 
 def code_of(fn) -> types.CodeType:
@@ -151,7 +170,8 @@ def code_of(fn) -> types.CodeType:
 
 
 def plainly(fn: types.FunctionType, slots):
-    """fn called with what is in its slots."""
+    """A call of fn with what is in its slots."""
+    release()
     code = fn.__code__
     count, named = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     has_star = bool(code.co_flags & 4)
@@ -159,7 +179,7 @@ def plainly(fn: types.FunctionType, slots):
     words = dict(zip(code.co_varnames[count:named], slots[count:named], strict=True))
     if code.co_flags & 8:
         words |= slots[named + has_star]
-    return fn(*slots[:count], *rest, **words)
+    return partial(fn, *slots[:count], *rest, **words)
 
 
 def may_capture(dispatcher, capture, slots) -> bool:
@@ -264,7 +284,7 @@ class Session:
         self.tracer.all_dynamic = capture.dynamic or config.dynamic
 
     def run(self):
-        """The result of the call."""
+        """Capture; what then gives the result of the call."""
         tracer, front = self.tracer, self.capture.front
         counters.add("captures")
         begin_ns = perf_counter_ns()
@@ -277,9 +297,9 @@ class Session:
             self.capture_ns = perf_counter_ns() - begin_ns
             if isinstance(outcome, Raised):
                 return self.raised(outcome.var)
-            if not tracer.live:
-                return self.given_up(outcome)
-            return self.finish(outcome)
+            if tracer.live:
+                return self.finish(outcome)
+            return partial(returned, self.given_up(outcome))
         except BaseException:
             self.leave_contexts()
             raise
@@ -319,8 +339,9 @@ class Session:
     def given_up(self, outcome: Var):
         """The trace could not be kept; the result is there all the same."""
         counters.add("fallbacks")
-        self.note_break(getattr(self.tracer, "why_stopped", "given up"), "", "")
-        self.hopeful()
+        self.note_break(self.tracer.why_stopped, "", "")
+        if self.tracer.why_stopped != INTERRUPTED:
+            self.hopeful()
         return plain_value(outcome)
 
     def hopeful(self) -> None:
@@ -331,7 +352,20 @@ class Session:
             own["hopeless"] = True
 
     def finish(self, outcome):
-        """Install an entry; return the result, or go on behind the break."""
+        """Install an entry; what gives the result, or goes on behind the break."""
+        try:
+            return self.kept(outcome)
+        except Exception:
+            raise
+        except BaseException as error:  # a signal, while a compiler ran
+            if not isinstance(outcome, Break):
+                raise
+            self.tracer.stop_learning(INTERRUPTED)
+            self.tracer.unwind(error)
+            return partial(returned, plain_value(self.tracer.run()))
+
+    def kept(self, outcome):
+        """`finish`, if nothing interrupts it."""
         tracer, capture = self.tracer, self.capture
         broke = outcome if isinstance(outcome, Break) else None
         at = tracer.frames[-1] if broke else None
@@ -351,18 +385,23 @@ class Session:
             return self.without_entry(outcome, *lost)
         info = self.install(run, emitter, broke, at)
         self.settle(emitter, graph)
+        return self.behind_graph(outcome, broke, info)
+
+    def behind_graph(self, outcome, broke, info):
+        """What goes on behind a graph whose results are there."""
+        tracer, capture = self.tracer, self.capture
         if broke is None:
             if capture.exporting:
                 info.outcome, info.slots = (
                     outcome,
                     dict(zip(slot_names(self.fn.__code__), self.slots, strict=False)),
                 )
-            return real(outcome)
+            return partial(returned, real(outcome))
         tracer.front.end(tracer)
         native().set_hook(self.callback)
         self.behind = True
         self.finalize(broke)
-        return self.tail(0, broke)
+        return partial(self.tail, 0, broke)
 
     def raised(self, var: Var):
         """Install an entry that raises; raise."""
@@ -416,12 +455,12 @@ class Session:
         if isinstance(outcome, Var):
             result = real(outcome)
             tracer.stop_learning(what)
-            return result
+            return partial(returned, result)
         tracer.stop_learning(what)
         if outcome.fn is None:
-            return self.tail(0, outcome)
+            return partial(self.tail, 0, outcome)
         tracer.in_python(tracer.frames[-1], outcome)
-        return plain_value(tracer.run())
+        return partial(returned, plain_value(tracer.run()))
 
     def note_break(self, reason: str, where: str, hint: str) -> None:
         counters.add("breaks")
@@ -434,9 +473,7 @@ class Session:
     def compiled(self, emitter: Emitter):
         """What runs the graph; None if it has nothing to run."""
         tracer = self.tracer
-        work = [
-            n for n in tracer.graph.nodes if n.op.startswith("call_") and not is_context_node(n)
-        ]
+        work = list(filter(is_work, tracer.graph.nodes))
         if not work:
             return None
         tracer.graph.output(tuple(emitter.outputs))
@@ -452,7 +489,8 @@ class Session:
         self.values = [var.value for _, var in tracer.inputs]
         begin_ns = perf_counter_ns()
         try:
-            return self.capture.compiler(self.module, self.values)
+            with let_through():
+                return self.capture.compiler(self.module, self.values)
         except Exception as error:
             self.failed = True
             if config.raise_compiler_errors:
@@ -462,7 +500,7 @@ class Session:
                 warnings.warn(
                     f"capture: the compiler raised {error!r}; graphs run as they are. Set "
                     "gh.capture.config.raise_compiler_errors to see where.",
-                    stacklevel=6,
+                    stacklevel=7,
                 )
             return self.module.forward
         finally:
@@ -488,10 +526,10 @@ class Session:
         native().set_skip(run.__code__, True)
         entry = native().Entry(*compiler.program(), run, info, broke is None)
         gone.entry = weakref.ref(entry)
-        self.dispatcher.entries.insert(0, self.kept(entry, gone))
+        self.dispatcher.entries.insert(0, self.held(entry, gone))
         return info
 
-    def kept(self, entry, gone):
+    def held(self, entry, gone):
         """What goes on the list: the entry; where its graph has tensors, a Link, and one of them
         keeps it, so that a model that only entries refer to is garbage."""
         tracer = self.tracer
@@ -513,16 +551,21 @@ class Session:
         for context in reversed(entered):
             context.value.__exit__(None, None, None)
         front.end(tracer)
-        front.rollback(tracer)
-        results = graph(*self.values)
+        restore = front.rollback(tracer)
+        try:
+            results = graph(*self.values)
+        except BaseException:
+            restore()
+            raise
+        finally:
+            for context in entered:
+                self.enter_again(context)
         for var, result in zip(emitter.output_vars, results, strict=True):
             if not front.adopt(var.value, result):
                 break
             if isinstance(var.origin, Node) and var.origin.target is getattr:
                 owner = var.origin.args[0]
                 front.own_gradient(tracer, owner, var.value, result)
-        for context in entered:
-            self.enter_again(context)
 
     def enter_again(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""
@@ -543,16 +586,21 @@ class Session:
     # -- behind a break --------------------------------------------------------------------------
 
     def tail(self, k: int, broke: Break):
-        """The result of frame `k`, from the break on."""
+        """What gives the result of frame `k`, from the break on."""
         frames = self.tracer.frames
         frame = frames[k]
         last = k + 1 == len(frames)
         captured = broke.fn is not None
-        if last and not captured:
-            return self.resumed(frame, frame.at, frame.stack, (), False)
         handler, caught = frame.code.handler_at(frame.at), None
-        try:
-            result = self.opaque(broke) if last else self.tail(k + 1, broke)
+        try:  # an interrupt that comes in here comes to the user's instruction
+            if not last:
+                go_on = self.behind_step(k, broke, self.tail(k + 1, broke)())
+            elif captured:
+                release()
+                go_on = self.behind_step(k, broke, self.opaque(broke))
+            else:
+                go_on = self.resumption(frame, frame.at, frame.stack, (), False)
+                release()
         except BaseException as error:
             error.__traceback__ = behind_frame(frame, users_part(error.__traceback__))
             if handler is None:
@@ -561,17 +609,23 @@ class Session:
         if caught is not None:  # outside of `except`: the handler is the user's
             lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
             stack = [*frame.saved[: handler.depth], *lasti]
-            return self.resumed(frame, handler.target, stack, (caught,), captured)
+            go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
+        return go_on
+
+    def behind_step(self, k: int, broke: Break, result):
+        """What goes on in frame `k` behind the step that Python did."""
+        frames = self.tracer.frames
+        frame, last, captured = frames[k], k + 1 == len(frames), broke.fn is not None
         if not last and frames[k + 1].init is not None:
             result = frames[k + 1].init.value
         if last and broke.jump is not None:
             at, drop = broke.jump[0 if result else 1]
-            return self.resumed(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
+            return self.resumption(frame, at, frame.stack[: len(frame.stack) - drop], (), captured)
         if last and broke.loop is not None and result is END_OF_LOOP:
             end = loop_end(frame, broke.loop)
-            return self.resumed(frame, end, frame.stack[:-1], (), captured)
+            return self.resumption(frame, end, frame.stack[:-1], (), captured)
         more = () if last and broke.discard else (result,)
-        return self.resumed(frame, frame.ip, frame.stack, more, captured)
+        return self.resumption(frame, frame.ip, frame.stack, more, captured)
 
     def opaque(self, broke: Break):
         """What broke the graph, done by Python."""
@@ -601,8 +655,8 @@ class Session:
             if id(var) not in self.final:
                 self.final[id(var)] = real(var)
 
-    def resumed(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
-        """Go on at an instruction."""
+    def resumption(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
+        """What goes on at an instruction: a call without any Python before it."""
         values, _, live = slot_values(frame, at)
         shape = [*stack, *(Var(x) for x in more)]
         fn = self.capture.resumer(frame, at, shape, live, captured)
@@ -614,8 +668,18 @@ class Session:
         raising = more and isinstance(more[0], BaseException)
         if (frame.handled or self.tracer.began_handling) and not raising:
             error = frame.handled[-1].value if frame.handled else None
-            return handling(error, fn, *words)
-        return fn(*words)
+            return partial(native().call_handling, error, fn, tuple(words), {})
+        return partial(fn, *words)
+
+
+def returned(value):
+    """What gives the value, when signals wait no more."""
+    release()
+    return partial(given, value)
+
+
+def given(value):
+    return value
 
 
 def real(var: Var):
@@ -635,12 +699,6 @@ def real(var: Var):
             if x.origin is not None:
                 value[key] = real(x)
     return value
-
-
-def is_context_node(node: Node) -> bool:
-    return node.target in ("__enter__", "__exit__") or any(
-        u.target == "__enter__" for u in node.users
-    )
 
 
 def explained(broke: Break, at: Frame) -> str:

@@ -12,6 +12,7 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
+from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.bytecode import (
     VERSION,
     Decoded,
@@ -30,6 +31,9 @@ from glasshouse.capture.opcodes import HANDLERS, Opcodes
 from glasshouse.capture.operators import Operators
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
 from glasshouse.graph.ir import Graph
+
+INTERRUPTED = "an interrupt"
+LOOKS = {"RESUME", "JUMP"}  # where Python looks for signals, which is not between any two lines
 
 
 def raise_error(error: BaseException, *more):
@@ -107,6 +111,8 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
             depth = len(self.frames)
             problem = None
             try:
+                if came and ins.op in LOOKS and f.root.co_name != "__exit__":
+                    self.interrupt()
                 HANDLERS[ins.op](self, f, ins)
                 self.count += 1
                 if self.count > self.config.max_instructions and self.live:
@@ -129,6 +135,9 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
                     raise
                 self.restore(f, depth, None)
                 return Break(f"an error inside the capture: {error!r}")
+            except BaseException as error:  # it came from outside: no later call has to do the same
+                self.stop_learning(INTERRUPTED)
+                problem = error
             while problem is not None:
                 try:
                     uncaught, problem = self.unwind(problem), None
@@ -136,6 +145,14 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
                     uncaught, problem = None, found.error
                 if uncaught is not None:
                     return uncaught
+
+    def interrupt(self) -> None:
+        """Have the handlers of signals run that waited for the end of an instruction."""
+        try:
+            deliver()
+        except BaseException as error:
+            self.stop_learning(INTERRUPTED)
+            raise UserError(error) from None
 
     def restore(self, f: Frame, depth: int, found: Break | None) -> None:
         """Bring the frames to where a break leaves them."""
@@ -231,6 +248,8 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
 
     def stop_learning(self, reason: str) -> None:
         """Go on as a plain interpreter: nothing of this trace is kept."""
+        if not self.live:
+            return
         self.live = False
         self.why_stopped = reason
         for var in self.tracked.values():  # what is in them is looked at again when it is needed
@@ -280,6 +299,8 @@ class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
         except (Break, CannotRebuild):
             raise
         except BaseException as error:
+            if self.live and not isinstance(error, Exception):
+                raise
             raise UserError(error) from None
 
     def fail_here(self, error: BaseException):

@@ -8,6 +8,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from glasshouse.base.flags import flags
+from glasshouse.base.interrupts import held, let_through
 from glasshouse.compile import onednn, store
 from glasshouse.compile.code import assemble
 from glasshouse.compile.executable import IndexErrorInside, Program
@@ -49,13 +50,15 @@ def run_recording(recording: Recording) -> None:
     """Compute the outputs; the nodes keep their values and forget their operands."""
     entry = entry_of(recording)
     program = program_for(entry, recording)
-    if timers:
-        outputs = run_watched(entry, program, recording)
-    elif program is None:
-        outputs = quiet.run(compute, recording)
-    else:
-        outputs = run_program(program, recording)
-    settle(recording, outputs, program.owns if program is not None else [])
+    if program is None and not timers:
+        settle(recording, quiet.run(compute, recording), [])
+        return
+    with held:  # a Program overwrites what is donated: its results have to get where they belong
+        if timers or program is None:
+            outputs = run_watched(entry, program, recording)
+        else:
+            outputs = run_program(program, recording)
+        settle(recording, outputs, program.owns if program is not None else [])
 
 
 def entry_of(recording: Recording) -> Entry:
@@ -179,7 +182,7 @@ def make_program(recording: Recording) -> Program:
     key = "" if shown else store.key_of(recording)
     program = load_program(key)
     if program is None:
-        with no_collection():
+        with let_through(), no_collection():
             recorded = graph_of(recording)
             plan = Plan(rewritten(recorded))
             code = assemble(plan)

@@ -13,6 +13,7 @@ import importlib.util
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sysconfig
 import tempfile
@@ -203,6 +204,8 @@ def build(source: str, path: Path, more: tuple[str, ...]) -> None:
             )
         except subprocess.TimeoutExpired:
             raise CompileError(f"{command[0]} took longer than {TIMEOUT_S} s") from None
+        if done.returncode == -signal.SIGINT:  # as we are, by the same key
+            raise KeyboardInterrupt
         if done.returncode != 0:
             raise CompileError(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
         place_entry(out, path)

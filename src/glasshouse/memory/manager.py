@@ -3,9 +3,9 @@
 A manager subclass gives `take` (memory for a size) and `give_back`; counting, events, the limit and
 the safety of several threads are here."""
 
-import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -17,6 +17,7 @@ import numpy as np
 
 from glasshouse.base import BackendError, OptionError, OutOfMemoryError, ShapeError, check_known
 from glasshouse.base.flags import flags, having
+from glasshouse.base.interrupts import held
 
 BACKLOG = 1000  # events that may wait for a slow listener before a thread that allocates does too
 
@@ -56,14 +57,25 @@ class Memory:
                                     "typestr": typestr, "version": 3}  # fmt: skip
 
 
+class Lease(weakref.ref):
+    """What a manager keeps of a buffer: when nobody refers to that any more, its memory is free."""
+
+    __slots__ = ("address", "nbytes", "size", "block", "tag")
+    address: int
+    nbytes: int  # that were asked for
+    size: int  # bytes that were taken
+    block: Any
+    tag: Tag
+
+
 class Buffer:
     """Memory of `nbytes` at `address`, aligned to 64 bytes; freed when nobody refers to it."""
 
-    __slots__ = ("address", "nbytes", "tag", "manager", "block", "__weakref__")
+    __slots__ = ("address", "nbytes", "tag", "manager", "freed", "__weakref__")
 
-    def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager", block):
-        self.address, self.nbytes, self.tag = address, nbytes, tag
-        self.manager, self.block = manager, block
+    def __init__(self, address: int, nbytes: int, tag: Tag, manager: "MemoryManager"):
+        self.address, self.nbytes, self.tag, self.manager = address, nbytes, tag, manager
+        self.freed = False
 
     def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
         """A writable array on this memory, which stays as long as the array does.
@@ -77,17 +89,12 @@ class Buffer:
         if not 0 <= nbytes <= self.nbytes:
             raise ShapeError(f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
                              f"{dtype}, {nbytes} bytes. Allocate more.")  # fmt: skip
-        if self.block is None:
+        if self.freed:
             raise BackendError("numpy", "a buffer in use", f"one of {self.nbytes} bytes that was "
                                "freed", "Free it last.")  # fmt: skip
         if dtype.isbuiltin == 1:
             return np.asarray(Memory(self, shape, dtype.str))
         return np.asarray(Memory(self, (nbytes,), "|u1")).view(dtype).reshape(shape)
-
-    def __del__(self, is_finalizing=sys.is_finalizing):
-        block, self.block = self.block, None
-        if block is not None and not is_finalizing():  # the system takes all back then
-            self.manager.free_later(self, block)
 
 
 @dataclass
@@ -126,12 +133,13 @@ class MemoryStats:
 class Subscription:
     """Ends a subscription with `remove()`."""
 
-    def __init__(self, listeners: list, fn):
-        self.listeners, self.fn = listeners, fn
+    def __init__(self, manager: "MemoryManager", fn):
+        self.manager, self.fn = manager, fn
 
     def remove(self) -> None:
-        if self.fn in self.listeners:
-            self.listeners.remove(self.fn)
+        self.manager.catch_up()
+        if self.fn in self.manager.listeners:
+            self.manager.listeners.remove(self.fn)
 
 
 class MemoryManager:
@@ -144,13 +152,16 @@ class MemoryManager:
 
     def __init__(self):
         self.lock = threading.Lock()  # of all that follows but the queues, which need none
-        self.freeing, self.telling = threading.RLock(), threading.Lock()
+        self.telling = threading.Lock()
         self.counts = MemoryStats()
         self.live: dict[int, tuple[int, Tag]] = {}
+        self.leases: dict[int, Lease] = {}
         self.listeners: list[Callable[[Event], None]] = []
         self.events: deque[Event] = deque()  # that the listeners have still to be told
         self.teller = 0  # the thread that tells them
-        self.put_off: deque = deque()  # blocks whose buffers died while the manager was busy
+        # Of buffers that died. Only `append` runs when one does, perhaps while this very thread is
+        # inside the manager; in Python code that runs then an interrupt would be lost.
+        self.ended: deque[Lease] = deque()
 
     def take(self, nbytes: int) -> tuple[int, int, Any]:
         """(address, bytes, block) for a request."""
@@ -182,8 +193,8 @@ class MemoryManager:
             raise OptionError("alloc", "0 bytes or more", nbytes, "Check the shape.")
         tag = tag or Tag()
         try:
-            with self.lock:
-                if self.put_off:
+            with held, self.lock:
+                if self.ended:
                     self.settle()
                 address, size, block = self.take(max(1, nbytes))
                 counts = self.counts
@@ -192,10 +203,14 @@ class MemoryManager:
                 counts.wanted_bytes += nbytes
                 if counts.allocated_bytes > counts.peak_allocated_bytes:
                     counts.peak_allocated_bytes = counts.allocated_bytes
+                buffer = Buffer(address, nbytes, tag, self)
                 self.live[address] = (nbytes, tag)
+                lease = self.leases[address] = Lease(buffer, self.ended.append)
+                lease.address, lease.nbytes, lease.size = address, nbytes, size
+                lease.block, lease.tag = block, tag
                 if self.listeners:
                     self.report("alloc", address, nbytes, tag)
-            return Buffer(address, nbytes, tag, self, (block, size))
+                return buffer
         finally:
             if self.events:
                 self.tell(patience=BACKLOG)
@@ -203,41 +218,31 @@ class MemoryManager:
     def free(self, buffer: Buffer) -> None:
         """Take a buffer back before its last reference goes; its arrays must not be used then.
         Raises: BackendError if it was freed already, or is another manager's."""
-        block = None
-        if buffer.manager is self:
-            with self.freeing:
-                block, buffer.block = buffer.block, None
-        if block is None:
+        with held, self.lock:
+            is_ours = buffer.manager is self and not buffer.freed
+            if is_ours:
+                buffer.freed = True
+                self.ended.append(self.leases[buffer.address])
+                self.settle()
+        self.tell()
+        if not is_ours:
             what = "was freed already" if buffer.manager is self else "another manager made"
             raise BackendError("free", "a buffer of this manager in use", f"one of {buffer.nbytes} "
                 f"bytes that {what}", "Free each buffer once, where it comes from.")  # fmt: skip
-        self.free_later(buffer, block)
-
-    def free_later(self, buffer: Buffer, block) -> None:
-        """Note that a buffer is free, perhaps while this very thread is inside the manager."""
-        self.put_off.append((buffer.address, buffer.nbytes, buffer.tag, block))
-        # Again if another thread put a block off after this one had looked for the last time.
-        while self.put_off and self.lock.acquire(blocking=False):
-            try:
-                self.settle()
-            finally:
-                self.lock.release()
-        if self.events:
-            self.tell()
 
     def settle(self) -> None:
-        """Take back what was put off."""
-        while self.put_off:
-            address, nbytes, tag, (block, size) = self.put_off.popleft()
-            self.live.pop(address, None)
-            self.counts.allocated_bytes -= size
-            self.counts.wanted_bytes -= nbytes
-            self.give_back(block)
-            self.report("free", address, nbytes, tag)
+        """Take back the memory of buffers that died."""
+        while self.ended:
+            lease = self.ended.popleft()
+            del self.live[lease.address], self.leases[lease.address]
+            self.counts.allocated_bytes -= lease.size
+            self.counts.wanted_bytes -= lease.nbytes
+            self.give_back(lease.block)
+            self.report("free", lease.address, lease.nbytes, lease.tag)
 
     def stats(self) -> MemoryStats:
         """A snapshot of the counts."""
-        with self.lock:
+        with held, self.lock:
             self.settle()
             self.counts.largest_free_bytes = self.largest_free()
             counts = replace(self.counts)
@@ -246,16 +251,24 @@ class MemoryManager:
 
     def empty_cache(self) -> None:
         """Return all memory that is not in use to the system."""
-        with self.lock:
+        with held, self.lock:
             self.settle()
             self.release_cached()
         self.tell()
 
     def subscribe(self, fn: Callable[[Event], None]) -> Subscription:
         """Call `fn(event)` at every event until the returned handle's `remove()`. Events come one
-        at a time and in order, when the manager is done: `fn` may ask it anything."""
+        at a time and in order, when the manager is done: `fn` may ask it anything. That a buffer
+        died is told when the manager is next asked for something."""
+        self.catch_up()
         self.listeners.append(fn)
-        return Subscription(self.listeners, fn)
+        return Subscription(self, fn)
+
+    def catch_up(self) -> None:
+        """Take back the memory of buffers that died, and tell of it."""
+        with held, self.lock:
+            self.settle()
+        self.tell()
 
     # -- what subclasses call ------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def log(path):
         try:
             yield path
         finally:
-            manager.tell()
+            manager.catch_up()
             with manager.telling:  # another thread may be about to write
                 subscription.remove()
 

@@ -71,11 +71,20 @@ typedef struct {
 
 static PyObject *str_shape, *str_dtype;
 
+/* Whether an error, if there is one, means no more than that something does not hold; it is cleared
+   then. Others (KeyboardInterrupt, SystemExit) go on to the caller. */
+static int forgive(void) {
+    if (!PyErr_Occurred()) return 1;
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return 0;
+    PyErr_Clear();
+    return 1;
+}
+
 static PyObject *instance_dict(PyObject *o) { /* borrowed: the object keeps it */
     PyObject **place = _PyObject_GetDictPtr(o);
     if (place && *place) return *place;
     PyObject *dict = PyObject_GenericGetDict(o, NULL);
-    if (!dict) { PyErr_Clear(); return NULL; }
+    if (!dict) { forgive(); return NULL; }
     Py_DECREF(dict);
     return dict;
 }
@@ -106,7 +115,7 @@ static int equal(PyObject *got, PyObject *want) {
         && !PyComplex_CheckExact(got) && !PyRange_Check(got) && !PySlice_Check(got) && !PyFrozenSet_CheckExact(got))
         return 0; /* identity only: a user's __eq__ does not run here */
     int same = PyObject_RichCompareBool(got, want, Py_EQ);
-    if (same < 0) PyErr_Clear();
+    if (same < 0) forgive();
     return same == 1;
 }
 
@@ -122,7 +131,7 @@ static int spec_fits(PyObject *got, PyObject *want) {
         fits = size == Py_None || equal(PyTuple_GET_ITEM(a, i), size);
     }
     Py_XDECREF(a); Py_XDECREF(b); Py_XDECREF(c); Py_XDECREF(d);
-    if (PyErr_Occurred()) PyErr_Clear();
+    forgive();
     return fits;
 }
 
@@ -140,7 +149,7 @@ static int length_is(PyObject *x, Py_ssize_t n) {
     if (PyTuple_Check(x)) return PyTuple_GET_SIZE(x) == n;
     if (PyDict_Check(x)) return PyDict_GET_SIZE(x) == n;
     Py_ssize_t size = PyObject_Size(x);
-    if (size < 0) PyErr_Clear();
+    if (size < 0) forgive();
     return size == n;
 }
 
@@ -148,7 +157,7 @@ static int call_holds(PyObject *check, PyObject *x) {
     PyObject *r = PyObject_CallOneArg(check, x);
     int holds = r ? PyObject_IsTrue(r) : 0;
     Py_XDECREF(r);
-    if (PyErr_Occurred()) { PyErr_Clear(); return 0; }
+    forgive();
     return holds == 1;
 }
 
@@ -161,7 +170,9 @@ static Py_ssize_t kind_of(PyObject *dict, PyObject *key) {
 
 #define MAX_OWNED 64
 
-/* -1 if all guards hold, else the number of the first that does not. */
+#define RAISED PY_SSIZE_T_MAX
+
+/* -1 if all guards hold, else the number of the first that does not; RAISED with an error set. */
 static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) {
     PyObject *owned[MAX_OWNED], *local[256], **r = g->regs;
     Py_ssize_t i, failed = -1;
@@ -216,7 +227,7 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) 
         }
         if (o->op < IS) { ok = y != NULL; if (ok) r[o->dst] = y; }
         if (!ok) failed = i;
-        if (PyErr_Occurred()) PyErr_Clear();
+        if (!forgive()) failed = RAISED;
     }
     while (owns) Py_DECREF(owned[--owns]);
     g->busy = nested;
@@ -273,7 +284,8 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
 }
 static PyObject *entry_check(Entry *g, PyObject *slots) {
     if (!PyTuple_Check(slots)) { PyErr_SetString(PyExc_TypeError, "check: expected a tuple"); return NULL; }
-    return PyLong_FromSsize_t(run_guards(g, ((PyTupleObject *)slots)->ob_item, PyTuple_GET_SIZE(slots)));
+    Py_ssize_t failed = run_guards(g, ((PyTupleObject *)slots)->ob_item, PyTuple_GET_SIZE(slots));
+    return failed == RAISED ? NULL : PyLong_FromSsize_t(failed);
 }
 static PyObject *entry_die(Entry *g, PyObject *none) { g->dead = 1; Py_RETURN_NONE; }
 static PyMethodDef entry_methods[] = {
@@ -365,12 +377,15 @@ static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
         if (Py_TYPE(item) != &EntryType && PyWeakref_Check(item)) item = PyWeakref_GET_OBJECT(item);
         if (Py_TYPE(item) != &EntryType) continue; /* it died */
         Entry *entry = (Entry *)Py_NewRef(item);
-        if (entry->dead || !entry->run || run_guards(entry, slots, n) >= 0) { Py_DECREF(entry); continue; }
-        d->hits++;
-        PyObject *cb = callback;
-        if (entry->whole) callback = NULL;
-        result = PyObject_Vectorcall(entry->run, slots, n, NULL);
-        if (cb) callback = cb;
+        Py_ssize_t failed = entry->dead || !entry->run ? 0 : run_guards(entry, slots, n);
+        if (failed >= 0 && failed != RAISED) { Py_DECREF(entry); continue; }
+        if (failed < 0) {
+            d->hits++;
+            PyObject *cb = callback;
+            if (entry->whole) callback = NULL;
+            result = PyObject_Vectorcall(entry->run, slots, n, NULL);
+            if (cb) callback = cb;
+        }
         Py_DECREF(entry);
         Py_DECREF(entries);
         return result;
@@ -511,7 +526,7 @@ static PyObject *hook(PyThreadState *ts, _PyInterpreterFrame *f, int throwflag) 
     callback = NULL;
     PyObject *found = PyObject_CallOneArg(cb, (PyObject *)FRAME_FUNC(f));
     callback = cb;
-    if (!found) { PyErr_Clear(); return evaluate(ts, f, throwflag); }
+    if (!found) return forgive() ? evaluate(ts, f, throwflag) : finish(ts, f, NULL);
     if (!PyObject_TypeCheck(found, &DispatcherType)) {
         SetExtra((PyObject *)co, extra_index, (void *)1);
         Py_DECREF(found);
@@ -535,21 +550,23 @@ static int is_called(_PyFrameEvalFunction current) {
     if (current == hook || current == _PyEval_EvalFrameDefault) return current == hook;
     reached = 0;
     Py_XDECREF(PyObject_CallOneArg(stub_function, Py_None));
-    PyErr_Clear();
     return reached;
 }
 
 /* set_hook(callback or None) -> the one before, in this thread */
 static PyObject *set_hook(PyObject *m, PyObject *cb) {
     PyInterpreterState *in = PyInterpreterState_Get();
-    PyObject *old = callback ? callback : Py_NewRef(Py_None), *now = cb == Py_None ? NULL : Py_NewRef(cb);
-    if (!callback && now && threads_on++ == 0) {
+    if (!callback && cb != Py_None) {
         _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(in);
-        if (!is_called(current)) {
+        int called = threads_on || is_called(current);
+        if (!forgive()) return NULL;
+        threads_on++;
+        if (!called) {
             before = current == _PyEval_EvalFrameDefault ? NULL : current;
             _PyInterpreterState_SetEvalFrameFunc(in, hook);
         }
     }
+    PyObject *old = callback ? callback : Py_NewRef(Py_None), *now = cb == Py_None ? NULL : Py_NewRef(cb);
     /* Who came after us calls us: then we stay where we are, and pass every frame on. */
     if (callback && !now && --threads_on == 0 && _PyInterpreterState_GetEvalFrameFunc(in) == hook)
         _PyInterpreterState_SetEvalFrameFunc(in, before ? before : _PyEval_EvalFrameDefault);

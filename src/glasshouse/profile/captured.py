@@ -1,8 +1,8 @@
 """What capture did, for the report. Capture is a storey above: each use of it adds itself here."""
 
-import weakref
+from glasshouse.base.interrupts import Living
 
-captures: weakref.WeakSet = weakref.WeakSet()
+captures = Living()
 
 
 def capture_data() -> list[dict]:

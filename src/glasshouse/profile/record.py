@@ -103,8 +103,7 @@ class Recorder(Watcher):
         self.fallbacks = self.backend.fallbacks.copy()
         if self.allocations:
             self.manager = memory.current()
-            self.manager.tell()
-            self.live, self.before = dict(self.manager.live), self.manager.stats()
+            self.before, self.live = self.manager.stats(), dict(self.manager.live)
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         self.watch()

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import copy
+import gc
 import inspect
 import io
 import math
@@ -208,12 +209,14 @@ def check(
     tolerance = max(tolerance, 1e-6 if mode == "glass" else 0.0)
     keep = frozen if again or names else (lambda done: done)
     plain = [keep(done) for done in run(plain_fn, None)]
+    gc.disable()  # nothing may depend on when garbage is looked for
     try:
         for i, got in enumerate(run(captured, captured)):
             compare(plain[i], got, f"call {i + 1}", tolerance, line)
             if hit and i and sets[i] is sets[i - 1]:
                 assert got.hit, f"call {i + 1}: no entry answered it"
     finally:
+        gc.enable()
         restore()
     if whole:
         assert gh.capture.counters["breaks"] == 0, "there was a graph break"

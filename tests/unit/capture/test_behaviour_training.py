@@ -752,3 +752,19 @@ def test_loss_is_detached_and_kept(compiler):
     values = [x.item() for x in losses]
     assert values == sorted(values, reverse=True)
     assert len(set(values)) == 8
+
+
+def test_result_computed_of_what_backward_freed():
+    net = nn.Linear(3, 2)
+
+    @gh.optimize
+    def step(x):
+        loss = net(x).sum()
+        loss.backward()
+        return loss * 2
+
+    for _ in range(3):
+        doubled = step(X(4, 3))
+        with pytest.raises(gh.base.errors.GradError, match="freed"):
+            doubled.backward()
+    assert step.hits == 1

@@ -100,10 +100,17 @@ def test_a_forked_process_has_memory_of_its_own():
     assert os.waitpid(child, 0)[1] == 0 and array.sum() == 1000
 
 
-def test_nothing_is_freed_while_the_process_ends():
-    manager = CachingManager()
-    manager.alloc(1000).__del__(is_finalizing=lambda: True)
-    assert manager.stats().allocated_bytes == 1024
+def test_no_python_runs_when_a_buffer_dies():
+    manager, seen = CachingManager(), []
+    buffer = manager.alloc(1000)
+    sys.setprofile(lambda frame, event, arg: seen.append((event, frame.f_code.co_name)))
+    try:
+        del buffer
+    finally:
+        sys.setprofile(None)
+    assert [name for event, name in seen if event == "call"] == []
+    assert manager.counts.allocated_bytes == 1024
+    assert manager.stats().allocated_bytes == 0
 
 
 def test_size_classes_and_small_requests_beyond_the_split_limit():
@@ -252,6 +259,7 @@ def test_a_picture_by_module_sums_to_what_is_allocated():
     manager.subscribe(seen.append)
     kept = [manager.alloc(1000 * n, Tag("mul", f"layer{n}")) for n in range(12)]
     del kept[3:6], early
+    manager.stats()  # tells of the buffers that died
     layers = live_by(seen, "module")
     assert len(layers) == 9 and "layer11" in layers and layers["layer5"][-1] == 0
     assert np.array_equal(sum(layers.values()), [event.allocated_bytes for event in seen])

@@ -1,0 +1,124 @@
+"""Signals that wait while work must not be left half done.
+
+Python runs a signal's handler between any two instructions of the main thread, and what it raises
+(KeyboardInterrupt, SystemExit) is lost where Python cannot pass it on: in a weak reference's
+callback, in __del__. Inside `with held`, or from `hold()` to `release()`, handlers wait; they run
+when the outermost hold ends, or at a `deliver()`. A signal that comes again while it waits is
+handled at once: who sends it twice does not want to wait."""
+
+import _signal  # `signal` wraps its functions in ones that make enums, which takes 15 times longer
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import get_ident
+
+NUMBERS = tuple(getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP")
+                if hasattr(_signal, name))  # fmt: skip
+came: list[int] = []  # signals whose handlers wait
+
+
+class Held:
+    """The context inside which signals wait; for the main thread, which alone runs handlers."""
+
+    depth = 0  # of holds within holds
+    handlers: list[tuple[int, Callable]] = []  # in whose place `note` is
+
+    def __enter__(self):
+        if get_ident() == threading.main_thread().ident:
+            if not self.depth:
+                self.begin()
+            self.depth += 1
+
+    def __exit__(self, *exc_info):
+        if self.depth and get_ident() == threading.main_thread().ident:
+            self.depth -= 1
+            if not self.depth:
+                self.end()
+
+    def begin(self) -> None:
+        """Have `note` in the place of every handler that is a function."""
+        came.clear()
+        try:
+            for number in NUMBERS:
+                handler = _signal.getsignal(number)
+                if callable(handler) and handler is not note:
+                    self.handlers.append((number, handler))
+                    _signal.signal(number, note)
+        except BaseException:  # of a handler that was not held yet
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """Put the handlers back, and run those whose signals came. What one raises that is back
+        already waits for the others: no function of ours is called in between."""
+        error, back = None, []
+        while True:
+            try:
+                while self.handlers:
+                    number, handler = self.handlers[-1]
+                    if _signal.getsignal(number) is note:  # else somebody has set another one
+                        _signal.signal(number, handler)
+                    back.append(self.handlers.pop())
+                break
+            except BaseException as raised:
+                error = raised
+        for number, handler in back:
+            if number in came:
+                came.remove(number)
+                handler(number, sys._getframe(2))
+        if error is not None:
+            raise error
+
+
+class Living(dict):
+    """Objects, as long as they live. When one dies only C runs, unlike in a WeakSet, where an
+    interrupt would be lost."""
+
+    def add(self, x) -> None:
+        self[id(x)] = weakref.ref(x, partial(self.pop, id(x)))
+
+    def __iter__(self) -> Iterator:
+        return iter([x for ref in list(self.values()) if (x := ref()) is not None])
+
+
+held = Held()
+hold, release = held.__enter__, held.__exit__
+
+
+def note(number: int, frame) -> None:
+    """The handler of a signal that has to wait."""
+    handler = dict(held.handlers).get(number)
+    if number in came and handler is not None:
+        handler(number, frame)
+    else:
+        came.append(number)
+
+
+def deliver() -> None:
+    """Run the handlers that wait, at a place where all is well. Raises: what they raise"""
+    handlers = dict(held.handlers)
+    while came and held.depth and get_ident() == threading.main_thread().ident:
+        number = came.pop(0)
+        if number in handlers:
+            handlers[number](number, sys._getframe(1))
+
+
+class let_through:
+    """The context inside a hold in which signals do not wait."""
+
+    def __enter__(self):
+        self.depth = held.depth if get_ident() == threading.main_thread().ident else 0
+        if self.depth:
+            held.depth = 0
+            try:
+                held.end()
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __exit__(self, *exc_info):
+        if self.depth:
+            held.begin()
+            held.depth = self.depth
