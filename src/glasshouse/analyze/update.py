@@ -148,6 +148,7 @@ def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | No
             kept = [address_of(params[0].grad) for params, _ in units]
             events.clear()
             optimizer.zero_grad()
+            backend.manager.catch_up()
             freed = {event.address for event in events if event.kind == "free"}
             for params, place in units:
                 leaf = placed(Spec((1, *params[0].shape), params[0].dtype), backend)

@@ -366,10 +366,10 @@ class Code:
         if isinstance(fn, Primitive):
             return f"primitives[{fn.name!r}]"
         for short, home in SHORT.items():
-            module = sys.modules.get(home)
-            if short not in self.taken and getattr(module, getattr(fn, "__name__", ""), None) is fn:
+            module, name = sys.modules.get(home), getattr(fn, "__name__", "")
+            if short not in self.taken and getattr(module, name, None) is fn:
                 self.names[short] = module
-                return f"{short}.{fn.__name__}"
+                return f"{short}.{name}"
         name = re.sub(r"\W+", "_", getattr(fn, "__qualname__", type(fn).__name__)).strip("_")
         while name in self.taken or self.names.setdefault(name, fn) is not fn:
             name += "_"
