@@ -662,7 +662,12 @@ class Opcodes:
         manager = f.stack.pop()
 
         def entered(tracer, enter):
-            return tracer.call(enter, [], {})
+            try:
+                return tracer.call(enter, [], {})
+            except Break as found:
+                if found.then is None:
+                    found.settle()  # the result goes onto the stack, as that of a call
+                raise
 
         def then(tracer, leave):
             f.stack.append(leave)

@@ -3,6 +3,7 @@
 
 import contextlib
 import sys
+import threading
 import traceback
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
@@ -868,6 +869,35 @@ def generator_left_in_with(x, log):
     for _ in g():
         break
     return log
+
+
+LOCK = threading.Lock()  # a context manager that is not written in Python
+
+
+@case(X)
+def with_lock(x):
+    y = x * 2
+    with LOCK:
+        y = y + LOCK.locked()
+    return y - LOCK.locked()
+
+
+@case(X)
+def with_lock_and_error(x):
+    try:
+        with LOCK:
+            y = x + 1
+            raise Sub(1)
+    except Custom as error:
+        y = y * 2 + error.code
+    return y - LOCK.locked()
+
+
+@case(X)
+def with_open_file(x):
+    with open(__file__) as file:
+        y = x * len(file.readline())
+    return y, file.closed
 
 
 class Bare:
