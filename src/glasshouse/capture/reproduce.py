@@ -13,6 +13,7 @@ import re
 import textwrap
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 from glasshouse import nn
 from glasshouse.autograd.tape import enable_grad
@@ -252,6 +253,8 @@ def constant_text(name: str, value) -> list[str]:
         return ["from glasshouse.dispatch.primitive import primitives"]
     if isinstance(value, DType):
         return [f"{name} = gh.{value.name}"]
+    if isinstance(value, ModuleType):
+        return [] if name == "gh" else [f"import {value.__name__} as {name}"]
     path = path_of(value)
     if path is None:
         return [f"{name} = {value_text(value)}"]
