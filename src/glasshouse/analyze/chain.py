@@ -113,7 +113,8 @@ def widened(short: Chain, plain: Chain, whole: Chain, left_out: dict[str, str]) 
     and is known as a `whole`: what is outside of blocks differs from it as it does from `plain`."""
     stages = {path: short.stages[left_out.get(path, path)] for path in whole.stages}
     there = accumulate((path not in left_out for path in whole.stages), initial=0)
-    held, ns = (b + w - p for b, w, p in zip(short.other[::2], whole.other[::2], plain.other[::2]))
+    others = zip(short.other[::2], whole.other[::2], plain.other[::2], strict=True)
+    held, ns = (b + w - p for b, w, p in others)
     return Chain(stages, [short.around[n] for n in there], Stage(held, 0, ns))
 
 

@@ -100,7 +100,8 @@ def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] |
     sizes are analysed, the others lie between them; all of them, if the middle one does not."""
     params, units = optimizer.parameters(), units_of(places)
     kinds: dict[tuple, dict[int, list[int]]] = {}
-    for number, (unit, kind) in enumerate(zip(units, kinds_of(optimizer, places, units))):
+    pairs = zip(units, kinds_of(optimizer, places, units), strict=True)
+    for number, (unit, kind) in enumerate(pairs):
         kinds.setdefault(kind, {}).setdefault(params[unit[0]].size, []).append(number)
     for picked in ({kind: three_of(sizes) for kind, sizes in kinds.items()}, kinds):
         wanted = [kinds[kind][size][0] for kind, sizes in picked.items() for size in sizes]

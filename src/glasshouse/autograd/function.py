@@ -115,7 +115,8 @@ class Function:
         results = tuple(fresh(y, mode) for y in outputs)
         node = FunctionNode()
         node.function, node.ctx = cls, ctx
-        node.parents = tuple((v.node, v.slot) if n else None for v, n in zip(values, needs))
+        pairs = zip(values, needs, strict=True)
+        node.parents = tuple((v.node, v.slot) if n else None for v, n in pairs)
         node.specs = [None if v is None else v.spec for v in values]
         node.out_data = [y.data for y in results]
         settle(node, results, mode)

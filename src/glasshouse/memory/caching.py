@@ -132,11 +132,10 @@ class CachingManager(MemoryManager):
     def trim(self, wanted: int) -> None:
         """Before more is mapped, return large free mappings: what a former phase needed shall not
         stay beside what this one maps. Those that are too large for the request go once they are
-        `1 / SPARE` of what is in use, others when free memory is half of what is in use."""
+        1 / SPARE of what is in use, others while free memory is half of what is in use."""
         counts = self.counts
         whole = [block for *_, block in self.large.blocks if block.is_whole]
-        while whole:
-            block = whole.pop()
+        for block in reversed(whole):
             spare = block.nbytes > wanted and SPARE * block.nbytes > counts.allocated_bytes
             if spare or counts.reserved_bytes > 1.5 * counts.allocated_bytes:
                 self.unmap(block)
