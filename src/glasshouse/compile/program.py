@@ -63,7 +63,9 @@ def run_recording(recording: Recording) -> None:
 
 def entry_of(recording: Recording) -> Entry:
     """What is known of the recording's structure."""
-    key = (recording.key, state.recompute) if state.recompute else recording.key
+    key = recording.key
+    if state.recompute or not flags.winograd:
+        key = (key, state.recompute, flags.winograd)
     return programs.get(key) or programs.setdefault(key, Entry())
 
 

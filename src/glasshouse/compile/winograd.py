@@ -1,0 +1,202 @@
+"""Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as kernels of our own.
+
+The functions are in native/gh_winograd.h; what is written here are their sizes, and the loops that
+share blocks of tiles out to the cores: a block's transformed elements stay in the cache of a core
+between its three parts. `GH_WINOGRAD=0` turns it off: oneDNN's direct convolution is the clear twin."""
+
+import os
+from dataclasses import dataclass
+from math import prod
+
+from glasshouse.base import Spec, float32
+from glasshouse.base.flags import flags
+from glasshouse.compile.emit_c import Source
+from glasshouse.compile.onednn import channels_last, channels_last_view
+from glasshouse.compile.steps import Buffer
+from glasshouse.compile.view import View
+from glasshouse.graph.graph import Node
+
+CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
+CORES = os.cpu_count() or 1
+TILE, PLACES = 4, 36  # results of a tile along an axis; products that a tile takes
+BLOCK, LARGE_BLOCK = 28, 56  # tiles at a time, for few and for many weights …
+LARGE_WEIGHTS = 1 << 17  # … from here on, which would else be fetched too often
+ROWS = range(8, 15)  # tiles that one product in registers may take
+PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
+
+
+@dataclass
+class Filtering(Source):
+    """A kernel whose products take `product_flops`, fewer than those of the definition."""
+
+    product_flops: int
+
+
+def is_supported(node: Node) -> bool:
+    """Whether a node is computed in this way."""
+    if node.op not in CONVOLUTIONS or not flags.winograd or node.spec.ndim != 4:
+        return False
+    attrs, weight = node.attrs, weight_of(node)
+    plain = weight[2:] == (3, 3) and attrs["groups"] == 1 and {*attrs["stride"]} == {1}
+    specs = [node.spec, *(x.spec for x in node.inputs)]
+    fits = all(s.dtype is float32 and s.size for s in specs)
+    return plain and fits and {*attrs["dilation"]} == {1} and is_faster(node)
+
+
+def weight_of(node: Node) -> tuple[int, ...]:
+    """The shape (made, channels, height, width) of the weights."""
+    return node.shape if node.op == "conv_weight_grad" else node.inputs[1].shape
+
+
+def is_faster(node: Node) -> bool:
+    """Whether this was measured to be faster than a direct convolution."""
+    return True
+
+
+def tiles_of(images: int, height: int, width: int) -> int:
+    """Tiles that hold this many results."""
+    return images * -(-height // TILE) * -(-width // TILE)
+
+
+def plan(lowering, node: Node, bias: View | None = None, relu: bool = False) -> bool:
+    """Add the step that computes a node."""
+    if node.op == "conv_weight_grad":
+        plan_weight_grad(lowering, node)
+    else:
+        plan_conv(lowering, node, bias, relu)
+    return True
+
+
+def padded(channels: int) -> int:
+    """Floats of a row of transformed elements."""
+    return -(-channels // PANEL) * PANEL + SPARE
+
+
+def sizes_of(x, y, padding, block: int, spare: int = 0) -> dict[str, int]:
+    """The sizes of a convolution of data of shape x that gives y, both (N, C, H, W), as `gh_winograd`
+    has them."""
+    (_, channels, height, width), (_, made, out_height, out_width) = x, y
+    in_row, out_row = padded(channels), padded(made)
+    return {"height": height, "width": width, "channels": channels, "out_height": out_height,
+            "out_width": out_width, "made": made, "top": padding[0], "left": padding[1],
+            "in_row": in_row, "in_plane": (block + spare) * in_row + SPARE,
+            "out_row": out_row, "out_plane": (block + spare) * out_row + SPARE}  # fmt: skip
+
+
+def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
+    """A convolution, or the gradient of its data: the convolution with the weights turned by half a
+    circle, its channels exchanged."""
+    x, w = node.inputs
+    made, channels = w.shape[:2]
+    low = [pair[0] for pair in node.attrs["padding"]]
+    steps, backward = [9 * channels, 9], node.op == "conv_data_grad"
+    if backward:
+        low = [2 - n for n in low]
+        steps.reverse()
+    tiles = tiles_of(node.shape[0], *node.shape[2:])
+    block = block_of(tiles, made * channels)
+    sizes = sizes_of(x.shape, node.shape, low, block, ROWS[-1])
+    sizes |= {"rows": min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows)),
+              "made_step": steps[0], "channel_step": steps[1], "flip": int(backward)}  # fmt: skip
+    view, weights = channels_last_view(lowering, x), lowering.row_major(w)
+    target = lowering.result_of(node, channels_last(4))
+    u = scratch(lowering, PLACES * -(-sizes["made"] // PANEL) * PANEL * sizes["channels"])
+    place = PLACES * (sizes["in_plane"] + sizes["out_plane"])
+    work = scratch(lowering, min(CORES, -(-tiles // block)) * place)
+    text = conv_text(sizes, tiles, block, place, bias is not None, relu)
+    add_step(lowering, node, text, tiles, [view, weights, *([bias] if bias else [])], target,
+             [u, work])  # fmt: skip
+
+
+def block_of(tiles: int, weights: int) -> int:
+    """Tiles of a block: as many blocks for each core."""
+    most = LARGE_BLOCK if weights >= LARGE_WEIGHTS else BLOCK
+    rounds = -(-tiles // (most * CORES))
+    return -(-tiles // (rounds * CORES))
+
+
+def scratch(lowering, size: int) -> Buffer:
+    """Memory that only the step itself uses."""
+    return lowering.buffer(Spec((size,), float32))
+
+
+def add_step(lowering, node, text, tiles, reads, target, scratches) -> None:
+    """The step of a kernel whose pointers are those it reads, the result, and scratch memory."""
+    views = [*reads, target.view(), *(buffer.view() for buffer in scratches)]
+    flops = 2 * PLACES * tiles * prod(weight_of(node)[:2])
+    source = Filtering(text, [(view.base, view.offset) for view in views], flops)
+    lowering.add_opaque("winograd", node, reads, [target], source, scratches)
+    lowering.hand_out(node, [target])
+
+
+# -- text -------------------------------------------------------------------------------------
+
+
+def head(sizes: dict[str, int], names: list[str]) -> str:
+    """The sizes and pointers of a kernel; `zero` stands for the channels of a position outside."""
+    fields = ", ".join(f".{name} = {size}" for name, size in sizes.items())
+    pointers = "\n".join(f"float *{name} = a[{i}];" for i, name in enumerate(names))
+    most = max(sizes["channels"], sizes["made"])
+    return f"static const gh_winograd s = {{{fields}}};\nstatic const float zero[{most}];\n{pointers}\n"
+
+
+def conv_text(sizes, tiles: int, block: int, place: int, bias: bool, relu: bool) -> str:
+    """Weights are transformed once; each core then takes blocks of tiles through all three parts."""
+    loops = ["for (int64_t k = 0; k < s.made; k += GH_LANES)",
+             "for (int64_t c = 0; c < s.channels; c++)"]  # fmt: skip
+    if sizes["flip"]:
+        loops.reverse()  # the weights are read in the order in which they lie
+    names = ["x", "w", *(["bias"] if bias else []), "y", "u", "work"]
+    return head(sizes, names) + f"""\
+#pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
+{{
+#pragma omp for schedule(static)
+{loops[0]} {loops[1]} gh_weights(&s, w, u, c, k);
+float *v = work + omp_get_thread_num() * {place}LL, *m = v + {PLACES} * s.in_plane;
+#pragma omp for schedule(static)
+for (int64_t first = 0; first < {tiles}; first += {block}) {{
+const int64_t count = first + {block} < {tiles} ? {block} : {tiles} - first;
+for (int64_t t = 0; t < count; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
+gh_multiply(&s, v, u, m, count);
+for (int64_t t = 0; t < count; t++)
+gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, first + t, {int(relu)});
+}}
+}}
+"""
+
+
+def plan_weight_grad(lowering, node: Node) -> None:
+    """The gradient of the weights: at each place a product over all tiles."""
+    x, g = node.inputs
+    low = [pair[0] for pair in node.attrs["padding"]]
+    sizes = sizes_of(x.shape, g.shape, low, LARGE_BLOCK)
+    views = [channels_last_view(lowering, n) for n in (x, g)]
+    planes = [PLACES * sizes[name] for name in ("in_plane", "out_plane")]
+    m = scratch(lowering, PLACES * sizes["in_row"] * sizes["out_row"])
+    work, tiles = scratch(lowering, sum(planes)), tiles_of(g.shape[0], *g.shape[2:])
+    add_step(lowering, node, weight_grad_text(sizes, tiles), tiles, views,
+             lowering.result_of(node), [m, work])  # fmt: skip
+
+
+def weight_grad_text(sizes, tiles: int) -> str:
+    """The cores share the tiles of a block, then its products: their order does not depend on how
+    many cores there are."""
+    return head(sizes, ["x", "g", "dw", "m", "work"]) + f"""\
+float *v = work, *q = work + {PLACES} * s.in_plane;
+#pragma omp parallel
+for (int64_t first = 0; first < {tiles}; first += {LARGE_BLOCK}) {{
+const int64_t count = first + {LARGE_BLOCK} < {tiles} ? {LARGE_BLOCK} : {tiles} - first;
+#pragma omp for schedule(static)
+for (int64_t t = 0; t < count; t++) {{
+gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
+gh_tile_grad(&s, g, zero, q + t * s.out_row, first + t);
+}}
+#pragma omp for collapse(2) schedule(static)
+for (int64_t place = 0; place < {PLACES}; place++)
+for (int64_t c = 0; c < s.channels; c += 2 * GH_LANES)
+gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane,
+m + place * s.out_row * s.in_row, c, count, first > 0);
+}}
+#pragma omp parallel for schedule(static)
+for (int64_t k = 0; k < s.made; k++) gh_weight_grad(&s, m, dw, k);
+"""

@@ -1,0 +1,300 @@
+/* Convolutions of 3 x 3 kernels by Winograd's minimal filtering F(4 x 4, 3 x 3): 36 multiplications
+   give 4 x 4 results of a channel, where the definition takes 144.
+
+   An image is cut into tiles of 4 x 4 results, which need 6 x 6 elements; tiles, elements and kernels
+   are transformed, and for each of the 36 places a product of matrices, tiles by channels, is all
+   that remains. Source: Lavin & Gray 2016, arXiv:1509.09308, the points 0, 1, -1, 2, -2, infinity.
+
+   Data is channels last. A kernel (compile/winograd.py) keeps its sizes in a constant `gh_winograd`,
+   which is folded into the functions here, all of them inlined; transformed data lies in rows of
+   channels, one after the other for the tiles of a block, one such plane for each of the 36 places. */
+#ifndef GH_WINOGRAD_H
+#define GH_WINOGRAD_H
+
+#ifdef __AVX512F__
+enum { GH_LANES = 16, GH_MOST_ROWS = 14 }; /* a tile of results in registers: rows by two vectors */
+#elif defined(__AVX__)
+enum { GH_LANES = 8, GH_MOST_ROWS = 6 };
+#else
+enum { GH_LANES = 4, GH_MOST_ROWS = 6 };
+#endif
+#define GH_UNROLL _Pragma("GCC unroll 36")
+
+typedef float gh_vector __attribute__((vector_size(4 * GH_LANES), aligned(4), may_alias));
+typedef int32_t gh_mask __attribute__((vector_size(4 * GH_LANES)));
+
+/* (images, height, width, channels) -> (images, out_height, out_width, made); elements before the
+   first: `top`, `left`. `rows` of tiles are multiplied at once; planes of transformed elements
+   have rows of `in_row` floats and `in_plane` in all, those of results `out_row` and `out_plane`. */
+typedef struct {
+  int64_t height, width, channels, out_height, out_width, made, top, left, rows;
+  int64_t in_row, in_plane, out_row, out_plane;
+  int64_t channel_step, made_step, flip; /* of the weights; whether turned by half a circle */
+} gh_winograd;
+
+/* The threads to work with: one for each of `most` places in the scratch memory, or fewer. */
+int omp_get_max_threads(void), omp_get_thread_num(void);
+GH_FN int gh_threads(int most) {
+  const int threads = omp_get_max_threads();
+  return threads < most ? threads : most;
+}
+
+/* ---- vectors, perhaps of fewer elements than lanes ---------------------------------------- */
+
+GH_FN gh_vector gh_get(const float *from, const int count) {
+  if (count == GH_LANES) return *(const gh_vector *)from;
+  gh_vector v = {0};
+  for (int i = 0; i < count; i++) v[i] = from[i];
+  return v;
+}
+
+GH_FN void gh_put(float *to, gh_vector v, const int count) {
+  if (count == GH_LANES) *(gh_vector *)to = v;
+  else for (int i = 0; i < count; i++) to[i] = v[i];
+}
+
+/* `call` for the vectors of `size` channels: from `c`, `count` of them. */
+#define GH_CHANNELS(size, call)                                          \
+  {                                                                      \
+    const int64_t gh_whole = (size) / GH_LANES * GH_LANES;               \
+    for (int64_t c = 0; c < gh_whole; c += GH_LANES) {                   \
+      const int count = GH_LANES;                                        \
+      call;                                                              \
+    }                                                                    \
+    if (gh_whole < (size)) {                                             \
+      const int64_t c = gh_whole;                                        \
+      const int count = (int)((size) - gh_whole);                        \
+      call;                                                              \
+    }                                                                    \
+  }
+
+/* ---- transforms along one axis: `a` and `b` are the steps between elements ------------------ */
+
+GH_FN void gh_in_1d(gh_vector *to, const int a, const gh_vector *d, const int b) {
+  const gh_vector d1 = d[b], d2 = d[2 * b], d3 = d[3 * b], d4 = d[4 * b];
+  const gh_vector even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1);
+  to[0] = 4.0f * d[0] - 5.0f * d2 + d4;
+  to[a] = even + odd;
+  to[2 * a] = even - odd;
+  to[3 * a] = low + high;
+  to[4 * a] = low - high;
+  to[5 * a] = 4.0f * d1 - 5.0f * d3 + d[5 * b];
+}
+
+GH_FN void gh_out_1d(gh_vector *to, const int a, const gh_vector *m, const int b) {
+  const gh_vector sum1 = m[b] + m[2 * b], less1 = m[b] - m[2 * b];
+  const gh_vector sum2 = m[3 * b] + m[4 * b], less2 = m[3 * b] - m[4 * b];
+  to[0] = m[0] + sum1 + sum2;
+  to[a] = less1 + 2.0f * less2;
+  to[2 * a] = sum1 + 4.0f * sum2;
+  to[3 * a] = less1 + 8.0f * less2 + m[5 * b];
+}
+
+/* The transposed of gh_out_1d. */
+GH_FN void gh_grad_1d(gh_vector *to, const int a, const gh_vector *g, const int b) {
+  const gh_vector g1 = g[b], g2 = g[2 * b], even = g[0] + g2, odd = g1 + g[3 * b];
+  const gh_vector even2 = g[0] + 4.0f * g2, odd2 = 2.0f * g1 + 8.0f * g[3 * b];
+  to[0] = g[0];
+  to[a] = even + odd;
+  to[2 * a] = even - odd;
+  to[3 * a] = even2 + odd2;
+  to[4 * a] = even2 - odd2;
+  to[5 * a] = g[3 * b];
+}
+
+GH_FN void gh_weight_1d(gh_vector *to, const int a, const gh_vector *w, const int b) {
+  const gh_vector outer = (w[0] + w[2 * b]) * (-1.0f / 6), inner = w[b] * (1.0f / 6);
+  const gh_vector outer2 = w[0] * (1.0f / 24) + w[2 * b] * (1.0f / 6), inner2 = w[b] * (1.0f / 12);
+  to[0] = w[0] * 0.25f;
+  to[a] = outer - inner;
+  to[2 * a] = outer + inner;
+  to[3 * a] = outer2 + inner2;
+  to[4 * a] = outer2 - inner2;
+  to[5 * a] = w[2 * b];
+}
+
+/* The transposed of gh_weight_1d. */
+GH_FN void gh_weight_grad_1d(gh_vector *to, const int a, const gh_vector *m, const int b) {
+  const gh_vector outer = (m[b] + m[2 * b]) * (-1.0f / 6), sum2 = m[3 * b] + m[4 * b];
+  to[0] = m[0] * 0.25f + outer + sum2 * (1.0f / 24);
+  to[a] = (m[2 * b] - m[b]) * (1.0f / 6) + (m[3 * b] - m[4 * b]) * (1.0f / 12);
+  to[2 * a] = outer + sum2 * (1.0f / 6) + m[5 * b];
+}
+
+/* ---- transforms of tiles ------------------------------------------------------------------ */
+
+/* Where the `size` x `size` elements of tile `t` lie in (images, height, width, channels), the first
+   of them `top` and `left` of the tile; `zero` stands for those outside. */
+GH_FN void gh_places(const gh_winograd *s, const float **at, const float *from, const float *zero,
+                     int64_t t, const int size, int64_t height, int64_t width, int64_t channels,
+                     int64_t top, int64_t left) {
+  const int64_t down = (s->out_height + 3) / 4, along = (s->out_width + 3) / 4;
+  const int64_t image = t / (down * along), y = t / along % down * 4 - top, x = t % along * 4 - left;
+  for (int i = 0; i < size; i++)
+    for (int j = 0; j < size; j++) {
+      const int inside = y + i >= 0 && y + i < height && x + j >= 0 && x + j < width;
+      at[size * i + j] = inside ? from + ((image * height + y + i) * width + x + j) * channels : zero;
+    }
+}
+
+/* Both axes of a tile of `n` x `n` elements, as far as `m` x `m`; the next tile to the right is
+   fetched meanwhile, `ahead` floats on. */
+#define GH_TRANSFORM(name, n, m, along_axis)                                                \
+  GH_FN void name(float *to, int64_t plane, const float *const *at, int64_t ahead, int64_t c, \
+                  const int count) {                                                        \
+    gh_vector d[(n) * (n)], half[(m) * (n)], r[m];                                          \
+    GH_UNROLL for (int j = 0; j < (n); j++) {                                               \
+      GH_UNROLL for (int i = 0; i < (n); i++) {                                             \
+        d[(n) * i + j] = gh_get(at[(n) * i + j] + c, count);                                \
+        if (j >= (n) - 4) __builtin_prefetch(at[(n) * i + j] + ahead + c);                  \
+      }                                                                                     \
+      along_axis(half + j, n, d + j, n);                                                    \
+    }                                                                                       \
+    GH_UNROLL for (int i = 0; i < (m); i++) {                                               \
+      along_axis(r, 1, half + (n) * i, 1);                                                  \
+      GH_UNROLL for (int j = 0; j < (m); j++)                                               \
+        gh_put(to + ((m) * i + j) * plane + c, r[j], GH_LANES);                             \
+    }                                                                                       \
+  }
+GH_TRANSFORM(gh_in_2d, 6, 6, gh_in_1d)
+GH_TRANSFORM(gh_grad_2d, 4, 6, gh_grad_1d)
+
+/* The 6 x 6 elements of tile `t`, transformed. */
+GH_FN void gh_tile_in(const gh_winograd *s, const float *x, const float *zero, float *to, int64_t t) {
+  const float *at[36];
+  gh_places(s, at, x, zero, t, 6, s->height, s->width, s->channels, s->top, s->left);
+  GH_CHANNELS(s->channels, gh_in_2d(to, s->in_plane, at, 4 * s->channels, c, count))
+}
+
+/* The 4 x 4 elements of tile `t` of a gradient of the results, transformed. */
+GH_FN void gh_tile_grad(const gh_winograd *s, const float *g, const float *zero, float *to, int64_t t) {
+  const float *at[16];
+  gh_places(s, at, g, zero, t, 4, s->out_height, s->out_width, s->made, 0, 0);
+  GH_CHANNELS(s->made, gh_grad_2d(to, s->out_plane, at, 4 * s->made, c, count))
+}
+
+/* Results of a tile from its products, + bias if there is one, perhaps relu. */
+GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const float *bias, float *y, int64_t down,
+                     int64_t along, const int relu, int64_t c, const int count) {
+  gh_vector d[36], half[24], r[4], first = {0};
+  if (bias) first = gh_get(bias + c, count);
+  GH_UNROLL for (int j = 0; j < 6; j++) {
+    GH_UNROLL for (int i = 0; i < 6; i++)
+      d[6 * i + j] = gh_get(m + (6 * i + j) * s->out_plane + c, GH_LANES);
+    gh_out_1d(half + j, 6, d + j, 6);
+  }
+  GH_UNROLL for (int i = 0; i < 4; i++) {
+    gh_out_1d(r, 1, half + 6 * i, 1);
+    GH_UNROLL for (int j = 0; j < 4; j++) {
+      r[j] += first;
+      if (relu) r[j] = (gh_vector)((gh_mask)r[j] & ~(r[j] <= 0.0f)); /* a NaN stays */
+      if (i < down && j < along) gh_put(y + (i * s->out_width + j) * s->made + c, r[j], count);
+    }
+  }
+}
+
+GH_FN void gh_tile_out(const gh_winograd *s, const float *m, const float *bias, float *y, int64_t t,
+                       const int relu) {
+  const int64_t down = (s->out_height + 3) / 4, along = (s->out_width + 3) / 4;
+  const int64_t image = t / (down * along), i = t / along % down * 4, j = t % along * 4;
+  y += ((image * s->out_height + i) * s->out_width + j) * s->made;
+  GH_CHANNELS(s->made,
+              gh_out_2d(s, m, bias, y, s->out_height - i, s->out_width - j, relu, c, count))
+}
+
+/* Kernels from channel `c` to `count` made, from `k`: places by (panels of two vectors, channels). */
+GH_FN void gh_weights_of(const gh_winograd *s, const float *w, float *to, int64_t c, int64_t k,
+                         const int count) {
+  const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
+  gh_vector g[9] = {0}, half[18], r[6];
+  w += c * s->channel_step + k * s->made_step;
+  to += (k / width * s->channels + c) * width + k % width;
+  for (int q = 0; q < 9; q++)
+    GH_UNROLL for (int i = 0; i < count; i++) g[q][i] = w[i * s->made_step + (s->flip ? 8 - q : q)];
+  GH_UNROLL for (int j = 0; j < 3; j++) gh_weight_1d(half + j, 3, g + j, 3);
+  GH_UNROLL for (int i = 0; i < 6; i++) {
+    gh_weight_1d(r, 1, half + 3 * i, 1);
+    GH_UNROLL for (int j = 0; j < 6; j++)
+      gh_put(to + (6 * i + j) * panels * s->channels * width, r[j], GH_LANES);
+  }
+}
+
+GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t c, int64_t k) {
+  if (k + GH_LANES <= s->made) gh_weights_of(s, w, to, c, k, GH_LANES);
+  else gh_weights_of(s, w, to, c, k, (int)(s->made % GH_LANES));
+}
+
+/* The gradient of the kernels of `count` channels from `c` to channel `k`, from its products. */
+GH_FN void gh_weight_grad_2d(const gh_winograd *s, const float *m, float *to, int64_t k, int64_t c,
+                             const int count) {
+  gh_vector d[36], half[18], r[9];
+  GH_UNROLL for (int j = 0; j < 6; j++) {
+    GH_UNROLL for (int i = 0; i < 6; i++)
+      d[6 * i + j] = gh_get(m + ((6 * i + j) * s->out_row + k) * s->in_row + c, GH_LANES);
+    gh_weight_grad_1d(half + j, 6, d + j, 6);
+  }
+  GH_UNROLL for (int i = 0; i < 3; i++) gh_weight_grad_1d(r + 3 * i, 1, half + 6 * i, 1);
+  to += (k * s->channels + c) * 9;
+  for (int i = 0; i < 9; i++)
+    GH_UNROLL for (int lane = 0; lane < count; lane++) to[lane * 9 + i] = r[i][lane];
+}
+
+GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, float *to, int64_t k) {
+  GH_CHANNELS(s->channels, gh_weight_grad_2d(s, m, to, k, c, count))
+}
+
+/* ---- products ------------------------------------------------------------------------------ */
+
+/* rows x vectors of a product in registers: c = a b, or c += a b. Element (m, k) of a lies at
+   a[m * a_row + k * a_column], row k of b at b + k * b_row. */
+GH_FN void gh_product(const float *a, int64_t a_row, int64_t a_column, const float *b, int64_t b_row,
+                      float *c, int64_t c_row, int64_t depth, const int rows, const int vectors,
+                      int add) {
+  gh_vector sum[GH_MOST_ROWS][2] = {0};
+  for (int64_t k = 0; k < depth; k++) {
+    const gh_vector *right = (const gh_vector *)(b + k * b_row);
+    const gh_vector b0 = right[0], b1 = vectors > 1 ? right[1] : b0;
+    GH_UNROLL for (int i = 0; i < rows; i++) {
+      const float x = a[i * a_row + k * a_column];
+      sum[i][0] += x * b0;
+      if (vectors > 1) sum[i][1] += x * b1;
+    }
+  }
+  GH_UNROLL for (int i = 0; i < rows; i++)
+    GH_UNROLL for (int j = 0; j < vectors; j++) {
+      gh_vector *to = (gh_vector *)(c + i * c_row + j * GH_LANES);
+      if (add) sum[i][j] += *to;
+      *to = sum[i][j];
+    }
+}
+
+/* Transformed elements `v` of `count` tiles by transformed weights `u`; the last rows of tiles may be
+   any numbers, and so are their results. */
+GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, float *m, int64_t count) {
+  const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
+  const int rows = s->rows < GH_MOST_ROWS ? (int)s->rows : GH_MOST_ROWS;
+  for (int64_t place = 0; place < 36; place++)
+    for (int64_t p = 0; p < panels; p++) {
+      const float *b = u + (place * panels + p) * s->channels * width;
+      for (int64_t t = 0; t < count; t += rows) {
+        const float *a = v + place * s->in_plane + t * s->in_row;
+        float *c = m + place * s->out_plane + t * s->out_row + p * width;
+        if (p * width + GH_LANES < s->made)
+          gh_product(a, s->in_row, 1, b, width, c, s->out_row, s->channels, rows, 2, 0);
+        else
+          gh_product(a, s->in_row, 1, b, width, c, s->out_row, s->channels, rows, 1, 0);
+      }
+    }
+}
+
+/* One place of the gradient of the weights, two vectors of channels from `c`: transformed gradients
+   of the results `q` of `count` tiles, turned, by transformed elements `v`. */
+GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v, float *m, int64_t c,
+                            int64_t count, int add) {
+  enum { rows = GH_LANES / 2 };
+  for (int64_t k = 0; k < s->made; k += rows)
+    gh_product(q + k, 1, s->out_row, v + c, s->in_row, m + k * s->in_row + c, s->in_row, count, rows,
+               2, add);
+}
+
+#endif
