@@ -3,7 +3,8 @@
 
    An image is cut into tiles of 4 x 4 results, which need 6 x 6 elements; tiles, elements and kernels
    are transformed, and for each of the 36 places a product of matrices, tiles by channels, is all
-   that remains. Source: Lavin & Gray 2016, arXiv:1509.09308, the points 0, 1, -1, 2, -2, infinity.
+   that remains. Source: Lavin & Gray 2016, arXiv:1509.09308, at the points 0,
+   +-5/8, +-3/2 and infinity, whose errors are about a third of those of 0, +-1, +-2 (docs/numerics.md).
 
    Data is channels last. A kernel (compile/winograd.py) keeps its sizes in a constant `gh_winograd`,
    which is folded into the functions here, all of them inlined; transformed data lies in rows of
@@ -68,57 +69,69 @@ GH_FN void gh_put(float *to, gh_vector v, const int count) {
     }                                                                    \
   }
 
-/* ---- transforms along one axis: `a` and `b` are the steps between elements ------------------ */
+/* ---- transforms along one axis: `a` and `b` are the steps between elements ------------------
+
+   P and Q are the points, P2 and Q2 their squares, all of them exact; LP and LQ are the leading
+   factors of the polynomials that are 1 at one point and 0 at the others. */
+#define GH_P 0.625f
+#define GH_Q 1.5f
+#define GH_P2 (GH_P * GH_P)
+#define GH_Q2 (GH_Q * GH_Q)
+#define GH_LP (1.0f / (2.0f * GH_P2 * (GH_P2 - GH_Q2)))
+#define GH_LQ (1.0f / (2.0f * GH_Q2 * (GH_Q2 - GH_P2)))
 
 GH_FN void gh_in_1d(gh_vector *to, const int a, const gh_vector *d, const int b) {
   const gh_vector d1 = d[b], d2 = d[2 * b], d3 = d[3 * b], d4 = d[4 * b];
-  const gh_vector even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1);
-  to[0] = 4.0f * d[0] - 5.0f * d2 + d4;
-  to[a] = even + odd;
-  to[2 * a] = even - odd;
-  to[3 * a] = low + high;
-  to[4 * a] = low - high;
-  to[5 * a] = 4.0f * d1 - 5.0f * d3 + d[5 * b];
+  const gh_vector even = d4 - GH_Q2 * d2, odd = d3 - GH_Q2 * d1;
+  const gh_vector even2 = d4 - GH_P2 * d2, odd2 = d3 - GH_P2 * d1;
+  to[0] = (GH_P2 * GH_Q2) * d[0] - (GH_P2 + GH_Q2) * d2 + d4;
+  to[a] = even + GH_P * odd;
+  to[2 * a] = even - GH_P * odd;
+  to[3 * a] = even2 + GH_Q * odd2;
+  to[4 * a] = even2 - GH_Q * odd2;
+  to[5 * a] = (GH_P2 * GH_Q2) * d1 - (GH_P2 + GH_Q2) * d3 + d[5 * b];
 }
 
 GH_FN void gh_out_1d(gh_vector *to, const int a, const gh_vector *m, const int b) {
-  const gh_vector sum1 = m[b] + m[2 * b], less1 = m[b] - m[2 * b];
+  const gh_vector sum = m[b] + m[2 * b], less = m[b] - m[2 * b];
   const gh_vector sum2 = m[3 * b] + m[4 * b], less2 = m[3 * b] - m[4 * b];
-  to[0] = m[0] + sum1 + sum2;
-  to[a] = less1 + 2.0f * less2;
-  to[2 * a] = sum1 + 4.0f * sum2;
-  to[3 * a] = less1 + 8.0f * less2 + m[5 * b];
+  to[0] = m[0] + sum + sum2;
+  to[a] = GH_P * less + GH_Q * less2;
+  to[2 * a] = GH_P2 * sum + GH_Q2 * sum2;
+  to[3 * a] = (GH_P2 * GH_P) * less + (GH_Q2 * GH_Q) * less2 + m[5 * b];
 }
 
 /* The transposed of gh_out_1d. */
 GH_FN void gh_grad_1d(gh_vector *to, const int a, const gh_vector *g, const int b) {
-  const gh_vector g1 = g[b], g2 = g[2 * b], even = g[0] + g2, odd = g1 + g[3 * b];
-  const gh_vector even2 = g[0] + 4.0f * g2, odd2 = 2.0f * g1 + 8.0f * g[3 * b];
+  const gh_vector g1 = g[b], g2 = g[2 * b], g3 = g[3 * b];
+  const gh_vector even = g[0] + GH_P2 * g2, odd = g1 + GH_P2 * g3;
+  const gh_vector even2 = g[0] + GH_Q2 * g2, odd2 = g1 + GH_Q2 * g3;
   to[0] = g[0];
+  to[a] = even + GH_P * odd;
+  to[2 * a] = even - GH_P * odd;
+  to[3 * a] = even2 + GH_Q * odd2;
+  to[4 * a] = even2 - GH_Q * odd2;
+  to[5 * a] = g3;
+}
+
+GH_FN void gh_weight_1d(gh_vector *to, const int a, const gh_vector *w, const int b) {
+  const gh_vector even = GH_LP * w[0] + (GH_LP * GH_P2) * w[2 * b], odd = (GH_LP * GH_P) * w[b];
+  const gh_vector even2 = GH_LQ * w[0] + (GH_LQ * GH_Q2) * w[2 * b], odd2 = (GH_LQ * GH_Q) * w[b];
+  to[0] = w[0] * (1.0f / (GH_P2 * GH_Q2));
   to[a] = even + odd;
   to[2 * a] = even - odd;
   to[3 * a] = even2 + odd2;
   to[4 * a] = even2 - odd2;
-  to[5 * a] = g[3 * b];
-}
-
-GH_FN void gh_weight_1d(gh_vector *to, const int a, const gh_vector *w, const int b) {
-  const gh_vector outer = (w[0] + w[2 * b]) * (-1.0f / 6), inner = w[b] * (1.0f / 6);
-  const gh_vector outer2 = w[0] * (1.0f / 24) + w[2 * b] * (1.0f / 6), inner2 = w[b] * (1.0f / 12);
-  to[0] = w[0] * 0.25f;
-  to[a] = outer - inner;
-  to[2 * a] = outer + inner;
-  to[3 * a] = outer2 + inner2;
-  to[4 * a] = outer2 - inner2;
   to[5 * a] = w[2 * b];
 }
 
 /* The transposed of gh_weight_1d. */
 GH_FN void gh_weight_grad_1d(gh_vector *to, const int a, const gh_vector *m, const int b) {
-  const gh_vector outer = (m[b] + m[2 * b]) * (-1.0f / 6), sum2 = m[3 * b] + m[4 * b];
-  to[0] = m[0] * 0.25f + outer + sum2 * (1.0f / 24);
-  to[a] = (m[2 * b] - m[b]) * (1.0f / 6) + (m[3 * b] - m[4 * b]) * (1.0f / 12);
-  to[2 * a] = outer + sum2 * (1.0f / 6) + m[5 * b];
+  const gh_vector sum = GH_LP * (m[b] + m[2 * b]), less = (GH_LP * GH_P) * (m[b] - m[2 * b]);
+  const gh_vector sum2 = GH_LQ * (m[3 * b] + m[4 * b]), less2 = (GH_LQ * GH_Q) * (m[3 * b] - m[4 * b]);
+  to[0] = m[0] * (1.0f / (GH_P2 * GH_Q2)) + sum + sum2;
+  to[a] = less + less2;
+  to[2 * a] = GH_P2 * sum + GH_Q2 * sum2 + m[5 * b];
 }
 
 /* ---- transforms of tiles ------------------------------------------------------------------ */
