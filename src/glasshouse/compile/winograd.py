@@ -142,16 +142,13 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
 
 def conv_text(sizes, tiles: int, block: int, place: int, bias: bool, relu: bool) -> str:
     """Weights are transformed once; each core then takes blocks of tiles through all three parts."""
-    loops = ["for (int64_t k = 0; k < s.made; k += GH_LANES)",
-             "for (int64_t c = 0; c < s.channels; c++)"]  # fmt: skip
-    if sizes["flip"]:
-        loops.reverse()  # the weights are read in the order in which they lie
     names = ["x", "w", *(["bias"] if bias else []), "y", "u", "work"]
     return head(sizes, names) + f"""\
 #pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
 {{
-#pragma omp for schedule(static)
-{loops[0]} {loops[1]} gh_weights(&s, w, u, c, k);
+#pragma omp for collapse(2) schedule(static)
+for (int64_t k = 0; k < s.made; k += 2 * GH_LANES)
+for (int64_t c = 0; c < s.channels; c++) gh_weights(&s, w, u, c, k);
 float *v = work + omp_get_thread_num() * {place}LL, *m = v + {PLACES} * s.in_plane;
 #pragma omp for schedule(static)
 for (int64_t first = 0; first < {tiles}; first += {block}) {{

@@ -232,9 +232,11 @@ GH_FN void gh_weights_of(const gh_winograd *s, const float *w, float *to, int64_
   }
 }
 
+/* Kernels from channel `c` to the panel of channels from `k`. */
 GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t c, int64_t k) {
-  if (k + GH_LANES <= s->made) gh_weights_of(s, w, to, c, k, GH_LANES);
-  else gh_weights_of(s, w, to, c, k, (int)(s->made % GH_LANES));
+  for (int64_t end = k + 2 * GH_LANES; k < end && k < s->made; k += GH_LANES)
+    if (k + GH_LANES <= s->made) gh_weights_of(s, w, to, c, k, GH_LANES);
+    else gh_weights_of(s, w, to, c, k, (int)(s->made % GH_LANES));
 }
 
 /* The gradient of the kernels of `count` channels from `c` to channel `k`, from its products. */
