@@ -19,8 +19,10 @@ from glasshouse.graph.graph import Node
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1
 TILE, PLACES = 4, 36  # results of a tile along an axis; products that a tile takes
-BLOCK, LARGE_BLOCK = 28, 56  # tiles at a time, for few and for many weights …
+BLOCK, LARGE_BLOCK = 28, 98  # tiles at a time, for few and for many weights …
 LARGE_WEIGHTS = 1 << 17  # … from here on, which would else be fetched too often
+GRAD_BLOCK = 56  # tiles at a time for the gradient of the weights
+FEW_TILES, FEW_CHANNELS = 32, 16  # at least, to be faster; twice the tiles for many weights
 ROWS = range(8, 15)  # tiles that one product in registers may take
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
 
@@ -49,8 +51,14 @@ def weight_of(node: Node) -> tuple[int, ...]:
 
 
 def is_faster(node: Node) -> bool:
-    """Whether this was measured to be faster than a direct convolution."""
-    return True
+    """Whether this was measured to be faster than a direct convolution: whole vectors of channels,
+    tiles that are not mostly empty, and enough of them for the weights that are transformed."""
+    made, channels = weight_of(node)[:2]
+    images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
+    tiles = tiles_of(images, *size)
+    enough = tiles >= (2 * FEW_TILES if made * channels >= LARGE_WEIGHTS else FEW_TILES)
+    filled = 2 * images * prod(size) >= tiles * TILE**2
+    return min(made, channels) >= FEW_CHANNELS and enough and filled
 
 
 def tiles_of(images: int, height: int, width: int) -> int:
@@ -166,7 +174,7 @@ def plan_weight_grad(lowering, node: Node) -> None:
     """The gradient of the weights: at each place a product over all tiles."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
-    sizes = sizes_of(x.shape, g.shape, low, LARGE_BLOCK)
+    sizes = sizes_of(x.shape, g.shape, low, GRAD_BLOCK)
     views = [channels_last_view(lowering, n) for n in (x, g)]
     planes = [PLACES * sizes[name] for name in ("in_plane", "out_plane")]
     m = scratch(lowering, PLACES * sizes["in_row"] * sizes["out_row"])
@@ -181,8 +189,8 @@ def weight_grad_text(sizes, tiles: int) -> str:
     return head(sizes, ["x", "g", "dw", "m", "work"]) + f"""\
 float *v = work, *q = work + {PLACES} * s.in_plane;
 #pragma omp parallel
-for (int64_t first = 0; first < {tiles}; first += {LARGE_BLOCK}) {{
-const int64_t count = first + {LARGE_BLOCK} < {tiles} ? {LARGE_BLOCK} : {tiles} - first;
+for (int64_t first = 0; first < {tiles}; first += {GRAD_BLOCK}) {{
+const int64_t count = first + {GRAD_BLOCK} < {tiles} ? {GRAD_BLOCK} : {tiles} - first;
 #pragma omp for schedule(static)
 for (int64_t t = 0; t < count; t++) {{
 gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
