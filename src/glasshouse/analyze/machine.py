@@ -158,8 +158,8 @@ BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
 
 def measured(make, name: str = "") -> tuple[float, float, float]:
-    """(executed FLOPs, bytes, ns) of the kernels called `name` in a program, the fastest first one apart:
-    threads that have slept take a millisecond to wake."""
+    """(executed FLOPs, bytes, ns) of the kernels called `name` in a program, the fastest first one
+    apart: threads that have slept take a millisecond to wake."""
     times: dict[tuple, list[float]] = {}
     with flags.override(compile="always"):
         backends.current().evaluate([y.data for y in make()])
@@ -217,8 +217,8 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
-    """Rates of convolutions and their gradients, for layers like those of a ResNet; where Winograd's
-    algorithm is used also its own, the time of moving taken off."""
+    """Rates of convolutions and their gradients, for layers like those of a ResNet; also those
+    by Winograd's algorithm, the time of moving taken off."""
     layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (8, 128, 28, 3, 1),
               (16, 256, 14, 3, 1), (2, 128, 28, 3, 2), (8, 128, 56, 3, 2)]  # fmt: skip
     found: dict[str, list[tuple[float, float]]] = {}
@@ -249,8 +249,8 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
             how = f"{name} strided" if stride > 1 else name
             found.setdefault(f"{how} float32", []).append((defined, 1e9 * defined / ns))
             with flags.override(winograd=True):
-                flops, nbytes, ns = measured(make, name) if kernel == 3 else (defined, 0.0, 0.0)
+                flops, nbytes, ns = measured(make, name)
             if flops != defined:
-                seconds = ns / 1e9 - nbytes / rate_at(bandwidth, nbytes)
+                seconds = max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
                 found.setdefault(f"{name} winograd float32", []).append((flops, flops / seconds))
     return {name: sorted(points) for name, points in found.items()}

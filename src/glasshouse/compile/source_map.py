@@ -20,8 +20,8 @@ class Source(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """A step: `kind` is kernel, template, winograd, onednn, host or reference; bytes are what it moves;
-    `saved_flops` are those of its primitives' definitions that its algorithm does without.
+    """A step: `kind` is kernel, template, winograd, onednn, host or reference; bytes are what it
+    moves; `saved_flops` those of its primitives' definitions that its algorithm does without.
     A step without sources only copies; `origin` says for whom. Devices also have steps of kind copy
     (`transfer`: HtoD, DtoH or DtoD) and collective (`group`: its ranks)."""
 

@@ -77,8 +77,8 @@ class Kernel:
 
 @dataclass(eq=False)
 class Opaque:
-    """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host. `kind`
-    is "onednn", "template", "winograd" or "host"; `sources` are views, `results` buffers."""
+    """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
+    `kind` is "onednn", "template", "winograd" or "host"; `sources` views, `results` buffers."""
 
     kind: str
     node: Node

@@ -1,8 +1,8 @@
-"""Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as kernels of our own.
+"""Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as our own kernels.
 
 The functions are in native/gh_winograd.h; what is written here are their sizes, and the loops that
 share blocks of tiles out to the cores: a block's transformed elements stay in the cache of a core
-between its three parts. `GH_WINOGRAD=0` turns it off: oneDNN's direct convolution is the clear twin."""
+between its three parts. `GH_WINOGRAD=0` turns it off: oneDNN's direct convolution is the twin."""
 
 import os
 from dataclasses import dataclass
@@ -81,8 +81,8 @@ def padded(channels: int) -> int:
 
 
 def sizes_of(x, y, padding, block: int, spare: int = 0) -> dict[str, int]:
-    """The sizes of a convolution of data of shape x that gives y, both (N, C, H, W), as `gh_winograd`
-    has them."""
+    """The sizes of a convolution from shape x to shape y, both (N, C, H, W), as `gh_winograd` has
+    them; blocks have room for `spare` tiles more."""
     (_, channels, height, width), (_, made, out_height, out_width) = x, y
     in_row, out_row = padded(channels), padded(made)
     return {"height": height, "width": width, "channels": channels, "out_height": out_height,
@@ -143,29 +143,33 @@ def add_step(lowering, node, text, tiles, reads, target, scratches) -> None:
 def head(sizes: dict[str, int], names: list[str]) -> str:
     """The sizes and pointers of a kernel; `zero` stands for the channels of a position outside."""
     fields = ", ".join(f".{name} = {size}" for name, size in sizes.items())
-    pointers = "\n".join(f"float *{name} = a[{i}];" for i, name in enumerate(names))
     most = max(sizes["channels"], sizes["made"])
-    return f"static const gh_winograd s = {{{fields}}};\nstatic const float zero[{most}];\n{pointers}\n"
+    return "\n".join([
+        f"static const gh_winograd s = {{{fields}}};",
+        f"static const float zero[{most}];",
+        *(f"float *{name} = a[{i}];" for i, name in enumerate(names)), "",
+    ])  # fmt: skip
 
 
 def conv_text(sizes, tiles: int, block: int, place: int, bias: bool, relu: bool) -> str:
-    """Weights are transformed once; each core then takes blocks of tiles through all three parts."""
+    """Weights are transformed first; each core then takes blocks of tiles through all parts."""
     names = ["x", "w", *(["bias"] if bias else []), "y", "u", "work"]
-    return head(sizes, names) + f"""\
+    return f"""\
+{head(sizes, names)}\
 #pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
 {{
-#pragma omp for collapse(2) schedule(static)
-for (int64_t k = 0; k < s.made; k += 2 * GH_LANES)
-for (int64_t c = 0; c < s.channels; c++) gh_weights(&s, w, u, c, k);
-float *v = work + omp_get_thread_num() * {place}LL, *m = v + {PLACES} * s.in_plane;
-#pragma omp for schedule(static)
-for (int64_t first = 0; first < {tiles}; first += {block}) {{
-const int64_t count = first + {block} < {tiles} ? {block} : {tiles} - first;
-for (int64_t t = 0; t < count; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
-gh_multiply(&s, v, u, m, count);
-for (int64_t t = 0; t < count; t++)
-gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, first + t, {int(relu)});
-}}
+  #pragma omp for collapse(2) schedule(static)
+  for (int64_t k = 0; k < s.made; k += 2 * GH_LANES)
+    for (int64_t c = 0; c < s.channels; c++) gh_weights(&s, w, u, c, k);
+  float *v = work + omp_get_thread_num() * {place}LL, *m = v + {PLACES} * s.in_plane;
+  #pragma omp for schedule(static)
+  for (int64_t first = 0; first < {tiles}; first += {block}) {{
+    const int64_t count = first + {block} < {tiles} ? {block} : {tiles} - first;
+    for (int64_t t = 0; t < count; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
+    gh_multiply(&s, v, u, m, count);
+    for (int64_t t = 0; t < count; t++)
+      gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, first + t, {int(relu)});
+  }}
 }}
 """
 
@@ -186,21 +190,22 @@ def plan_weight_grad(lowering, node: Node) -> None:
 def weight_grad_text(sizes, tiles: int) -> str:
     """The cores share the tiles of a block, then its products: their order does not depend on how
     many cores there are."""
-    return head(sizes, ["x", "g", "dw", "m", "work"]) + f"""\
+    return f"""\
+{head(sizes, ["x", "g", "dw", "m", "work"])}\
 float *v = work, *q = work + {PLACES} * s.in_plane;
 #pragma omp parallel
 for (int64_t first = 0; first < {tiles}; first += {GRAD_BLOCK}) {{
-const int64_t count = first + {GRAD_BLOCK} < {tiles} ? {GRAD_BLOCK} : {tiles} - first;
-#pragma omp for schedule(static)
-for (int64_t t = 0; t < count; t++) {{
-gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
-gh_tile_grad(&s, g, zero, q + t * s.out_row, first + t);
-}}
-#pragma omp for collapse(2) schedule(static)
-for (int64_t place = 0; place < {PLACES}; place++)
-for (int64_t c = 0; c < s.channels; c += 2 * GH_LANES)
-gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane,
-m + place * s.out_row * s.in_row, c, count, first > 0);
+  const int64_t count = first + {GRAD_BLOCK} < {tiles} ? {GRAD_BLOCK} : {tiles} - first;
+  #pragma omp for schedule(static)
+  for (int64_t t = 0; t < count; t++) {{
+    gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
+    gh_tile_grad(&s, g, zero, q + t * s.out_row, first + t);
+  }}
+  #pragma omp for collapse(2) schedule(static)
+  for (int64_t place = 0; place < {PLACES}; place++)
+    for (int64_t c = 0; c < s.channels; c += 2 * GH_LANES)
+      gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane,
+                       m + place * s.out_row * s.in_row, c, count, first > 0);
 }}
 #pragma omp parallel for schedule(static)
 for (int64_t k = 0; k < s.made; k++) gh_weight_grad(&s, m, dw, k);

@@ -160,8 +160,14 @@ def trained():
 
 def kinds_and_flops():
     """Kinds of the convolutions of all Programs, what they count and what they do."""
-    infos = [i for e in program.programs.values() for i in e.program.step_infos() if "conv" in i.name]
-    return {i.kind for i in infos}, sum(i.flops for i in infos), sum(i.executed_flops for i in infos)
+    infos = [
+        i for e in program.programs.values() for i in e.program.step_infos() if "conv" in i.name
+    ]
+    return (
+        {i.kind for i in infos},
+        sum(i.flops for i in infos),
+        sum(i.executed_flops for i in infos),
+    )
 
 
 @pytest.mark.parametrize("on", [True, False])
