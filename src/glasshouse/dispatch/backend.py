@@ -49,6 +49,7 @@ class TensorBackend:
     `fallbacks` counts those runs by name, and `strict` makes one an error."""
 
     name = "abstract"
+    known: dict | None = None  # calls seen, where calls are recorded: kept by the door in C
 
     def __init__(self, device: str = "cpu"):
         self.device, self.kernels = device, Kernels(self)
