@@ -158,7 +158,7 @@ class Walk:
 
     def pull(self, node, slots):
         """[(parent, cotangent)]: as recorded for such a call before, or by the card's rules."""
-        if hooks.pull is not None and type(node) is Node:
+        if hooks.pull is not None:
             pulled = hooks.pull(node, slots, self.create_graph)
             if pulled is not None:
                 return pulled

@@ -14,7 +14,7 @@ from glasshouse.base import DType
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.dispatch.backend import Default
-from glasshouse.dispatch.bind import box, hooks, run, state, timers, watchers
+from glasshouse.dispatch.bind import hooks, run, state, timers, watchers
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph import record
 from glasshouse.graph.record import INDEXED, Lazy
@@ -23,7 +23,7 @@ UNKNOWN = frozenset(("constant", "full", "pad", *INDEXED))  # whose operands' co
 # whose attrs are told apart by more than equality
 
 
-MOST_KNOWN = 1 << 16  # calls that a backend remembers
+MOST_KNOWN = 1 << 14  # calls that a backend remembers; then it begins anew
 MOST_CALLS = 400  # of a composed function
 
 
@@ -41,9 +41,9 @@ def open_door() -> None:
     node, numbers = hooks.tape
     native.setup(state=state, flags=flags, defaults=Default, watchers=watchers, timers=timers,
                  clock_ns=perf_counter_ns, slow=run, learn=learn, learn_composed=learn_composed,
-                 numbers=numbers, dtype=DType, tensor=hooks.tensor_class, lazy=Lazy, node=node,
+                 run_rules=run_rules, numbers=numbers, dtype=DType, tensor=hooks.tensor_class, lazy=Lazy, node=node,
                  most_pending=record.MAX_PENDING, most_held_bytes=record.MAX_HELD_BYTES)  # fmt: skip
-    Door.native, hooks.run, hooks.pull, hooks.compose = native, native.run, pull, native.compose
+    Door.native, hooks.run, hooks.pull, hooks.compose = native, native.run, native.pull, native.compose
     record.InC.describe, record.InC.forget = native.describe, native.forget
 
 
@@ -52,39 +52,10 @@ def learn(primitive, attrs: dict, result):
     if primitive.num_outputs != 1 or primitive.name in UNKNOWN or type(result.data) is not Lazy:
         return None
     signature = result.data.signature
-    if signature is None or signature.host or len(result.backend.known) >= MOST_KNOWN:
+    if signature is None or signature.host is not None:
         return None
+    make_room(result.backend.known)
     return signature, result.spec, primitive.vjp is not None and result.spec.dtype.is_inexact
-
-
-def pull(node, slots: dict, create_graph: bool):
-    """[(parent, cotangent)] of one call on the tape, as its rules recorded them before; None where
-    they have to run."""
-    known, backend = node.known, node.backend
-    if known is None or create_graph or state.modes or node.mode is not None or flags.verify:
-        return None
-    g, recorder = slots[0], backend.recorder
-    if g.backend is not backend or g.spec != known.spec or backend.replaced:
-        return None
-    if recorder.varying or recorder.imported is not None:
-        return None
-    given = (g.data, node.saved_out[0], *node.saved)
-    key = node.mask, aliases(given)
-    template = known.templates.get(key)
-    if template is None:
-        pulled, known.templates[key] = run_rules(node, g, given)
-        return pulled
-    if not template:
-        return None
-    payloads = Door.native.pull(backend, template, given)
-    return [(node.parents[i], box(data, spec, backend))
-            for i, spec, data in zip(template.parents, template.specs, payloads)]  # fmt: skip
-
-
-def aliases(given: tuple) -> tuple | None:
-    """Which of the payloads are one; None if all differ."""
-    there = [id(x) for x in given if x is not None]
-    return None if len(set(there)) == len(there) else tuple(map(there.index, there))
 
 
 class Template(NamedTuple):
@@ -167,21 +138,27 @@ class Seen(Watcher):
         return parents, saved, node.saved_out[0] is not None, node.known, node.mask
 
 
-def run_rules(node, g, given) -> tuple[list, Any]:
-    """What the rules of a call give, and the template of what they recorded; () if there is none."""
+def run_rules(node, g, given, key) -> list:
+    """[(parent, cotangent)] by the card's rules, whose calls are known from now on; where they
+    cannot be (a rule makes a constant, or has a value computed), an empty template says so."""
     with seeing(Seen(node.backend, given)) as seen:
         pulled = node.pull([g], False)
+    node.known.templates[key] = template_of(node, pulled, seen) or ()
+    return pulled
+
+
+def template_of(node, pulled, seen: Seen) -> Template | None:
+    """What the rules of a call did, to be done again; None if it cannot be."""
     got = {id(parent): cotangent for parent, cotangent in pulled}
     found = [(i, got[id(x)]) for i, x in enumerate(node.parents) if x and id(x) in got]
     if not seen.is_whole():
-        return pulled, ()
+        return None
     try:
         calls = seen.again()
-        outs = tuple(seen.places[id(c.data)] for _, c in found)
+        places = tuple(seen.places[id(c.data)] for _, c in found)
     except KeyError:
-        return pulled, ()
-    return pulled, Template(calls, outs, tuple(i for i, _ in found),
-                            tuple(c.spec for _, c in found))  # fmt: skip
+        return None
+    return Template(calls, places, tuple(i for i, _ in found), tuple(c.spec for _, c in found))
 
 
 @contextmanager
@@ -199,12 +176,18 @@ def learn_composed(fn, args, named, backend, key, tensors, scalar):
     given = [x.data for x in tensors]
     with seeing(Seen(backend, given)) as seen:
         result = fn(*args, **named)
-    if len(backend.known) < MOST_KNOWN:
-        untouched = all(x.data is data for x, data in zip(tensors, given))
-        made = composition(seen, tensors, scalar, result) if untouched else None
-        if made is not None or not is_new(seen):
-            backend.known[key] = made
+    untouched = all(x.data is data for x, data in zip(tensors, given))
+    made = composition(seen, tensors, scalar, result) if untouched else None
+    if made is not None or not is_new(seen):
+        make_room(backend.known)
+        backend.known[key] = made
     return result
+
+
+def make_room(known: dict) -> None:
+    """Forget all calls where there are too many: of sizes that never come again, as a rule."""
+    if len(known) >= MOST_KNOWN:
+        known.clear()
 
 
 def is_new(seen: Seen) -> bool:

@@ -26,7 +26,7 @@ typedef struct {
 } Known;
 
 /* Given once, by `setup`. */
-static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow, *learn, *learn_composed, *numbers, *zero;
+static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow, *learn, *learn_composed, *run_rules, *numbers, *zero;
 static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
@@ -111,7 +111,7 @@ static int remember(Call *c, PyObject *result) {
 /* ---------------------------------------------------------------- this thread's state */
 
 /* The dicts of this thread's part of `state` and of a recorder: threading.local looks them up anew
-   at each attribute. They are borrowed, for they live as long as the thread does. */
+   at each attribute. They are borrowed, for they live as long as thread and recorder do. */
 static __thread struct { uint64_t thread; PyObject *recorder, *state_dict, *recorder_dict; } here;
 
 static PyObject *dict_of(PyObject *local) {
@@ -122,7 +122,8 @@ static PyObject *dict_of(PyObject *local) {
 static int look_at_state(void) {
     uint64_t thread = PyThreadState_GetID(PyThreadState_Get()) + 1;
     if (here.thread == thread) return 0;
-    here.thread = 0, here.recorder = NULL;
+    here.thread = 0;
+    Py_CLEAR(here.recorder);
     if (!(here.state_dict = dict_of(state))) return -1;
     here.thread = thread;
     return 0;
@@ -130,11 +131,14 @@ static int look_at_state(void) {
 static int look_at_recorder(PyObject *backend) {
     PyObject *recorder = PyObject_GetAttr(backend, s_recorder);
     if (!recorder) return -1;
-    if (here.recorder != recorder) {
-        here.recorder = NULL;
-        if ((here.recorder_dict = dict_of(recorder))) here.recorder = recorder;
+    if (here.recorder == recorder) {
+        Py_DECREF(recorder);
+        return 0;
     }
-    Py_DECREF(recorder);
+    PyObject *before = here.recorder;
+    here.recorder = NULL;
+    if ((here.recorder_dict = dict_of(recorder))) here.recorder = recorder; /* so that it stays */
+    Py_XDECREF(before);
     return here.recorder ? 0 : -1;
 }
 static PyObject *now(PyObject *dict, PyObject *name) { /* borrowed; NULL without an error: not there */
@@ -356,9 +360,11 @@ static PyObject *run(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     PyObject *result = NULL;
     int usual = PyList_GET_SIZE(timers) && !(c.begin_ns = PyObject_CallNoArgs(clock_ns)) ? -1 : read_call(&c);
     Known *known = usual > 0 ? (Known *)PyDict_GetItemWithError(c.memo, c.key) : NULL;
-    if (known)
+    if (known) {
+        Py_INCREF(known);
         result = record(&c, known);
-    else if (usual >= 0 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))) {
+        Py_DECREF(known);
+    } else if (usual >= 0 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))) {
         if (PyErr_Occurred()) { /* attrs that cannot be hashed */
             PyErr_Clear();
             Py_CLEAR(c.key);
@@ -471,19 +477,91 @@ static void end_replay(Replay *r) {
     }
 }
 
-/* pull(backend, template, given) -> the payloads of a rule's cotangents. */
+/* Whether capture traces: then scalars and constants are recorded in ways of its own. */
+static int is_traced(void) {
+    return now(here.state_dict, s_values_hidden) != Py_False || now(here.recorder_dict, s_varying) != Py_False ||
+           now(here.recorder_dict, s_imported) != Py_None;
+}
+
+/* What the rules of a call are given: its cotangent, its result, its operands, as payloads; and, as a
+   number, which operands are tracked and which payloads are one. */
+static PyObject *given_to_rules(PyObject *node, PyObject *g, PyObject **key) {
+    PyObject *saved = get(node, tape.saved), *data = PyObject_GetAttr(g, s_data);
+    Py_ssize_t n = 2 + PyTuple_GET_SIZE(saved), bit = MOST;
+    PyObject *given = data ? PyTuple_New(n) : NULL;
+    if (!given) { Py_XDECREF(data); return NULL; }
+    PyTuple_SET_ITEM(given, 0, data);
+    PyTuple_SET_ITEM(given, 1, new(PyList_GET_ITEM(get(node, tape.saved_out), 0)));
+    for (Py_ssize_t i = 2; i < n; i++) PyTuple_SET_ITEM(given, i, new(PyTuple_GET_ITEM(saved, i - 2)));
+    uint64_t bits = (uint64_t)PyLong_AsLong(get(node, tape.mask));
+    for (Py_ssize_t i = 1; i < n; i++)
+        for (Py_ssize_t j = 0; j < i; j++, bit++)
+            if (PyTuple_GET_ITEM(given, i) != Py_None && PyTuple_GET_ITEM(given, i) == PyTuple_GET_ITEM(given, j))
+                bits |= (uint64_t)1 << bit;
+    *key = PyLong_FromUnsignedLongLong(bits);
+    if (!*key) Py_CLEAR(given);
+    return given;
+}
+
+/* [(parent, cotangent)] of a node whose rules' calls are known. */
+static PyObject *pull_again(PyObject *node, PyObject *backend, PyObject *template, PyObject *given) {
+    PyObject *calls = PyTuple_GET_ITEM(template, 0), *places = PyTuple_GET_ITEM(template, 1), *results = NULL;
+    PyObject *parents = PyTuple_GET_ITEM(template, 2), *specs = PyTuple_GET_ITEM(template, 3);
+    Py_ssize_t n = PyTuple_GET_SIZE(calls);
+    PyObject *nodes[n + 1], *on[n + 1];
+    Replay r = {.backend = backend, .calls = calls, .given = given, .nodes = nodes, .tape = on};
+    if (!replay(&r)) results = PyList_New(PyTuple_GET_SIZE(places));
+    for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(places); i++) {
+        Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(parents, i));
+        PyObject *parent = PyTuple_GET_ITEM(get(node, tape.parents), number);
+        PyObject *data = payload_at(&r, PyTuple_GET_ITEM(places, i));
+        PyObject *x = boxed(data, PyTuple_GET_ITEM(specs, i), backend), *pair = x ? PyTuple_Pack(2, parent, x) : NULL;
+        Py_XDECREF(x);
+        if (!pair) Py_CLEAR(results);
+        else PyList_SET_ITEM(results, i, pair);
+    }
+    end_replay(&r);
+    return results;
+}
+
+/* Whether the cotangent is as the call's result, and nothing else is in force than when rules were
+   seen. */
+static int is_usual(PyObject *node, PyObject *g, PyObject *backend) {
+    if (backend != get(node, tape.backend) || is_traced()) return 0;
+    if (get(node, tape.mode) != Py_None || PyTuple_GET_SIZE(now(here.state_dict, s_modes))) return 0;
+    PyObject *spec = PyObject_GetAttr(g, s_spec), *place = PyObject_GetAttr(g, s_backend);
+    PyErr_Clear();
+    Py_XDECREF(spec);
+    Py_XDECREF(place);
+    return place == backend && spec == ((Known *)get(node, tape.known))->spec;
+}
+
+/* pull(node, slots, create_graph) -> [(parent, cotangent)], or None where the rules have to run. */
 static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "pull: expected 3 arguments; got %zd.", count);
-    PyObject *calls = PyTuple_GET_ITEM(in[1], 0), *outs = PyTuple_GET_ITEM(in[1], 1), *results = NULL;
-    Py_ssize_t n = PyTuple_GET_SIZE(calls);
-    PyObject *nodes[n + 1], *on[n + 1];
-    Replay r = {.backend = in[0], .calls = calls, .given = in[2], .nodes = nodes, .tape = on};
-    if (!replay(&r) && (results = PyTuple_New(PyTuple_GET_SIZE(outs))))
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outs); i++)
-            PyTuple_SET_ITEM(results, i, new(payload_at(&r, PyTuple_GET_ITEM(outs, i))));
-    end_replay(&r);
-    return results;
+    PyObject *node = in[0], *memo = NULL, *key = NULL, *given = NULL, *result = NULL;
+    if (!Py_IS_TYPE(node, node_type) || !Py_IS_TYPE(get(node, tape.known), &KnownType) || in[2] != Py_False)
+        Py_RETURN_NONE;
+    PyObject *g = PyDict_GetItemWithError(in[1], zero), *backend = recording_backend(&memo);
+    if (!backend || !g || !is_usual(node, g, backend)) {
+        if (!PyErr_Occurred()) result = new(Py_None);
+        goto done;
+    }
+    if (!(given = given_to_rules(node, g, &key))) goto done;
+    PyObject *templates = ((Known *)get(node, tape.known))->templates;
+    PyObject *template = Py_XNewRef(PyDict_GetItemWithError(templates, key));
+    if (!template && !PyErr_Occurred())
+        result = PyObject_CallFunctionObjArgs(run_rules, node, g, given, key, NULL);
+    else if (template)
+        result = PyTuple_GET_SIZE(template) ? pull_again(node, backend, template, given) : new(Py_None);
+    Py_XDECREF(template);
+done:
+    Py_XDECREF(memo);
+    Py_XDECREF(backend);
+    Py_XDECREF(given);
+    Py_XDECREF(key);
+    return result;
 }
 
 /* ---------------------------------------------------------------- composed functions */
@@ -556,10 +634,8 @@ static int add_argument(Request *r, PyObject *x) {
 
 /* What else a key has: the modes, if a key can hold them, and whether the tape records. */
 static int add_state(Request *r) {
-    PyObject *modes = now(here.state_dict, s_modes), *hidden = now(here.state_dict, s_values_hidden);
-    PyObject *varying = now(here.recorder_dict, s_varying), *imported = now(here.recorder_dict, s_imported);
-    if (hidden != Py_False || varying != Py_False || imported != Py_None) return 0; /* capture traces */
-    if (PyTuple_GET_SIZE(modes) > 1) return 0;
+    PyObject *modes = now(here.state_dict, s_modes);
+    if (is_traced() || PyTuple_GET_SIZE(modes) > 1) return 0;
     PyObject *key = PyTuple_GET_SIZE(modes) ? PyObject_GetAttr(PyTuple_GET_ITEM(modes, 0), s_key) : new(Py_False);
     int has = key && key != Py_None, added = add_item(r, key);
     if (added <= 0 || !has) return added < 0 ? -1 : 0;
@@ -651,201 +727,7 @@ done:
     return result;
 }
 
-/* ---------------------------------------------------------------- what was recorded */
-
-/* Numbers of computed operands, by address: open addressing. */
-typedef struct { PyObject **keys; Py_ssize_t *numbers, mask; } Table;
-
-static Py_ssize_t *place_of(Table *t, PyObject *key) {
-    size_t at = ((uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u >> 20;
-    for (;; at++) {
-        at &= (size_t)t->mask;
-        if (!t->keys[at]) { t->keys[at] = key, t->numbers[at] = -1; }
-        if (t->keys[at] == key) return &t->numbers[at];
-    }
-}
-
-static inline int waits(PyObject *node) { return get(node, lazy.value) == Py_None; }
-static inline Py_ssize_t index_of(PyObject *node) { return PyLong_AsSsize_t(get(node, lazy.index)); }
-static int set_index(PyObject *node, Py_ssize_t i) {
-    PyObject *before = get(node, lazy.index), *number = PyLong_FromSsize_t(i);
-    if (!number) return -1;
-    put(node, lazy.index, number);
-    Py_XDECREF(before);
-    return 0;
-}
-
-/* Whether nobody but a node refers to its array, or to the memory that it is a view of. */
-static int is_unshared(PyObject *leaf) {
-    PyObject *array = get(leaf, lazy.value);
-    if (Py_REFCNT(array) > 1) return 0;
-    PyObject *base = PyObject_GetAttr(array, s_base);
-    if (!base) { PyErr_Clear(); return 0; }
-    int alone = base == Py_None || Py_REFCNT(base) <= 2; /* the array's and ours */
-    Py_DECREF(base);
-    return alone;
-}
-
-/* The numbers of the leaves whose memory only this recording refers to. */
-static PyObject *donated_leaves(PyObject *leaves, const Py_ssize_t *uses) {
-    PyObject *donated = PyList_New(0);
-    for (Py_ssize_t i = 0; donated && i < PyList_GET_SIZE(leaves); i++) {
-        PyObject *leaf = PyList_GET_ITEM(leaves, i);
-        if (get(leaf, lazy.owned) != Py_True || Py_REFCNT(leaf) - uses[i] > 1 || !is_unshared(leaf)) continue;
-        PyObject *number = PyLong_FromSsize_t(i);
-        if (!number || PyList_Append(donated, number)) Py_CLEAR(donated);
-        Py_XDECREF(number);
-    }
-    return donated;
-}
-
-/* Number the nodes and count their uses among each other; `links`: of all operands. 0 if an operand
-   waits elsewhere: in another thread, or in a list that was taken. */
-static int count_uses(PyObject *pending, Py_ssize_t *uses, Py_ssize_t *links) {
-    Py_ssize_t size = PyList_GET_SIZE(pending);
-    for (Py_ssize_t i = 0; i < size; i++)
-        if (set_index(PyList_GET_ITEM(pending, i), i)) return -1;
-    for (Py_ssize_t i = 0; i < size; i++) {
-        PyObject *inputs = get(PyList_GET_ITEM(pending, i), lazy.inputs);
-        for (Py_ssize_t j = 0; j < PySequence_Fast_GET_SIZE(inputs); j++, ++*links) {
-            PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
-            if (!waits(operand)) continue;
-            Py_ssize_t at = index_of(operand);
-            if (at < 0 || at >= size || PyList_GET_ITEM(pending, at) != operand) return 0;
-            uses[at]++;
-        }
-    }
-    return 1;
-}
-
-/* Per node 2 if it is referred to from outside (or is wanted: 2 already), 1 if another needs it. */
-static Py_ssize_t mark_needed(PyObject *pending, const Py_ssize_t *uses, char *needed) {
-    Py_ssize_t found = 0;
-    for (Py_ssize_t i = PyList_GET_SIZE(pending) - 1; i >= 0; i--) {
-        PyObject *node = PyList_GET_ITEM(pending, i), *inputs = get(node, lazy.inputs);
-        if (!waits(node)) { needed[i] = 0; continue; }
-        if (Py_REFCNT(node) - uses[i] > 1) needed[i] = 2;
-        if (!needed[i]) continue;
-        found++;
-        for (Py_ssize_t j = 0; j < PySequence_Fast_GET_SIZE(inputs); j++) {
-            PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
-            if (waits(operand) && !needed[index_of(operand)]) needed[index_of(operand)] = 1;
-        }
-    }
-    return found;
-}
-
-/* What `encode` fills: the parts of a Recording. */
-typedef struct { PyObject *code, *nodes, *leaves, *scalars, *outputs; Table table; Py_ssize_t *uses; } Parts;
-
-static int add(PyObject *list, Py_ssize_t number) {
-    PyObject *made = PyLong_FromSsize_t(number);
-    int failed = !made || PyList_Append(list, made);
-    Py_XDECREF(made);
-    return failed;
-}
-
-/* One needed node into the code. */
-static int encode(Parts *p, PyObject *node, int needed) {
-    PyObject *inputs = get(node, lazy.inputs), *scalar = get(node, lazy.scalar);
-    PyObject *number = PyObject_GetAttr(get(node, lazy.signature), s_number);
-    if (!number || PyList_Append(p->code, number)) { Py_XDECREF(number); return -1; }
-    Py_DECREF(number);
-    for (Py_ssize_t j = 0; j < PySequence_Fast_GET_SIZE(inputs); j++) {
-        PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
-        if (waits(operand)) {
-            if (PyList_Append(p->code, get(operand, lazy.index))) return -1;
-            continue;
-        }
-        Py_ssize_t *at = place_of(&p->table, operand);
-        if (*at < 0) {
-            *at = PyList_GET_SIZE(p->leaves);
-            p->uses[*at] = 0;
-            if (PyList_Append(p->leaves, operand)) return -1;
-        }
-        p->uses[*at]++;
-        if (add(p->code, -1 - *at)) return -1;
-    }
-    Py_ssize_t at = PyList_GET_SIZE(p->nodes);
-    if (scalar != Py_None && PyList_Append(p->scalars, scalar)) return -1;
-    if (needed == 2 && add(p->outputs, at)) return -1;
-    return set_index(node, at) || PyList_Append(p->nodes, node) ? -1 : 0;
-}
-
-/* The specs of the leaves and the outputs at the end of the code. */
-static int close_code(Parts *p, PyObject *spec_numbers) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(p->leaves); i++) {
-        PyObject *number = PyObject_GetItem(spec_numbers, get(PyList_GET_ITEM(p->leaves, i), lazy.spec));
-        int failed = !number || PyList_Append(p->code, number);
-        Py_XDECREF(number);
-        if (failed) return -1;
-    }
-    if (add(p->code, -1)) return -1;
-    return PyList_SetSlice(p->code, PyList_GET_SIZE(p->code), PyList_GET_SIZE(p->code), p->outputs);
-}
-
-/* describe(pending, wanted, spec_numbers) -> the parts of a Recording; () if nothing is needed; None if
-   an operand waits elsewhere. As `describe` of graph/record.py. */
-static PyObject *describe(PyObject *self, PyObject *const *in, Py_ssize_t count) {
-    (void)self;
-    if (count != 3) return PyErr_Format(PyExc_TypeError, "describe: expected 3 arguments; got %zd.", count);
-    PyObject *pending = in[0], *result = NULL, *donated = NULL;
-    Py_ssize_t size = PyList_GET_SIZE(pending), links = 0, room = 64;
-    Parts p = {.uses = NULL};
-    Py_ssize_t *uses = PyMem_Calloc((size_t)size + 1, sizeof *uses);
-    char *needed = PyMem_Calloc((size_t)size + 1, 1);
-    if (!uses || !needed) { PyErr_NoMemory(); goto done; }
-    int sound = count_uses(pending, uses, &links);
-    if (sound < 0) goto done;
-    if (!sound) { result = new(Py_None); goto done; }
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(in[1]); i++) {
-        PyObject *node = PySequence_Fast_GET_ITEM(in[1], i);
-        if (waits(node)) needed[index_of(node)] = 2;
-    }
-    if (!mark_needed(pending, uses, needed)) { result = PyTuple_New(0); goto done; }
-    while (room < 2 * links + 2) room *= 2;
-    p.code = PyList_New(0), p.nodes = PyList_New(0), p.leaves = PyList_New(0);
-    p.scalars = PyList_New(0), p.outputs = PyList_New(0);
-    p.table = (Table){PyMem_Calloc((size_t)room, sizeof(PyObject *)),
-                      PyMem_Malloc((size_t)room * sizeof(Py_ssize_t)), room - 1};
-    p.uses = PyMem_Malloc(((size_t)links + 1) * sizeof *p.uses);
-    if (!p.code || !p.nodes || !p.leaves || !p.scalars || !p.outputs) goto done;
-    if (!p.table.keys || !p.table.numbers || !p.uses) { PyErr_NoMemory(); goto done; }
-    for (Py_ssize_t i = 0; i < size; i++)
-        if (needed[i] && encode(&p, PyList_GET_ITEM(pending, i), needed[i])) goto done;
-    if (close_code(&p, in[2]) || !(donated = donated_leaves(p.leaves, p.uses))) goto done;
-    PyObject *code = PyList_AsTuple(p.code);
-    if (code) result = Py_BuildValue("(NOOOOO)", code, p.nodes, p.leaves, p.scalars, p.outputs, donated);
-done:
-    PyMem_Free(uses);
-    PyMem_Free(needed);
-    PyMem_Free(p.uses);
-    PyMem_Free(p.table.keys);
-    PyMem_Free(p.table.numbers);
-    Py_XDECREF(p.code);
-    Py_XDECREF(p.nodes);
-    Py_XDECREF(p.leaves);
-    Py_XDECREF(p.scalars);
-    Py_XDECREF(p.outputs);
-    Py_XDECREF(donated);
-    return result;
-}
-
-/* forget(nodes): computed, or no longer needed, they let go of their operands and modules. */
-static PyObject *forget(PyObject *self, PyObject *nodes) {
-    (void)self;
-    PyObject *empty = PyTuple_New(0);
-    for (Py_ssize_t i = 0; empty && i < PyList_GET_SIZE(nodes); i++) {
-        PyObject *node = PyList_GET_ITEM(nodes, i);
-        PyObject *inputs = get(node, lazy.inputs), *scope = get(node, lazy.scope);
-        put(node, lazy.inputs, new(empty));
-        put(node, lazy.scope, new(Py_None));
-        Py_XDECREF(inputs);
-        Py_XDECREF(scope);
-    }
-    Py_XDECREF(empty);
-    Py_RETURN_NONE;
-}
+#include "door_describe.h"
 
 /* ---------------------------------------------------------------- the module */
 
@@ -863,12 +745,12 @@ static int offset_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
 static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
     (void)self;
     static char *names[] = {"state", "flags", "defaults", "watchers", "timers", "clock_ns", "slow", "learn",
-                            "learn_composed", "numbers", "dtype", "tensor", "lazy", "node", "most_pending", "most_held_bytes", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOOnn", names, &state, &flags, &defaults,
-            &watchers, &timers, &clock_ns, &slow, &learn, &learn_composed, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type,
+                            "learn_composed", "run_rules", "numbers", "dtype", "tensor", "lazy", "node", "most_pending", "most_held_bytes", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOOOnn", names, &state, &flags, &defaults,
+            &watchers, &timers, &clock_ns, &slow, &learn, &learn_composed, &run_rules, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type,
             &most_pending, &most_held_bytes))
         return NULL;
-    PyObject *kept[] = {state, flags, defaults, watchers, timers, clock_ns, slow, learn, learn_composed, numbers,
+    PyObject *kept[] = {state, flags, defaults, watchers, timers, clock_ns, slow, learn, learn_composed, run_rules, numbers,
                         (PyObject *)dtype_type, (PyObject *)tensor_type, (PyObject *)lazy_type, (PyObject *)node_type};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) Py_INCREF(kept[i]);
 #define FIND(type, where, name) if (offset_of(type, #name, &where.name)) return NULL;
