@@ -155,7 +155,6 @@ class Walk:
                 if not self.retain_graph:
                     node.release()
 
-
     def pull(self, node, slots):
         """[(parent, cotangent)]: as recorded for such a call before, or by the card's rules."""
         if hooks.pull is not None:

@@ -23,7 +23,8 @@ class Spec:
         known = dtype.specs.get(shape)
         if known is None:
             known = object.__new__(cls)
-            known.shape, known.dtype = tuple(map(int, shape)), dtype
+            known.shape = tuple([size if size is None else int(size) for size in shape])
+            known.dtype = dtype
             known = dtype.specs.setdefault(known.shape, known)
         return known
 

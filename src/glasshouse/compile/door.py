@@ -15,6 +15,7 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.dispatch.backend import Default
 from glasshouse.dispatch.bind import hooks, run, state, timers, watchers
+from glasshouse.dispatch.compose import run_composed
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph import record
 from glasshouse.graph.record import INDEXED, Lazy
@@ -34,17 +35,49 @@ class Door:
 
 
 def open_door() -> None:
-    """From now on calls that were seen are recorded by C. Raises: CompileError"""
+    """From now on calls that were seen are recorded by C, where it compiles: it needs Python's
+    headers too."""
     if Door.native is not None or flags.door == "python":
         return
-    native = toolchain.extension(toolchain.NATIVE / "door.c")
+    try:
+        native = toolchain.extension(toolchain.NATIVE / "door.c")
+    except toolchain.CompileError as error:
+        if flags.debug:
+            print(f"[gh] calls are recorded by Python: {error}")
+        return
     node, numbers = hooks.tape
     native.setup(state=state, flags=flags, defaults=Default, watchers=watchers, timers=timers,
                  clock_ns=perf_counter_ns, slow=run, learn=learn, learn_composed=learn_composed,
-                 run_rules=run_rules, numbers=numbers, dtype=DType, tensor=hooks.tensor_class, lazy=Lazy, node=node,
-                 most_pending=record.MAX_PENDING, most_held_bytes=record.MAX_HELD_BYTES)  # fmt: skip
-    Door.native, hooks.run, hooks.pull, hooks.compose = native, native.run, native.pull, native.compose
-    record.InC.describe, record.InC.forget = native.describe, native.forget
+                 run_rules=run_rules, numbers=numbers, dtype=DType, tensor=hooks.tensor_class,
+                 lazy=Lazy, node=node)  # fmt: skip
+    Door.native = native
+    set_limits(record.MAX_PENDING, record.MAX_HELD_BYTES)
+    use(native.run, native.pull, native.compose, native.describe, native.forget)
+
+
+def set_limits(pending: int, held_bytes: int) -> None:
+    """Cut recordings at so many nodes, and bytes of arrays from outside."""
+    record.MAX_PENDING, record.MAX_HELD_BYTES = pending, held_bytes
+    if Door.native is not None:
+        Door.native.limits(pending, held_bytes)
+
+
+def use(run, pull, compose, describe, forget) -> None:
+    """Have these record from now on."""
+    hooks.run, hooks.pull, hooks.compose = run, pull, compose
+    record.InC.describe, record.InC.forget = describe, forget
+
+
+@contextmanager
+def in_python():
+    """Inside, calls are recorded by Python alone: the slow twin."""
+    use(run, None, run_composed, None, None)
+    try:
+        yield
+    finally:
+        if Door.native is not None:
+            native = Door.native
+            use(native.run, native.pull, native.compose, native.describe, native.forget)
 
 
 def learn(primitive, attrs: dict, result):
@@ -100,7 +133,7 @@ class Seen(Watcher):
 
     def is_whole(self) -> bool:
         """Whether all that was recorded is known, and nothing was computed meanwhile."""
-        made = self.pending[self.begin:]
+        made = self.pending[self.begin :]
         return (self.sound and self.backend.recorder.pending is self.pending
                 and len(made) == len(self.calls)
                 and all(x is call[4] for x, call in zip(made, self.calls)))  # fmt: skip

@@ -127,7 +127,10 @@ class Replacement(AbstractContextManager):
 
     def undo(self) -> None:
         """Put the former kernel back."""
-        self.kernels[self.name] = self.before
+        if self.before is None:
+            self.kernels.pop(self.name, None)
+        else:
+            self.kernels[self.name] = self.before
 
     def __exit__(self, *exc_info):
         self.undo()

@@ -34,7 +34,7 @@ state = State()
 
 
 class Hooks:
-    """The places where a higher storey plugs in: each is set once, when it is imported or needed."""
+    """The places where a higher storey plugs in, when it is imported or first needed."""
 
     tensor_class: type  # set by `tensor`: the class that boxes a backend's result
     record: Callable  # set by `autograd`: record(primitive, args, attrs, specs, result)

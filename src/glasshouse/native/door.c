@@ -745,10 +745,9 @@ static int offset_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
 static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
     (void)self;
     static char *names[] = {"state", "flags", "defaults", "watchers", "timers", "clock_ns", "slow", "learn",
-                            "learn_composed", "run_rules", "numbers", "dtype", "tensor", "lazy", "node", "most_pending", "most_held_bytes", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOOOnn", names, &state, &flags, &defaults,
-            &watchers, &timers, &clock_ns, &slow, &learn, &learn_composed, &run_rules, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type,
-            &most_pending, &most_held_bytes))
+                            "learn_composed", "run_rules", "numbers", "dtype", "tensor", "lazy", "node", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOOO", names, &state, &flags, &defaults,
+            &watchers, &timers, &clock_ns, &slow, &learn, &learn_composed, &run_rules, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type))
         return NULL;
     PyObject *kept[] = {state, flags, defaults, watchers, timers, clock_ns, slow, learn, learn_composed, run_rules, numbers,
                         (PyObject *)dtype_type, (PyObject *)tensor_type, (PyObject *)lazy_type, (PyObject *)node_type};
@@ -763,7 +762,15 @@ static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
     Py_RETURN_NONE;
 }
 
+/* limits(nodes, bytes): from where on a recording is cut. */
+static PyObject *limits(PyObject *self, PyObject *args) {
+    (void)self;
+    if (!PyArg_ParseTuple(args, "nn", &most_pending, &most_held_bytes)) return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    {"limits", limits, METH_VARARGS, "From where on a recording is cut."},
     {"setup", (PyCFunction)(void (*)(void))setup, METH_VARARGS | METH_KEYWORDS, "What this works on."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "One call through the door."},
     {"pull", (PyCFunction)(void (*)(void))pull, METH_FASTCALL, "The calls of a rule once more."},

@@ -19,7 +19,7 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.compile import toolchain
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import bind, state
+from glasshouse.dispatch.bind import bind, hooks, state
 from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
@@ -237,11 +237,12 @@ class Stacks(dict):
 
 
 def of_caller(stack: list[tuple]) -> list[tuple]:
-    """A stack without the door, and without the inside of a composed function, which runs only
-    where its calls are not known yet."""
-    composed = [i for i, (code, _) in enumerate(stack) if code is CALL]
-    if composed:
-        return stack[composed[-1] + 1 :]
+    """A stack without the door, and without the inside of composed functions and of rules, which
+    run only where their calls are not known yet."""
+    inside = (CALL, hooks.tape[0].pull.__code__)
+    known = [i for i, (code, _) in enumerate(stack) if code in inside]
+    if known:
+        return stack[known[-1] + 1 :]
     own = next((i for i, (c, _) in enumerate(stack) if c.co_filename != DOOR), len(stack))
     return stack[own:]
 

@@ -87,16 +87,17 @@ def along_channels(value: Value, x: Value) -> Value:
 def update_running(running_mean, running_var, mean, var, count: int, momentum: float) -> None:
     """Move the running statistics, in place, towards those of a batch of `count` values."""
     with no_grad():
-        for running, new, factor in ((running_mean, mean, 1), (running_var, var, count / (count - 1))):
+        unbiased = count / (count - 1)
+        for running, new, times in ((running_mean, mean, 1), (running_var, var, unbiased)):
             if running is not None:
                 new = outside(new.detach(), running.mode)
-                running.copy_(moved(running, new, factor, momentum))
+                running.copy_(moved(running, new, times, momentum))
 
 
 @composed
-def moved(running: Value, new: Value, factor: float, momentum: float) -> Value:
-    """(1 - momentum) · running + momentum · factor · new."""
-    new = new if factor == 1 else new * factor
+def moved(running: Value, new: Value, times: float, momentum: float) -> Value:
+    """(1 - momentum) · running + momentum · times · new."""
+    new = new if times == 1 else new * times
     new = reshape(cast(new, running.dtype), running.shape)
     return running * (1 - momentum) + new * momentum
 
