@@ -22,7 +22,7 @@ TILE, PLACES = 4, 36  # results of a tile along an axis; products that a tile ta
 BLOCK, LARGE_BLOCK = 28, 98  # tiles at a time, for few and for many weights …
 LARGE_WEIGHTS = 1 << 17  # … from here on, which would else be fetched too often
 GRAD_BLOCK = 56  # tiles at a time for the gradient of the weights
-FEW_TILES, FEW_CHANNELS = 32, 16  # at least, to be faster; twice the tiles for many weights
+FEW_TILES, FEW_CHANNELS = 32, 32  # at least, to be faster; twice the tiles for many weights
 ROWS = range(8, 15)  # tiles that one product in registers may take
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
 
@@ -51,7 +51,7 @@ def weight_of(node: Node) -> tuple[int, ...]:
 
 
 def is_faster(node: Node) -> bool:
-    """Whether this was measured to be faster than a direct convolution: whole vectors of channels,
+    """Whether this was measured to be faster than a direct convolution: whole panels of channels,
     tiles that are not mostly empty, and enough of them for the weights that are transformed."""
     made, channels = weight_of(node)[:2]
     images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
@@ -159,8 +159,8 @@ def conv_text(sizes, tiles: int, block: int, place: int, bias: bool, relu: bool)
 #pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
 {{
   #pragma omp for collapse(2) schedule(static)
-  for (int64_t k = 0; k < s.made; k += 2 * GH_LANES)
-    for (int64_t c = 0; c < s.channels; c++) gh_weights(&s, w, u, c, k);
+  for (int64_t p = 0; p < (s.made + 2 * GH_LANES - 1) / (2 * GH_LANES); p++)
+    for (int64_t c = 0; c < s.channels; c++) gh_weights(&s, w, u, c, p);
   float *v = work + omp_get_thread_num() * {place}LL, *m = v + {PLACES} * s.in_plane;
   #pragma omp for schedule(static)
   for (int64_t first = 0; first < {tiles}; first += {block}) {{

@@ -54,19 +54,11 @@ GH_FN void gh_put(float *to, gh_vector v, const int count) {
   else for (int i = 0; i < count; i++) to[i] = v[i];
 }
 
-/* `call` for the vectors of `size` channels: from `c`, `count` of them. */
-#define GH_CHANNELS(size, call)                                          \
-  {                                                                      \
-    const int64_t gh_whole = (size) / GH_LANES * GH_LANES;               \
-    for (int64_t c = 0; c < gh_whole; c += GH_LANES) {                   \
-      const int count = GH_LANES;                                        \
-      call;                                                              \
-    }                                                                    \
-    if (gh_whole < (size)) {                                             \
-      const int64_t c = gh_whole;                                        \
-      const int count = (int)((size) - gh_whole);                        \
-      call;                                                              \
-    }                                                                    \
+/* `call` for the vectors of `size` channels: from `c`, `count` of them, which is a constant. */
+#define GH_CHANNELS(size, call)                                                             \
+  for (int64_t c = 0; c < (size); c += GH_LANES) {                                          \
+    if (c + GH_LANES <= (size)) { const int count = GH_LANES; call; }                       \
+    else { const int count = (int)((size) % GH_LANES); call; }                              \
   }
 
 /* ---- transforms along one axis: `a` and `b` are the steps between elements ------------------
@@ -215,13 +207,13 @@ GH_FN void gh_tile_out(const gh_winograd *s, const float *m, const float *bias, 
               gh_out_2d(s, m, bias, y, s->out_height - i, s->out_width - j, relu, c, count))
 }
 
-/* Kernels from channel `c` to `count` made, from `k`: places by (panels of two vectors, channels). */
-GH_FN void gh_weights_of(const gh_winograd *s, const float *w, float *to, int64_t c, int64_t k,
+/* Kernels from channel `from` to `count` made, from `c`: places by (panels of two vectors, channels). */
+GH_FN void gh_weights_2d(const gh_winograd *s, const float *w, float *to, int64_t from, int64_t c,
                          const int count) {
   const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
   gh_vector g[9] = {0}, half[18], r[6];
-  w += c * s->channel_step + k * s->made_step;
-  to += (k / width * s->channels + c) * width + k % width;
+  w += from * s->channel_step + c * s->made_step;
+  to += (c / width * s->channels + from) * width + c % width;
   for (int q = 0; q < 9; q++)
     GH_UNROLL for (int i = 0; i < count; i++) g[q][i] = w[i * s->made_step + (s->flip ? 8 - q : q)];
   GH_UNROLL for (int j = 0; j < 3; j++) gh_weight_1d(half + j, 3, g + j, 3);
@@ -232,11 +224,12 @@ GH_FN void gh_weights_of(const gh_winograd *s, const float *w, float *to, int64_
   }
 }
 
-/* Kernels from channel `c` to the panel of channels from `k`. */
-GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t c, int64_t k) {
-  for (int64_t end = k + 2 * GH_LANES; k < end && k < s->made; k += GH_LANES)
-    if (k + GH_LANES <= s->made) gh_weights_of(s, w, to, c, k, GH_LANES);
-    else gh_weights_of(s, w, to, c, k, (int)(s->made % GH_LANES));
+/* Kernels from channel `from` to one panel of those made. */
+GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t from, int64_t panel) {
+  const int64_t first = panel * 2 * GH_LANES;
+  for (int64_t c = first; c < first + 2 * GH_LANES && c < s->made; c += GH_LANES)
+    if (c + GH_LANES <= s->made) gh_weights_2d(s, w, to, from, c, GH_LANES);
+    else gh_weights_2d(s, w, to, from, c, (int)(s->made % GH_LANES));
 }
 
 /* The gradient of the kernels of `count` channels from `c` to channel `k`, from its products. */
@@ -260,56 +253,48 @@ GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, float *to, int64
 
 /* ---- products ------------------------------------------------------------------------------ */
 
-/* rows x vectors of a product in registers: c = a b, or c += a b. Element (m, k) of a lies at
+/* rows x 2 vectors of a product in registers: c = a b, or c += a b. Element (m, k) of a lies at
    a[m * a_row + k * a_column], row k of b at b + k * b_row. */
 GH_FN void gh_product(const float *a, int64_t a_row, int64_t a_column, const float *b, int64_t b_row,
-                      float *c, int64_t c_row, int64_t depth, const int rows, const int vectors,
-                      int add) {
+                      float *c, int64_t c_row, int64_t depth, const int rows, int add) {
   gh_vector sum[GH_MOST_ROWS][2] = {0};
   for (int64_t k = 0; k < depth; k++) {
-    const gh_vector *right = (const gh_vector *)(b + k * b_row);
-    const gh_vector b0 = right[0], b1 = vectors > 1 ? right[1] : b0;
+    const gh_vector *right = (const gh_vector *)(b + k * b_row), b0 = right[0], b1 = right[1];
     GH_UNROLL for (int i = 0; i < rows; i++) {
-      const float x = a[i * a_row + k * a_column];
-      sum[i][0] += x * b0;
-      if (vectors > 1) sum[i][1] += x * b1;
+      sum[i][0] += a[i * a_row + k * a_column] * b0;
+      sum[i][1] += a[i * a_row + k * a_column] * b1;
     }
   }
   GH_UNROLL for (int i = 0; i < rows; i++)
-    GH_UNROLL for (int j = 0; j < vectors; j++) {
-      gh_vector *to = (gh_vector *)(c + i * c_row + j * GH_LANES);
+    GH_UNROLL for (int j = 0; j < 2; j++) {
+      gh_vector *to = (gh_vector *)(c + i * c_row) + j;
       if (add) sum[i][j] += *to;
       *to = sum[i][j];
     }
 }
 
-/* Transformed elements `v` of `count` tiles by transformed weights `u`; the last rows of tiles may be
-   any numbers, and so are their results. */
+/* Transformed elements `v` of `count` tiles by transformed weights `u`. The last rows of tiles and the
+   last channels of a panel may be any numbers: nobody reads their results. */
 GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, float *m, int64_t count) {
   const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
   const int rows = s->rows < GH_MOST_ROWS ? (int)s->rows : GH_MOST_ROWS;
   for (int64_t place = 0; place < 36; place++)
-    for (int64_t p = 0; p < panels; p++) {
-      const float *b = u + (place * panels + p) * s->channels * width;
-      for (int64_t t = 0; t < count; t += rows) {
-        const float *a = v + place * s->in_plane + t * s->in_row;
-        float *c = m + place * s->out_plane + t * s->out_row + p * width;
-        if (p * width + GH_LANES < s->made)
-          gh_product(a, s->in_row, 1, b, width, c, s->out_row, s->channels, rows, 2, 0);
-        else
-          gh_product(a, s->in_row, 1, b, width, c, s->out_row, s->channels, rows, 1, 0);
-      }
-    }
+    for (int64_t p = 0; p < panels; p++)
+      for (int64_t t = 0; t < count; t += rows)
+        gh_product(v + place * s->in_plane + t * s->in_row, s->in_row, 1,
+                   u + (place * panels + p) * s->channels * width, width,
+                   m + place * s->out_plane + t * s->out_row + p * width, s->out_row, s->channels,
+                   rows, 0);
 }
 
 /* One place of the gradient of the weights, two vectors of channels from `c`: transformed gradients
    of the results `q` of `count` tiles, turned, by transformed elements `v`. */
 GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v, float *m, int64_t c,
                             int64_t count, int add) {
-  enum { rows = GH_LANES / 2 };
+  const int rows = GH_LANES / 2;
   for (int64_t k = 0; k < s->made; k += rows)
     gh_product(q + k, 1, s->out_row, v + c, s->in_row, m + k * s->in_row + c, s->in_row, count, rows,
-               2, add);
+               add);
 }
 
 #endif

@@ -150,7 +150,7 @@ def test_bias_and_relu_are_part_of_the_kernel(everywhere, biased):
 
 def trained():
     """A layer's results, and those of its gradients, where the algorithm is used by itself."""
-    x, w, g = operands((4, 16, 32, 24, 24, ((1, 1), (1, 1))))
+    x, w, g = operands((4, 32, 48, 24, 24, ((1, 1), (1, 1))))
     x, w = (gh.tensor(a, requires_grad=True) for a in (x, w))
     y = conv2d(x, w, padding=1)
     y.backward(gh.asarray(g))
@@ -176,7 +176,7 @@ def test_flag_turns_it_off(monkeypatch, on):
     with flags.override(compile="always", winograd=on):
         found = trained()
         kinds, flops, executed = kinds_and_flops()
-    defined = 3 * 2 * prod((4, 32, 24, 24)) * 16 * 9
+    defined = 3 * 2 * prod((4, 48, 24, 24)) * 32 * 9
     assert kinds == ({"winograd"} if on else {"onednn"})
     assert flops == defined and executed == (defined // 4 if on else defined)
     with flags.override(compile="always", winograd=not on):
@@ -187,7 +187,7 @@ def test_flag_turns_it_off(monkeypatch, on):
 
 @pytest.mark.parametrize("options", [
     {"stride": 2}, {"dilation": 2}, {"groups": 2}, {"kernel": 5}, {"dtype": "bfloat16"},
-    {"channels": 8}, {"images": 1},
+    {"channels": 16}, {"images": 1},
 ])  # fmt: skip
 def test_other_convolutions_are_direct(monkeypatch, options):
     monkeypatch.setattr(program, "programs", {})
