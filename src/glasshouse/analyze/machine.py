@@ -115,7 +115,8 @@ def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
         if call.primitive.name in MATRIX:
             strided = any(s > 1 for s in call.attrs.get("stride", ()))
             how = " winograd" * (info.kind == "winograd") + " strided" * strided
-            products.append(f"{call.primitive.name}{how} {call.specs[0].dtype.name}")
+            dtype = "float32" if info.kind == "winograd" else call.specs[0].dtype.name
+            products.append(f"{call.primitive.name}{how} {dtype}")
             numbers.append(call.cost.flops - info.saved_flops)
         else:
             numbers[1] += call.cost.flops

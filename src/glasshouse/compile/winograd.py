@@ -1,4 +1,5 @@
-"""Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as our own kernels.
+"""Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as our own kernels, of
+float32 or bfloat16; all between is float32.
 
 The functions are in native/gh_winograd.h; what is written here are their sizes, and the loops that
 share blocks of tiles out to the cores: a block's transformed elements stay in the cache of a core
@@ -8,8 +9,9 @@ import os
 from dataclasses import dataclass
 from math import prod
 
-from glasshouse.base import Spec, float32
+from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
+from glasshouse.compile import toolchain
 from glasshouse.compile.emit_c import Source
 from glasshouse.compile.onednn import channels_last, channels_last_view
 from glasshouse.compile.steps import Buffer
@@ -18,12 +20,15 @@ from glasshouse.graph.graph import Node
 
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1
+BRIEF = "amx_bf16" not in toolchain.processor()  # bfloat16 too: units for matrices would be faster
 TILE, PLACES = 4, 36  # results of a tile along an axis; products that a tile takes
 BLOCK, LARGE_BLOCK = 28, 98  # tiles at a time, for few and for many weights …
 LARGE_WEIGHTS = 1 << 17  # … from here on, which would else be fetched too often
 GRAD_BLOCK = 56  # tiles at a time for the gradient of the weights
-FEW_TILES, FEW_CHANNELS = 32, 32  # at least, to be faster; twice the tiles for many weights
+FEW_TILES, FEW_CHANNELS = 32, 32  # at least, to be faster; twice the tiles for many weights, …
+BRIEF_TILES = 256  # … and these for bfloat16, of which a direct convolution does twice as much
 ROWS = range(8, 15)  # tiles that one product in registers may take
+SCRATCH = ("u", "work", "m")  # pointers to float32 whatever the data is
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
 
 
@@ -41,7 +46,8 @@ def is_supported(node: Node) -> bool:
     attrs, weight = node.attrs, weight_of(node)
     plain = weight[2:] == (3, 3) and attrs["groups"] == 1 and {*attrs["stride"]} == {1}
     specs = [node.spec, *(x.spec for x in node.inputs)]
-    fits = all(s.dtype is float32 and s.size for s in specs)
+    fits = all(s.dtype is node.dtype and s.size for s in specs)
+    fits = fits and (node.dtype is float32 or node.dtype is bfloat16 and BRIEF)
     return plain and fits and {*attrs["dilation"]} == {1} and is_faster(node)
 
 
@@ -56,7 +62,8 @@ def is_faster(node: Node) -> bool:
     made, channels = weight_of(node)[:2]
     images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
     tiles = tiles_of(images, *size)
-    enough = tiles >= (2 * FEW_TILES if made * channels >= LARGE_WEIGHTS else FEW_TILES)
+    few = 2 * FEW_TILES if made * channels >= LARGE_WEIGHTS else FEW_TILES
+    enough = tiles >= (BRIEF_TILES if node.dtype is bfloat16 else few)
     filled = 2 * images * prod(size) >= tiles * TILE**2
     return min(made, channels) >= FEW_CHANNELS and enough and filled
 
@@ -80,7 +87,7 @@ def padded(channels: int) -> int:
     return -(-channels // PANEL) * PANEL + SPARE
 
 
-def sizes_of(x, y, padding, block: int, spare: int = 0) -> dict[str, int]:
+def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str, int]:
     """The sizes of a convolution from shape x to shape y, both (N, C, H, W), as `gh_winograd` has
     them; blocks have room for `spare` tiles more."""
     (_, channels, height, width), (_, made, out_height, out_width) = x, y
@@ -88,7 +95,8 @@ def sizes_of(x, y, padding, block: int, spare: int = 0) -> dict[str, int]:
     return {"height": height, "width": width, "channels": channels, "out_height": out_height,
             "out_width": out_width, "made": made, "top": padding[0], "left": padding[1],
             "in_row": in_row, "in_plane": (block + spare) * in_row + SPARE,
-            "out_row": out_row, "out_plane": (block + spare) * out_row + SPARE}  # fmt: skip
+            "out_row": out_row, "out_plane": (block + spare) * out_row + SPARE,
+            "brief": int(brief)}  # fmt: skip
 
 
 def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
@@ -103,7 +111,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
         steps.reverse()
     tiles = tiles_of(node.shape[0], *node.shape[2:])
     block = block_of(tiles, made * channels)
-    sizes = sizes_of(x.shape, node.shape, low, block, ROWS[-1])
+    sizes = sizes_of(x.shape, node.shape, low, block, node.dtype is bfloat16, ROWS[-1])
     sizes |= {"rows": min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows)),
               "made_step": steps[0], "channel_step": steps[1], "flip": int(backward)}  # fmt: skip
     view, weights = channels_last_view(lowering, x), lowering.row_major(w)
@@ -147,7 +155,8 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
     return "\n".join([
         f"static const gh_winograd s = {{{fields}}};",
         f"static const float zero[{most}];",
-        *(f"float *{name} = a[{i}];" for i, name in enumerate(names)), "",
+        *(f"{'float' if name in SCRATCH else 'void'} *{name} = a[{i}];"
+          for i, name in enumerate(names)), "",
     ])  # fmt: skip
 
 
@@ -178,7 +187,7 @@ def plan_weight_grad(lowering, node: Node) -> None:
     """The gradient of the weights: at each place a product over all tiles."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
-    sizes = sizes_of(x.shape, g.shape, low, GRAD_BLOCK)
+    sizes = sizes_of(x.shape, g.shape, low, GRAD_BLOCK, node.dtype is bfloat16)
     views = [channels_last_view(lowering, n) for n in (x, g)]
     planes = [PLACES * sizes[name] for name in ("in_plane", "out_plane")]
     m = scratch(lowering, PLACES * sizes["in_row"] * sizes["out_row"])

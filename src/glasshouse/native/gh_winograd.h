@@ -23,14 +23,18 @@ enum { GH_LANES = 4, GH_MOST_ROWS = 6 };
 
 typedef float gh_vector __attribute__((vector_size(4 * GH_LANES), aligned(4), may_alias));
 typedef int32_t gh_mask __attribute__((vector_size(4 * GH_LANES)));
+typedef uint32_t gh_bits __attribute__((vector_size(4 * GH_LANES)));
+typedef uint16_t gh_halves __attribute__((vector_size(2 * GH_LANES), aligned(2), may_alias));
 
 /* (images, height, width, channels) -> (images, out_height, out_width, made); elements before the
    first: `top`, `left`. `rows` of tiles are multiplied at once; planes of transformed elements
-   have rows of `in_row` floats and `in_plane` in all, those of results `out_row` and `out_plane`. */
+   have rows of `in_row` floats and `in_plane` in all, those of results `out_row` and `out_plane`.
+   Data, weights and results are float32, or bfloat16 if `brief`; all between them is float32. */
 typedef struct {
   int64_t height, width, channels, out_height, out_width, made, top, left, rows;
   int64_t in_row, in_plane, out_row, out_plane;
   int64_t channel_step, made_step, flip; /* of the weights; whether turned by half a circle */
+  int brief;
 } gh_winograd;
 
 /* The threads to work with: one for each of `most` places in the scratch memory, or fewer. */
@@ -52,6 +56,25 @@ GH_FN gh_vector gh_get(const float *from, const int count) {
 GH_FN void gh_put(float *to, gh_vector v, const int count) {
   if (count == GH_LANES) *(gh_vector *)to = v;
   else for (int i = 0; i < count; i++) to[i] = v[i];
+}
+
+/* Elements of data from the `i`-th on, in float32 or bfloat16. */
+GH_FN gh_vector gh_load(const void *from, int64_t i, const int count, const int brief) {
+  if (!brief) return gh_get((const float *)from + i, count);
+  const uint16_t *at = (const uint16_t *)from + i;
+  gh_halves h = {0};
+  if (count == GH_LANES) h = *(const gh_halves *)at;
+  else for (int j = 0; j < count; j++) h[j] = at[j];
+  return (gh_vector)(__builtin_convertvector(h, gh_bits) << 16);
+}
+
+GH_FN void gh_store(void *to, int64_t i, gh_vector v, const int count, const int brief) {
+  if (!brief) { gh_put((float *)to + i, v, count); return; }
+  const gh_bits u = (gh_bits)v, nan = (gh_bits)(v != v), nearest = u + 0x7fff + (u >> 16 & 1);
+  const gh_halves h = __builtin_convertvector(((nan & (u | 0x00400000)) | (~nan & nearest)) >> 16, gh_halves);
+  uint16_t *at = (uint16_t *)to + i;
+  if (count == GH_LANES) *(gh_halves *)at = h;
+  else for (int j = 0; j < count; j++) at[j] = h[j];
 }
 
 /* `call` for the vectors of `size` channels: from `c`, `count` of them, which is a constant. */
@@ -130,28 +153,29 @@ GH_FN void gh_weight_grad_1d(gh_vector *to, const int a, const gh_vector *m, con
 
 /* Where the `size` x `size` elements of tile `t` lie in (images, height, width, channels), the first
    of them `top` and `left` of the tile; `zero` stands for those outside. */
-GH_FN void gh_places(const gh_winograd *s, const float **at, const float *from, const float *zero,
+GH_FN void gh_places(const gh_winograd *s, const char **at, const char *from, const char *zero,
                      int64_t t, const int size, int64_t height, int64_t width, int64_t channels,
                      int64_t top, int64_t left) {
   const int64_t down = (s->out_height + 3) / 4, along = (s->out_width + 3) / 4;
   const int64_t image = t / (down * along), y = t / along % down * 4 - top, x = t % along * 4 - left;
+  const int64_t step = channels * (s->brief ? 2 : 4);
   for (int i = 0; i < size; i++)
     for (int j = 0; j < size; j++) {
       const int inside = y + i >= 0 && y + i < height && x + j >= 0 && x + j < width;
-      at[size * i + j] = inside ? from + ((image * height + y + i) * width + x + j) * channels : zero;
+      at[size * i + j] = inside ? from + ((image * height + y + i) * width + x + j) * step : zero;
     }
 }
 
 /* Both axes of a tile of `n` x `n` elements, as far as `m` x `m`; the next tile to the right is
    fetched meanwhile, `ahead` floats on. */
 #define GH_TRANSFORM(name, n, m, along_axis)                                                \
-  GH_FN void name(float *to, int64_t plane, const float *const *at, int64_t ahead, int64_t c, \
-                  const int count) {                                                        \
+  GH_FN void name(float *to, int64_t plane, const char *const *at, int64_t ahead, int64_t c, \
+                  const int count, const int brief) {                                        \
     gh_vector d[(n) * (n)], half[(m) * (n)], r[m];                                          \
     GH_UNROLL for (int j = 0; j < (n); j++) {                                               \
       GH_UNROLL for (int i = 0; i < (n); i++) {                                             \
-        d[(n) * i + j] = gh_get(at[(n) * i + j] + c, count);                                \
-        if (j >= (n) - 4) __builtin_prefetch(at[(n) * i + j] + ahead + c);                  \
+        d[(n) * i + j] = gh_load(at[(n) * i + j], c, count, brief);                          \
+        if (j >= (n) - 4) __builtin_prefetch(at[(n) * i + j] + (ahead + c) * (brief ? 2 : 4)); \
       }                                                                                     \
       along_axis(half + j, n, d + j, n);                                                    \
     }                                                                                       \
@@ -165,24 +189,24 @@ GH_TRANSFORM(gh_in_2d, 6, 6, gh_in_1d)
 GH_TRANSFORM(gh_grad_2d, 4, 6, gh_grad_1d)
 
 /* The 6 x 6 elements of tile `t`, transformed. */
-GH_FN void gh_tile_in(const gh_winograd *s, const float *x, const float *zero, float *to, int64_t t) {
-  const float *at[36];
+GH_FN void gh_tile_in(const gh_winograd *s, const void *x, const void *zero, float *to, int64_t t) {
+  const char *at[36];
   gh_places(s, at, x, zero, t, 6, s->height, s->width, s->channels, s->top, s->left);
-  GH_CHANNELS(s->channels, gh_in_2d(to, s->in_plane, at, 4 * s->channels, c, count))
+  GH_CHANNELS(s->channels, gh_in_2d(to, s->in_plane, at, 4 * s->channels, c, count, s->brief))
 }
 
 /* The 4 x 4 elements of tile `t` of a gradient of the results, transformed. */
-GH_FN void gh_tile_grad(const gh_winograd *s, const float *g, const float *zero, float *to, int64_t t) {
-  const float *at[16];
+GH_FN void gh_tile_grad(const gh_winograd *s, const void *g, const void *zero, float *to, int64_t t) {
+  const char *at[16];
   gh_places(s, at, g, zero, t, 4, s->out_height, s->out_width, s->made, 0, 0);
-  GH_CHANNELS(s->made, gh_grad_2d(to, s->out_plane, at, 4 * s->made, c, count))
+  GH_CHANNELS(s->made, gh_grad_2d(to, s->out_plane, at, 4 * s->made, c, count, s->brief))
 }
 
 /* Results of a tile from its products, + bias if there is one, perhaps relu. */
-GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const float *bias, float *y, int64_t down,
-                     int64_t along, const int relu, int64_t c, const int count) {
+GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const void *bias, void *y, int64_t from,
+                     int64_t down, int64_t along, const int relu, int64_t c, const int count) {
   gh_vector d[36], half[24], r[4], first = {0};
-  if (bias) first = gh_get(bias + c, count);
+  if (bias) first = gh_load(bias, c, count, s->brief);
   GH_UNROLL for (int j = 0; j < 6; j++) {
     GH_UNROLL for (int i = 0; i < 6; i++)
       d[6 * i + j] = gh_get(m + (6 * i + j) * s->out_plane + c, GH_LANES);
@@ -193,29 +217,35 @@ GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const float *bias, fl
     GH_UNROLL for (int j = 0; j < 4; j++) {
       r[j] += first;
       if (relu) r[j] = (gh_vector)((gh_mask)r[j] & ~(r[j] <= 0.0f)); /* a NaN stays */
-      if (i < down && j < along) gh_put(y + (i * s->out_width + j) * s->made + c, r[j], count);
+      if (i < down && j < along)
+        gh_store(y, from + (i * s->out_width + j) * s->made + c, r[j], count, s->brief);
     }
   }
 }
 
-GH_FN void gh_tile_out(const gh_winograd *s, const float *m, const float *bias, float *y, int64_t t,
+GH_FN void gh_tile_out(const gh_winograd *s, const float *m, const void *bias, void *y, int64_t t,
                        const int relu) {
   const int64_t down = (s->out_height + 3) / 4, along = (s->out_width + 3) / 4;
   const int64_t image = t / (down * along), i = t / along % down * 4, j = t % along * 4;
-  y += ((image * s->out_height + i) * s->out_width + j) * s->made;
+  const int64_t from = ((image * s->out_height + i) * s->out_width + j) * s->made;
   GH_CHANNELS(s->made,
-              gh_out_2d(s, m, bias, y, s->out_height - i, s->out_width - j, relu, c, count))
+              gh_out_2d(s, m, bias, y, from, s->out_height - i, s->out_width - j, relu, c, count))
+}
+
+GH_FN float gh_one(const void *from, int64_t i, const int brief) {
+  return brief ? gh_bf16_to_f32(((const uint16_t *)from)[i]) : ((const float *)from)[i];
 }
 
 /* Kernels from channel `from` to `count` made, from `c`: places by (panels of two vectors, channels). */
-GH_FN void gh_weights_2d(const gh_winograd *s, const float *w, float *to, int64_t from, int64_t c,
+GH_FN void gh_weights_2d(const gh_winograd *s, const void *w, float *to, int64_t from, int64_t c,
                          const int count) {
   const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
   gh_vector g[9] = {0}, half[18], r[6];
-  w += from * s->channel_step + c * s->made_step;
+  const int64_t first = from * s->channel_step + c * s->made_step;
   to += (c / width * s->channels + from) * width + c % width;
   for (int q = 0; q < 9; q++)
-    GH_UNROLL for (int i = 0; i < count; i++) g[q][i] = w[i * s->made_step + (s->flip ? 8 - q : q)];
+    GH_UNROLL for (int i = 0; i < count; i++)
+      g[q][i] = gh_one(w, first + i * s->made_step + (s->flip ? 8 - q : q), s->brief);
   GH_UNROLL for (int j = 0; j < 3; j++) gh_weight_1d(half + j, 3, g + j, 3);
   GH_UNROLL for (int i = 0; i < 6; i++) {
     gh_weight_1d(r, 1, half + 3 * i, 1);
@@ -225,7 +255,7 @@ GH_FN void gh_weights_2d(const gh_winograd *s, const float *w, float *to, int64_
 }
 
 /* Kernels from channel `from` to one panel of those made. */
-GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t from, int64_t panel) {
+GH_FN void gh_weights(const gh_winograd *s, const void *w, float *to, int64_t from, int64_t panel) {
   const int64_t first = panel * 2 * GH_LANES;
   for (int64_t c = first; c < first + 2 * GH_LANES && c < s->made; c += GH_LANES)
     if (c + GH_LANES <= s->made) gh_weights_2d(s, w, to, from, c, GH_LANES);
@@ -233,7 +263,7 @@ GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t f
 }
 
 /* The gradient of the kernels of `count` channels from `c` to channel `k`, from its products. */
-GH_FN void gh_weight_grad_2d(const gh_winograd *s, const float *m, float *to, int64_t k, int64_t c,
+GH_FN void gh_weight_grad_2d(const gh_winograd *s, const float *m, void *to, int64_t k, int64_t c,
                              const int count) {
   gh_vector d[36], half[18], r[9];
   GH_UNROLL for (int j = 0; j < 6; j++) {
@@ -242,12 +272,15 @@ GH_FN void gh_weight_grad_2d(const gh_winograd *s, const float *m, float *to, in
     gh_weight_grad_1d(half + j, 6, d + j, 6);
   }
   GH_UNROLL for (int i = 0; i < 3; i++) gh_weight_grad_1d(r + 3 * i, 1, half + 6 * i, 1);
-  to += (k * s->channels + c) * 9;
   for (int i = 0; i < 9; i++)
-    GH_UNROLL for (int lane = 0; lane < count; lane++) to[lane * 9 + i] = r[i][lane];
+    GH_UNROLL for (int lane = 0; lane < count; lane++) {
+      const int64_t at = (k * s->channels + c + lane) * 9 + i;
+      if (s->brief) ((uint16_t *)to)[at] = gh_f32_to_bf16(r[i][lane]);
+      else ((float *)to)[at] = r[i][lane];
+    }
 }
 
-GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, float *to, int64_t k) {
+GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, void *to, int64_t k) {
   GH_CHANNELS(s->channels, gh_weight_grad_2d(s, m, to, k, c, count))
 }
 

@@ -19,6 +19,7 @@ from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 PASSES = ("conv", "conv_data_grad", "conv_weight_grad")
 # Of the largest element: about three times the error of a direct sum (docs/numerics.md).
 TOLERANCE = 1e-5
+ROUNDING = 2**-8  # of bfloat16: sums are float32, and only their results are rounded
 SHAPES = {  # images, channels, made, height, width, padding
     "whole tiles and vectors": (2, 32, 64, 8, 12, ((1, 1), (1, 1))),
     "parts of tiles and vectors": (3, 20, 37, 7, 5, ((1, 1), (1, 1))),
@@ -55,9 +56,9 @@ def passes(shape, x, w, g) -> dict:
             "conv_weight_grad": conv_weight_grad(x, g, shape=(3, 3), **options)}  # fmt: skip
 
 
-def check(shape, seed: int = 0) -> None:
+def check(shape, seed: int = 0, dtype: str = "float32") -> None:
     """All passes are those of the references in double precision."""
-    inputs = operands(shape, seed)
+    inputs = [a.astype(gh.asarray(0, dtype=dtype).dtype.np) for a in operands(shape, seed)]
     with flags.override(compile="always"), program.plans_kept():
         found = passes(shape, *inputs)
         backends.current().evaluate([y.data for y in found.values()])
@@ -68,12 +69,16 @@ def check(shape, seed: int = 0) -> None:
         expected = passes(shape, *(a.astype(np.float64) for a in inputs))
     for name in PASSES:
         y, z = found[name].numpy(), expected[name].numpy()
-        np.testing.assert_allclose(y, z, rtol=0, atol=TOLERANCE * np.abs(z).max(), err_msg=name)
+        error = TOLERANCE if dtype == "float32" else ROUNDING
+        y = y.astype(np.float64)
+        np.testing.assert_allclose(y, z, rtol=0, atol=error * np.abs(z).max(), err_msg=name)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_passes_are_those_of_the_references(everywhere, name):
-    check(SHAPES[name])
+def test_passes_are_those_of_the_references(everywhere, monkeypatch, name, dtype):
+    monkeypatch.setattr(winograd, "BRIEF", True)
+    check(SHAPES[name], dtype=dtype)
 
 
 @settings(max_examples=12, deadline=None)
