@@ -63,7 +63,7 @@ def run_recording(recording: Recording) -> None:
 
 def entry_of(recording: Recording) -> Entry:
     """What is known of the recording's structure."""
-    key = recording.key
+    key: tuple = recording.key
     if state.recompute or not flags.winograd:
         key = (key, state.recompute, flags.winograd)
     return programs.get(key) or programs.setdefault(key, Entry())

@@ -1,9 +1,9 @@
-"""Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as our own kernels, of
-float32 or bfloat16; all between is float32.
+"""Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as our own kernels.
 
 The functions are in native/gh_winograd.h; what is written here are their sizes, and the loops that
 share blocks of tiles out to the cores: a block's transformed elements stay in the cache of a core
-between its three parts. `GH_WINOGRAD=0` turns it off: oneDNN's direct convolution is the twin."""
+between its three parts. Data is float32 or bfloat16, all between is float32. `GH_WINOGRAD=0` turns
+it off: oneDNN's direct convolution is the twin."""
 
 import os
 from dataclasses import dataclass
