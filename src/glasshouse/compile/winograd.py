@@ -23,6 +23,7 @@ BLOCK, LARGE_BLOCK = 28, 98  # tiles at a time, for few and for many weights …
 LARGE_WEIGHTS = 1 << 17  # … from here on, which would else be fetched too often
 GRAD_BLOCK = 56  # tiles at a time for the gradient of the weights
 FEW_TILES, FEW_CHANNELS = 32, 32  # at least, to be faster; twice the tiles for many weights
+CHUNK = 128  # channels at a time where panels of weights are transformed one by one
 ROWS = range(8, 15)  # tiles that one product in registers may take
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
 
@@ -102,18 +103,23 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
         low = [2 - n for n in low]
         steps.reverse()
     tiles = tiles_of(node.shape[0], *node.shape[2:])
-    block = block_of(tiles, made * channels)
+    few = 4 * tiles <= node.shape[1]  # transformed elements are small beside transformed weights
+    block = tiles if few else block_of(tiles, made * channels)
     sizes = sizes_of(x.shape, node.shape, low, block, ROWS[-1])
     sizes |= {"rows": min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows)),
               "made_step": steps[0], "channel_step": steps[1], "flip": int(backward)}  # fmt: skip
+    if few:
+        sizes |= {"out_row": PANEL, "out_plane": (block + ROWS[-1]) * PANEL + SPARE}
     view, weights = channels_last_view(lowering, x), lowering.row_major(w)
     target = lowering.result_of(node, channels_last(4))
-    u = scratch(lowering, PLACES * -(-sizes["made"] // PANEL) * PANEL * sizes["channels"])
-    place = PLACES * (sizes["in_plane"] + sizes["out_plane"])
-    work = scratch(lowering, min(CORES, -(-tiles // block)) * place)
-    text = conv_text(sizes, tiles, block, place, bias is not None, relu)
+    panels = -(-sizes["made"] // PANEL)
+    v, u, m = (PLACES * n for n in (sizes["in_plane"], PANEL * panels * sizes["channels"],
+                                    sizes["out_plane"]))  # fmt: skip
+    part = m + PLACES * PANEL * CHUNK if few else v + m
+    work = min(CORES, panels if few else -(-tiles // block)) * part
+    text = (panels_text if few else blocks_text)(sizes, tiles, block, part, bias is not None, relu)
     add_step(lowering, node, text, tiles, [view, weights, *([bias] if bias else [])], target,
-             [u, work])  # fmt: skip
+             [scratch(lowering, n) for n in (v if few else u, work)])  # fmt: skip
 
 
 def block_of(tiles: int, weights: int) -> int:
@@ -151,24 +157,58 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
     ])  # fmt: skip
 
 
-def conv_text(sizes, tiles: int, block: int, place: int, bias: bool, relu: bool) -> str:
+def blocks_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
     """Weights are transformed first; each core then takes blocks of tiles through all parts."""
     names = ["x", "w", *(["bias"] if bias else []), "y", "u", "work"]
     return f"""\
 {head(sizes, names)}\
+const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.channels * GH_PANEL;
 #pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
 {{
   #pragma omp for collapse(2) schedule(static)
-  for (int64_t p = 0; p < (s.made + 2 * GH_LANES - 1) / (2 * GH_LANES); p++)
-    for (int64_t c = 0; c < s.channels; c++) gh_weights(&s, w, u, c, p);
-  float *v = work + omp_get_thread_num() * {place}LL, *m = v + {PLACES} * s.in_plane;
+  for (int64_t p = 0; p < panels; p++)
+    for (int64_t c = 0; c < s.channels; c++)
+      gh_weights(&s, w, u + (p * s.channels + c) * GH_PANEL, c, p, step);
+  float *v = work + omp_get_thread_num() * {part}LL, *m = v + {PLACES} * s.in_plane;
   #pragma omp for schedule(static)
   for (int64_t first = 0; first < {tiles}; first += {block}) {{
     const int64_t count = first + {block} < {tiles} ? {block} : {tiles} - first;
     for (int64_t t = 0; t < count; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
-    gh_multiply(&s, v, u, m, count);
+    for (int64_t place = 0; place < {PLACES}; place++)
+      for (int64_t p = 0; p < panels; p++)
+        gh_multiply(&s, v + place * s.in_plane, u + place * step + p * s.channels * GH_PANEL,
+                    m + place * s.out_plane + p * GH_PANEL, count, s.channels, 0);
     for (int64_t t = 0; t < count; t++)
-      gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, first + t, {int(relu)});
+      gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, first + t, {int(relu)}, -1);
+  }}
+}}
+"""
+
+
+def panels_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
+    """Elements are transformed first; each core then takes panels of weights through all parts, some
+    channels at a time, and no transformed weights ever leave its cache."""
+    names = ["x", "w", *(["bias"] if bias else []), "y", "v", "work"]
+    panels = -(-sizes["made"] // PANEL)
+    return f"""\
+{head(sizes, names)}\
+const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_PANEL;
+#pragma omp parallel num_threads(gh_threads({min(CORES, panels)}))
+{{
+  #pragma omp for schedule(static)
+  for (int64_t t = 0; t < {tiles}; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, t);
+  float *u = work + omp_get_thread_num() * {part}LL, *m = u + {PLACES} * step;
+  #pragma omp for schedule(static)
+  for (int64_t p = 0; p < panels; p++) {{
+    for (int64_t first = 0; first < s.channels; first += {CHUNK}) {{
+      const int64_t depth = first + {CHUNK} < s.channels ? {CHUNK} : s.channels - first;
+      for (int64_t c = 0; c < depth; c++) gh_weights(&s, w, u + c * GH_PANEL, first + c, p, step);
+      for (int64_t place = 0; place < {PLACES}; place++)
+        gh_multiply(&s, v + place * s.in_plane + first, u + place * step, m + place * s.out_plane,
+                    {tiles}, depth, first > 0);
+    }}
+    for (int64_t t = 0; t < {tiles}; t++)
+      gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, t, {int(relu)}, p);
   }}
 }}
 """

@@ -19,6 +19,7 @@ enum { GH_LANES = 8, GH_MOST_ROWS = 6 };
 #else
 enum { GH_LANES = 4, GH_MOST_ROWS = 6 };
 #endif
+enum { GH_PANEL = 2 * GH_LANES };
 #define GH_UNROLL _Pragma("GCC unroll 36")
 
 typedef float gh_vector __attribute__((vector_size(4 * GH_LANES), aligned(4), may_alias));
@@ -198,38 +199,38 @@ GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const float *bias, fl
   }
 }
 
+/* Results of tile `t`: the channels of one panel, or all of them where `panel` is -1. */
 GH_FN void gh_tile_out(const gh_winograd *s, const float *m, const float *bias, float *y, int64_t t,
-                       const int relu) {
+                       const int relu, int64_t panel) {
   const int64_t down = (s->out_height + 3) / 4, along = (s->out_width + 3) / 4;
   const int64_t image = t / (down * along), i = t / along % down * 4, j = t % along * 4;
-  y += ((image * s->out_height + i) * s->out_width + j) * s->made;
-  GH_CHANNELS(s->made,
-              gh_out_2d(s, m, bias, y, s->out_height - i, s->out_width - j, relu, c, count))
+  const int64_t first = panel < 0 ? 0 : panel * GH_PANEL, left = s->made - first;
+  const int64_t size = panel < 0 || left < GH_PANEL ? left : GH_PANEL;
+  y += ((image * s->out_height + i) * s->out_width + j) * s->made + first;
+  if (bias) bias += first;
+  GH_CHANNELS(size, gh_out_2d(s, m, bias, y, s->out_height - i, s->out_width - j, relu, c, count))
 }
 
-/* Kernels from channel `from` to `count` made, from `c`: places by (panels of two vectors, channels). */
+/* Kernels from channel `from` to `count` made, from `c`; places are `step` floats apart. */
 GH_FN void gh_weights_2d(const gh_winograd *s, const float *w, float *to, int64_t from, int64_t c,
-                         const int count) {
-  const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
+                         int64_t step, const int count) {
   gh_vector g[9] = {0}, half[18], r[6];
   w += from * s->channel_step + c * s->made_step;
-  to += (c / width * s->channels + from) * width + c % width;
   for (int q = 0; q < 9; q++)
     GH_UNROLL for (int i = 0; i < count; i++) g[q][i] = w[i * s->made_step + (s->flip ? 8 - q : q)];
   GH_UNROLL for (int j = 0; j < 3; j++) gh_weight_1d(half + j, 3, g + j, 3);
   GH_UNROLL for (int i = 0; i < 6; i++) {
     gh_weight_1d(r, 1, half + 3 * i, 1);
-    GH_UNROLL for (int j = 0; j < 6; j++)
-      gh_put(to + (6 * i + j) * panels * s->channels * width, r[j], GH_LANES);
+    GH_UNROLL for (int j = 0; j < 6; j++) gh_put(to + (6 * i + j) * step, r[j], GH_LANES);
   }
 }
 
 /* Kernels from channel `from` to one panel of those made. */
-GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t from, int64_t panel) {
-  const int64_t first = panel * 2 * GH_LANES;
-  for (int64_t c = first; c < first + 2 * GH_LANES && c < s->made; c += GH_LANES)
-    if (c + GH_LANES <= s->made) gh_weights_2d(s, w, to, from, c, GH_LANES);
-    else gh_weights_2d(s, w, to, from, c, (int)(s->made % GH_LANES));
+GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t from, int64_t panel,
+                      int64_t step) {
+  for (int64_t c = panel * GH_PANEL; c < (panel + 1) * GH_PANEL && c < s->made; c += GH_LANES)
+    if (c + GH_LANES <= s->made) gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, GH_LANES);
+    else gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, (int)(s->made % GH_LANES));
 }
 
 /* The gradient of the kernels of `count` channels from `c` to channel `k`, from its products. */
@@ -273,18 +274,14 @@ GH_FN void gh_product(const float *a, int64_t a_row, int64_t a_column, const flo
     }
 }
 
-/* Transformed elements `v` of `count` tiles by transformed weights `u`. The last rows of tiles and the
-   last channels of a panel may be any numbers: nobody reads their results. */
-GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, float *m, int64_t count) {
-  const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
+/* One place: transformed elements `v` of `count` tiles by one panel `u` of transformed weights. The
+   last tiles and the last channels of a panel may be any numbers: nobody reads their results. */
+GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, float *m, int64_t count,
+                       int64_t depth, int add) {
   const int rows = s->rows < GH_MOST_ROWS ? (int)s->rows : GH_MOST_ROWS;
-  for (int64_t place = 0; place < 36; place++)
-    for (int64_t p = 0; p < panels; p++)
-      for (int64_t t = 0; t < count; t += rows)
-        gh_product(v + place * s->in_plane + t * s->in_row, s->in_row, 1,
-                   u + (place * panels + p) * s->channels * width, width,
-                   m + place * s->out_plane + t * s->out_row + p * width, s->out_row, s->channels,
-                   rows, 0);
+  for (int64_t t = 0; t < count; t += rows)
+    gh_product(v + t * s->in_row, s->in_row, 1, u, GH_PANEL, m + t * s->out_row, s->out_row, depth,
+               rows, add);
 }
 
 /* One place of the gradient of the weights, two vectors of channels from `c`: transformed gradients
