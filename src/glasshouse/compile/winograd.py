@@ -22,7 +22,7 @@ TILE, PLACES = 4, 36  # results of a tile along an axis; products that a tile ta
 BLOCK, LARGE_BLOCK = 28, 98  # tiles at a time, for few and for many weights …
 LARGE_WEIGHTS = 1 << 17  # … from here on, which would else be fetched too often
 GRAD_BLOCK = 56  # tiles at a time for the gradient of the weights
-FEW_TILES, FEW_CHANNELS = 32, 32  # at least, to be faster; twice the tiles for many weights
+FEW_TILES, FEW_CHANNELS = 16, 32  # at least, to be faster
 CHUNK = 128  # channels at a time where panels of weights are transformed one by one
 ROWS = range(8, 15)  # tiles that one product in registers may take
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
@@ -57,9 +57,8 @@ def is_faster(node: Node) -> bool:
     made, channels = weight_of(node)[:2]
     images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
     tiles = tiles_of(images, *size)
-    enough = tiles >= (2 * FEW_TILES if made * channels >= LARGE_WEIGHTS else FEW_TILES)
     filled = 2 * images * prod(size) >= tiles * TILE**2
-    return min(made, channels) >= FEW_CHANNELS and enough and filled
+    return min(made, channels) >= FEW_CHANNELS and tiles >= FEW_TILES and filled
 
 
 def tiles_of(images: int, height: int, width: int) -> int:
@@ -135,8 +134,9 @@ def scratch(lowering, size: int) -> Buffer:
 
 
 def add_step(lowering, node, text, tiles, reads, target, scratches) -> None:
-    """The step of a kernel whose pointers are those it reads, the result, and scratch memory."""
-    views = [*reads, target.view(), *(buffer.view() for buffer in scratches)]
+    """The step of a kernel whose pointers are two that it reads, the result, scratch memory, and
+    perhaps a third that it reads, the bias."""
+    views = [*reads[:2], target.view(), *(buffer.view() for buffer in scratches), *reads[2:]]
     flops = 2 * PLACES * tiles * prod(weight_of(node)[:2])
     source = Filtering(text, [(view.base, view.offset) for view in views], flops)
     lowering.add_opaque("winograd", node, reads, [target], source, scratches)
@@ -159,9 +159,9 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
 
 def blocks_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
     """Weights are transformed first; each core then takes blocks of tiles through all parts."""
-    names = ["x", "w", *(["bias"] if bias else []), "y", "u", "work"]
     return f"""\
-{head(sizes, names)}\
+{head(sizes, ["x", "w", "y", "u", "work"])}\
+float *bias = {"a[5]" if bias else "0"};
 const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.channels * GH_PANEL;
 #pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
 {{
@@ -179,19 +179,19 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.cha
         gh_multiply(&s, v + place * s.in_plane, u + place * step + p * s.channels * GH_PANEL,
                     m + place * s.out_plane + p * GH_PANEL, count, s.channels, 0);
     for (int64_t t = 0; t < count; t++)
-      gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, first + t, {int(relu)}, -1);
+      gh_tile_out(&s, m + t * s.out_row, bias, y, first + t, {int(relu)}, -1);
   }}
 }}
 """
 
 
 def panels_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
-    """Elements are transformed first; each core then takes panels of weights through all parts, some
-    channels at a time, and no transformed weights ever leave its cache."""
-    names = ["x", "w", *(["bias"] if bias else []), "y", "v", "work"]
+    """Elements are transformed first; each core then takes panels of weights through all parts, so
+    many channels at a time that the transformed weights stay in its cache."""
     panels = -(-sizes["made"] // PANEL)
     return f"""\
-{head(sizes, names)}\
+{head(sizes, ["x", "w", "y", "v", "work"])}\
+float *bias = {"a[5]" if bias else "0"};
 const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_PANEL;
 #pragma omp parallel num_threads(gh_threads({min(CORES, panels)}))
 {{
@@ -208,7 +208,7 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_P
                     {tiles}, depth, first > 0);
     }}
     for (int64_t t = 0; t < {tiles}; t++)
-      gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, t, {int(relu)}, p);
+      gh_tile_out(&s, m + t * s.out_row, bias, y, t, {int(relu)}, p);
   }}
 }}
 """
@@ -218,21 +218,28 @@ def plan_weight_grad(lowering, node: Node) -> None:
     """The gradient of the weights: at each place a product over all tiles."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
-    sizes = sizes_of(x.shape, g.shape, low, GRAD_BLOCK)
+    tiles = tiles_of(g.shape[0], *g.shape[2:])
+    few = 4 * tiles <= min(x.shape[1], g.shape[1])
+    sizes = sizes_of(x.shape, g.shape, low, tiles if few else GRAD_BLOCK)
+    tasks = -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL)
     views = [channels_last_view(lowering, n) for n in (x, g)]
-    planes = [PLACES * sizes[name] for name in ("in_plane", "out_plane")]
-    m = scratch(lowering, PLACES * sizes["in_row"] * sizes["out_row"])
-    work, tiles = scratch(lowering, sum(planes)), tiles_of(g.shape[0], *g.shape[2:])
-    add_step(lowering, node, weight_grad_text(sizes, tiles), tiles, views,
-             lowering.result_of(node), [m, work])  # fmt: skip
+    m = min(CORES, tasks) * CHUNK * PANEL if few else sizes["in_row"] * sizes["out_row"]
+    scratches = [scratch(lowering, PLACES * m),
+                 scratch(lowering, PLACES * (sizes["in_plane"] + sizes["out_plane"]))]  # fmt: skip
+    text = (weight_panels_text if few else weight_blocks_text)(sizes, tiles, min(CORES, tasks))
+    add_step(lowering, node, text, tiles, views, lowering.result_of(node), scratches)
 
 
-def weight_grad_text(sizes, tiles: int) -> str:
+WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels
+
+
+def weight_blocks_text(sizes, tiles: int, _threads: int) -> str:
     """The cores share the tiles of a block, then its products: their order does not depend on how
     many cores there are."""
     return f"""\
-{head(sizes, ["x", "g", "dw", "m", "work"])}\
+{head(sizes, WEIGHT_GRAD)}\
 float *v = work, *q = work + {PLACES} * s.in_plane;
+const int64_t plane = s.out_row * s.in_row;
 #pragma omp parallel
 for (int64_t first = 0; first < {tiles}; first += {GRAD_BLOCK}) {{
   const int64_t count = first + {GRAD_BLOCK} < {tiles} ? {GRAD_BLOCK} : {tiles} - first;
@@ -243,10 +250,40 @@ for (int64_t first = 0; first < {tiles}; first += {GRAD_BLOCK}) {{
   }}
   #pragma omp for collapse(2) schedule(static)
   for (int64_t place = 0; place < {PLACES}; place++)
-    for (int64_t c = 0; c < s.channels; c += 2 * GH_LANES)
-      gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane,
-                       m + place * s.out_row * s.in_row, c, count, first > 0);
+    for (int64_t c = 0; c < s.channels; c += GH_PANEL)
+      gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane + c,
+                       m + place * plane + c, s.in_row, s.made, count, first > 0);
 }}
 #pragma omp parallel for schedule(static)
-for (int64_t k = 0; k < s.made; k++) gh_weight_grad(&s, m, dw, k);
+for (int64_t k = 0; k < s.made; k++)
+  gh_weight_grad(m + k * s.in_row, plane, dw + k * s.channels * 9, s.channels);
+"""
+
+
+def weight_panels_text(sizes, tiles: int, threads: int) -> str:
+    """All tiles are transformed first; each core then takes panels of weights through all parts."""
+    return f"""\
+{head(sizes, WEIGHT_GRAD)}\
+float *v = work, *q = work + {PLACES} * s.in_plane;
+#pragma omp parallel num_threads(gh_threads({threads}))
+{{
+  #pragma omp for schedule(static)
+  for (int64_t t = 0; t < {tiles}; t++) {{
+    gh_tile_in(&s, x, zero, v + t * s.in_row, t);
+    gh_tile_grad(&s, g, zero, q + t * s.out_row, t);
+  }}
+  float *own = m + omp_get_thread_num() * {PLACES * CHUNK * PANEL}LL;
+  #pragma omp for collapse(2) schedule(static)
+  for (int64_t first = 0; first < s.made; first += {CHUNK})
+    for (int64_t c = 0; c < s.channels; c += GH_PANEL) {{
+      const int64_t count = first + {CHUNK} < s.made ? {CHUNK} : s.made - first;
+      const int64_t size = c + GH_PANEL < s.channels ? GH_PANEL : s.channels - c;
+      for (int64_t place = 0; place < {PLACES}; place++)
+        gh_multiply_grad(&s, q + place * s.out_plane + first, v + place * s.in_plane + c,
+                         own + place * {CHUNK * PANEL}, GH_PANEL, count, {tiles}, 0);
+      for (int64_t k = 0; k < count; k++)
+        gh_weight_grad(own + k * GH_PANEL, {CHUNK * PANEL},
+                       dw + ((first + k) * s.channels + c) * 9, size);
+    }}
+}}
 """

@@ -233,23 +233,20 @@ GH_FN void gh_weights(const gh_winograd *s, const float *w, float *to, int64_t f
     else gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, (int)(s->made % GH_LANES));
 }
 
-/* The gradient of the kernels of `count` channels from `c` to channel `k`, from its products. */
-GH_FN void gh_weight_grad_2d(const gh_winograd *s, const float *m, float *to, int64_t k, int64_t c,
-                             const int count) {
+/* The gradient of the kernels of `count` channels from `c`, from products in planes. */
+GH_FN void gh_weight_grad_2d(const float *m, int64_t plane, float *to, int64_t c, const int count) {
   gh_vector d[36], half[18], r[9];
   GH_UNROLL for (int j = 0; j < 6; j++) {
-    GH_UNROLL for (int i = 0; i < 6; i++)
-      d[6 * i + j] = gh_get(m + ((6 * i + j) * s->out_row + k) * s->in_row + c, GH_LANES);
+    GH_UNROLL for (int i = 0; i < 6; i++) d[6 * i + j] = gh_get(m + (6 * i + j) * plane + c, GH_LANES);
     gh_weight_grad_1d(half + j, 6, d + j, 6);
   }
   GH_UNROLL for (int i = 0; i < 3; i++) gh_weight_grad_1d(r + 3 * i, 1, half + 6 * i, 1);
-  to += (k * s->channels + c) * 9;
   for (int i = 0; i < 9; i++)
-    GH_UNROLL for (int lane = 0; lane < count; lane++) to[lane * 9 + i] = r[i][lane];
+    GH_UNROLL for (int lane = 0; lane < count; lane++) to[(c + lane) * 9 + i] = r[i][lane];
 }
 
-GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, float *to, int64_t k) {
-  GH_CHANNELS(s->channels, gh_weight_grad_2d(s, m, to, k, c, count))
+GH_FN void gh_weight_grad(const float *m, int64_t plane, float *to, int64_t size) {
+  GH_CHANNELS(size, gh_weight_grad_2d(m, plane, to, c, count))
 }
 
 /* ---- products ------------------------------------------------------------------------------ */
@@ -284,14 +281,13 @@ GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, flo
                rows, add);
 }
 
-/* One place of the gradient of the weights, two vectors of channels from `c`: transformed gradients
-   of the results `q` of `count` tiles, turned, by transformed elements `v`. */
-GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v, float *m, int64_t c,
-                            int64_t count, int add) {
+/* One place of the gradient of the weights: transformed gradients of `made` channels `q` of `count`
+   tiles, turned, by one panel of transformed elements `v`. */
+GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v, float *m, int64_t row,
+                            int64_t made, int64_t count, int add) {
   const int rows = GH_LANES / 2;
-  for (int64_t k = 0; k < s->made; k += rows)
-    gh_product(q + k, 1, s->out_row, v + c, s->in_row, m + k * s->in_row + c, s->in_row, count, rows,
-               add);
+  for (int64_t k = 0; k < made; k += rows)
+    gh_product(q + k, 1, s->out_row, v, s->in_row, m + k * row, row, count, rows, add);
 }
 
 #endif
