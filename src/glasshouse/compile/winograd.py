@@ -25,10 +25,11 @@ TILE, PLACES = 4, 36  # results of a tile along an axis; products that a tile ta
 BLOCK, LARGE_BLOCK = 28, 98  # tiles at a time, for few and for many weights …
 LARGE_WEIGHTS = 1 << 17  # … from here on, which would else be fetched too often
 GRAD_BLOCK = 56  # tiles at a time for the gradient of the weights
-FEW_TILES, FEW_CHANNELS = 32, 32  # at least, to be faster; twice the tiles for many weights, …
-BRIEF_TILES = 256  # … and these for bfloat16, of which a direct convolution does twice as much
+FEW_TILES, FEW_CHANNELS = 16, 32  # at least, to be faster …
+BRIEF_TILES = 256  # … with bfloat16, of which a direct convolution does twice as much
+CHUNK = 128  # channels at a time where panels of weights are transformed one by one
 ROWS = range(8, 15)  # tiles that one product in registers may take
-SCRATCH = ("u", "work", "m")  # pointers to float32 whatever the data is
+SCRATCH = ("u", "v", "m", "work")  # pointers to float32, whatever the data is
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
 
 
@@ -62,10 +63,9 @@ def is_faster(node: Node) -> bool:
     made, channels = weight_of(node)[:2]
     images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
     tiles = tiles_of(images, *size)
-    few = 2 * FEW_TILES if made * channels >= LARGE_WEIGHTS else FEW_TILES
-    enough = tiles >= (BRIEF_TILES if node.dtype is bfloat16 else few)
     filled = 2 * images * prod(size) >= tiles * TILE**2
-    return min(made, channels) >= FEW_CHANNELS and enough and filled
+    few = BRIEF_TILES if node.dtype is bfloat16 else FEW_TILES
+    return min(made, channels) >= FEW_CHANNELS and tiles >= few and filled
 
 
 def tiles_of(images: int, height: int, width: int) -> int:
@@ -110,18 +110,23 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
         low = [2 - n for n in low]
         steps.reverse()
     tiles = tiles_of(node.shape[0], *node.shape[2:])
-    block = block_of(tiles, made * channels)
+    few = 4 * tiles <= node.shape[1]  # transformed elements are small beside transformed weights
+    block = tiles if few else block_of(tiles, made * channels)
     sizes = sizes_of(x.shape, node.shape, low, block, node.dtype is bfloat16, ROWS[-1])
     sizes |= {"rows": min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows)),
               "made_step": steps[0], "channel_step": steps[1], "flip": int(backward)}  # fmt: skip
+    if few:
+        sizes |= {"out_row": PANEL, "out_plane": (block + ROWS[-1]) * PANEL + SPARE}
     view, weights = channels_last_view(lowering, x), lowering.row_major(w)
     target = lowering.result_of(node, channels_last(4))
-    u = scratch(lowering, PLACES * -(-sizes["made"] // PANEL) * PANEL * sizes["channels"])
-    place = PLACES * (sizes["in_plane"] + sizes["out_plane"])
-    work = scratch(lowering, min(CORES, -(-tiles // block)) * place)
-    text = conv_text(sizes, tiles, block, place, bias is not None, relu)
+    panels = -(-sizes["made"] // PANEL)
+    v, u, m = (PLACES * n for n in (sizes["in_plane"], PANEL * panels * sizes["channels"],
+                                    sizes["out_plane"]))  # fmt: skip
+    part = m + PLACES * PANEL * CHUNK if few else v + m
+    work = min(CORES, panels if few else -(-tiles // block)) * part
+    text = (panels_text if few else blocks_text)(sizes, tiles, block, part, bias is not None, relu)
     add_step(lowering, node, text, tiles, [view, weights, *([bias] if bias else [])], target,
-             [u, work])  # fmt: skip
+             [scratch(lowering, n) for n in (v if few else u, work)])  # fmt: skip
 
 
 def block_of(tiles: int, weights: int) -> int:
@@ -137,8 +142,9 @@ def scratch(lowering, size: int) -> Buffer:
 
 
 def add_step(lowering, node, text, tiles, reads, target, scratches) -> None:
-    """The step of a kernel whose pointers are those it reads, the result, and scratch memory."""
-    views = [*reads, target.view(), *(buffer.view() for buffer in scratches)]
+    """The step of a kernel whose pointers are two that it reads, the result, scratch memory, and
+    perhaps a third that it reads, the bias."""
+    views = [*reads[:2], target.view(), *(buffer.view() for buffer in scratches), *reads[2:]]
     flops = 2 * PLACES * tiles * prod(weight_of(node)[:2])
     source = Filtering(text, [(view.base, view.offset) for view in views], flops)
     lowering.add_opaque("winograd", node, reads, [target], source, scratches)
@@ -160,24 +166,58 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
     ])  # fmt: skip
 
 
-def conv_text(sizes, tiles: int, block: int, place: int, bias: bool, relu: bool) -> str:
+def blocks_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
     """Weights are transformed first; each core then takes blocks of tiles through all parts."""
-    names = ["x", "w", *(["bias"] if bias else []), "y", "u", "work"]
     return f"""\
-{head(sizes, names)}\
+{head(sizes, ["x", "w", "y", "u", "work"])}\
+float *bias = {"a[5]" if bias else "0"};
+const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.channels * GH_PANEL;
 #pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
 {{
   #pragma omp for collapse(2) schedule(static)
-  for (int64_t p = 0; p < (s.made + 2 * GH_LANES - 1) / (2 * GH_LANES); p++)
-    for (int64_t c = 0; c < s.channels; c++) gh_weights(&s, w, u, c, p);
-  float *v = work + omp_get_thread_num() * {place}LL, *m = v + {PLACES} * s.in_plane;
+  for (int64_t p = 0; p < panels; p++)
+    for (int64_t c = 0; c < s.channels; c++)
+      gh_weights(&s, w, u + (p * s.channels + c) * GH_PANEL, c, p, step);
+  float *v = work + omp_get_thread_num() * {part}LL, *m = v + {PLACES} * s.in_plane;
   #pragma omp for schedule(static)
   for (int64_t first = 0; first < {tiles}; first += {block}) {{
     const int64_t count = first + {block} < {tiles} ? {block} : {tiles} - first;
     for (int64_t t = 0; t < count; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, first + t);
-    gh_multiply(&s, v, u, m, count);
+    for (int64_t place = 0; place < {PLACES}; place++)
+      for (int64_t p = 0; p < panels; p++)
+        gh_multiply(&s, v + place * s.in_plane, u + place * step + p * s.channels * GH_PANEL,
+                    m + place * s.out_plane + p * GH_PANEL, count, s.channels, 0);
     for (int64_t t = 0; t < count; t++)
-      gh_tile_out(&s, m + t * s.out_row, {"bias" if bias else "0"}, y, first + t, {int(relu)});
+      gh_tile_out(&s, m + t * s.out_row, bias, y, first + t, {int(relu)}, -1);
+  }}
+}}
+"""
+
+
+def panels_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
+    """Elements are transformed first; each core then takes panels of weights through all parts, so
+    many channels at a time that the transformed weights stay in its cache."""
+    panels = -(-sizes["made"] // PANEL)
+    return f"""\
+{head(sizes, ["x", "w", "y", "v", "work"])}\
+float *bias = {"a[5]" if bias else "0"};
+const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_PANEL;
+#pragma omp parallel num_threads(gh_threads({min(CORES, panels)}))
+{{
+  #pragma omp for schedule(static)
+  for (int64_t t = 0; t < {tiles}; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, t);
+  float *u = work + omp_get_thread_num() * {part}LL, *m = u + {PLACES} * step;
+  #pragma omp for schedule(static)
+  for (int64_t p = 0; p < panels; p++) {{
+    for (int64_t first = 0; first < s.channels; first += {CHUNK}) {{
+      const int64_t depth = first + {CHUNK} < s.channels ? {CHUNK} : s.channels - first;
+      for (int64_t c = 0; c < depth; c++) gh_weights(&s, w, u + c * GH_PANEL, first + c, p, step);
+      for (int64_t place = 0; place < {PLACES}; place++)
+        gh_multiply(&s, v + place * s.in_plane + first, u + place * step, m + place * s.out_plane,
+                    {tiles}, depth, first > 0);
+    }}
+    for (int64_t t = 0; t < {tiles}; t++)
+      gh_tile_out(&s, m + t * s.out_row, bias, y, t, {int(relu)}, p);
   }}
 }}
 """
@@ -187,21 +227,28 @@ def plan_weight_grad(lowering, node: Node) -> None:
     """The gradient of the weights: at each place a product over all tiles."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
-    sizes = sizes_of(x.shape, g.shape, low, GRAD_BLOCK, node.dtype is bfloat16)
+    tiles = tiles_of(g.shape[0], *g.shape[2:])
+    few = 4 * tiles <= min(x.shape[1], g.shape[1])
+    sizes = sizes_of(x.shape, g.shape, low, tiles if few else GRAD_BLOCK, node.dtype is bfloat16)
+    tasks = -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL)
     views = [channels_last_view(lowering, n) for n in (x, g)]
-    planes = [PLACES * sizes[name] for name in ("in_plane", "out_plane")]
-    m = scratch(lowering, PLACES * sizes["in_row"] * sizes["out_row"])
-    work, tiles = scratch(lowering, sum(planes)), tiles_of(g.shape[0], *g.shape[2:])
-    add_step(lowering, node, weight_grad_text(sizes, tiles), tiles, views,
-             lowering.result_of(node), [m, work])  # fmt: skip
+    m = min(CORES, tasks) * CHUNK * PANEL if few else sizes["in_row"] * sizes["out_row"]
+    scratches = [scratch(lowering, PLACES * m),
+                 scratch(lowering, PLACES * (sizes["in_plane"] + sizes["out_plane"]))]  # fmt: skip
+    text = (weight_panels_text if few else weight_blocks_text)(sizes, tiles, min(CORES, tasks))
+    add_step(lowering, node, text, tiles, views, lowering.result_of(node), scratches)
 
 
-def weight_grad_text(sizes, tiles: int) -> str:
+WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels
+
+
+def weight_blocks_text(sizes, tiles: int, _threads: int) -> str:
     """The cores share the tiles of a block, then its products: their order does not depend on how
     many cores there are."""
     return f"""\
-{head(sizes, ["x", "g", "dw", "m", "work"])}\
+{head(sizes, WEIGHT_GRAD)}\
 float *v = work, *q = work + {PLACES} * s.in_plane;
+const int64_t plane = s.out_row * s.in_row;
 #pragma omp parallel
 for (int64_t first = 0; first < {tiles}; first += {GRAD_BLOCK}) {{
   const int64_t count = first + {GRAD_BLOCK} < {tiles} ? {GRAD_BLOCK} : {tiles} - first;
@@ -212,10 +259,40 @@ for (int64_t first = 0; first < {tiles}; first += {GRAD_BLOCK}) {{
   }}
   #pragma omp for collapse(2) schedule(static)
   for (int64_t place = 0; place < {PLACES}; place++)
-    for (int64_t c = 0; c < s.channels; c += 2 * GH_LANES)
-      gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane,
-                       m + place * s.out_row * s.in_row, c, count, first > 0);
+    for (int64_t c = 0; c < s.channels; c += GH_PANEL)
+      gh_multiply_grad(&s, q + place * s.out_plane, v + place * s.in_plane + c,
+                       m + place * plane + c, s.in_row, s.made, count, first > 0);
 }}
 #pragma omp parallel for schedule(static)
-for (int64_t k = 0; k < s.made; k++) gh_weight_grad(&s, m, dw, k);
+for (int64_t k = 0; k < s.made; k++)
+  gh_weight_grad(&s, m + k * s.in_row, plane, dw, k * s.channels, s.channels);
+"""
+
+
+def weight_panels_text(sizes, tiles: int, threads: int) -> str:
+    """All tiles are transformed first; each core then takes panels of weights through all parts."""
+    return f"""\
+{head(sizes, WEIGHT_GRAD)}\
+float *v = work, *q = work + {PLACES} * s.in_plane;
+#pragma omp parallel num_threads(gh_threads({threads}))
+{{
+  #pragma omp for schedule(static)
+  for (int64_t t = 0; t < {tiles}; t++) {{
+    gh_tile_in(&s, x, zero, v + t * s.in_row, t);
+    gh_tile_grad(&s, g, zero, q + t * s.out_row, t);
+  }}
+  float *own = m + omp_get_thread_num() * {PLACES * CHUNK * PANEL}LL;
+  #pragma omp for collapse(2) schedule(static)
+  for (int64_t first = 0; first < s.made; first += {CHUNK})
+    for (int64_t c = 0; c < s.channels; c += GH_PANEL) {{
+      const int64_t count = first + {CHUNK} < s.made ? {CHUNK} : s.made - first;
+      const int64_t size = c + GH_PANEL < s.channels ? GH_PANEL : s.channels - c;
+      for (int64_t place = 0; place < {PLACES}; place++)
+        gh_multiply_grad(&s, q + place * s.out_plane + first, v + place * s.in_plane + c,
+                         own + place * {CHUNK * PANEL}, GH_PANEL, count, {tiles}, 0);
+      for (int64_t k = 0; k < count; k++)
+        gh_weight_grad(&s, own + k * GH_PANEL, {CHUNK * PANEL}, dw,
+                       (first + k) * s.channels + c, size);
+    }}
+}}
 """

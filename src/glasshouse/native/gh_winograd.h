@@ -19,6 +19,7 @@ enum { GH_LANES = 8, GH_MOST_ROWS = 6 };
 #else
 enum { GH_LANES = 4, GH_MOST_ROWS = 6 };
 #endif
+enum { GH_PANEL = 2 * GH_LANES };
 #define GH_UNROLL _Pragma("GCC unroll 36")
 
 typedef float gh_vector __attribute__((vector_size(4 * GH_LANES), aligned(4), may_alias));
@@ -28,13 +29,12 @@ typedef uint16_t gh_halves __attribute__((vector_size(2 * GH_LANES), aligned(2),
 
 /* (images, height, width, channels) -> (images, out_height, out_width, made); elements before the
    first: `top`, `left`. `rows` of tiles are multiplied at once; planes of transformed elements
-   have rows of `in_row` floats and `in_plane` in all, those of results `out_row` and `out_plane`.
-   Data, weights and results are float32, or bfloat16 if `brief`; all between them is float32. */
+   have rows of `in_row` floats and `in_plane` in all, those of results `out_row` and `out_plane`. */
 typedef struct {
   int64_t height, width, channels, out_height, out_width, made, top, left, rows;
   int64_t in_row, in_plane, out_row, out_plane;
   int64_t channel_step, made_step, flip; /* of the weights; whether turned by half a circle */
-  int brief;
+  int brief; /* data, weights and results are bfloat16, not float32; all between is float32 */
 } gh_winograd;
 
 /* The threads to work with: one for each of `most` places in the scratch memory, or fewer. */
@@ -75,6 +75,15 @@ GH_FN void gh_store(void *to, int64_t i, gh_vector v, const int count, const int
   uint16_t *at = (uint16_t *)to + i;
   if (count == GH_LANES) *(gh_halves *)at = h;
   else for (int j = 0; j < count; j++) at[j] = h[j];
+}
+
+GH_FN float gh_load_one(const void *from, int64_t i, const int brief) {
+  return brief ? gh_bf16_to_f32(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
+GH_FN void gh_store_one(void *to, int64_t i, float x, const int brief) {
+  if (brief) ((uint16_t *)to)[i] = gh_f32_to_bf16(x);
+  else ((float *)to)[i] = x;
 }
 
 /* `call` for the vectors of `size` channels: from `c`, `count` of them, which is a constant. */
@@ -170,11 +179,11 @@ GH_FN void gh_places(const gh_winograd *s, const char **at, const char *from, co
    fetched meanwhile, `ahead` floats on. */
 #define GH_TRANSFORM(name, n, m, along_axis)                                                \
   GH_FN void name(float *to, int64_t plane, const char *const *at, int64_t ahead, int64_t c, \
-                  const int count, const int brief) {                                        \
+                  const int count, const int brief) {                                       \
     gh_vector d[(n) * (n)], half[(m) * (n)], r[m];                                          \
     GH_UNROLL for (int j = 0; j < (n); j++) {                                               \
       GH_UNROLL for (int i = 0; i < (n); i++) {                                             \
-        d[(n) * i + j] = gh_load(at[(n) * i + j], c, count, brief);                          \
+        d[(n) * i + j] = gh_load(at[(n) * i + j], c, count, brief);                         \
         if (j >= (n) - 4) __builtin_prefetch(at[(n) * i + j] + (ahead + c) * (brief ? 2 : 4)); \
       }                                                                                     \
       along_axis(half + j, n, d + j, n);                                                    \
@@ -203,10 +212,11 @@ GH_FN void gh_tile_grad(const gh_winograd *s, const void *g, const void *zero, f
 }
 
 /* Results of a tile from its products, + bias if there is one, perhaps relu. */
-GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const void *bias, void *y, int64_t from,
-                     int64_t down, int64_t along, const int relu, int64_t c, const int count) {
+GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const void *bias, void *y, int64_t first_c,
+                     int64_t from, int64_t down, int64_t along, const int relu, int64_t c,
+                     const int count) {
   gh_vector d[36], half[24], r[4], first = {0};
-  if (bias) first = gh_load(bias, c, count, s->brief);
+  if (bias) first = gh_load(bias, first_c + c, count, s->brief);
   GH_UNROLL for (int j = 0; j < 6; j++) {
     GH_UNROLL for (int i = 0; i < 6; i++)
       d[6 * i + j] = gh_get(m + (6 * i + j) * s->out_plane + c, GH_LANES);
@@ -223,65 +233,59 @@ GH_FN void gh_out_2d(const gh_winograd *s, const float *m, const void *bias, voi
   }
 }
 
+/* Results of tile `t`: the channels of one panel, or all of them where `panel` is -1. */
 GH_FN void gh_tile_out(const gh_winograd *s, const float *m, const void *bias, void *y, int64_t t,
-                       const int relu) {
+                       const int relu, int64_t panel) {
   const int64_t down = (s->out_height + 3) / 4, along = (s->out_width + 3) / 4;
   const int64_t image = t / (down * along), i = t / along % down * 4, j = t % along * 4;
-  const int64_t from = ((image * s->out_height + i) * s->out_width + j) * s->made;
-  GH_CHANNELS(s->made,
-              gh_out_2d(s, m, bias, y, from, s->out_height - i, s->out_width - j, relu, c, count))
+  const int64_t first = panel < 0 ? 0 : panel * GH_PANEL, left = s->made - first;
+  const int64_t size = panel < 0 || left < GH_PANEL ? left : GH_PANEL;
+  const int64_t from = ((image * s->out_height + i) * s->out_width + j) * s->made + first;
+  GH_CHANNELS(size, gh_out_2d(s, m, bias, y, first, from, s->out_height - i, s->out_width - j, relu,
+                              c, count))
 }
 
-GH_FN float gh_one(const void *from, int64_t i, const int brief) {
-  return brief ? gh_bf16_to_f32(((const uint16_t *)from)[i]) : ((const float *)from)[i];
-}
-
-/* Kernels from channel `from` to `count` made, from `c`: places by (panels of two vectors, channels). */
+/* Kernels from channel `from` to `count` made, from `c`; places are `step` floats apart. */
 GH_FN void gh_weights_2d(const gh_winograd *s, const void *w, float *to, int64_t from, int64_t c,
-                         const int count) {
-  const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
+                         int64_t step, const int count) {
   gh_vector g[9] = {0}, half[18], r[6];
   const int64_t first = from * s->channel_step + c * s->made_step;
-  to += (c / width * s->channels + from) * width + c % width;
   for (int q = 0; q < 9; q++)
     GH_UNROLL for (int i = 0; i < count; i++)
-      g[q][i] = gh_one(w, first + i * s->made_step + (s->flip ? 8 - q : q), s->brief);
+      g[q][i] = gh_load_one(w, first + i * s->made_step + (s->flip ? 8 - q : q), s->brief);
   GH_UNROLL for (int j = 0; j < 3; j++) gh_weight_1d(half + j, 3, g + j, 3);
   GH_UNROLL for (int i = 0; i < 6; i++) {
     gh_weight_1d(r, 1, half + 3 * i, 1);
-    GH_UNROLL for (int j = 0; j < 6; j++)
-      gh_put(to + (6 * i + j) * panels * s->channels * width, r[j], GH_LANES);
+    GH_UNROLL for (int j = 0; j < 6; j++) gh_put(to + (6 * i + j) * step, r[j], GH_LANES);
   }
 }
 
 /* Kernels from channel `from` to one panel of those made. */
-GH_FN void gh_weights(const gh_winograd *s, const void *w, float *to, int64_t from, int64_t panel) {
-  const int64_t first = panel * 2 * GH_LANES;
-  for (int64_t c = first; c < first + 2 * GH_LANES && c < s->made; c += GH_LANES)
-    if (c + GH_LANES <= s->made) gh_weights_2d(s, w, to, from, c, GH_LANES);
-    else gh_weights_2d(s, w, to, from, c, (int)(s->made % GH_LANES));
+GH_FN void gh_weights(const gh_winograd *s, const void *w, float *to, int64_t from, int64_t panel,
+                      int64_t step) {
+  for (int64_t c = panel * GH_PANEL; c < (panel + 1) * GH_PANEL && c < s->made; c += GH_LANES)
+    if (c + GH_LANES <= s->made) gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, GH_LANES);
+    else gh_weights_2d(s, w, to + c % GH_PANEL, from, c, step, (int)(s->made % GH_LANES));
 }
 
-/* The gradient of the kernels of `count` channels from `c` to channel `k`, from its products. */
-GH_FN void gh_weight_grad_2d(const gh_winograd *s, const float *m, void *to, int64_t k, int64_t c,
-                             const int count) {
+/* The gradient of the kernels of `count` channels from `c`, from products in planes. */
+GH_FN void gh_weight_grad_2d(const gh_winograd *s, const float *m, int64_t plane, void *to,
+                             int64_t first, int64_t c, const int count) {
   gh_vector d[36], half[18], r[9];
   GH_UNROLL for (int j = 0; j < 6; j++) {
-    GH_UNROLL for (int i = 0; i < 6; i++)
-      d[6 * i + j] = gh_get(m + ((6 * i + j) * s->out_row + k) * s->in_row + c, GH_LANES);
+    GH_UNROLL for (int i = 0; i < 6; i++) d[6 * i + j] = gh_get(m + (6 * i + j) * plane + c, GH_LANES);
     gh_weight_grad_1d(half + j, 6, d + j, 6);
   }
   GH_UNROLL for (int i = 0; i < 3; i++) gh_weight_grad_1d(r + 3 * i, 1, half + 6 * i, 1);
   for (int i = 0; i < 9; i++)
-    GH_UNROLL for (int lane = 0; lane < count; lane++) {
-      const int64_t at = (k * s->channels + c + lane) * 9 + i;
-      if (s->brief) ((uint16_t *)to)[at] = gh_f32_to_bf16(r[i][lane]);
-      else ((float *)to)[at] = r[i][lane];
-    }
+    GH_UNROLL for (int lane = 0; lane < count; lane++)
+      gh_store_one(to, (first + c + lane) * 9 + i, r[i][lane], s->brief);
 }
 
-GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, void *to, int64_t k) {
-  GH_CHANNELS(s->channels, gh_weight_grad_2d(s, m, to, k, c, count))
+/* The gradient of `size` kernels, from the `first` on. */
+GH_FN void gh_weight_grad(const gh_winograd *s, const float *m, int64_t plane, void *to, int64_t first,
+                          int64_t size) {
+  GH_CHANNELS(size, gh_weight_grad_2d(s, m, plane, to, first, c, count))
 }
 
 /* ---- products ------------------------------------------------------------------------------ */
@@ -306,28 +310,23 @@ GH_FN void gh_product(const float *a, int64_t a_row, int64_t a_column, const flo
     }
 }
 
-/* Transformed elements `v` of `count` tiles by transformed weights `u`. The last rows of tiles and the
-   last channels of a panel may be any numbers: nobody reads their results. */
-GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, float *m, int64_t count) {
-  const int64_t width = 2 * GH_LANES, panels = (s->made + width - 1) / width;
+/* One place: transformed elements `v` of `count` tiles by one panel `u` of transformed weights. The
+   last tiles and the last channels of a panel may be any numbers: nobody reads their results. */
+GH_FN void gh_multiply(const gh_winograd *s, const float *v, const float *u, float *m, int64_t count,
+                       int64_t depth, int add) {
   const int rows = s->rows < GH_MOST_ROWS ? (int)s->rows : GH_MOST_ROWS;
-  for (int64_t place = 0; place < 36; place++)
-    for (int64_t p = 0; p < panels; p++)
-      for (int64_t t = 0; t < count; t += rows)
-        gh_product(v + place * s->in_plane + t * s->in_row, s->in_row, 1,
-                   u + (place * panels + p) * s->channels * width, width,
-                   m + place * s->out_plane + t * s->out_row + p * width, s->out_row, s->channels,
-                   rows, 0);
+  for (int64_t t = 0; t < count; t += rows)
+    gh_product(v + t * s->in_row, s->in_row, 1, u, GH_PANEL, m + t * s->out_row, s->out_row, depth,
+               rows, add);
 }
 
-/* One place of the gradient of the weights, two vectors of channels from `c`: transformed gradients
-   of the results `q` of `count` tiles, turned, by transformed elements `v`. */
-GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v, float *m, int64_t c,
-                            int64_t count, int add) {
+/* One place of the gradient of the weights: transformed gradients of `made` channels `q` of `count`
+   tiles, turned, by one panel of transformed elements `v`. */
+GH_FN void gh_multiply_grad(const gh_winograd *s, const float *q, const float *v, float *m, int64_t row,
+                            int64_t made, int64_t count, int add) {
   const int rows = GH_LANES / 2;
-  for (int64_t k = 0; k < s->made; k += rows)
-    gh_product(q + k, 1, s->out_row, v + c, s->in_row, m + k * s->in_row + c, s->in_row, count, rows,
-               add);
+  for (int64_t k = 0; k < made; k += rows)
+    gh_product(q + k, 1, s->out_row, v, s->in_row, m + k * row, row, count, rows, add);
 }
 
 #endif
