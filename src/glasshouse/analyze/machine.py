@@ -220,8 +220,9 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
     """Rates of convolutions and their gradients, for layers like those of a ResNet; also those
     by Winograd's algorithm, the time of moving taken off."""
-    layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (8, 128, 28, 3, 1),
-              (16, 256, 14, 3, 1), (2, 128, 28, 3, 2), (8, 128, 56, 3, 2)]  # fmt: skip
+    layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
+              (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
+              (8, 128, 56, 3, 2)]  # fmt: skip
     found: dict[str, list[tuple[float, float]]] = {}
     for batch, channels, size, kernel, stride in layers[: 2 if smoke else None]:
         pad = (kernel // 2,) * 2
@@ -245,13 +246,11 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
             ("conv_data_grad", lambda ys=others, f=data: [f(y) for y in ys]),
             ("conv_weight_grad", lambda ys=others, f=weight: [f(y) for y in ys]),
         ):
-            with flags.override(winograd=False):
-                defined, _, ns = measured(make, name)
-            how = f"{name} strided" if stride > 1 else name
-            found.setdefault(f"{how} float32", []).append((defined, 1e9 * defined / ns))
-            with flags.override(winograd=True):
-                flops, nbytes, ns = measured(make, name)
+            flops, nbytes, ns = measured(make, name)
+            defined = 2 * others[0].size * w.size // channels
+            how, seconds = " strided" * (stride > 1), ns / 1e9
             if flops != defined:
-                seconds = max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
-                found.setdefault(f"{name} winograd float32", []).append((flops, flops / seconds))
+                moving = nbytes / rate_at(bandwidth, nbytes)
+                how, seconds = " winograd", max(seconds - moving, seconds / 4)
+            found.setdefault(f"{name}{how} float32", []).append((flops, flops / seconds))
     return {name: sorted(points) for name, points in found.items()}

@@ -100,33 +100,40 @@ def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str
 
 
 def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
-    """A convolution, or the gradient of its data: the convolution with the weights turned by half a
-    circle, its channels exchanged."""
+    """A convolution, or the gradient of its data, by blocks of tiles or by panels of weights."""
     x, w = node.inputs
-    made, channels = w.shape[:2]
-    low = [pair[0] for pair in node.attrs["padding"]]
-    steps, backward = [9 * channels, 9], node.op == "conv_data_grad"
-    if backward:
-        low = [2 - n for n in low]
-        steps.reverse()
     tiles = tiles_of(node.shape[0], *node.shape[2:])
     few = 4 * tiles <= node.shape[1]  # transformed elements are small beside transformed weights
-    block = tiles if few else block_of(tiles, made * channels)
-    sizes = sizes_of(x.shape, node.shape, low, block, node.dtype is bfloat16, ROWS[-1])
-    sizes |= {"rows": min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows)),
-              "made_step": steps[0], "channel_step": steps[1], "flip": int(backward)}  # fmt: skip
+    block = tiles if few else block_of(tiles, prod(w.shape[:2]))
+    sizes = conv_sizes(node, block)
     if few:
         sizes |= {"out_row": PANEL, "out_plane": (block + ROWS[-1]) * PANEL + SPARE}
-    view, weights = channels_last_view(lowering, x), lowering.row_major(w)
+    views = [channels_last_view(lowering, x), lowering.row_major(w), *([bias] if bias else [])]
     target = lowering.result_of(node, channels_last(4))
     panels = -(-sizes["made"] // PANEL)
     v, u, m = (PLACES * n for n in (sizes["in_plane"], PANEL * panels * sizes["channels"],
                                     sizes["out_plane"]))  # fmt: skip
-    part = m + PLACES * PANEL * CHUNK if few else v + m
-    work = min(CORES, panels if few else -(-tiles // block)) * part
-    text = (panels_text if few else blocks_text)(sizes, tiles, block, part, bias is not None, relu)
-    add_step(lowering, node, text, tiles, [view, weights, *([bias] if bias else [])], target,
-             [scratch(lowering, n) for n in (v if few else u, work)])  # fmt: skip
+    shared, part = (v, m + PLACES * PANEL * CHUNK) if few else (u, v + m)
+    threads = min(CORES, panels if few else -(-tiles // block))
+    text = (panels_text if few else blocks_text)(sizes, tiles, block, part, threads,
+                                                 bias is not None, relu)  # fmt: skip
+    scratches = [scratch(lowering, n) for n in (shared, threads * part)]
+    add_step(lowering, node, text, tiles, views, target, scratches)
+
+
+def conv_sizes(node: Node, block: int) -> dict[str, int]:
+    """The sizes of a convolution; the gradient of its data is the convolution with the weights
+    turned by half a circle, their channels exchanged."""
+    x, w = node.inputs
+    low = [pair[0] for pair in node.attrs["padding"]]
+    steps, backward = [9 * w.shape[1], 9], node.op == "conv_data_grad"
+    if backward:
+        low = [2 - n for n in low]
+        steps.reverse()
+    rows = min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows))
+    return sizes_of(x.shape, node.shape, low, block, node.dtype is bfloat16, ROWS[-1]) | {
+        "rows": rows, "made_step": steps[0], "channel_step": steps[1], "flip": int(backward),
+    }  # fmt: skip
 
 
 def block_of(tiles: int, weights: int) -> int:
@@ -166,13 +173,13 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
     ])  # fmt: skip
 
 
-def blocks_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
+def blocks_text(sizes, tiles: int, block: int, part: int, threads: int, bias, relu) -> str:
     """Weights are transformed first; each core then takes blocks of tiles through all parts."""
     return f"""\
 {head(sizes, ["x", "w", "y", "u", "work"])}\
 float *bias = {"a[5]" if bias else "0"};
 const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.channels * GH_PANEL;
-#pragma omp parallel num_threads(gh_threads({min(CORES, -(-tiles // block))}))
+#pragma omp parallel num_threads(gh_threads({threads}))
 {{
   #pragma omp for collapse(2) schedule(static)
   for (int64_t p = 0; p < panels; p++)
@@ -194,15 +201,14 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.cha
 """
 
 
-def panels_text(sizes, tiles: int, block: int, part: int, bias: bool, relu: bool) -> str:
+def panels_text(sizes, tiles: int, _block: int, part: int, threads: int, bias, relu) -> str:
     """Elements are transformed first; each core then takes panels of weights through all parts, so
     many channels at a time that the transformed weights stay in its cache."""
-    panels = -(-sizes["made"] // PANEL)
     return f"""\
 {head(sizes, ["x", "w", "y", "v", "work"])}\
 float *bias = {"a[5]" if bias else "0"};
 const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_PANEL;
-#pragma omp parallel num_threads(gh_threads({min(CORES, panels)}))
+#pragma omp parallel num_threads(gh_threads({threads}))
 {{
   #pragma omp for schedule(static)
   for (int64_t t = 0; t < {tiles}; t++) gh_tile_in(&s, x, zero, v + t * s.in_row, t);
@@ -224,25 +230,26 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_P
 
 
 def plan_weight_grad(lowering, node: Node) -> None:
-    """The gradient of the weights: at each place a product over all tiles."""
+    """The gradient of the weights, at each place a product over all tiles: by blocks of tiles or by
+    panels of weights."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
     tiles = tiles_of(g.shape[0], *g.shape[2:])
     few = 4 * tiles <= min(x.shape[1], g.shape[1])
-    sizes = sizes_of(x.shape, g.shape, low, tiles if few else GRAD_BLOCK, node.dtype is bfloat16)
-    tasks = -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL)
+    sizes = sizes_of(x.shape, g.shape, low, tiles if few else GRAD_BLOCK, g.dtype is bfloat16)
+    threads = min(CORES, -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL))
     views = [channels_last_view(lowering, n) for n in (x, g)]
-    m = min(CORES, tasks) * CHUNK * PANEL if few else sizes["in_row"] * sizes["out_row"]
+    m = threads * CHUNK * PANEL if few else sizes["in_row"] * sizes["out_row"]
     scratches = [scratch(lowering, PLACES * m),
                  scratch(lowering, PLACES * (sizes["in_plane"] + sizes["out_plane"]))]  # fmt: skip
-    text = (weight_panels_text if few else weight_blocks_text)(sizes, tiles, min(CORES, tasks))
+    text = weight_panels_text(sizes, tiles, threads) if few else weight_blocks_text(sizes, tiles)
     add_step(lowering, node, text, tiles, views, lowering.result_of(node), scratches)
 
 
 WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels
 
 
-def weight_blocks_text(sizes, tiles: int, _threads: int) -> str:
+def weight_blocks_text(sizes, tiles: int) -> str:
     """The cores share the tiles of a block, then its products: their order does not depend on how
     many cores there are."""
     return f"""\

@@ -103,6 +103,25 @@ def steps_of(shape) -> dict:
     return {s.node.op: s for s in steps if getattr(s, "kind", "") == "winograd"}
 
 
+def last(a):
+    """(N, C, H, W) as it lies in memory."""
+    return np.moveaxis(a, 1, -1)
+
+
+def run_kernel(step, shape, options=()) -> list[np.ndarray]:
+    """The buffers of a step, guards around them, after its kernel has run."""
+    x, w, g = operands(shape)
+    given = {"conv": (last(x), w), "conv_data_grad": (last(g), w),
+             "conv_weight_grad": (last(x), last(g))}  # fmt: skip
+    text = f'#include "gh_kernel.h"\n{step.plan.named("kernel")}'
+    kernel = toolchain.compile_one(text, options).kernel
+    buffers = [np.full(b.spec.size + 2 * GUARD, np.nan, np.float32) for b, _ in step.plan.args]
+    for buffer, value in zip(buffers, given[step.node.op], strict=False):
+        buffer[GUARD:-GUARD] = value.ravel()
+    kernel((ctypes.c_void_p * len(buffers))(*(b[GUARD:].ctypes.data for b in buffers)))
+    return buffers
+
+
 GUARD = 64  # floats on both sides of a buffer
 WIDTHS = {"as it is": (), "avx2": ("-mno-avx512f",), "sse": ("-mno-avx",)}
 
@@ -111,25 +130,29 @@ WIDTHS = {"as it is": (), "avx2": ("-mno-avx512f",), "sse": ("-mno-avx",)}
 @pytest.mark.parametrize("name", list(SHAPES)[1:])
 def test_kernels_of_any_vector_width_write_to_their_buffers_only(everywhere, name, width):
     shape = SHAPES[name]
-    x, w, g = operands(shape)
-    last = lambda a: np.moveaxis(a, 1, -1)  # noqa: E731
-    given = {"conv": (last(x), w), "conv_data_grad": (last(g), w),
-             "conv_weight_grad": (last(x), last(g))}  # fmt: skip
     with gh.backends.use("numpy"):
-        expected = passes(shape, x, w, g)
+        expected = passes(shape, *operands(shape))
     for op, step in steps_of(shape).items():
-        text = f'#include "gh_kernel.h"\n{step.plan.named("kernel")}'
-        kernel = toolchain.compile_one(text, WIDTHS[width]).kernel
-        buffers = [np.full(b.spec.size + 2 * GUARD, np.nan, np.float32) for b, _ in step.plan.args]
-        for buffer, value in zip(buffers, given[op], strict=False):
-            buffer[GUARD:-GUARD] = value.ravel()
-        kernel((ctypes.c_void_p * len(buffers))(*(b[GUARD:].ctypes.data for b in buffers)))
+        buffers = run_kernel(step, shape, WIDTHS[width])
         assert all(np.isnan(part).all() for b in buffers for part in (b[:GUARD], b[-GUARD:]))
         y = expected[op].numpy()
-        found = buffers[2][GUARD:-GUARD]
-        found = found.reshape(y.shape if op == "conv_weight_grad" else last(y).shape)
-        found = found if op == "conv_weight_grad" else np.moveaxis(found, -1, 1)
-        np.testing.assert_allclose(found, y, rtol=0, atol=TOLERANCE * np.abs(y).max())
+        y = (y if op == "conv_weight_grad" else last(y)).ravel()
+        np.testing.assert_allclose(buffers[2][GUARD:-GUARD], y, 0, TOLERANCE * np.abs(y).max())
+
+
+@pytest.mark.parametrize("name", ["many blocks", "few tiles, many channels"])
+def test_results_do_not_depend_on_the_number_of_threads(everywhere, name):
+    openmp = ctypes.CDLL("libgomp.so.1")
+    threads = openmp.omp_get_max_threads()
+    for step in steps_of(SHAPES[name]).values():
+        found = []
+        for count in (1, 2, 3):
+            openmp.omp_set_num_threads(count)
+            try:
+                found.append(run_kernel(step, SHAPES[name])[2])
+            finally:
+                openmp.omp_set_num_threads(threads)
+        assert all(np.array_equal(found[0], y, equal_nan=True) for y in found)
 
 
 @pytest.mark.parametrize("biased", [False, True])
