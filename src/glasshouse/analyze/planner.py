@@ -8,40 +8,31 @@ checks choices by analysing the step with them: the budget is met in earnest, or
 least that is possible.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import NamedTuple
 
+from glasshouse.analyze.blocks import (
+    Applied,
+    Block,
+    candidates_of,
+    first_argument,
+    forwards_replaced,
+    key_of,
+)
 from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, Trainer
-from glasshouse.analyze.trace import no_leaf_types
 from glasshouse.base.errors import OptionError, suggest, type_name
 from glasshouse.compile.plan import no_collection
-from glasshouse.dispatch.bind import state
 from glasshouse.nn.module import Module
-from glasshouse.profile.counter import is_within
 from glasshouse.profile.text import milliseconds, percent, scaled, table
-from glasshouse.transforms.checkpoint import checkpoint
 
 MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 MIN_ROW = 5  # equal blocks of which some stand for the others
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
-
-
-class Block(NamedTuple):
-    """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
-    of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes."""
-
-    path: str
-    saved_bytes: int
-    extra_ns: float
-    whole: bool = True
-    convs: int = 0
 
 
 class Plan(AbstractContextManager):
@@ -103,7 +94,7 @@ class Plan(AbstractContextManager):
     def table(self) -> str:
         """The plan as text."""
         lines = [
-            [b.path or type(self.model).__name__,
+            [b.path or self.planner.root or "all of it",
              "whole" if b.whole else "elementwise" + ", convolutions" * bool(b.convs),
              scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)]
             for b in self.blocks
@@ -116,93 +107,6 @@ class Plan(AbstractContextManager):
 
     def __str__(self):
         return self.table()
-
-
-class Applied:
-    """Blocks that compute again, until `undo()`."""
-
-    def __init__(self, model: Module, blocks: Iterable[Block]):
-        self.before, self.wrapped = state.recompute, []
-        root = type(model).__name__
-        cheap = [
-            (f"{root}.{b.path}" if b.path else root) + (f"+{b.convs}" if b.convs else "")
-            for b in blocks if not b.whole
-        ]  # fmt: skip
-        state.recompute = (*self.before, *cheap)
-        for block in blocks:
-            module = model.get_submodule(block.path)
-            if block.whole and "forward" not in module.__dict__:
-                module.__dict__["forward"] = checkpoint(once_updated(module, module.forward))
-                self.wrapped.append(module)
-
-    def undo(self) -> None:
-        state.recompute = self.before
-        for module in self.wrapped:
-            module.__dict__.pop("forward", None)
-
-
-@contextmanager
-def undone(applied: Applied):
-    """Inside, blocks compute again; then not."""
-    try:
-        yield
-    finally:
-        applied.undo()
-
-
-@contextmanager
-def forwards_replaced(model: Module, paths, forward):
-    """Inside, calling these modules calls `forward`."""
-    modules = [model.get_submodule(path) for path in paths]
-    modules = [module for module in modules if "forward" not in module.__dict__]
-    try:
-        for module in modules:
-            module.__dict__["forward"] = forward
-        yield
-    finally:
-        for module in modules:
-            del module.__dict__["forward"]
-
-
-def first_argument(x, *args, **kwargs):
-    """What stands for a block that is left out."""
-    return x
-
-
-def once_updated(module: Module, forward):
-    """The forward, whose second run leaves buffers (running statistics) as the first made them."""
-
-    def run(*args, **kwargs):
-        if state.phase != "recompute":
-            return forward(*args, **kwargs)
-        before = [(m, dict(m._buffers)) for m in module.modules()]
-        held = [
-            (b, b.data, b.spec) for _, buffers in before for b in buffers.values() if b is not None
-        ]
-        try:
-            return forward(*args, **kwargs)
-        finally:
-            for m, own in before:
-                m._buffers.update(own)
-            for b, data, spec in held:
-                b.data, b.spec = data, spec
-
-    return run
-
-
-def candidates_of(model: Module) -> list[str]:
-    """Paths of the blocks that may be computed again: the outermost modules with parts whose class
-    repeats, else containers that do, else the model's own parts."""
-    parts = [
-        (path, m) for path, m in model.named_modules() if path and any(True for _ in m.parameters())
-    ]
-    kinds = Counter(type(m) for _, m in parts)
-    repeated = [
-        (path, m) for path, m in parts if kinds[type(m)] > 1 and any(True for _ in m.children())
-    ]
-    own = [path for path, m in repeated if type(m) not in no_leaf_types]
-    found = own or [path for path, _ in repeated] or [name for name, _ in model.named_children()]
-    return [p for p in found if not any(p != o and is_within(p, o) for o in found)]
 
 
 def estimated(path: str, plain: Stage, stage: Stage, *how) -> Block:
@@ -241,7 +145,7 @@ class Planner:
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
         """The step with a choice applied."""
-        with undone(Applied(self.model, chosen)):
+        with self.trainer.applied(chosen):
             found = self.trainer.analyse(2, self.machine)
         self.checked[key_of(chosen)] = Choice(chosen, found.peak_bytes, found.predicted_ns)
         return found
@@ -288,9 +192,10 @@ class Planner:
     def chains(self) -> list[Chain]:
         """By blocks: the plain analysis, that with elementwise work computed again, those with
         light convolutions besides; last that with all blocks."""
+        infos = (info for run in self.plain.runs for info in run.plan.step_infos())
         convs = [
-            call.cost.flops / max(1, call.out.nbytes)
-            for _, call, *_ in self.plain.counter.counts.values() if call.primitive.name == "conv"
+            source.call.cost.flops / max(1, source.call.out.nbytes)
+            for info in infos for source in info.sources if source.call.primitive.name == "conv"
         ]  # fmt: skip
         limits = [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
         plain = self.chain(self.plain)
@@ -318,7 +223,7 @@ class Planner:
 
     def shortened(self, chosen: list[Block], left_out: dict[str, str]) -> Chain:
         """The chain of one step with a choice applied to the blocks that are not left out."""
-        with undone(Applied(self.model, [b for b in chosen if b.path not in left_out])):
+        with self.trainer.applied([b for b in chosen if b.path not in left_out]):
             return self.chain(self.trainer.analyse(1, self.machine))
 
     def option(self, path: str, number: int, *how) -> Option:
@@ -426,10 +331,6 @@ class Choice(NamedTuple):
     blocks: list[Block]
     peak_bytes: int
     ns: float
-
-
-def key_of(blocks: list[Block]) -> tuple:
-    return tuple((block.path, block.whole, block.convs) for block in blocks)
 
 
 def plan(

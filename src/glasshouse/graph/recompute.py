@@ -11,6 +11,7 @@ products read, with hundreds of operations for each byte that making them again 
 
 from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
+from glasshouse.graph.rerun import is_backward, rerun, whole_modules, within
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept
@@ -24,8 +25,10 @@ MAX_CONE = 48  # nodes that one value may take to make again
 def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     """The graph whose backward pass makes dropped values again: those of these modules (all below
     them too; None: of `state.recompute`), and those that are next to free."""
-    modules = state.recompute if modules is None else modules
-    parts = [m.partition("+") for m in modules]
+    if modules is None:
+        modules, whole = state.recompute, whole_modules()
+        graph = rerun(graph, whole) if whole else graph
+    parts = [m.partition("+") for m in modules if m[-1:] != "!"]
     modules = tuple(path for path, *_ in parts)
     convs = {path: int(flops) for path, _, flops in parts if flops}
     nodes = needed_nodes(graph)
@@ -87,10 +90,6 @@ def waits_for_region(node: Node, users) -> bool:
         return False
     terms = {x.number for x in node.inputs if 2 * nbytes_of(x) >= nbytes_of(node)}
     return len(terms) > 1 and bool(users) and all(u.origin.again > node.origin.again for u in users)
-
-
-def is_backward(node: Node) -> bool:
-    return node.origin.phase in ("backward", "recompute", "optimizer")
 
 
 def is_cheap(node: Node) -> bool:
@@ -207,10 +206,6 @@ def feeds_opaque(node: Node, users: dict[int, list[Node]]) -> bool:
 
 def is_view(node: Node) -> bool:
     return primitives[node.op].kind in ("movement", "create")
-
-
-def within(path: str, modules: tuple[str, ...]) -> bool:
-    return any(path == m or path.startswith(m + ".") for m in modules)
 
 
 def cone_of(
