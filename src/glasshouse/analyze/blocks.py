@@ -22,6 +22,13 @@ class Block(NamedTuple):
     whole: bool = True
     convs: int = 0
 
+    @property
+    def means(self) -> str:
+        """How it does so, in words."""
+        if self.whole:
+            return "whole"
+        return f"elementwise, convolutions to {self.convs}" if self.convs else "elementwise"
+
 
 def key_of(blocks: list[Block]) -> tuple:
     return tuple((block.path, block.whole, block.convs) for block in blocks)

@@ -35,21 +35,56 @@ MIN_ROW = 5  # equal blocks of which some stand for the others
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
 
-class Plan(AbstractContextManager):
-    """What to compute again. `apply()` makes the model do so in this thread, also as a context;
-    `remove()` ends it.
+class Planned:
+    """What a step computes again, and what that comes to.
 
     blocks        those chosen, with their estimated savings and costs
     peak_bytes    the planned peak of a step with them; at most the budget
     plain_bytes   that without
-    extra_ns      by how much the predicted time of a step grows
+    plain_ns      the predicted time of a step without
+    extra_ns      by how much it grows
     """
 
     def __init__(self, planner: "Planner", budget: int | float):
-        self.planner, self.model = planner, planner.model
         _, self.plain_bytes, self.plain_ns = planner.check([])
         self.blocks, self.peak_bytes, ns = planner.search(in_bytes(budget, self.plain_bytes))
-        self.extra_ns = ns - self.plain_ns
+        self.extra_ns, self.root = ns - self.plain_ns, planner.root
+
+    def code(self) -> str:
+        """The plan as Python to paste."""
+        again = key_of(self.blocks)
+        return (
+            "from glasshouse.analyze.planner import Applied, Block\n\n"
+            f"blocks = {again!r}\n"
+            "Applied(model, [Block(path, 0, 0.0, *how) for path, *how in blocks])\n"
+        )
+
+    def table(self) -> str:
+        """The plan as text."""
+        lines = [
+            [b.path or self.root or "all of it", b.means,
+             scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)]
+            for b in self.blocks
+        ]  # fmt: skip
+        head = (
+            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
+            f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
+        )
+        if not lines:
+            return head + "nothing is computed again\n"
+        return head + table(["compute again", "", "saves about", "takes"], lines, left=2) + "\n"
+
+    def __str__(self):
+        return self.table()
+
+
+class Plan(Planned, AbstractContextManager):
+    """What to compute again. `apply()` makes the model do so in this thread, also as a context;
+    `remove()` ends it."""
+
+    def __init__(self, planner: "Planner", budget: int | float):
+        super().__init__(planner, budget)
+        self.planner, self.model = planner, planner.model
         self.applied: Applied | None = None
 
     def at(self, budget: int | float) -> "Plan":
@@ -81,32 +116,6 @@ class Plan(AbstractContextManager):
 
     def __exit__(self, *exc_info):
         self.remove()
-
-    def code(self) -> str:
-        """The plan as Python to paste."""
-        again = key_of(self.blocks)
-        return (
-            "from glasshouse.analyze.planner import Applied, Block\n\n"
-            f"blocks = {again!r}\n"
-            "Applied(model, [Block(path, 0, 0.0, *how) for path, *how in blocks])\n"
-        )
-
-    def table(self) -> str:
-        """The plan as text."""
-        lines = [
-            [b.path or self.planner.root or "all of it",
-             "whole" if b.whole else "elementwise" + ", convolutions" * bool(b.convs),
-             scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)]
-            for b in self.blocks
-        ]  # fmt: skip
-        head = (
-            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
-            f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
-        )
-        return head + table(["compute again", "", "saves about", "takes"], lines, left=2) + "\n"
-
-    def __str__(self):
-        return self.table()
 
 
 def estimated(path: str, plain: Stage, stage: Stage, *how) -> Block:

@@ -13,12 +13,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from glasshouse.analyze.captured import CapturedStep, in_use
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
 from glasshouse.base.errors import GradError
 from glasshouse.base.interrupts import held
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
-from glasshouse.compile.program import compiled, run_timed, settle, warn_once
+from glasshouse.compile.program import (
+    compiled,
+    compiled_graph,
+    run_timed,
+    settle,
+    warn_once,
+)
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
@@ -27,6 +34,7 @@ from glasshouse.dispatch.bind import box, state, timers, watchers
 from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.watch import tell
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
+from glasshouse.graph.split import Half, split
 from glasshouse.nn.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor, random
@@ -48,10 +56,11 @@ def glass(graph_module: GraphModule, example_inputs) -> "Glass":
 
 class Glass:
     """A captured graph with its Programs: for each set of shapes of tensors, by the numbers that
-    became part of a Program; None for what is run as it is."""
+    became part of a Program; None for what is run as it is. With a `budget` their memory stays
+    within it."""
 
-    def __init__(self, module: GraphModule):
-        self.module = module
+    def __init__(self, module: GraphModule, budget=None):
+        self.module, self.budget = module, budget
         self.plans: dict[tuple, list[Plan | None]] = {}
         self.count = 0  # of all plans
         self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
@@ -74,7 +83,7 @@ class Glass:
         backend = backends.current()
         # What the trace of the first call recorded is done again here: nobody needs its values.
         backend.recorder.forget()
-        plan = kept = Plan(self.module, backend)
+        plan = kept = Plan(self.module, backend, self.budget)
         try:
             plan.record(inputs)
         except NotFit:
@@ -86,15 +95,17 @@ class Glass:
 
 
 class Kernelled:
-    """A Program with where its inputs come from."""
+    """A Program with where its inputs come from: of a recording, or of a half of it."""
 
-    def __init__(self, recorded, known: dict[int, tuple], constants, runner):
-        self.fetches = []
-        for leaf in recorded.leaves:
-            place = known.get(id(leaf))
-            if place is None and id(leaf) not in constants:
-                raise NotFit
-            self.fetches.append(place or (CONSTANT, leaf))
+    def __init__(self, recorded, known: dict[int, tuple], constants, runner, half: Half | None = None):
+        places = [
+            known.get(id(leaf)) or ((CONSTANT, leaf) if id(leaf) in constants else None)
+            for leaf in recorded.leaves
+        ]
+        sources = range(len(places)) if half is None else half.sources
+        self.fetches: list[Any] = [places[at] if at >= 0 else (OUT, ~at) for at in sources]
+        if None in self.fetches:
+            raise NotFit
         self.scalars = [
             (runner.links.get(node), node.scalar, node.spec.dtype.kind)
             for node in recorded.nodes
@@ -103,8 +114,10 @@ class Kernelled:
         self.counts = counts_of(recorded)
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
+        if half is not None:
+            self.specs = [node.spec for node in half.graph.outputs]
         try:
-            self.program = compiled(recorded)
+            self.program = compiled(recorded) if half is None else compiled_graph(half.graph)
             self.program.lines = runner.lines.of(recorded)
         except CompileError as error:
             warn_once(str(error))
@@ -135,21 +148,23 @@ class Kernelled:
 class Plan:
     """The Program of a graph (and one for its gradients), and where everything goes."""
 
-    def __init__(self, module: GraphModule, backend):
-        self.module, self.backend = module, backend
+    def __init__(self, module: GraphModule, backend, budget=None):
+        self.module, self.backend, self.budget = module, backend, budget
         self.owned = owned_tensors(module)
         self.fixed: dict[int, Any] = {}  # inputs that are numbers and became part of the Program
         self.forward: Kernelled | None = None
         self.backward: Backward | None = None
         self.outs: Any = None
+        self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
 
     def handles(self, inputs) -> list[Tensor]:
         """All tensors that the graph may read or write."""
         return [*self.owned, *(x for x in inputs if isinstance(x, Tensor))]
 
     def fits(self, inputs) -> bool:
-        """Whether the numbers that are part of the Program are the same now."""
-        return all(inputs[i] == number for i, number in self.fixed.items())
+        """Whether the numbers that are part of the Program are the same now, and a budget is met."""
+        same = all(inputs[i] == number for i, number in self.fixed.items())
+        return same and (self.most_bytes is None or in_use() <= self.most_bytes)
 
     # -- the first run ---------------------------------------------------------------------------
 
@@ -183,15 +198,25 @@ class Plan:
             with unwatched(), runner.lines:
                 self.backward.walk(constants)
         pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
-        later = pending[mark:]
-        del pending[mark:]
-        recorded = describe(pending, [x for x in wanted if x.value is None])
-        del pending
-        if recorded is not None:
-            self.run_first(recorded, known, constants, runner)
-        if self.backward is not None:
-            known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
-            self.backward.compile(later, known, constants, runner)
+        if self.budget is not None:
+            gradients = self.backward.wanted() if self.backward is not None else []
+            early = {id(x) for x in pending[:mark]} if gradients else None
+            recorded = describe(pending, [x for x in (*wanted, *gradients) if x.value is None])
+            del pending
+            if recorded is not None:
+                old = {i: before[i][1] for i in graded if before[i][1] is not None}
+                self.run_planned(recorded, early, known, constants, runner, changed, old)
+        else:
+            later = pending[mark:]
+            del pending[mark:]
+            recorded = describe(pending, [x for x in wanted if x.value is None])
+            del pending
+            if recorded is not None:
+                self.forward = Kernelled(recorded, known, constants, runner)
+                self.run_first(recorded, recorded.outputs, recorded.leaves, known)
+            if self.backward is not None:
+                recorded = describe(later, self.backward.wanted())
+                self.backward.compile(recorded, 0, known, constants, runner)
         self.place(outs, handles, changed, graded, known)
         if self.backward is not None:
             self.backward.attach(outs, handles, before, self.nodes, runner.draws, inputs)
@@ -199,13 +224,46 @@ class Plan:
 
     nodes: list[Lazy] = []
 
-    def run_first(self, recorded, known, constants, runner) -> None:
-        """Make the Program of a recording, and run it."""
-        self.forward = Kernelled(recorded, known, constants, runner)
-        self.nodes = [recorded.nodes[at] for at in recorded.outputs]
-        values = self.forward.run(recorded.leaves, recorded.scalars, recorded.donated, first=True)
-        settle(recorded, values, self.forward.program.owns)
+    def run_first(self, recorded, outputs, payloads, known) -> None:
+        """Run the Program, which makes these outputs of a recording, perhaps among others."""
+        kernelled = self.forward
+        self.nodes = [recorded.nodes[at] for at in outputs]
+        donated = recorded.donated if len(payloads) == len(recorded.leaves) else ()
+        values = kernelled.run(payloads, recorded.scalars, donated, first=True)
+        owns = kernelled.program.owns
+        settle(recorded, values[: len(outputs)], owns)
+        kept = zip(values, kernelled.specs, owns, strict=True)
+        self.nodes += [computed(v, s, own) for v, s, own in list(kept)[len(outputs) :]]
         known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
+
+    def run_planned(self, recorded, early, known, constants, runner, changed, old) -> None:
+        """Make the Program or, where there is a part that is `early`, both, such that they stay
+        within the budget; run the first. `old` are gradients that will be replaced."""
+        count = None if early is None else [id(x) in early for x in recorded.nodes].count(True)
+        if count is not None:
+            count = sum(at < count for at in recorded.outputs)
+        places = [known.get(id(leaf), (None, None)) for leaf in recorded.leaves]
+        if count is None:
+            moved = [n for n, (kind, i) in enumerate(places) if kind == DATA and i in changed]
+            moved = [n for n in moved if recorded.leaves[n].owned]
+            freed = [x.nbytes for i, x in old.items() if (GRAD, i) not in places and x.data.owned]
+            step = CapturedStep(recorded, None, moved, freed)
+        else:
+            given = [s.nbytes for s in self.backward.specs]
+            step = CapturedStep(recorded, count, (), given=given)
+        blocks, most_bytes = self.budget.plan(step, recorded)
+        if count is not None:
+            self.most_bytes = most_bytes  # what is outside of the graph may grow
+        with step.applied(blocks):
+            if count is None:
+                self.forward = Kernelled(recorded, known, constants, runner)
+                self.run_first(recorded, recorded.outputs, recorded.leaves, known)
+                return
+            first, second = split(step.rewritten(), count)
+            self.forward = Kernelled(recorded, known, constants, runner, first)
+            payloads = [recorded.leaves[at] for at in first.sources]
+            self.run_first(recorded, recorded.outputs[:count], payloads, known)
+            self.backward.compile(recorded, count, known, constants, runner, second)
 
     def place(self, outs, handles, changed, graded, known) -> None:
         """Note where each result goes in later runs."""
@@ -453,14 +511,17 @@ class Backward:
             i: arrived[n][s] for (n, s), i in self.places.items() if s in arrived.get(n, ())
         }  # fmt: skip
 
-    def compile(self, later: list[Lazy], known, constants, runner) -> None:
-        """Make the Program of what was recorded."""
-        wanted = [g.data for g in self.found.values()]
-        recorded = describe(later, [x for x in wanted if x.value is None])
+    def wanted(self) -> list[Lazy]:
+        """The gradients that are still to be computed."""
+        return [g.data for g in self.found.values() if g.data.value is None]
+
+    def compile(self, recorded, count: int, known, constants, runner, half=None) -> None:
+        """Make the Program of what was recorded, which makes the outputs behind the first `count`."""
         known = {**known, **self.known}
         if recorded is not None:
-            self.part = Kernelled(recorded, known, constants, runner)
-            known |= {id(recorded.nodes[at]): (-1, k) for k, at in enumerate(recorded.outputs)}
+            self.part = Kernelled(recorded, known, constants, runner, half)
+            outputs = enumerate(recorded.outputs[count:])
+            known |= {id(recorded.nodes[at]): (-1, k) for k, at in outputs}
         self.grads = [
             (i, known.get(id(g.data), (CONSTANT, g.data)), g.spec) for i, g in self.found.items()
         ]

@@ -96,6 +96,7 @@ class Capture:
         self.reproductions: set[str] = set()  # names of functions of which one was written
         captures.add(self)
         self.warned = False
+        self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
 
     @property
     def entries(self) -> list[Info]:
@@ -105,7 +106,7 @@ class Capture:
     def dispatcher(self, fn: types.FunctionType):
         """A callable that answers calls of `fn` from entries, and captures what is new."""
         made = native().Dispatcher(fn, miss)
-        made.capture = self
+        made.capture, made.memory_plans = self, self.memory_plans
         if not self.resumes and self.name == "captured":
             self.name = fn.__qualname__
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
