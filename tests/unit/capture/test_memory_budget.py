@@ -10,7 +10,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
 
 LOSS = gh.nn.functional.mse_loss
-X = np.random.default_rng(0).standard_normal((512, 32)).astype("float32")
+X = np.random.default_rng(0).standard_normal((1024, 32)).astype("float32")
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +74,10 @@ class Training:
 def test_values_and_gradients_stay_bit_for_bit(kind, part):
     """Of a model alone both passes are one graph with a budget: it is compared with one that is met
     without computing anything again."""
-    plain = Training(kind, None if kind == "step" else 1.0)
+    plain = Training(kind, None if kind == "step" else 1.0).results(3)
     planned = Training(kind, part)
-    assert all(map(np.array_equal, plain.results(3), planned.results(3)))
-    assert all(found.blocks for found in planned.plans)
+    assert all(map(np.array_equal, plain, planned.results(3)))
+    assert planned.plans and all(found.blocks for found in planned.plans)
 
 
 @pytest.mark.parametrize("kind", ["step", "model"])
@@ -85,18 +85,20 @@ def test_later_steps_take_what_is_planned(kind):
     whole = Training(kind, 1.0)
     peaks = [whole.peak() for _ in range(4)]
     assert peaks[-1] == whole.plans[-1].peak_bytes and not whole.plans[-1].blocks
+    del whole
     seen = []
-    for budget in np.linspace(0.45, 0.95, 6) * peaks[-1]:
+    for budget in np.linspace(0.65, 0.95, 5) * peaks[-1]:
         planned = Training(kind, int(budget))
         measured = [planned.peak() for _ in range(4)]
         assert measured[-1] == measured[-2] <= int(budget)
-        seen.append(planned.plans[-1].peak_bytes)
-        assert measured[-1] == seen[-1] or kind == "model" and measured[-1] <= int(budget)
+        assert kind == "model" or measured[-1] == planned.plans[-1].peak_bytes
+        seen.append(measured[-1])
+        del planned
     assert seen == sorted(seen) and len(set(seen)) > 2
 
 
 @pytest.mark.parametrize("kind", ["step", "model"])
-def test_impossible_budgets_name_the_least_that_works(kind):
+def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
     training = Training(kind, 100_000)
     before = [p.numpy().copy() for p in training.model.parameters()]
     for _ in range(2):
@@ -104,6 +106,8 @@ def test_impossible_budgets_name_the_least_that_works(kind):
             training.train()
     after = [p.numpy() for p in training.model.parameters()]
     assert all(map(np.array_equal, before, after))
+    del training, before, after
+    gc.collect()
     least = int(str(error.value).split("at least ")[1].split(" ")[0].replace(",", ""))
     found = Training(kind, least)
     found.train()
