@@ -15,7 +15,7 @@ import numpy as np
 
 from glasshouse.analyze.captured import CapturedStep, in_use
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
-from glasshouse.base.errors import GradError
+from glasshouse.base.errors import GradError, OptionError
 from glasshouse.base.interrupts import held
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
@@ -205,7 +205,8 @@ class Plan:
             del pending
             if recorded is not None:
                 old = {i: before[i][1] for i in graded if before[i][1] is not None}
-                self.run_planned(recorded, early, known, constants, runner, changed, old)
+                with undone_if_refused(handles, before, self.keys):
+                    self.run_planned(recorded, early, known, constants, runner, changed, old)
         else:
             later = pending[mark:]
             del pending[mark:]
@@ -386,6 +387,19 @@ class Sources:
         if kind == KEY:
             return self.keys[at].data
         return self.cotangents[at] if kind == COTANGENT else at
+
+
+@contextmanager
+def undone_if_refused(handles: list[Tensor], before, generators):
+    """Context: where a budget cannot be met, tensors and generators are as before the call."""
+    try:
+        yield
+    except OptionError:
+        for h, (data, grad, node, slot) in zip(handles, before, strict=True):
+            h.data, h.spec, h.grad, h.node, h.slot = data, data.spec, grad, node, slot
+        for generator in generators:
+            generator.draws -= 1
+        raise
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from glasshouse.base.errors import CaptureError
+from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
@@ -555,6 +555,8 @@ class Session:
         restore = front.rollback(tracer)
         try:
             results = graph(*self.values)
+        except OptionError:  # a budget that cannot be met: all is as before the call
+            raise
         except BaseException:
             restore()
             raise
