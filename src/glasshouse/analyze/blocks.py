@@ -14,7 +14,8 @@ from glasshouse.transforms.checkpoint import checkpoint
 
 class Block(NamedTuple):
     """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
-    of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes."""
+    of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes. Or a value
+    by its name (`graph/named.py`)."""
 
     path: str
     saved_bytes: int
@@ -25,6 +26,8 @@ class Block(NamedTuple):
     @property
     def means(self) -> str:
         """How it does so, in words."""
+        if ":" in self.path:
+            return "kept for others" if self.path[-1] == "=" else "value"
         if self.whole:
             return "whole"
         return f"elementwise, convolutions to {self.convs}" if self.convs else "elementwise"
@@ -36,7 +39,7 @@ def key_of(blocks: list[Block]) -> tuple:
 
 def asked(block: Block, root: str) -> str:
     """A block as `state.recompute` names it; the model is called `root`."""
-    path = root + "." * bool(root and block.path) + block.path
+    path = root + "." * bool(root and block.path and block.path[0] != ":") + block.path
     return path + ("!" if block.whole else f"+{block.convs}" if block.convs else "")
 
 
@@ -48,8 +51,8 @@ class Applied:
         root = type(model).__name__
         state.recompute = (*self.before, *(asked(b, root) for b in blocks if not b.whole))
         for block in blocks:
-            module = model.get_submodule(block.path)
-            if block.whole and "forward" not in module.__dict__:
+            module = model.get_submodule(block.path) if block.whole else None
+            if module is not None and "forward" not in module.__dict__:
                 module.__dict__["forward"] = checkpoint(once_updated(module, module.forward))
                 self.wrapped.append(module)
 

@@ -10,6 +10,7 @@ least that is possible.
 
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from glasshouse.analyze.blocks import (
@@ -23,6 +24,7 @@ from glasshouse.analyze.blocks import (
 from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, Trainer
+from glasshouse.analyze.values import Values
 from glasshouse.base.errors import OptionError, suggest, type_name
 from glasshouse.compile.plan import no_collection
 from glasshouse.nn.module import Module
@@ -32,6 +34,8 @@ MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 MIN_ROW = 5  # equal blocks of which some stand for the others
+EXACT_VALUES = 60  # of a forward pass, of which the exact solver ends in seconds
+SOLVERS = ("auto", "chain", "exact", "min-cut")
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
 
@@ -142,8 +146,9 @@ class Planner:
     """Looks for the cheapest choice whose step fits a budget; what was analysed stays known, so
     that further budgets take less."""
 
-    def __init__(self, trainer: Trainer, paths: list[str], machine: MachineProfile):
+    def __init__(self, trainer, paths: list[str], machine: MachineProfile, solver: str = "auto"):
         self.trainer, self.machine, self.model = trainer, machine, trainer.model
+        self.solver = solver
         self.root, self.paths = type(self.model).__name__, paths
         self.checked: dict[tuple, Choice] = {}
         self.ways: list[tuple[Block, ...]] = []  # what is computed again in any case
@@ -179,7 +184,10 @@ class Planner:
         """
         if self.plain.peak_bytes > budget:
             with no_collection():
-                self.explore(budget)
+                if self.values is not None:
+                    self.explore_values(budget)
+                if self.best(budget) is None:
+                    self.explore(budget)
         found = self.best(budget)
         if found is None:
             least = min(choice.peak_bytes for choice in self.checked.values())
@@ -316,6 +324,32 @@ class Planner:
             self.check(self.smallest(number).blocks)
         self.do_without(budget)
 
+    @cached_property
+    def values(self) -> Values | None:
+        """The values among which a solver chooses; None where the blocks of a chain are chosen."""
+        solver = self.solver
+        if solver == "auto":
+            if len(self.chain(self.plain).stages) > 1:
+                return None
+            solver = "exact" if find_spec("scipy") else "min-cut"
+        found = Values(self.plain, self.root, self.machine, solver)
+        if self.solver == "auto" and len(found.values) > EXACT_VALUES:
+            found.solver = "min-cut"
+        return found if solver != "chain" else None
+
+    def explore_values(self, budget: int) -> None:
+        """Analyse the cheapest choices of values, until one fits: each is to leave what the one
+        before took too much."""
+        more_bytes = self.plain.peak_bytes - budget
+        for _ in range(MAX_CHECKS):
+            choice = self.values.choice(more_bytes)
+            if choice is None:
+                return
+            peak = self.check(self.values.blocks(choice)).peak_bytes
+            if peak <= budget:
+                return
+            more_bytes += max(peak - budget, budget // 200)
+
     def smallest(self, number: int) -> "Choice":
         """The choice of a way that takes the least memory by the estimates, within 0.5 %."""
         low, high = 0, 2 * self.plain.peak_bytes
@@ -344,12 +378,16 @@ class Choice(NamedTuple):
 
 def plan(
     model: Module, loss, optimizer, inputs, budget: int | float, *, blocks=None,
-    autocast: str | None = None, machine: MachineProfile | str = "cpu2",
+    autocast: str | None = None, machine: MachineProfile | str = "cpu2", solver: str = "auto",
 ) -> Plan:  # fmt: skip
     """What to compute again so that a training step's memory stays within a budget.
 
     budget  bytes; or a part of the peak without a plan, above 0 and at most 1
     blocks  paths of modules that may be computed again; the repeating ones unless given
+    solver  "chain", a dynamic program over blocks; "exact", a mixed-integer program over single
+            values, for graphs in which it ends in time (needs scipy); "min-cut", a heuristic over
+            single values that makes no large product again; "auto", the chain where there is one.
+            Where values do not suffice, blocks are chosen
 
     The arguments else are those of `step`. Values and gradients stay what they are, random numbers
     and running statistics included.
@@ -368,6 +406,11 @@ def plan(
     """
     if not isinstance(model, Module):
         raise OptionError(f"plan: expected a Module; got {type_name(model)}. Pass the model.")
+    if solver not in SOLVERS:
+        raise OptionError(
+            f"plan: expected a solver of {', '.join(SOLVERS)}; got {solver!r}. "
+            f"{suggest(str(solver), SOLVERS)}"
+        )
     chosen = MachineProfile.load(machine)
     known = dict(model.named_modules())
     for path in blocks or ():
@@ -376,7 +419,7 @@ def plan(
                 f"plan: expected paths of modules; got {path!r}. {suggest(path, known)}"
             )
     trainer = Trainer(model, loss, optimizer, inputs, autocast)
-    return Plan(Planner(trainer, list(blocks or candidates_of(model)), chosen), budget)
+    return Plan(Planner(trainer, list(blocks or candidates_of(model)), chosen, solver), budget)
 
 
 def in_bytes(budget: int | float, whole: int) -> int:

@@ -11,6 +11,7 @@ products read, with hundreds of operations for each byte that making them again 
 
 from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
+from glasshouse.graph.named import asked_values
 from glasshouse.graph.rerun import is_backward, rerun, whole_modules, within
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
@@ -32,8 +33,11 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     modules = tuple(path for path, *_ in parts)
     convs = {path: int(flops) for path, _, flops in parts if flops}
     nodes = needed_nodes(graph)
+    asked, kept, between = asked_values(nodes, modules)
     light = {n.number for n in nodes if is_light(n, modules, convs)}
     dropped, pinned = droppable(nodes, graph, modules, light)
+    dropped = {n: of for n, of in dropped.items() if n not in kept} | dict.fromkeys(asked, set())
+    pinned, light = pinned - asked | kept, light | between
     users = users_of(nodes)
     stored = {node.number for node in nodes if waits_for_region(node, users.get(node.number, ()))}
     if not dropped:
