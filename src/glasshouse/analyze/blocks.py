@@ -26,8 +26,8 @@ class Block(NamedTuple):
     @property
     def means(self) -> str:
         """How it does so, in words."""
-        if ":" in self.path:
-            return "kept for others" if self.path[-1] == "=" else "value"
+        if ":" in self.path or " " in self.path:
+            return "value" + "s" * (" " in self.path)
         if self.whole:
             return "whole"
         return f"elementwise, convolutions to {self.convs}" if self.convs else "elementwise"

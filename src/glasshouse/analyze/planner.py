@@ -10,7 +10,6 @@ least that is possible.
 
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
-from importlib.util import find_spec
 from typing import NamedTuple
 
 from glasshouse.analyze.blocks import (
@@ -34,7 +33,8 @@ MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 MIN_ROW = 5  # equal blocks of which some stand for the others
-EXACT_VALUES = 60  # of a forward pass, of which the exact solver ends in seconds
+MAX_SHOWN = 24  # single values in a plan's table
+MAX_VALUES = 2000  # of a forward pass, among which a minimum cut is found in half a second
 SOLVERS = ("auto", "chain", "exact", "min-cut")
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
@@ -66,9 +66,9 @@ class Planned:
     def table(self) -> str:
         """The plan as text."""
         lines = [
-            [b.path or self.root or "all of it", b.means,
-             scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)]
-            for b in self.blocks
+            [b.path or self.root or "all of it", b.means, scaled(b.saved_bytes, "B"),
+             milliseconds(b.extra_ns)]
+            for b in self.shown()
         ]  # fmt: skip
         head = (
             f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
@@ -77,6 +77,16 @@ class Planned:
         if not lines:
             return head + "nothing is computed again\n"
         return head + table(["compute again", "", "saves about", "takes"], lines, left=2) + "\n"
+
+    def shown(self) -> list[Block]:
+        """The modules, the largest of the single values, and what the others come to."""
+        values = sorted((b for b in self.blocks if ":" in b.path and b.saved_bytes),
+                        key=lambda b: -b.saved_bytes)  # fmt: skip
+        modules, rest = [b for b in self.blocks if ":" not in b.path], values[MAX_SHOWN:]
+        if rest:
+            sums = sum(b.saved_bytes for b in rest), sum(b.extra_ns for b in rest)
+            values[MAX_SHOWN:] = [Block(f"{len(rest)} smaller", *sums, whole=False)]
+        return [*modules, *values]
 
     def __str__(self):
         return self.table()
@@ -186,7 +196,7 @@ class Planner:
             with no_collection():
                 if self.values is not None:
                     self.explore_values(budget)
-                if self.best(budget) is None:
+                if self.solver in ("auto", "chain") or self.best(budget) is None:
                     self.explore(budget)
         found = self.best(budget)
         if found is None:
@@ -326,16 +336,12 @@ class Planner:
 
     @cached_property
     def values(self) -> Values | None:
-        """The values among which a solver chooses; None where the blocks of a chain are chosen."""
-        solver = self.solver
-        if solver == "auto":
-            if len(self.chain(self.plain).stages) > 1:
-                return None
-            solver = "exact" if find_spec("scipy") else "min-cut"
+        """The values among which a solver chooses; None where only blocks of a chain are chosen."""
+        if self.solver == "chain":
+            return None
+        solver = "min-cut" if self.solver == "auto" else self.solver
         found = Values(self.plain, self.root, self.machine, solver)
-        if self.solver == "auto" and len(found.values) > EXACT_VALUES:
-            found.solver = "min-cut"
-        return found if solver != "chain" else None
+        return None if self.solver == "auto" and len(found.nodes) > MAX_VALUES else found
 
     def explore_values(self, budget: int) -> None:
         """Analyse the cheapest choices of values, until one fits: each is to leave what the one
@@ -386,8 +392,8 @@ def plan(
     blocks  paths of modules that may be computed again; the repeating ones unless given
     solver  "chain", a dynamic program over blocks; "exact", a mixed-integer program over single
             values, for graphs in which it ends in time (needs scipy); "min-cut", a heuristic over
-            single values that makes no large product again; "auto", the chain where there is one.
-            Where values do not suffice, blocks are chosen
+            single values that makes no large product again; "auto", the better of this and the
+            chain. Where values do not suffice, blocks are chosen
 
     The arguments else are those of `step`. Values and gradients stay what they are, random numbers
     and running statistics included.

@@ -95,6 +95,50 @@ def test_values_gradients_and_statistics_stay(backend):
     assert all(map(same, plain[1], planned[1])) and all(map(same, plain[2], planned[2]))
 
 
+@pytest.mark.parametrize("solver", ["chain", "min-cut", "exact", "auto"])
+def test_each_solver_meets_budgets_and_changes_no_bit(solver):
+    if solver == "exact":
+        pytest.importorskip("scipy")
+    x = gh.asarray(np.random.default_rng(0).standard_normal((512, 32)).astype("float32"))
+    results = []
+    with flags.override(compile="always"):
+        for part in (1.0, 0.75, 0.6):
+            model, opt = made()
+            found = plan(model, LOSS, opt, DATA, part, solver=solver)
+            assert found.peak_bytes <= part * found.plain_bytes
+            gh.random.seed(7)
+            with found:
+                assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+                loss = LOSS(model(x), x)
+                loss.backward()
+            state = [loss, *(p.grad for p in model.parameters()), *model.buffers()]
+            results.append([t.numpy() for t in state])
+            names: dict = {"model": model}
+            exec(found.code().replace("Applied(", "applied = Applied("), names)
+            assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+            names["applied"].undo()
+            assert solver in ("chain", "auto") or part == 1.0 or ":" in found.blocks[0].path
+            assert "compute again" in str(found) or part == 1.0
+    for other in results[1:]:
+        assert all(map(np.array_equal, results[0], other))
+
+
+def test_single_values_cost_less_than_blocks():
+    """What the solvers over values choose is analysed in earnest: it takes no more time."""
+    pytest.importorskip("scipy")
+    with flags.override(compile="always"):
+        model, opt = made()
+        ns = {s: plan(model, LOSS, opt, DATA, 0.6, solver=s).extra_ns
+              for s in ("chain", "min-cut", "exact", "auto")}  # fmt: skip
+    assert ns["exact"] <= ns["min-cut"] <= ns["chain"] and ns["auto"] <= ns["chain"]
+
+
+def test_unknown_solvers_are_refused():
+    model, opt = made()
+    with pytest.raises(OptionError, match="min-cut"):
+        plan(model, LOSS, opt, DATA, 0.5, solver="mincut")
+
+
 def test_impossible_budgets_name_the_least_that_works():
     with flags.override(compile="always"):
         model, opt = made()
