@@ -1,11 +1,13 @@
 """Blocks of a model that compute again in the backward pass, and how a model is made to do that."""
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from glasshouse.analyze.trace import no_leaf_types
+from glasshouse.autograd import saved_on_host
 from glasshouse.dispatch.bind import state
 from glasshouse.nn.module import Module
 from glasshouse.profile.counter import is_within
@@ -15,26 +17,30 @@ from glasshouse.transforms.checkpoint import checkpoint
 class Block(NamedTuple):
     """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
     of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes. Or a value
-    by its name (`graph/named.py`)."""
+    by its name (`graph/named.py`). With `offload` nothing is computed again: what the module saves
+    waits in the host's memory."""
 
     path: str
     saved_bytes: int
     extra_ns: float
     whole: bool = True
     convs: int = 0
+    offload: bool = False
 
     @property
     def means(self) -> str:
         """How it does so, in words."""
         if ":" in self.path or " " in self.path:
             return "value" + "s" * (" " in self.path)
+        if self.offload:
+            return "offload"
         if self.whole:
             return "whole"
         return f"elementwise, convolutions to {self.convs}" if self.convs else "elementwise"
 
 
 def key_of(blocks: list[Block]) -> tuple:
-    return tuple((block.path, block.whole, block.convs) for block in blocks)
+    return tuple((b.path, b.whole, b.convs, b.offload) for b in blocks)
 
 
 def asked(block: Block, root: str) -> str:
@@ -49,11 +55,15 @@ class Applied:
     def __init__(self, model: Module, blocks: Iterable[Block]):
         self.before, self.wrapped = state.recompute, []
         root = type(model).__name__
-        state.recompute = (*self.before, *(asked(b, root) for b in blocks if not b.whole))
+        state.recompute = (*self.before, *(asked(b, root) for b in blocks if not (b.whole or b.offload)))
         for block in blocks:
-            module = model.get_submodule(block.path) if block.whole else None
+            module = model.get_submodule(block.path) if block.whole or block.offload else None
             if module is not None and "forward" not in module.__dict__:
-                module.__dict__["forward"] = checkpoint(once_updated(module, module.forward))
+                forward = module.forward
+                module.__dict__["forward"] = (
+                    offloaded(forward) if block.offload
+                    else checkpoint(once_updated(module, forward))
+                )  # fmt: skip
                 self.wrapped.append(module)
 
     def undo(self) -> None:
@@ -88,6 +98,17 @@ def forwards_replaced(model: Module, paths, forward):
 def first_argument(x, *args, **kwargs):
     """What stands for a block that is left out."""
     return x
+
+
+def offloaded(forward):
+    """The forward, which leaves what it saves in the host's memory."""
+
+    @functools.wraps(forward)
+    def run(*args, **kwargs):
+        with saved_on_host():
+            return forward(*args, **kwargs)
+
+    return run
 
 
 def once_updated(module: Module, forward):

@@ -22,6 +22,7 @@ from glasshouse.analyze.blocks import (
 )
 from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.offload import Link
 from glasshouse.analyze.step import StepAnalysis, Trainer
 from glasshouse.analyze.values import Values
 from glasshouse.base.errors import OptionError, suggest, type_name
@@ -168,10 +169,15 @@ class Planner:
         self.everywhere = [Block("", 0, 0.0, whole=False)]
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
-        """The step with a choice applied."""
-        with self.trainer.applied(chosen):
+        """The step with a choice applied; what is offloaded is taken off its course."""
+        away = {block.path for block in chosen if block.offload}
+        with self.trainer.applied([block for block in chosen if not block.offload]):
             found = self.trainer.analyse(2, self.machine)
-        self.checked[key_of(chosen)] = Choice(chosen, found.peak_bytes, found.predicted_ns)
+        peak_bytes, ns = found.peak_bytes, found.predicted_ns
+        if away:
+            link = Link(found, self.paths, self.root, self.machine)
+            peak_bytes, ns = link.peak_bytes(away), ns + sum(map(link.extra_ns, away))
+        self.checked[key_of(chosen)] = Choice(chosen, peak_bytes, ns)
         return found
 
     def check(self, chosen: list[Block]) -> "Choice":
@@ -258,6 +264,13 @@ class Planner:
         plain, stage = (self.chains[n].stages.get(path, Stage()) for n in (0, number))
         return Option(([estimated(path, plain, stage, *how)], stage.ns), stage)
 
+    @cached_property
+    def link(self) -> Link | None:
+        """What offloading blocks comes to, where the machine has memory of its own."""
+        if not self.machine.host_bytes_per_s:
+            return None
+        return Link(self.plain, self.paths, self.root, self.machine)
+
     def find_groups(self) -> dict[str, Option]:
         """What it takes to checkpoint containers of several blocks, and the blocks in them: of
         each only its argument is kept, and blocks run up to three times."""
@@ -285,6 +298,9 @@ class Planner:
             if not number:
                 own += [self.option(path, n, *b[3:]) for n, (b,) in enumerate(self.ways[1:], 1)]
             own += [self.option(path, -1, True)]
+            away = self.link.stage(path, stage) if self.link and not number else None
+            if away is not None:
+                own.append(Option(([estimated(path, stage, away, False, 0, True)], away.ns), away))
             options.append([*own, self.groups[path]] if path in (self.groups or ()) else own)
         found = cheapest(options, base.around, self.room(base, budget))
         if found is None:

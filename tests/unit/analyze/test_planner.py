@@ -1,6 +1,7 @@
 """The recomputation planner: budgets are met, values and gradients stay, plans can be read."""
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import glasshouse as gh
 from glasshouse.analyze import MachineProfile, plan, step
 from glasshouse.analyze import planner as planner_module
 from glasshouse.analyze.chain import Option, Stage, cheapest
-from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of
+from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of, key_of
 from glasshouse.analyze.step import Trainer
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
@@ -34,6 +35,7 @@ def made():
 
 DATA = [((512, 32), "float32")] * 2
 LOSS = gh.nn.functional.mse_loss
+BUDGETS = int(os.environ.get("BUDGETS", "34"))  # on each of the six models
 
 
 def least_of(error) -> int:
@@ -267,6 +269,7 @@ def test_plans_are_near_the_optimum_that_all_choices_have():
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_budgets_of_the_six_models_are_met_or_refused(name):
+    """204 random budgets over the six models; the long mode is BUDGETS=200, that many on each."""
     gh.random.seed(0)
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)
@@ -276,23 +279,26 @@ def test_budgets_of_the_six_models_are_met_or_refused(name):
         planner = Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
         plain, outcomes, refused = planner.plain.peak_bytes, {}, []
         lowest = planner.least.peak_bytes
-        budgets = np.random.default_rng(1).integers(9 * lowest // 10, plain + 1, 34)
-        for budget in budgets.tolist():
+        rng = np.random.default_rng(1)
+        budgets = rng.integers(9 * lowest // 10, plain + 1, BUDGETS).tolist()
+        for budget in budgets:
             try:
                 found = planner.search(budget)
             except OptionError as error:
                 refused.append((budget, least_of(error)))
                 continue
             assert found.peak_bytes <= budget
-            outcomes[tuple(b[::3] for b in found.blocks)] = found
+            outcomes[key_of(found.blocks)] = found
         for found in outcomes.values():  # each plan once in earnest
             applied = Applied(model, found.blocks)
             again = step(model, Ours.loss_of, opt, arrays).peak_bytes
             applied.undo()
             assert again == found.peak_bytes
-    least = min(choice.peak_bytes for choice in planner.checked.values())
-    assert all(budget < named == least for budget, named in refused)
-    assert outcomes and refused
+        least = min(choice.peak_bytes for choice in planner.checked.values())
+        assert all(budget < named == least for budget, named in refused)
+        assert planner.search(least).peak_bytes == least
+        peaks = [planner.search(b).peak_bytes for b in sorted(budgets) if b >= least]
+    assert peaks == sorted(peaks) and outcomes and refused
 
 
 class Contained(gh.nn.Module):
