@@ -21,11 +21,20 @@ class Block(NamedTuple):
     waits in the host's memory."""
 
     path: str
-    saved_bytes: int
-    extra_ns: float
+    saved_bytes: int = 0
+    extra_ns: float = 0.0
     whole: bool = True
     convs: int = 0
     offload: bool = False
+
+    def code(self) -> str:
+        """The block as Python, without estimates."""
+        words = [
+            f"{name}={value!r}"
+            for name, value in self._asdict().items()
+            if name in ("whole", "convs", "offload") and value != self._field_defaults[name]
+        ]
+        return f"Block({', '.join([repr(self.path), *words])})"
 
     @property
     def means(self) -> str:
@@ -55,7 +64,10 @@ class Applied:
     def __init__(self, model: Module, blocks: Iterable[Block]):
         self.before, self.wrapped = state.recompute, []
         root = type(model).__name__
-        state.recompute = (*self.before, *(asked(b, root) for b in blocks if not (b.whole or b.offload)))
+        state.recompute = (
+            *self.before,
+            *(asked(b, root) for b in blocks if not (b.whole or b.offload)),
+        )
         for block in blocks:
             module = model.get_submodule(block.path) if block.whole or block.offload else None
             if module is not None and "forward" not in module.__dict__:

@@ -120,8 +120,8 @@ def check_budget(budget) -> None:
     fits = isinstance(budget, (int, float)) and not isinstance(budget, bool) and budget > 0
     if not fits or isinstance(budget, float) and budget > 1:
         raise OptionError(
-            f"optimize: expected memory_budget to be bytes, or a part of the peak above 0 and at most "
-            f"1; got {budget!r}. Write 0.5 for half of the peak."
+            f"optimize: expected memory_budget to be bytes, or a part of the peak above 0 and at "
+            f"most 1; got {budget!r}. Write 0.5 for half of the peak."
         )
 
 

@@ -57,11 +57,11 @@ class Planned:
 
     def code(self) -> str:
         """The plan as Python to paste."""
-        again = key_of(self.blocks)
+        lines = "".join(f"    {block.code()},\n" for block in self.blocks)
         return (
             "from glasshouse.analyze.planner import Applied, Block\n\n"
-            f"blocks = {again!r}\n"
-            "Applied(model, [Block(path, 0, 0.0, *how) for path, *how in blocks])\n"
+            f"blocks = [\n{lines}]\n"
+            "Applied(model, blocks)\n"
         )
 
     def table(self) -> str:
@@ -322,8 +322,9 @@ class Planner:
     def explore(self, budget: int) -> None:
         """Analyse the cheapest choices by the estimates, as long as one may be better than what
         fits; where one takes more than it was to, the next of its way is to leave that much."""
-        ways = range(not self.seems_to_fit(1, budget), len(self.chains) - 1)
-        over = dict.fromkeys(ways, 0)  # all elementwise work is cheaper than any block
+        # All elementwise work is cheaper than any block; moving may take no time at all.
+        first = not self.link and self.seems_to_fit(1, budget)
+        over = dict.fromkeys(ways := range(first, len(self.chains) - 1), 0)
         for _ in range(MAX_CHECKS):
             found = {n: self.choice(n, budget - bytes_over) for n, bytes_over in over.items()}
             likely = {n: choice for n, choice in found.items() if choice is not None}

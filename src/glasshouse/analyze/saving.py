@@ -1,9 +1,9 @@
 """Which values of a forward pass to keep for the backward pass, and which to make again.
 
 A value that is there in the backward pass is kept, or made of others that are there. Two solvers
-choose: `exact`, a mixed-integer program that also knows when in the backward pass what is made again
-is alive; and `min_cut`, which puts a price on a byte, for which a minimum cut tells the best choice,
-and looks for the price at which what is kept fits.
+choose: `exact`, a mixed-integer program that also knows when in the backward pass what is made
+again is alive; and `min_cut`, which puts a price on a byte, for which a minimum cut tells the best
+choice, and looks for the price at which what is kept fits.
 Source:  Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer program is the part in
          which a value is made again once; Picard 1976 for closures as minimum cuts
 """
@@ -21,9 +21,9 @@ TIMES = 12  # of the backward pass at which the integer program looks at what is
 
 
 class Value(NamedTuple):
-    """A value of the forward pass: the bytes that keeping it takes (None: it cannot be kept), the ns
-    that making it takes (None: it is not to be made again), of which others it is made, and when the
-    backward pass reads it first and last, if it does."""
+    """A value of the forward pass: the bytes that keeping it takes (None: it cannot be kept), the
+    ns that making it takes (None: it is not to be made again), of which others it is made, and when
+    the backward pass reads it first and last, if it does."""
 
     nbytes: int | None
     ns: float | None
@@ -175,8 +175,8 @@ class Flow:
 def exact(
     values: list[Value], room: int, beside: list[tuple[float, int]] = (), limit_s: float = 20.0
 ) -> Saved | None:
-    """The cheapest choice that keeps at most `room` bytes, and at each time of `beside` (time, room)
-    has no more alive; None if there is none, or none was found in `limit_s`.
+    """The cheapest choice that keeps at most `room` bytes, and at each time of `beside` (time,
+    room) has no more alive; None if there is none, or none was found in `limit_s`.
 
     Raises:  OptionError where scipy is not installed
     """
@@ -185,8 +185,8 @@ def exact(
         from scipy.sparse import csr_array
     except ImportError:
         raise OptionError(
-            "plan: expected scipy for solver='exact', whose mixed-integer solver is HiGHS; it is not "
-            "installed. Install glasshouse[plan], or take solver='min-cut'."
+            "plan: expected scipy for solver='exact', whose mixed-integer solver is HiGHS; it is "
+            "not installed. Install glasshouse[plan], or take solver='min-cut'."
         ) from None
     rows = Rows(values, room, beside)
     lower, upper = rows.bounds()

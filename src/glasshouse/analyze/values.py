@@ -1,4 +1,4 @@
-"""From the analysis of a step to the values that its forward pass may keep or make again, and back."""
+"""From the analysis of a step to the values that may be kept or made again, and back."""
 
 from functools import cached_property
 
@@ -113,4 +113,3 @@ class Values:
     def block(self, i: int, end: str, nbytes: int, ns: float) -> Block:
         path = self.names[self.nodes[i].number].removeprefix(self.root).removeprefix(".")
         return Block(path + end, nbytes, ns, whole=False)
-

@@ -153,8 +153,8 @@ def detached(x):
 
 @contextmanager
 def saved_tensors_hooks(pack, unpack):
-    """Context: what is saved for backward passes goes through `pack(tensor)` as it is saved, and what
-    that gave through `unpack` when it is read. `unpack` returns a tensor of equal value.
+    """Context: what is saved for backward passes goes through `pack(tensor)` as it is saved, and
+    what that gave through `unpack` when it is read. `unpack` returns a tensor of equal value.
     Example: >>> import glasshouse as gh
              >>> x = gh.tensor([3.0], requires_grad=True)
              >>> with saved_tensors_hooks(lambda t: t.numpy(), gh.asarray):

@@ -92,14 +92,14 @@ def optimize(
     from the start.
 
     `memory_budget` has graphs that train compute activations again in their backward pass, at the
-    least cost for which a call stays within: bytes (int), or a part (float) of the peak without. The
-    peak is the most that the memory manager has allocated while the graph's Program runs (a captured
-    module's: those of its two passes), parameters and optimizer state included; the first call, which
-    is captured, may take more. Values and gradients stay. `.memory_plans` of the result, and
-    `gh.explain`, tell what is computed again.
+    least cost for which a call stays within: bytes (int), or a part (float) of the peak without.
+    The peak is the most that the memory manager has allocated while the graph's Program runs (a
+    captured module's: those of its two passes), parameters and optimizer state included; the first
+    call, which is captured, may take more. Values and gradients stay. `.memory_plans` of the
+    result, and `gh.explain`, tell what is computed again.
 
-    Raises:  OptionError for an unknown compiler or a bad budget; later CaptureError for a break with
-             nopython, OptionError for a budget that cannot be met, with the least that can
+    Raises:  OptionError for an unknown compiler or a bad budget; later CaptureError for a break
+             with nopython, OptionError for a budget that cannot be met, with the least that can
     Example: >>> import glasshouse as gh
              >>> @gh.optimize("eager")
              ... def fn(x, y):
@@ -112,8 +112,8 @@ def optimize(
     if memory_budget is not None:
         if chosen is not glass:
             raise OptionError(
-                f"optimize: expected memory_budget with the compiler 'glass'; got {compiler!r}. Leave "
-                "one of them out."
+                f"optimize: expected memory_budget with the compiler 'glass'; got {compiler!r}. "
+                "Leave one of them out."
             )
         chosen = Budget(memory_budget)
     made = Optimizing(Capture(chosen, frontend or front, nopython, dynamic))

@@ -1,4 +1,4 @@
-"""The compiler of `optimize(memory_budget=…)`: the default one, with what is computed again planned."""
+"""The compiler of `optimize(memory_budget=…)`: the default one, within a plan."""
 
 from glasshouse.analyze.blocks import Block
 from glasshouse.analyze.captured import CapturedStep, check_budget, has_both_passes, plan_captured

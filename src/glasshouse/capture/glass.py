@@ -97,7 +97,9 @@ class Glass:
 class Kernelled:
     """A Program with where its inputs come from: of a recording, or of a half of it."""
 
-    def __init__(self, recorded, known: dict[int, tuple], constants, runner, half: Half | None = None):
+    def __init__(
+        self, recorded, known: dict[int, tuple], constants, runner, half: Half | None = None
+    ):
         places = [
             known.get(id(leaf)) or ((CONSTANT, leaf) if id(leaf) in constants else None)
             for leaf in recorded.leaves
@@ -162,7 +164,7 @@ class Plan:
         return [*self.owned, *(x for x in inputs if isinstance(x, Tensor))]
 
     def fits(self, inputs) -> bool:
-        """Whether the numbers that are part of the Program are the same now, and a budget is met."""
+        """Whether the numbers in the Program are the same now, and a budget will be met."""
         same = all(inputs[i] == number for i, number in self.fixed.items())
         return same and (self.most_bytes is None or in_use() <= self.most_bytes)
 
@@ -530,7 +532,7 @@ class Backward:
         return [g.data for g in self.found.values() if g.data.value is None]
 
     def compile(self, recorded, count: int, known, constants, runner, half=None) -> None:
-        """Make the Program of what was recorded, which makes the outputs behind the first `count`."""
+        """Make the Program of what was recorded: of the outputs behind the first `count`."""
         known = {**known, **self.known}
         if recorded is not None:
             self.part = Kernelled(recorded, known, constants, runner, half)

@@ -1,4 +1,4 @@
-"""A graph in two: what is computed now, and what is computed later from what the first part keeps."""
+"""A graph in two: what is computed now, and what is computed later from what is kept."""
 
 from glasshouse.dispatch import primitives
 from glasshouse.graph.graph import Graph, Node, needed_nodes

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import glasshouse as gh
 from glasshouse.analyze import MachineProfile, plan, step
 from glasshouse.analyze import planner as planner_module
 from glasshouse.analyze.chain import Option, Stage, cheapest
+from glasshouse.analyze.offload import Link
 from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of, key_of
 from glasshouse.analyze.step import Trainer
 from glasshouse.base.errors import OptionError
@@ -299,6 +301,71 @@ def test_budgets_of_the_six_models_are_met_or_refused(name):
         assert planner.search(least).peak_bytes == least
         peaks = [planner.search(b).peak_bytes for b in sorted(budgets) if b >= least]
     assert peaks == sorted(peaks) and outcomes and refused
+
+
+OWN_MEMORY = replace(MachineProfile.load("cpu2"), host_bytes_per_s=5e9)
+
+
+def wide() -> tuple:
+    """A model whose blocks compute long for what they keep."""
+    gh.random.seed(0)
+    model = gh.nn.Sequential(*(Uneven(512) for _ in range(6)))
+    return model, gh.optim.SGD(model.parameters(), lr=0.1), [((4096, 256), "float32")] * 2
+
+
+def test_blocks_are_offloaded_where_a_link_is_fast_enough():
+    """Moving hides behind what the next block computes: no time is paid, and nothing computed
+    again; a slow link, or none, is not used."""
+    with flags.override(compile="always"):
+        model, opt, data = wide()
+        found = plan(model, LOSS, opt, data, 0.6, machine=OWN_MEMORY, solver="chain")
+        assert any(block.offload for block in found.blocks) and "offload" in str(found)
+        assert found.peak_bytes <= 0.6 * found.plain_bytes
+        assert "True)" in found.code() and found.extra_ns < 0.02 * found.plain_ns
+        slow = replace(OWN_MEMORY, host_bytes_per_s=1e6)
+        for machine in (slow, "cpu2"):
+            other = plan(model, LOSS, opt, data, 0.6, machine=machine, solver="chain")
+            assert not any(block.offload for block in other.blocks)
+            assert other.extra_ns > found.extra_ns
+
+
+def test_time_of_a_link_is_what_the_next_block_leaves():
+    with flags.override(compile="always"):
+        model, opt, data = wide()
+        trainer = Trainer(model, LOSS, opt, data, None)
+        analysis = trainer.analyse(2, MachineProfile.load("cpu2"))
+        paths = candidates_of(model)
+        for rate in (1e6, 1e8, 1e12):
+            link = Link(analysis, paths, "Sequential", replace(OWN_MEMORY, host_bytes_per_s=rate))
+            moving = 1e9 * link.held["1"] / rate
+            next_ns = [sum(k.ns for k in analysis.kernels
+                           if k.module.startswith("Sequential.2") and (k.phase == "forward") == way)
+                       for way in (True, False)]  # fmt: skip
+            expected = sum(max(0.0, moving - ns) for ns in next_ns)
+            assert link.extra_ns("1") == pytest.approx(expected)
+        assert link.extra_ns("1") == 0 and link.stage("5", Stage(1, 1, 1.0)) is None
+        everything = link.peak_bytes(set(paths[:-1]))
+        assert everything < link.peak_bytes({"0"}) < link.peak_bytes(set()) == analysis.peak_bytes
+        # What is never away: what block 4 holds while block 5 runs, and block 5's own.
+        assert analysis.peak_bytes - everything <= sum(link.held[p] for p in paths[:-1])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "lazy"])
+def test_offloaded_blocks_give_the_same_gradients(backend):
+    results = []
+    with gh.backends.use(backend):
+        x = gh.asarray(np.random.default_rng(0).standard_normal((512, 32)).astype("float32"))
+        for chosen in ([], [Block(str(i), 0, 0.0, whole=False, offload=True) for i in range(5)]):
+            model, _ = made()
+            gh.random.seed(7)
+            applied = Applied(model, chosen)
+            loss = LOSS(model(x), x)
+            loss.backward()
+            applied.undo()
+            state = [loss, *(p.grad for p in model.parameters()), *model.buffers()]
+            results.append([t.numpy() for t in state])
+    same = np.array_equal if backend == "numpy" else lambda a, b: np.allclose(a, b, 1e-4, 1e-6)
+    assert all(map(same, *results))
 
 
 class Contained(gh.nn.Module):

@@ -7,6 +7,7 @@ import glasshouse as gh
 from glasshouse.autograd import saved_on_host, saved_tensors_hooks
 from glasshouse.autograd.offload import Parked
 from glasshouse.base.errors import GradError
+from glasshouse.base.flags import flags
 
 
 def made():
@@ -27,7 +28,9 @@ def gradients(context) -> list:
     return [*(p.grad.numpy() for p in model.parameters()), *(b.numpy() for b in model.buffers())]
 
 
-@pytest.mark.parametrize("backend, host", [("numpy", "lazy"), ("lazy", "numpy"), ("numpy", "numpy")])
+@pytest.mark.parametrize(
+    "backend, host", [("numpy", "lazy"), ("lazy", "numpy"), ("numpy", "numpy")]
+)
 def test_gradients_stay_bit_for_bit(backend, host):
     with gh.backends.use(backend):
         plain = gradients(saved_tensors_hooks(lambda t: t, lambda t: t))
@@ -67,7 +70,7 @@ def test_memory_of_the_device_is_free_between_the_passes():
     used = []
     for context in (gh.enable_grad(), saved_on_host()):
         x = gh.tensor(np.ones((512, 512), "float32"), requires_grad=True)
-        with gh.backends.use("lazy"), context:
+        with gh.backends.use("lazy"), flags.override(compile="always"), context:
             y = x * 1.0
             for _ in range(6):
                 y = gh.exp(y * 0.1)
@@ -78,7 +81,7 @@ def test_memory_of_the_device_is_free_between_the_passes():
         total.backward()
         assert np.isfinite(x.grad.numpy()).all()
         del x, total
-    assert used[1] <= used[0]
+    assert used[1] <= used[0] - 5 * 512 * 512 * 4
 
 
 def test_hooks_see_each_saved_tensor_and_nest():
