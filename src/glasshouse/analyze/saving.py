@@ -185,8 +185,8 @@ def exact(
         from scipy.sparse import csr_array
     except ImportError:
         raise OptionError(
-            "plan: expected scipy for solver='exact', whose mixed-integer solver is HiGHS; it is "
-            "not installed. Install glasshouse[plan], or take solver='min-cut'."
+            "plan: expected scipy for solver='exact'; got none. Install glasshouse[plan], or take "
+            "solver='min-cut'."
         ) from None
     rows = Rows(values, room, beside)
     lower, upper = rows.bounds()

@@ -36,7 +36,7 @@ def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
     are. A backend that records computes at the end what waits. Source: Pudipeddi et al. 2020,
     arXiv:2002.05645
     Example: >>> import glasshouse as gh
-             >>> x = gh.ones((256, 256), requires_grad=True)
+             >>> x = gh.ones((256, 256)).requires_grad_()
              >>> with saved_on_host():
              ...     y = gh.tanh(x * 2)
              >>> y.sum().backward()
