@@ -323,7 +323,7 @@ class Planner:
         """Analyse the cheapest choices by the estimates, as long as one may be better than what
         fits; where one takes more than it was to, the next of its way is to leave that much."""
         # All elementwise work is cheaper than any block; moving may take no time at all.
-        first = not self.link and self.seems_to_fit(1, budget)
+        first = not self.link and not self.seems_to_fit(1, budget)
         over = dict.fromkeys(ways := range(first, len(self.chains) - 1), 0)
         for _ in range(MAX_CHECKS):
             found = {n: self.choice(n, budget - bytes_over) for n, bytes_over in over.items()}
