@@ -41,7 +41,7 @@ class CapturedStep:
     base_bytes   what else is in use: parameters, optimizer state, what waits outside
     """
 
-    def __init__(self, recording: Recording, count: int | None, donated, freed=(), given=()):
+    def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), given=()):
         self.graph, self.count = graph_of(recording), count
         self.donated, self.given = donated, given
         self.base_bytes = in_use() - sum(map(allocated_bytes, freed))

@@ -113,7 +113,10 @@ class Kernelled:
             for node in recorded.nodes
             if node.scalar is not None
         ]
-        self.counts = counts_of(recorded)
+        self.counts = [
+            count for count in counts_of(recorded)
+            if half is None or half.is_first == (count[2] == "forward")
+        ]  # fmt: skip
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
         if half is not None:
@@ -201,14 +204,18 @@ class Plan:
                 self.backward.walk(constants)
         pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
         if self.budget is not None:
-            gradients = self.backward.wanted() if self.backward is not None else []
-            early = {id(x) for x in pending[:mark]} if gradients else None
-            recorded = describe(pending, [x for x in (*wanted, *gradients) if x.value is None])
+            early = {id(x) for x in pending[:mark]}
+            if self.backward is not None:
+                wanted += self.backward.wanted()
+            recorded = describe(pending, [x for x in wanted if x.value is None])
             del pending
             if recorded is not None:
                 old = {i: before[i][1] for i in graded if before[i][1] is not None}
                 with undone_if_refused(handles, before, self.keys):
-                    self.run_planned(recorded, early, known, constants, runner, changed, old)
+                    step = self.step_of(recorded, early, known, changed, old)
+                    self.run_planned(step, recorded, known, constants, runner)
+            elif self.backward is not None:
+                self.backward.place([], [], known)
         else:
             later = pending[mark:]
             del pending[mark:]
@@ -216,10 +223,10 @@ class Plan:
             del pending
             if recorded is not None:
                 self.forward = Kernelled(recorded, known, constants, runner)
-                self.run_first(recorded, recorded.outputs, recorded.leaves, known)
+                self.run_first(recorded, known)
             if self.backward is not None:
                 recorded = describe(later, self.backward.wanted())
-                self.backward.compile(recorded, 0, known, constants, runner)
+                self.backward.compile(recorded, known, constants, runner)
         self.place(outs, handles, changed, graded, known)
         if self.backward is not None:
             self.backward.attach(outs, handles, before, self.nodes, runner.draws, inputs)
@@ -227,46 +234,52 @@ class Plan:
 
     nodes: list[Lazy] = []
 
-    def run_first(self, recorded, outputs, payloads, known) -> None:
-        """Run the Program, which makes these outputs of a recording, perhaps among others."""
-        kernelled = self.forward
-        self.nodes = [recorded.nodes[at] for at in outputs]
-        donated = recorded.donated if len(payloads) == len(recorded.leaves) else ()
-        values = kernelled.run(payloads, recorded.scalars, donated, first=True)
-        owns = kernelled.program.owns
-        settle(recorded, values[: len(outputs)], owns)
-        kept = zip(values, kernelled.specs, owns, strict=True)
-        self.nodes += [computed(v, s, own) for v, s, own in list(kept)[len(outputs) :]]
+    def run_first(self, recorded, known, half: Half | None = None, count=None) -> None:
+        """Run the Program of a recording, or of its first half, for the first `count` outputs."""
+        leaves, donated, owns = recorded.leaves, recorded.donated, self.forward.program.owns
+        if half is not None:  # its inputs are read again in the backward pass
+            leaves, donated = [leaves[at] for at in half.sources], ()
+        values = self.forward.run(leaves, recorded.scalars, donated, first=True)
+        made = list(map(computed, values, self.forward.specs, owns))
+        self.nodes = [recorded.nodes[at] for at in recorded.outputs[:count]]
+        self.nodes += made[len(self.nodes) :]
+        settle(recorded, values[:count], owns)
         known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
 
-    def run_planned(self, recorded, early, known, constants, runner, changed, old) -> None:
-        """Make the Program or, where there is a part that is `early`, both, such that they stay
-        within the budget; run the first. `old` are gradients that will be replaced."""
-        count = None if early is None else [id(x) in early for x in recorded.nodes].count(True)
-        if count is not None:
-            count = sum(at < count for at in recorded.outputs)
+    def step_of(self, recorded, early: set[int], known, changed, old) -> CapturedStep:
+        """What a budget is planned for. `early` has what was recorded before the gradients of the
+        results, `old` the gradients that a run replaces."""
+        if self.backward is not None:
+            order = [id(x) in early for x in recorded.nodes]
+            at = order.count(True)
+            if not all(order[:at]):
+                raise NotFit
+            count = sum(place < at for place in recorded.outputs)
+            return CapturedStep(recorded, count, given=[s.nbytes for s in self.backward.specs])
         places = [known.get(id(leaf), (None, None)) for leaf in recorded.leaves]
-        if count is None:
-            moved = [n for n, (kind, i) in enumerate(places) if kind == DATA and i in changed]
-            moved = [n for n in moved if recorded.leaves[n].owned]
-            freed = [x.nbytes for i, x in old.items() if (GRAD, i) not in places and x.data.owned]
-            step = CapturedStep(recorded, None, moved, freed)
-        else:
-            given = [s.nbytes for s in self.backward.specs]
-            step = CapturedStep(recorded, count, (), given=given)
+        donated = [
+            n for n, (kind, i) in enumerate(places)
+            if kind == DATA and i in changed and recorded.leaves[n].owned
+        ]  # fmt: skip
+        freed = [x.nbytes for i, x in old.items() if (GRAD, i) not in places and x.data.owned]
+        return CapturedStep(recorded, None, donated, freed)
+
+    def run_planned(self, step: CapturedStep, recorded, known, constants, runner) -> None:
+        """Make the Program, or those of both passes, such that they stay within the budget; run the
+        first."""
         blocks, most_bytes = self.budget.plan(step, recorded)
-        if count is not None:
-            self.most_bytes = most_bytes  # what is outside of the graph may grow
         with step.applied(blocks):
-            if count is None:
+            if step.count is None:
                 self.forward = Kernelled(recorded, known, constants, runner)
-                self.run_first(recorded, recorded.outputs, recorded.leaves, known)
+                self.run_first(recorded, known)
                 return
-            first, second = split(step.rewritten(), count)
+            self.most_bytes = most_bytes  # an optimizer may make its state outside of the graph
+            first, second = split(step.rewritten(), step.count)
             self.forward = Kernelled(recorded, known, constants, runner, first)
-            payloads = [recorded.leaves[at] for at in first.sources]
-            self.run_first(recorded, recorded.outputs[:count], payloads, known)
-            self.backward.compile(recorded, count, known, constants, runner, second)
+            own = {**known, **self.backward.known}
+            self.backward.part = Kernelled(recorded, own, constants, runner, second)
+            self.run_first(recorded, known, first, step.count)
+            self.backward.place(recorded.nodes, recorded.outputs[step.count :], known)
 
     def place(self, outs, handles, changed, graded, known) -> None:
         """Note where each result goes in later runs."""
@@ -531,13 +544,16 @@ class Backward:
         """The gradients that are still to be computed."""
         return [g.data for g in self.found.values() if g.data.value is None]
 
-    def compile(self, recorded, count: int, known, constants, runner, half=None) -> None:
-        """Make the Program of what was recorded: of the outputs behind the first `count`."""
-        known = {**known, **self.known}
-        if recorded is not None:
-            self.part = Kernelled(recorded, known, constants, runner, half)
-            outputs = enumerate(recorded.outputs[count:])
-            known |= {id(recorded.nodes[at]): (-1, k) for k, at in outputs}
+    def compile(self, recorded, known, constants, runner) -> None:
+        """Make the Program of what was recorded."""
+        if recorded is None:
+            return self.place([], [], known)
+        self.part = Kernelled(recorded, {**known, **self.known}, constants, runner)
+        return self.place(recorded.nodes, recorded.outputs, known)
+
+    def place(self, nodes, outputs, known) -> None:
+        """Note where each gradient comes from; the Program makes these outputs."""
+        known = {**known, **self.known} | {id(nodes[at]): (-1, k) for k, at in enumerate(outputs)}
         self.grads = [
             (i, known.get(id(g.data), (CONSTANT, g.data)), g.spec) for i, g in self.found.items()
         ]

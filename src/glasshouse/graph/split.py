@@ -8,8 +8,9 @@ class Half:
     """A part of a graph. `sources` tells for each input of the part which one of the whole graph it
     is, or ~k for the k-th output of the first half."""
 
-    def __init__(self, whole: Graph):
+    def __init__(self, whole: Graph, is_first: bool):
         self.graph, self.whole, self.sources = Graph(), whole, list[int]()
+        self.is_first = is_first
         self.made: dict[int, Node] = {}
 
     def give(self, node: Node, source: int) -> Node:
@@ -35,7 +36,7 @@ class Half:
 def split(graph: Graph, count: int) -> tuple[Half, Half]:
     """A half that makes the first `count` outputs, and behind them what the other half needs of its
     values, and that other half, which makes all other outputs."""
-    first, second = Half(graph), Half(graph)
+    first, second = Half(graph, True), Half(graph, False)
     nodes = needed_nodes(graph)
     early = {node.number for node in graph.outputs[:count]}
     for node in reversed(nodes):

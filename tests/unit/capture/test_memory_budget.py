@@ -114,6 +114,32 @@ def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
     assert found.plans[0].peak_bytes <= least
 
 
+def test_calls_are_counted_once():
+    """By who watches: those of a first run as they are recorded, of others as they were."""
+    counts = []
+    for budget in (None, 1.0):
+        training = Training("model", budget)
+        training.train()
+        with gh.FlopCounter() as counter:
+            training.train()
+        counts.append(counter.total())
+    assert counts[0] == counts[1] > 0
+
+
+def test_memory_outside_may_grow():
+    """A module is planned again where its budget would be passed."""
+    budget = 7_000_000
+    training = Training("model", budget)
+    training.train()
+    spare = budget - training.plans[0].peak_bytes
+    kept = gh.eval(gh.asarray(np.zeros(spare // 4 + 1, "float32")) * 2.0)
+    for _ in range(2):
+        training.train()
+    assert len(training.plans) == 2 and training.plans[1].peak_bytes <= budget
+    assert training.plans[1].plain_bytes > training.plans[0].plain_bytes
+    del kept
+
+
 def test_plans_are_shown():
     training = Training("step", 0.6)
     training.train()
