@@ -4,6 +4,7 @@ import math
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
@@ -22,6 +23,7 @@ def promoted(where: str, *xs) -> list[Value]:
     return [cast(x, dtype) for x in xs]
 
 
+@composed
 def matrix_transpose(x, /):
     """x with its last two axes swapped: (..., m, n) -> (..., n, m). Raises: ShapeError for less."""
     x = check_matrices("matrix_transpose", as_value(x, where="matrix_transpose"))
@@ -29,6 +31,7 @@ def matrix_transpose(x, /):
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
 
 
+@composed
 def matmul(x1, x2, /):
     """The matrix product over the last axis of x1 and the last but one of x2.
     Leading axes broadcast; an operand with one axis is a row on the left, a column on the right. A
@@ -67,6 +70,7 @@ def stacked_product(x1: Value, x2: Value):
     return cards.matmul(x1, x2)
 
 
+@composed
 def vecdot(x1, x2, /, *, axis: int = -1):
     """The sum of conj(x1) · x2 over one axis. Shapes: (*a, n, *b), (*a, n, *b), broadcast but for
     the axis -> (*a, *b). Raises: ShapeError if the sizes along `axis` differ."""
@@ -83,6 +87,7 @@ def vecdot(x1, x2, /, *, axis: int = -1):
     return reshape(product, stack)
 
 
+@composed
 def tensordot(x1, x2, /, *, axes=2):
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
     `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with. Shapes:
@@ -119,12 +124,14 @@ def summed_axes(x1: Value, x2: Value, axes):
     return [[check_axis("tensordot", a, x.ndim) for a in axes] for axes, x in pairs]
 
 
+@composed
 def outer(x1, x2, /):
     """Products of all elements of x1 with all of x2, flattened: (m,), (n,) -> (m, n)."""
     x1, x2 = promoted("outer", x1, x2)
     return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
 
 
+@composed
 def inner(x1, x2, /):
     """The sum of products over the last axes. Shapes: (*a, n), (*b, n) -> (*a, *b).
     Raises: ShapeError if the last sizes differ."""
@@ -144,6 +151,7 @@ def kron(x1, x2, /):
     return reshape(left * right, tuple(a * b for a, b in zip(s1, s2, strict=True)))
 
 
+@composed
 def einsum(subscripts: str, /, *operands):
     """Einstein's sum: axes with one letter are multiplied together, those not in the result summed.
     `"ij,jk->ik"` is a matrix product; without `->` the letters that occur once are the result, in

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from glasshouse.base import KIND_ORDER, DTypeError, bool_, inexact_dtype, int16, int32, int64
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_values, cast, full, match
 from glasshouse.ops import cast as parts_of
 from glasshouse.ops import compare
@@ -66,7 +67,7 @@ def named(function, name: str, **doc):
     """`function` under its public name, with the docstring that DOC makes of `doc`."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = DOC.format(**doc)
-    return function
+    return composed(function)
 
 
 def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):
@@ -386,6 +387,7 @@ bitwise_invert = plain("bitwise_invert", operator.invert, "Every bit of x flippe
 # fmt: on
 
 
+@composed
 def where(condition, x1, x2, /):
     """x1 where the condition holds, else x2. Shapes: condition (...), x1 (...), x2 (...) -> their
     common broadcast shape. Dtypes: condition bool (what is not 0 counts as true); x1 and x2
@@ -397,6 +399,7 @@ def where(condition, x1, x2, /):
     return compare.where(*broadcast_values("where", condition, x1, x2))
 
 
+@composed
 def clip(x, /, min=None, max=None):
     """x, no smaller than `min` and no larger than `max`; None is no bound.
     min(max(x, min), max); the derivative is 1 inside and at the bounds

@@ -3,6 +3,7 @@
 import math
 
 from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
 from glasshouse.nn.functional.activation import dropout
@@ -14,6 +15,7 @@ LONG = 1 << 21  # scores of one head from which on they are computed in blocks �
 BLOCK = 1 << 18  # … of about this many: 1 MiB of float32, the size of a core's cache
 
 
+@composed
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
@@ -67,6 +69,7 @@ def causal_mask(queries: int, keys: int) -> Value:
     return reshape(arange(queries), (queries, 1)) >= arange(keys)
 
 
+@composed
 def repeat_heads(x: Value, times: int) -> Value:
     """Each entry of axis -3 `times` times."""
     lead, (heads, length, size) = x.shape[:-3], x.shape[-3:]
@@ -75,6 +78,7 @@ def repeat_heads(x: Value, times: int) -> Value:
     return reshape(x, (*lead, heads * times, length, size))
 
 
+@composed
 def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value:
     """softmax(scale · q kᵀ + mask) over the keys; all 0 where every key is masked."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
