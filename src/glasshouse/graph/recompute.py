@@ -62,13 +62,23 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
         """The operand of a backward node: made again if it was dropped, or comes of that."""
         return inside(x) if x.number in stale else made[x.number]
 
+    def found(x: Node) -> Node | None:
+        """What is kept, or was made again before."""
+        return made[x.number] if x.number in pinned or is_kept(x) else again.get(x.number)
+
     def inside(x: Node) -> Node:
         """A dropped value, or what leads to it from kept ones."""
-        if x.number in pinned or is_kept(x):
-            return made[x.number]
-        if x.number not in again:
-            again[x.number] = copy(x, tuple(map(inside, x.inputs)))
-        return again[x.number]
+        stack = [x]
+        while stack:
+            y = stack[-1]
+            missing = [z for z in y.inputs if found(z) is None] if found(y) is None else ()
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            if found(y) is None:
+                again[y.number] = copy(y, tuple(map(found, y.inputs)))
+            stack.pop()
+        return found(x)
 
     def copy(x: Node, inputs) -> Node:
         before = new.origin

@@ -106,9 +106,9 @@ def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
             training.train()
     after = [p.numpy() for p in training.model.parameters()]
     assert all(map(np.array_equal, before, after))
-    del training, before, after
-    gc.collect()
     least = int(str(error.value).split("at least ")[1].split(" ")[0].replace(",", ""))
+    del training, before, after, error  # whose frames hold the model
+    gc.collect()
     found = Training(kind, least)
     found.train()
     assert found.plans[0].peak_bytes <= least

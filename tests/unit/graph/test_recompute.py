@@ -169,3 +169,20 @@ def test_halves_compute_what_the_whole_did(count):
     assert all(map(np.array_equal, whole, [*given[:count], *rest]))
     ops = [n for half in (first, second) for n in half.graph.nodes if n.op in ("matmul", "sum")]
     assert len(ops) == sum(n.op in ("matmul", "sum") for n in needed_nodes(graph))
+
+
+def test_long_chains_are_made_again():
+    """Of more values than Python may call itself."""
+    x = gh.asarray(np.linspace(0.1, 1, 1 << 15, dtype="float32")).requires_grad_()
+    gh.eval(x)
+    y = x
+    for _ in range(1500):
+        y = gh.sin(y)
+    y.sum().backward()
+    found = recorder.take()
+    graph = graph_of(found)
+    names = [n for n in names_of(needed_nodes(graph)).values() if ":sin#" in n]
+    with having(state, recompute=tuple(names[1:])):
+        thrifty = recompute(graph)
+    assert len(thrifty.nodes) >= len(graph.nodes) + 1400 and x.grad is not None
+    assert all(map(np.array_equal, computed(graph, found), computed(thrifty, found)))
