@@ -15,6 +15,7 @@ X = np.random.default_rng(0).standard_normal((1024, 32)).astype("float32")
 
 @pytest.fixture(autouse=True)
 def compiled():
+    gc.collect()  # what other tests left in use would count
     with flags.override(compile="always"):
         yield
 
