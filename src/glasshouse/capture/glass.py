@@ -19,13 +19,7 @@ from glasshouse.base.errors import GradError, OptionError
 from glasshouse.base.interrupts import held
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
-from glasshouse.compile.program import (
-    compiled,
-    compiled_graph,
-    run_timed,
-    settle,
-    warn_once,
-)
+from glasshouse.compile.program import compiled, compiled_graph, run_timed, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
