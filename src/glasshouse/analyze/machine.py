@@ -48,6 +48,7 @@ class MachineProfile:
     memory_bytes: int = 0
     link_bytes_per_s: float = 0.0  # to other devices, for gradients
     notes: str = field(default="")
+    host_bytes_per_s: float = 0.0  # between own memory and the host's, each way; 0: they are one
 
     def ns(self, info: StepInfo) -> float:
         """The time of a step."""
@@ -143,7 +144,8 @@ H200 = MachineProfile(
         "matmul bfloat16": [(1e6, 5e11), (1e9, 1e14), (1e11, 6.9e14)],
     },
     [(1e4, 1e11), (1e7, 3e12), (1e9, 4.3e12)], 5e13, 4_000.0, 1.2, 1e12, 141_000_000_000, 4.5e11,
-    "NVIDIA H200 SXM data sheet: 67 TFLOP/s float32, 989 TFLOP/s bfloat16, 4.8 TB/s, NVLink",
+    "NVIDIA H200 SXM data sheet: 67 TFLOP/s float32, 989 TFLOP/s bfloat16, 4.8 TB/s, NVLink, "
+    "PCIe Gen5 with 128 GB/s for both ways", 5.7e10,
 )  # fmt: skip
 CPU2 = MachineProfile(
     "cpu2",

@@ -25,7 +25,7 @@ from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
-from glasshouse.graph.graph import graph_of
+from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import InC, Recording, compute, forget
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
@@ -75,6 +75,12 @@ def compiled(recording: Recording) -> Program:
     if entry.program is None:
         entry.program = make_program(recording)
     return entry.program
+
+
+def compiled_graph(graph: Graph) -> Program:
+    """The Program of a graph after all passes. Raises: CompileError"""
+    with let_through(), no_collection():
+        return Program(assemble(Plan(graph)))
 
 
 def settle(recording: Recording, outputs, owns: list[bool]) -> None:
