@@ -78,7 +78,7 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
             if found(y) is None:
                 again[y.number] = copy(y, tuple(map(found, y.inputs)))
             stack.pop()
-        return found(x)
+        return made[x.number] if x.number in pinned or is_kept(x) else again[x.number]
 
     def copy(x: Node, inputs) -> Node:
         before = new.origin
