@@ -1,6 +1,5 @@
 """The profiler: when to record, and what to do with a trace."""
 
-import functools
 import json
 from collections.abc import Callable
 from enum import Enum
@@ -11,8 +10,6 @@ import numpy as np
 
 from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import watchers
-from glasshouse.dispatch.watch import tell
 from glasshouse.profile import chrome
 from glasshouse.profile.hta import export
 from glasshouse.profile.memory import MemoryTimeline
@@ -254,28 +251,3 @@ class profile:
 
     schedule = staticmethod(schedule)
     merge = staticmethod(chrome.merge)
-
-
-class record_function(str):
-    """Context and decorator: a named region of the user's in the trace; next to free when nothing
-    records. It is its name: a string, for those are made fast.
-    Example: >>> with record_function("load batch"):
-             ...     pass"""
-
-    begin_ns = 0  # 0: nothing recorded then
-
-    def __enter__(self):
-        if watchers:
-            self.begin_ns = perf_counter_ns()
-
-    def __exit__(self, kind, value, trace):
-        if watchers:
-            tell("annotation", str(self), self.begin_ns or perf_counter_ns())
-
-    def __call__(self, fn):
-        @functools.wraps(fn)
-        def annotated(*args, **kwargs):
-            with record_function(self):
-                return fn(*args, **kwargs)
-
-        return annotated
