@@ -77,8 +77,8 @@ class Watcher:
 
 
 class Tally:
-    """How often each thread ran a captured Program, whose calls do not pass the door: always counted,
-    for that is next to free. `counts` is what a run counts: [(Call, module, pass)]."""
+    """How often each thread ran a captured Program, whose calls do not pass the door: always
+    counted, for that is next to free. `counts` is what a run counts: [(Call, module, pass)]."""
 
     def __init__(self, counts: list):
         self.counts, self.runs = counts, defaultdict(int)  # type: ignore[var-annotated]

@@ -14,8 +14,8 @@ lock = Lock()  # one annotation may be entered by several threads, and within it
 
 
 class Annotation:
-    """The slow clear twin of what native/annotation.c does: `begun` has (thread, time) of each entry
-    that a watcher was there to see."""
+    """The slow clear twin of what native/annotation.c does: `begun` has (thread, time) of each
+    entry that a watcher was there to see."""
 
     __slots__ = ("name", "begun")
 
@@ -61,8 +61,8 @@ class Annotation:
 
 
 class record_function(Annotation):
-    """Context and decorator: a region of the user's in the trace, by name; next to free when nothing
-    records.
+    """Context and decorator: a region of the user's in the trace, by name; next to free when
+    nothing records.
     Example: >>> with record_function("load batch"):
              ...     pass"""
 

@@ -65,7 +65,9 @@ class FlopCounter(Watcher):
                               "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
-        self.since: dict[Tally, int] = {}  # the runs of captured Programs up to which it has counted
+        self.since: dict[
+            Tally, int
+        ] = {}  # the runs of captured Programs up to which it has counted
         self.called: set[int] = set()
 
     def __enter__(self):

@@ -42,7 +42,8 @@ def make(request):
         return Annotation
     with gh.record_function("warm"):
         pass
-    return gh.record_function if request.param == "quick" else type("Own", (gh.record_function,), {})
+    own = type("Own", (gh.record_function,), {})
+    return gh.record_function if request.param == "quick" else own
 
 
 def test_c_takes_over_where_it_compiles():
@@ -75,9 +76,8 @@ def test_without_a_compiler_the_twin_works(monkeypatch):
 def test_regions_are_told_as_they_end(make):
     with make("before"):
         pass
-    with Told() as told:
-        with make("outer"), make("inner") as inner:
-            assert inner.name == "inner"
+    with Told() as told, make("outer"), make("inner") as inner:
+        assert inner.name == "inner"
     (_, inner_ns), (_, outer_ns) = told.regions
     assert told.names == ["inner", "outer"] and outer_ns < inner_ns
 
@@ -172,9 +172,8 @@ def test_one_annotation_within_itself_and_in_threads(make):
             thread.start()
         for thread in threads:
             thread.join()
-        with region:
-            with region:
-                pass
+        with region, region:
+            pass
     begins = [begin_ns for _, begin_ns in told.regions]
     assert len(set(begins)) == 4 and begins[2] > begins[3] and region.begun == ()
 
