@@ -132,14 +132,13 @@ def memory_rows(name: str, smoke: bool) -> list[dict]:
         start = time.perf_counter()
         found = step(built.model, built.loss_of, opt, inputs, autocast=autocast)
         seconds = time.perf_counter() - start
-        given = sum(x.nbytes for x in inputs)
         del built, opt, inputs
         gc.collect()
         peak, flops, growth = in_new_process(real_peak, name, optimizer, dtype, smoke)
         rows.append({
             "model": name, "optimizer": optimizer, "dtype": dtype, "seconds": seconds,
             "planned_bytes": found.peaks[-1], "measured_bytes": peak, "resident_bytes": growth,
-            "input_bytes": given, "flops_equal": found.counter.total() == flops,
+            "foretold_bytes": found.resident, "flops_equal": found.counter.total() == flops,
         })  # fmt: skip
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
@@ -404,10 +403,10 @@ def show_parts(results: dict) -> None:
     show("memory of a step", ["", "planned", "measured", "equal", "resident", "FLOPs", "s"], [
         [f"{r['model']} {r['optimizer']} {r['dtype']}", f"{r['planned_bytes']:,}",
          f"{r['measured_bytes']:,}", str(r["planned_bytes"] == r["measured_bytes"]),
-         f"{(r['planned_bytes'] + r['input_bytes']) / max(1, r['resident_bytes']):.3f}",
+         f"{sum(r['foretold_bytes'].values()) / max(1, r['resident_bytes']):.3f}",
          str(r["flops_equal"]), f"{r['seconds']:.2f}"]
         for r in parts_of(results, "memory")
-    ], "resident: planned and inputs / growth of the process")  # fmt: skip
+    ], "resident: foretold / real growth of the process")  # fmt: skip
     show("what if batch, optimizer and dtype were …", ["", "ms", "equal", "peak", "time"], [
         [f"{r['model']} {r['batch']} {r['optimizer']} {r['dtype']}", f"{r['ms']:.1f}",
          str(r["equal"]), f"{r['peak_error']:.2%}", f"{r['time_error']:.2%}"]
