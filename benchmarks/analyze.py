@@ -145,8 +145,8 @@ def memory_rows(name: str, smoke: bool) -> list[dict]:
 
 
 def what_ifs(name: str, smoke: bool) -> list[dict]:
-    """Milliseconds of what-ifs about batch, optimizer and dtype after one preparation; whether they
-    are what analyses of their own say."""
+    """Milliseconds of what-ifs about optimizer and dtype after the first question, and of batches
+    after a preparation; whether they are what analyses of their own say."""
     rows, built = [], Ours(name, None, "float32", smoke)
     given = [built.inputs, *built.targets]
     size = 16 if smoke else given[0].shape[0]
@@ -156,7 +156,9 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
 
     arguments = built.model, built.loss_of, built.optimizer
     start = time.perf_counter()
-    costs = vary(*arguments, inputs).prepare((size,))
+    costs = vary(*arguments, inputs)
+    costs(size)
+    first = time.perf_counter() - start
     costs.prepare((5 * size // 4, 3 * size // 2, 2 * size), (None,))
     preparing = time.perf_counter() - start
     questions = [(n, None, None) for n in (size + 1, 5 * size // 4 + 1, 2 * size - 1)]
@@ -172,7 +174,8 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
         found = step(*arguments[:2], optimizer or built.optimizer, inputs(n), autocast=dtype)
         rows.append({
             "model": name, "batch": n, "optimizer": type(optimizer or built.optimizer).__name__,
-            "dtype": dtype or "float32", "ms": 1e3 * seconds, "prepare_s": preparing,
+            "dtype": dtype or "float32", "ms": 1e3 * seconds, "first_s": first,
+            "prepare_s": preparing,
             "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
             "peak_error": told.peak_bytes / found.peak_bytes - 1,
             "time_error": told.predicted_ns / found.predicted_ns - 1,
