@@ -24,15 +24,14 @@ PLACE = "/*DATA*/null"
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
-    marks, machine = trace.loop_steps(), limits()
-    rows = kernels(trace)
+    machine, rows = limits(), kernels(trace)
     return {"made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
             "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
             "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
             "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
             "flops_per_s": max(machine.flops_per_s, best_rate(trace, rows)),
             "bytes_per_s": machine.bytes_per_s,
-            "step_ns": [end - begin for _, begin, end in marks] or [trace.wall_ns],
+            "step_ns": trace.step_ns() or [trace.wall_ns], "compile_ns": trace.compile_ns,
             "modules": [row._asdict() for row in ModuleTree(trace).rows()],
             "kernels": [row._asdict() for row in rows],
             "operators": [row._asdict() for row in key_averages(trace, True)],
@@ -61,8 +60,15 @@ def advice(trace: Trace) -> list[str]:
         if total and ns > SHARE * trace.wall_ns:
             found.append((ns, f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"))
 
-    idle = trace.wall_ns - total
-    say(idle, "Python takes this time, not the kernels: larger batches or gh.optimize would help")
+    say(
+        trace.compile_ns,
+        "Programs are compiled, or read from disk where a run before stored them: "
+        "schedule(wait=2, active=3) leaves it out of the recording",
+    )
+    say(
+        trace.wall_ns - trace.compile_ns - total,
+        "Python takes this time, not the kernels: larger batches or gh.optimize would help",
+    )
     say(
         sum(r.time_ns for r in rows if r.kind in ("host", "reference")),
         "primitives without a kernel of their own run as references on the host: "

@@ -97,7 +97,9 @@ def summary(trace: Trace) -> str:
     """What the tables are of, and what is missing in them."""
     lines = [f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
              f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
-             f"{len(trace.steps.step):,} kernel runs"]  # fmt: skip
+             f"{len(trace.steps.step):,} kernel runs"
+             + (f"; compiling {milliseconds(trace.compile_ns)}" if trace.compile_ns else "")
+             ]  # fmt: skip
     if trace.dropped or trace.dropped_memory or trace.dropped_runs:
         lines.append(
             f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
