@@ -41,6 +41,7 @@ class Node:
 
     __slots__ = ("primitive", "attrs", "parents", "specs", "saved", "out_specs", "saved_out",
                  "backend", "mode", "seq", "freed", "grad_hooks", "scope",
+                 "known", "mask",  # of the door in C: the call, and which operands are tracked
                  "__weakref__")  # fmt: skip
 
     def pull(self, cotangents, create_graph: bool):
@@ -106,13 +107,13 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     node.saved_out = [out.data if keep_out else None for out in outputs]
     node.backend, node.mode = outputs[0].backend, mode
     node.scope, node.seq = state.scope, next(sequence)
-    node.freed, node.grad_hooks = False, None
+    node.freed, node.grad_hooks, node.known = False, None, None
     for slot, out in enumerate(outputs):
         if out.spec.dtype.is_inexact:
             out.node, out.slot = node, slot
 
 
-hooks.record = record
+hooks.record, hooks.tape = record, (Node, sequence)
 
 
 class Walk:
@@ -147,13 +148,21 @@ class Walk:
             if arrive(node, slots) and not isinstance(node, Leaf):
                 state.scope, state.seq = getattr(node, "scope", None), node.seq
                 begin_ns = perf_counter_ns() if timers else 0
-                cotangents = [slots.get(i) for i in range(len(node.out_specs))]
-                for place, cotangent in node.pull(cotangents, self.create_graph):
+                for place, cotangent in self.pull(node, slots):
                     self.seed(place, cotangent)
                 if begin_ns:
                     tell("pull", node, begin_ns)
                 if not self.retain_graph:
                     node.release()
+
+    def pull(self, node, slots):
+        """[(parent, cotangent)]: as recorded for such a call before, or by the card's rules."""
+        if hooks.pull is not None:
+            pulled = hooks.pull(node, slots, self.create_graph)
+            if pulled is not None:
+                return pulled
+        cotangents = [slots.get(i) for i in range(len(node.out_specs))]
+        return node.pull(cotangents, self.create_graph)
 
 
 def run_hooks(node, slots) -> None:

@@ -18,7 +18,7 @@ class DType:
     """One data type: its `name`, `kind` (bool, int …), `itemsize` in bytes, NumPy form `np`."""
 
     __slots__ = ("name", "kind", "itemsize", "np", "is_floating", "is_complex", "is_inexact",
-                 "is_integer", "is_bool")  # fmt: skip
+                 "is_integer", "is_bool", "specs")  # fmt: skip
 
     def __init__(self, name: str, kind: str, np_dtype):
         self.name, self.kind = name, kind
@@ -29,6 +29,7 @@ class DType:
         self.is_floating = kind == "float"
         self.is_complex = kind == "complex"
         self.is_inexact = kind in ("float", "complex")
+        self.specs: dict = {}  # by shape: see Spec
 
     def __repr__(self):
         return f"glasshouse.{self.name}"

@@ -56,6 +56,7 @@ declared = (
     Flag("cc", str, "", "C compiler; empty: the first found of cc, gcc, clang"),
     Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
+    Flag("door", str, "auto", "auto: calls seen before are recorded by C; python: all by Python"),
     Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
     Flag("memory_limit", int, 0, "bytes that a memory manager may reserve; 0: no limit"),
     Flag("onednn", str, "", "oneDNN's shared library; empty: the one installed beside Python"),

@@ -10,14 +10,23 @@ Shape = tuple[int, ...]
 
 
 class Spec:
-    """What is known of a value without computing it: its `shape` and `dtype`.
+    """What is known of a value without computing it: its `shape` and `dtype`. Equal ones are one
+    object, so that they are compared and hashed by identity.
     Example: >>> Spec((2, 3), gh.float32).nbytes
              24"""
 
     __slots__ = ("shape", "dtype")
+    shape: Shape
+    dtype: DType
 
-    def __init__(self, shape: Shape, dtype: DType):
-        self.shape, self.dtype = shape, dtype
+    def __new__(cls, shape: Shape, dtype: DType):
+        known = dtype.specs.get(shape)
+        if known is None:
+            known = object.__new__(cls)
+            known.shape = tuple([size if size is None else int(size) for size in shape])
+            known.dtype = dtype
+            known = dtype.specs.setdefault(known.shape, known)
+        return known
 
     @property
     def ndim(self) -> int:
@@ -31,11 +40,8 @@ class Spec:
     def nbytes(self) -> int:
         return prod(self.shape) * self.dtype.itemsize
 
-    def __eq__(self, other):
-        return isinstance(other, Spec) and self.dtype is other.dtype and self.shape == other.shape
-
-    def __hash__(self):
-        return hash((self.shape, self.dtype.name))
+    def __reduce__(self):
+        return Spec, (self.shape, self.dtype)
 
     def __repr__(self):
         return f"{self.dtype.name}{list(self.shape)}"

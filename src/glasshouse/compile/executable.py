@@ -14,6 +14,7 @@ from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.compile import onednn, toolchain
 from glasshouse.compile.code import HOST, KERNEL, ONEDNN, Code, HostCall, Place, Step
+from glasshouse.compile.door import open_door
 from glasshouse.compile.emit_c import Source
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
 from glasshouse.compile.source_map import StepInfo
@@ -53,6 +54,7 @@ class Runner:
             )  # fmt: skip
             cls.library = library
             cls.sees_arrays = can_see(library)
+            open_door()
         return cls.library
 
 

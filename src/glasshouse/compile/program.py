@@ -29,7 +29,7 @@ from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import graph_of
-from glasshouse.graph.record import Recording, compute
+from glasshouse.graph.record import InC, Recording, compute, forget
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
@@ -84,9 +84,7 @@ def settle(recording: Recording, outputs, owns: list[bool]) -> None:
     for place, value in enumerate(outputs):
         node = recording.nodes[recording.outputs[place]]
         node.value, node.owned = value, bool(owns) and owns[place]
-    for node in recording.nodes:
-        node.inputs = ()
-        node.scope = None
+    (InC.forget or forget)(recording.nodes)
 
 
 def run_program(program: Program, recording: Recording, ends_ns=None):

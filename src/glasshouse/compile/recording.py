@@ -9,7 +9,6 @@ from glasshouse.dispatch.primitive import Primitive
 from glasshouse.graph import record
 from glasshouse.ops.index import checked
 
-INDEXED = ("gather", "scatter_add", "scatter_set")
 KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check an index
 
 
@@ -37,6 +36,7 @@ class RecordingBackend(TensorBackend):
         super().__init__(device)
         self.recorder = record.recorder
         self.replaced: dict[str, object] = {}
+        self.known = {}
 
     def run(self, primitive: Primitive, data, attrs: dict, spec):
         """A node for the call; `constant` and `full` have their own kinds."""
@@ -46,7 +46,7 @@ class RecordingBackend(TensorBackend):
                 return self.from_numpy(attrs["value"])
             if name == "full" and name not in self.replaced:
                 return record.record_full(self.recorder, spec, attrs["value"])
-        if name in INDEXED and self.checks_indices:
+        if name in record.INDEXED and self.checks_indices:
             check_indices(name, data, attrs)
         signature = record.signature_of(name, len(data), attrs, self.replaced.get(name))
         node = self.recorder.record(signature, data, spec)

@@ -23,6 +23,7 @@ class autocast(Mode, ContextDecorator):
 
     def __init__(self, dtype="bfloat16", enabled: bool = True):
         self.dtype, self.enabled = as_dtype(dtype), enabled
+        self.key = f"autocast {self.dtype.name}" if enabled else "no autocast"
         if self.dtype not in (bfloat16, float16):
             raise OptionError("autocast", "'bfloat16' or 'float16'", repr(self.dtype.name),
                 "Other types need no autocast: cast the model with .to(dtype).")  # fmt: skip

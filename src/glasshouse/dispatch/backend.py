@@ -49,6 +49,7 @@ class TensorBackend:
     `fallbacks` counts those runs by name, and `strict` makes one an error."""
 
     name = "abstract"
+    known: dict | None = None  # calls seen, where calls are recorded: kept by the door in C
 
     def __init__(self, device: str = "cpu"):
         self.device, self.kernels = device, Kernels(self)
@@ -126,7 +127,10 @@ class Replacement(AbstractContextManager):
 
     def undo(self) -> None:
         """Put the former kernel back."""
-        self.kernels[self.name] = self.before
+        if self.before is None:
+            self.kernels.pop(self.name, None)
+        else:
+            self.kernels[self.name] = self.before
 
     def __exit__(self, *exc_info):
         self.undo()

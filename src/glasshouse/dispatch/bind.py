@@ -34,10 +34,14 @@ state = State()
 
 
 class Hooks:
-    """The three places where a higher storey plugs in: each is set once, when it is imported."""
+    """The places where a higher storey plugs in, when it is imported or first needed."""
 
     tensor_class: type  # set by `tensor`: the class that boxes a backend's result
     record: Callable  # set by `autograd`: record(primitive, args, attrs, specs, result)
+    tape: tuple  # set by `autograd`: the class of the tape's nodes, and what numbers them
+    run: Callable  # `run`; from the first Program on, what native/door.c has in its place
+    pull: Callable | None = None  # set with it: pull(node, slots, create_graph)
+    compose: Callable  # compose((fn, scalars), args, named), see dispatch/compose.py
     default_backend: Callable  # set by `dispatch.backend`: () -> TensorBackend
 
 
@@ -50,7 +54,7 @@ def bind(primitive, args, attrs):
     """The value (or tuple of values) of `primitive` applied to `args` with static `attrs`."""
     modes = state.modes
     if not modes:
-        return run(primitive, args, attrs)
+        return hooks.run(primitive, args, attrs)
     state.modes = modes[:-1]
     try:
         return modes[-1].process(primitive, args, attrs, bind)
@@ -83,6 +87,9 @@ def run(primitive, args, attrs):
         for watcher in watchers:
             watcher.op(primitive, specs, attrs, spec, result, begin_ns)
     return result
+
+
+hooks.run = run
 
 
 def box(data, spec, backend):

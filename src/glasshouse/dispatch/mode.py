@@ -7,12 +7,15 @@ from glasshouse.dispatch.bind import box, state
 
 
 class Mode:
-    """One layer of the door. Subclasses override `process`.
+    """One layer of the door. Subclasses override `process`. A mode that does no more than change
+    which cards are called says how it does so in `key`, equal for equal ways.
     Example: >>> class Count(Mode):
              ...     calls = 0
              ...     def process(self, primitive, args, attrs, below):
              ...         self.calls += 1
              ...         return below(primitive, args, attrs)"""
+
+    key: str | None = None
 
     def process(self, primitive, args, attrs, below):
         """The result of this call; the default passes it on unchanged."""

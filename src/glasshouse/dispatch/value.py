@@ -9,6 +9,7 @@ from glasshouse.base import DTypeError, Shape, ShapeError, Spec, broadcast_shape
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import DType, inexact_dtype, promote, promote_scalar
 from glasshouse.dispatch.bind import bind
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.primitive import primitives
 
 SCALARS = (bool, int, float, complex)
@@ -37,6 +38,7 @@ def matched(where: str, compute):
     return operator, lambda self, other: operator(other, self)
 
 
+@composed(scalars=True)
 def true_divide(lhs, rhs):
     """lhs / rhs; integers and booleans are divided as float32."""
     if not (is_operand(lhs) and is_operand(rhs)):
@@ -59,6 +61,7 @@ def floor_divide(lhs, rhs):
     return bind(primitives["where"], (special, floor, exact), {})
 
 
+@composed(scalars=True)
 def power(lhs, rhs):
     """lhs ** rhs; a scalar exponent of 2 multiplies, which is exact and cheap."""
     if type(rhs) is int and rhs == 2 and isinstance(lhs, Value) and not lhs.dtype.is_bool:
@@ -151,6 +154,7 @@ class Value:
     __hash__ = object.__hash__
 
 
+@composed(scalars=True)
 def arithmetic(name: str, lhs, rhs):
     """The binary primitive `name` on operands promoted and broadcast to each other."""
     try:

@@ -19,6 +19,7 @@ from glasshouse.base import Spec, float32
 from glasshouse.dispatch import primitives, state
 
 MAX_PENDING = 1 << 16  # nodes; a longer recording is cut, so that a loop without reads stays small
+INDEXED = ("gather", "scatter_add", "scatter_set")  # cards whose indices are checked at the call
 MAX_HELD_BYTES = 1 << 30  # of arrays from outside that waiting nodes hold
 # Scalars that rewriting rules know; all others are inputs of the Program, so that a learning rate
 # may change without a new Program.
@@ -155,8 +156,19 @@ def with_ancestors(wanted) -> list[Lazy]:
     return order
 
 
+class InC:
+    """What native/door.c does in place of functions here, once it is loaded."""
+
+    describe: Any = None
+    forget: Any = None
+
+
 def describe(pending: list[Lazy], wanted=()) -> Recording | None:
     """The recording of the nodes in `pending` that are referred to from outside, or `wanted`."""
+    if InC.describe is not None:
+        parts = InC.describe(pending, wanted, spec_numbers)
+        if parts is not None:
+            return Recording(*parts) if parts else None
     stray = count_uses(pending)
     if stray:  # recorded by another thread, or in a list that another thread took
         pending = with_ancestors([*pending, *stray])
@@ -255,6 +267,13 @@ def donated_leaves(nodes: list[Lazy], leaves: list[Lazy]) -> list[int]:
         if leaf.owned and sys.getrefcount(leaf) - uses[id(leaf)] <= 3 and is_unshared(leaf):
             donated.append(number)
     return donated
+
+
+def forget(nodes: list[Lazy]) -> None:
+    """Have computed nodes, and those no longer needed, let go of their operands and modules."""
+    for node in nodes:
+        node.inputs = ()
+        node.scope = None
 
 
 def references(node: Lazy) -> tuple[int, int]:

@@ -19,7 +19,8 @@ import numpy as np
 from glasshouse import memory
 from glasshouse.compile import toolchain
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.bind import bind, hooks, state
+from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy
@@ -38,7 +39,7 @@ PACK_MEMORY = struct.Struct("<qqqqqiB").pack
 MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
 MAX_FRAMES = 64  # of a stack that are kept, as in native/stack.c
-ABOVE = 3  # functions between a caller of the door and the watchers: bind, run, op
+DOOR = bind.__code__.co_filename
 
 
 class Numbers(dict):
@@ -208,7 +209,7 @@ def writer_of_calls(recorder: Recorder):
         if found is None:
             found = known[key] = about(call_of(primitive, specs, attrs, out), *place)
         what, rest = found
-        stack = stacks[stack_of(ABOVE)] if stack_of is not None else 0
+        stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)
 
     return op
@@ -222,10 +223,28 @@ class Stacks(dict):
     def __init__(self):
         super().__init__()
         self.stacks: list[list[tuple]] = [[]]
+        self.numbers: dict[tuple, int] = {}
+        self.kept: list[list[tuple]] = []
 
     def __missing__(self, key):
-        self.stacks.append(running(1 + ABOVE))
-        return self.setdefault(key, len(self.stacks) - 1)
+        self.kept.append(running(2))  # without this function and the recorder's
+        stack = of_caller(self.kept[-1])
+        parts = tuple(x for code, at in stack for x in (id(code), at))
+        number = self.numbers.setdefault(parts, len(self.stacks))
+        if number == len(self.stacks):
+            self.stacks.append(stack)
+        return self.setdefault(key, number)
+
+
+def of_caller(stack: list[tuple]) -> list[tuple]:
+    """A stack without the door, and without the inside of composed functions and of rules, which
+    run only where their calls are not known yet."""
+    inside = (CALL, hooks.tape[0].pull.__code__)
+    known = [i for i, (code, _) in enumerate(stack) if code in inside]
+    if known:
+        return stack[known[-1] + 1 :]
+    own = next((i for i, (c, _) in enumerate(stack) if c.co_filename != DOOR), len(stack))
+    return stack[own:]
 
 
 def running(skip: int) -> list[tuple]:

@@ -4,6 +4,7 @@ import math
 
 from glasshouse.base import DTypeError, OptionError, ShapeError, broadcast_shapes, check_axis
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.ops import contract as cards
 from glasshouse.ops.cast import conj
@@ -22,6 +23,7 @@ def promoted(where: str, *xs) -> list[Value]:
     return [cast(x, dtype) for x in xs]
 
 
+@composed
 def matrix_transpose(x, /):
     """x with its last two axes swapped: (..., m, n) -> (..., n, m). Raises: ShapeError for less."""
     x = check_matrices("matrix_transpose", as_value(x, where="matrix_transpose"))
@@ -29,6 +31,7 @@ def matrix_transpose(x, /):
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
 
 
+@composed
 def matmul(x1, x2, /):
     """The matrix product over the last axis of x1 and the last but one of x2.
     Leading axes broadcast; an operand with one axis is a row on the left, a column on the right. A

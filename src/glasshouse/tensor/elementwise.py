@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from glasshouse.base import KIND_ORDER, DTypeError, bool_, inexact_dtype, int16, int32, int64
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import SCALARS, Value, as_value, broadcast_values, cast, full, match
 from glasshouse.ops import cast as parts_of
 from glasshouse.ops import compare
@@ -66,7 +67,7 @@ def named(function, name: str, **doc):
     """`function` under its public name, with the docstring that DOC makes of `doc`."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = DOC.format(**doc)
-    return function
+    return composed(function)
 
 
 def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):

@@ -5,6 +5,7 @@
 import math
 
 from glasshouse.base import OptionError, ShapeError, as_dtype, check_axis
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import check_floating, check_ndim, check_probability, widened
 from glasshouse.nn.functional.axes import by_axes
@@ -17,6 +18,7 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
+@composed
 def relu(input, inplace=False):
     """max(x, 0); its derivative at 0 is 0. Shapes: any -> the same. Source: Nair & Hinton 2010.
     Example: >>> relu([-1.0, 2.0]).tolist()
@@ -24,17 +26,20 @@ def relu(input, inplace=False):
     return threshold(input, 0, 0)
 
 
+@composed
 def threshold(input, threshold, value, inplace=False):
     """x where x > threshold, else value; NaN stays. Source: standard"""
     x = as_value(input, where="threshold")
     return where(x <= threshold, value, x)
 
 
+@composed
 def relu6(input, inplace=False):
     """min(max(x, 0), 6). Source: Howard et al. 2017, arXiv:1704.04861"""
     return hardtanh(input, 0.0, 6.0)
 
 
+@composed
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
     Raises: OptionError if min_val > max_val."""
@@ -44,12 +49,14 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
     return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
 
 
+@composed
 def leaky_relu(input, negative_slope=0.01, inplace=False):
     """x where x > 0, else negative_slope · x. Source: Maas et al. 2013"""
     x = check_floating("leaky_relu", input)
     return where(x > 0, x, x * negative_slope)
 
 
+@composed
 def prelu(input, weight):
     """x where x > 0, else weight · x, with one weight for all or one for each channel (axis 1).
     Raises: ShapeError for another size. Source: He et al. 2015, arXiv:1502.01852, eq. 1."""
@@ -71,16 +78,19 @@ def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
     return where(x > 0, x, x * random.uniform(x.shape, lower, upper, dtype=x.dtype))
 
 
+@composed
 def elu(input, alpha=1.0, inplace=False):
     """x where x > 0, else alpha · (exp(x) - 1). Source: Clevert et al. 2015, arXiv:1511.07289"""
     return scaled_elu(check_floating("elu", input), alpha, 1.0, 1.0)
 
 
+@composed
 def selu(input, inplace=False):
     """scale · elu(x, alpha), which keeps mean 0 and variance 1. Source: arXiv:1706.02515, eq. 2"""
     return scaled_elu(check_floating("selu", input), SELU_ALPHA, SELU_SCALE, 1.0)
 
 
+@composed
 def celu(input, alpha=1.0, inplace=False):
     """x where x > 0, else alpha · (exp(x / alpha) - 1). Source: Barron 2017, arXiv:1704.07483"""
     return scaled_elu(check_floating("celu", input), alpha, 1.0, 1 / alpha)
@@ -94,6 +104,7 @@ def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
     return where(x > 0, x if scale == 1 else x * scale, negative)
 
 
+@composed
 def sigmoid(input):
     """1 / (1 + exp(-x)), accurate in both tails. Shapes: any -> the same. Source: standard.
     Example: >>> sigmoid([0.0]).item()
@@ -104,11 +115,13 @@ def sigmoid(input):
     return where(negative, z, 1) / (1 + z)
 
 
+@composed
 def logsigmoid(input):
     """log(1 / (1 + exp(-x))) = -softplus(-x), without overflow. Source: standard"""
     return -exact_softplus(-check_floating("logsigmoid", input))
 
 
+@composed
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta · x)) / beta; x where beta · x > threshold. Source: Dugas et al. 2001"""
     x = check_floating("softplus", input)
@@ -124,18 +137,21 @@ def exact_softplus(x: Value) -> Value:
     return softplus(x, threshold=10 if x.dtype.name == "float16" else 40)
 
 
+@composed
 def silu(input, inplace=False):
     """x · sigmoid(x), also called swish. Source: Elfwing et al. 2017, arXiv:1702.03118, eq. 3"""
     x = check_floating("silu", input)
     return x * sigmoid(x)
 
 
+@composed
 def mish(input, inplace=False):
     """x · tanh(softplus(x)). Source: Misra 2019, arXiv:1908.08681, eq. 1"""
     x = check_floating("mish", input)
     return x * tanh(exact_softplus(x))
 
 
+@composed
 def gelu(input, approximate="none"):
     """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
     Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
@@ -148,29 +164,34 @@ def gelu(input, approximate="none"):
     return x * (0.5 + 0.5 * tanh(inner))
 
 
+@composed
 def hardsigmoid(input, inplace=False):
     """relu6(x + 3) / 6. Source: Courbariaux et al. 2015, arXiv:1511.00363"""
     return relu6(check_floating("hardsigmoid", input) + 3) / 6
 
 
+@composed
 def hardswish(input, inplace=False):
     """x · relu6(x + 3) / 6. Source: Howard et al. 2019, arXiv:1905.02244, sec. 5.2"""
     x = check_floating("hardswish", input)
     return x * relu6(x + 3) / 6
 
 
+@composed
 def softsign(input):
     """x / (1 + |x|). Source: Glorot & Bengio 2010"""
     x = check_floating("softsign", input)
     return x / (1 + abs(x))
 
 
+@composed
 def tanhshrink(input):
     """x - tanh(x). Source: standard"""
     x = check_floating("tanhshrink", input)
     return x - tanh(x)
 
 
+@composed
 def softshrink(input, lambd=0.5):
     """sign(x) · max(|x| - lambd, 0). Source: Donoho 1995"""
     if lambd < 0:
@@ -179,12 +200,14 @@ def softshrink(input, lambd=0.5):
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0))
 
 
+@composed
 def hardshrink(input, lambd=0.5):
     """x where |x| > lambd, else 0. Source: standard"""
     x = check_floating("hardshrink", input)
     return where(abs(x) <= lambd, 0, x)
 
 
+@composed
 def glu(input, dim=-1):
     """a · sigmoid(b) of the halves a and b of x along dim. Shapes: (..., 2C, ...) -> (..., C, ...).
     Raises: ShapeError for an odd size. Source: Dauphin et al. 2016, arXiv:1612.08083, eq. 1."""
@@ -211,6 +234,7 @@ def shifted(x: Value, axis: int) -> Value:
     return x - reduce.max(x, axis=axis, keepdims=True).detach()
 
 
+@composed
 def softmax(input, dim=None, dtype=None, *, axis=None):
     """exp(x) / sum(exp(x)) along dim (or axis), without overflow. Dtypes: floating; `dtype` casts
     first. Raises: OptionError unless just one of dim and axis is given. Source: Bridle 1990.
@@ -221,11 +245,13 @@ def softmax(input, dim=None, dtype=None, *, axis=None):
     return cast(e / reduce.sum(e, axis=axis, keepdims=True), x.dtype)
 
 
+@composed
 def softmin(input, dim=None, dtype=None, *, axis=None):
     """softmax(-x). Source: standard"""
     return softmax(-as_value(input), dim, dtype, axis=axis)
 
 
+@composed
 def log_softmax(input, dim=None, dtype=None, *, axis=None):
     """x - log(sum(exp(x))) along dim (or axis), computed without overflow. Shapes: any -> the same.
     Raises: OptionError unless exactly one of dim and axis is given. Source: standard."""

@@ -3,6 +3,7 @@
 import math
 
 from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, reshape
 from glasshouse.nn.checks import check_divides, check_floating
 from glasshouse.nn.functional.activation import dropout
@@ -67,6 +68,7 @@ def causal_mask(queries: int, keys: int) -> Value:
     return reshape(arange(queries), (queries, 1)) >= arange(keys)
 
 
+@composed
 def repeat_heads(x: Value, times: int) -> Value:
     """Each entry of axis -3 `times` times."""
     lead, (heads, length, size) = x.shape[:-3], x.shape[-3:]
@@ -75,6 +77,7 @@ def repeat_heads(x: Value, times: int) -> Value:
     return reshape(x, (*lead, heads * times, length, size))
 
 
+@composed
 def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value:
     """softmax(scale · q kᵀ + mask) over the keys; all 0 where every key is masked."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale

@@ -3,6 +3,7 @@
 Layout: input (N, C, *S) or (C, *S), weight (O, C / groups, *K)."""
 
 from glasshouse.base.errors import OptionError, ShapeError
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, reshape
 from glasshouse.nn import checks
 from glasshouse.nn.checks import check_divides, check_floating, int_tuple
@@ -12,6 +13,7 @@ from glasshouse.ops.contract import conv, conv_data_grad
 from glasshouse.ops.movement import pad
 
 
+@composed
 def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """The cross-correlation of input with each filter, plus bias.
 
@@ -88,6 +90,7 @@ def add_channels(where: str, y: Value, bias) -> Value:
     return y + reshape(checks.bias_like(y, bias), (bias.size,) + (1,) * (y.ndim - 2))
 
 
+@composed
 def convolve_transposed(
     where, n, input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1
 ):

@@ -4,6 +4,7 @@ from math import prod
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, reshape
 from glasshouse.nn.checks import bias_like, check_floating, check_same_dtype
 from glasshouse.ops.checks import check_integers
@@ -13,6 +14,7 @@ from glasshouse.tensor import where as choose
 from glasshouse.tensor.contract import matmul, matrix_transpose
 
 
+@composed
 def linear(input, weight, bias=None, *, _where="linear"):
     """x Wᵀ + b over the last axis; leading axes are merged into one product.
     Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out). Raises: ShapeError if the

@@ -3,6 +3,7 @@
 import numpy as np
 
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_values, cast, reshape
 from glasshouse.nn.checks import REDUCTIONS, check_floating, narrowed, widened
 from glasshouse.nn.functional.activation import exact_softplus, shifted
@@ -31,6 +32,7 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     return x, target
 
 
+@composed
 def mse_loss(input, target, reduction="mean"):
     """(x - y)², the squared error. Shapes: two equal ones -> () , or theirs with reduction "none".
     Raises: ShapeError for unequal shapes, OptionError for an unknown reduction. Source: standard.
@@ -41,12 +43,14 @@ def mse_loss(input, target, reduction="mean"):
     return reduced(difference * difference, reduction)
 
 
+@composed
 def l1_loss(input, target, reduction="mean"):
     """|x - y|, the absolute error. Shapes: two equal ones -> (). Source: standard"""
     x, target = operands("l1_loss", input, target, reduction)
     return reduced(abs(x - target), reduction)
 
 
+@composed
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2. Shapes: two equal ones ->
     (). Raises: OptionError if beta < 0. Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
@@ -58,6 +62,7 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
     return reduced(huber(x - target, beta) / beta, reduction)
 
 
+@composed
 def huber_loss(input, target, reduction="mean", delta=1.0):
     """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2).
     Shapes: two equal ones -> (). Raises: OptionError unless delta > 0. Source: Huber 1964."""
@@ -73,6 +78,7 @@ def huber(difference: Value, delta: float) -> Value:
     return choose(size < delta, near, size * delta - 0.5 * delta * delta)
 
 
+@composed
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
     """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
     Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
@@ -89,6 +95,7 @@ def bounded_log(x: Value) -> Value:
     return choose(low, cast(widened(x) * 1e12, x.dtype) - 100, log(choose(low, 1, x)))
 
 
+@composed
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
     Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x). Shapes: input and target equal,
@@ -102,6 +109,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
+@composed
 def kl_div(input, target, reduction="mean", log_target=False):
     """target · (log target - x) of log-probabilities x; 0 where target is 0.
     `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of

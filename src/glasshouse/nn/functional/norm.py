@@ -4,6 +4,7 @@ from math import prod
 
 from glasshouse.autograd import no_grad
 from glasshouse.base import OptionError, ShapeError, check_shape
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, cast, reshape
 from glasshouse.nn.checks import check_divides, check_floating, widened
 from glasshouse.ops.checks import check_like
@@ -17,6 +18,47 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
     return mean, centred, reduce.mean(centred * centred, axis=axes, keepdims=True)
 
 
+@composed
+def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value, Value]:
+    """The input normalised by the statistics of its batch, their mean and biased variance."""
+    x = check_channels(where, input, weight=weight, bias=bias)
+    if x.size <= x.shape[1]:
+        raise ShapeError(where, "more than 1 value per channel while training", x.shape,
+                         "Use a larger batch, or eval().")  # fmt: skip
+    mean, centred, var = moments(widened(x), (0, *range(2, x.ndim)))
+    return scaled(x, centred, var, weight, bias, eps), mean, var
+
+
+@composed
+def by_running(input, running_mean, running_var, weight, bias, eps: float, where: str) -> Value:
+    """The input normalised by running statistics."""
+    x = check_channels(where, input, running_mean=running_mean, running_var=running_var,
+                       weight=weight, bias=bias)  # fmt: skip
+    wide = widened(x)
+    centred = wide - along_channels(running_mean, wide)
+    return scaled(x, centred, along_channels(running_var, wide), weight, bias, eps)
+
+
+def check_channels(where: str, input, **given) -> Value:
+    """The input as a value (N, C, ...), if each of `given` that is not None has C elements."""
+    x = check_floating(where, input)
+    if x.ndim < 2:
+        raise ShapeError(where, "an input (N, C, ...)", x.shape, "Add an axis.")
+    for name, value in given.items():
+        if value is not None:
+            check_like(where, name, value, x.shape[1:2], "Set num_features to the size of axis 1.")
+    return x
+
+
+def scaled(x: Value, centred: Value, var: Value, weight, bias, eps: float) -> Value:
+    """centred / √(var + eps) · weight + bias, in the dtype of x."""
+    scale = 1 / sqrt(var + eps)
+    if weight is not None:
+        scale = scale * along_channels(weight, centred)
+    y = centred * scale
+    return cast(y if bias is None else y + along_channels(bias, centred), x.dtype)
+
+
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
                momentum=0.1, eps=1e-5, *, _where="batch_norm"):  # fmt: skip
     """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
@@ -25,31 +67,16 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     Shapes: input (N, C, ...), the others (C,) -> (N, C, ...). Raises: ShapeError for one value per
     channel while training, or parameters of another size; OptionError if there are no running
     statistics to use. Source: Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2."""
-    x = check_floating(_where, input)
-    if x.ndim < 2:
-        raise ShapeError(_where, "an input (N, C, ...)", x.shape, "Add an axis.")
-    given = (running_mean, running_var, weight, bias)
-    for name, value in zip(("running_mean", "running_var", "weight", "bias"), given, strict=True):
-        if value is not None:
-            check_like(_where, name, value, x.shape[1:2], "Set num_features to the size of axis 1.")
-    wide = widened(x)
     if training:
-        if x.size <= x.shape[1]:
-            raise ShapeError(_where, "more than 1 value per channel while training", x.shape,
-                             "Use a larger batch, or eval().")  # fmt: skip
-        mean, centred, var = moments(wide, (0, *range(2, x.ndim)))
+        given = {"running_mean": running_mean, "running_var": running_var}
+        x = check_channels(_where, input, **given)
+        y, mean, var = by_batch(x, weight, bias, eps, _where)
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
-    elif running_mean is None or running_var is None:
+        return y
+    if running_mean is None or running_var is None:
         raise OptionError(_where, "running_mean and running_var when not training", "None",
                           "Pass them, or training=True.")  # fmt: skip
-    else:
-        centred = wide - along_channels(running_mean, wide)
-        var = along_channels(running_var, wide)
-    scale = 1 / sqrt(var + eps)
-    if weight is not None:
-        scale = scale * along_channels(weight, wide)
-    y = centred * scale
-    return cast(y if bias is None else y + along_channels(bias, wide), x.dtype)
+    return by_running(input, running_mean, running_var, weight, bias, eps, _where)
 
 
 def along_channels(value: Value, x: Value) -> Value:
@@ -60,12 +87,19 @@ def along_channels(value: Value, x: Value) -> Value:
 def update_running(running_mean, running_var, mean, var, count: int, momentum: float) -> None:
     """Move the running statistics, in place, towards those of a batch of `count` values."""
     with no_grad():
-        for running, new in ((running_mean, mean), (running_var, var * (count / (count - 1)))):
+        unbiased = count / (count - 1)
+        for running, new, times in ((running_mean, mean, 1), (running_var, var, unbiased)):
             if running is not None:
                 new = outside(new.detach(), running.mode)
-                new = reshape(cast(new, running.dtype), running.shape)
-                running *= 1 - momentum
-                running += new * momentum
+                running.copy_(moved(running, new, times, momentum))
+
+
+@composed
+def moved(running: Value, new: Value, times: float, momentum: float) -> Value:
+    """(1 - momentum) · running + momentum · times · new."""
+    new = new if times == 1 else new * times
+    new = reshape(cast(new, running.dtype), running.shape)
+    return running * (1 - momentum) + new * momentum
 
 
 def outside(x: Value, mode) -> Value:
@@ -101,6 +135,7 @@ def affine_channels(x: Value, weight, bias) -> Value:
     return x if bias is None else x + along_channels(bias, x)
 
 
+@composed
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _where="layer_norm"):
     """(x - mean(x)) / √(var(x) + eps) · weight + bias over the last axes.
     Shapes: input (..., *normalized_shape), weight and bias normalized_shape -> input's.
@@ -127,6 +162,7 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
     return x, tuple(range(-len(shape), 0))
 
 
+@composed
 def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm"):
     """x / √(mean(x²) + eps) · weight over the last axes; eps is the dtype's unless given.
     Shapes: input (..., *normalized_shape), weight normalized_shape -> input's.
@@ -138,6 +174,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm
     return cast(y if weight is None else y * cast(weight, y.dtype), x.dtype)
 
 
+@composed
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="group_norm"):
     """(x - mean) / √(var + eps) · weight + bias, with statistics by sample and group of channels.
     Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...). Raises: OptionError unless
@@ -156,6 +193,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
     return cast(affine_channels(y, weight, bias), x.dtype)
 
 
+@composed
 def normalize(input, p=2.0, dim=1, eps=1e-12):
     """x / max(‖x‖ₚ, eps) along dim. Shapes: any -> the same. Source: standard.
     Example: >>> normalize([[3.0, 4.0]])
@@ -175,6 +213,7 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
     return maximum(reduce.sum(abs(x) ** p, axis=axis, keepdims=True), eps**p) ** (1 / p)
 
 
+@composed
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x₁ · x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim, which is dropped.
     Shapes: two that broadcast -> theirs without dim. Source: standard."""

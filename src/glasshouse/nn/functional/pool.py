@@ -6,6 +6,7 @@ from itertools import product
 from math import prod
 
 from glasshouse.base.errors import OptionError
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, reshape
 from glasshouse.nn.checks import int_tuple, widened
 from glasshouse.nn.functional.axes import by_axes, spatial_input
@@ -17,6 +18,7 @@ from glasshouse.tensor import arange, reduce, take_along_axis
 from glasshouse.tensor import where as choose
 
 
+@composed
 def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
              return_indices=False):  # fmt: skip
     """The largest element of each window, the first where several are equal; NaN wins.
@@ -76,6 +78,7 @@ def grow(x: Value, widths, value) -> Value:
     return movement.pad(x, widths=lead + tuple((*pair, 0) for pair in widths), value=value)
 
 
+@composed
 def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False,
              count_include_pad=True, divisor_override=None):  # fmt: skip
     """The sum of each window, divided by its number of elements or by `divisor_override`.
@@ -122,6 +125,7 @@ def element_counts(per_axis, like: Value):
     return reshape(as_value(table, like.dtype), tuple(map(len, per_axis)))
 
 
+@composed
 def adaptive_avg_pool(where: str, n: int, input, output_size):
     """The means over output_size bins along each axis; None keeps the axis.
 

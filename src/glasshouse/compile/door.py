@@ -1,0 +1,247 @@
+"""The door in C, and rules whose calls are known: what the first time does in Python, again.
+
+The first call of a kind, and the first pull of a rule for it, go through dispatch/bind.py and the
+card. What they recorded is remembered with the primitive, the specs and the attrs, and recorded
+anew by native/door.c when the same comes again. A rule has to make the same calls for the same
+specs and attrs, as cards do; one that reads a value, or makes a constant, is run each time."""
+
+from contextlib import contextmanager
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from glasshouse.base import DType
+from glasshouse.base.flags import flags
+from glasshouse.compile import toolchain
+from glasshouse.dispatch.backend import Default
+from glasshouse.dispatch.bind import hooks, run, state, timers, watchers
+from glasshouse.dispatch.compose import run_composed
+from glasshouse.dispatch.watch import Watcher
+from glasshouse.graph import record
+from glasshouse.graph.record import INDEXED, Lazy
+
+UNKNOWN = frozenset(("constant", "full", "pad", *INDEXED))  # whose operands' contents matter, or
+# whose attrs are told apart by more than equality
+
+
+MOST_KNOWN = 1 << 14  # calls that a backend remembers; then it begins anew
+MOST_CALLS = 400  # of a composed function
+
+
+class Door:
+    """native/door.c, once it is loaded."""
+
+    native: Any = None
+
+
+def open_door() -> None:
+    """From now on calls that were seen are recorded by C, where it compiles: it needs Python's
+    headers too."""
+    if Door.native is not None or flags.door == "python":
+        return
+    try:
+        native = toolchain.extension(toolchain.NATIVE / "door.c")
+    except toolchain.CompileError as error:
+        if flags.debug:
+            print(f"[gh] calls are recorded by Python: {error}")
+        return
+    node, numbers = hooks.tape
+    native.setup(state=state, flags=flags, defaults=Default, watchers=watchers, timers=timers,
+                 clock_ns=perf_counter_ns, slow=run, learn=learn, learn_composed=learn_composed,
+                 run_rules=run_rules, numbers=numbers, dtype=DType, tensor=hooks.tensor_class,
+                 lazy=Lazy, node=node)  # fmt: skip
+    Door.native = native
+    set_limits(record.MAX_PENDING, record.MAX_HELD_BYTES)
+    use(native.run, native.pull, native.compose, native.describe, native.forget)
+
+
+def set_limits(pending: int, held_bytes: int) -> None:
+    """Cut recordings at so many nodes, and bytes of arrays from outside."""
+    record.MAX_PENDING, record.MAX_HELD_BYTES = pending, held_bytes
+    if Door.native is not None:
+        Door.native.limits(pending, held_bytes)
+
+
+def use(run, pull, compose, describe, forget) -> None:
+    """Have these record from now on."""
+    hooks.run, hooks.pull, hooks.compose = run, pull, compose
+    record.InC.describe, record.InC.forget = describe, forget
+
+
+@contextmanager
+def in_python():
+    """Inside, calls are recorded by Python alone: the slow twin."""
+    use(run, None, run_composed, None, None)
+    try:
+        yield
+    finally:
+        if Door.native is not None:
+            native = Door.native
+            use(native.run, native.pull, native.compose, native.describe, native.forget)
+
+
+def learn(primitive, attrs: dict, result):
+    """(signature, spec, whether rules apply) of a call that C may record next time, or None."""
+    if primitive.num_outputs != 1 or primitive.name in UNKNOWN or type(result.data) is not Lazy:
+        return None
+    signature = result.data.signature
+    if signature is None or signature.host is not None:
+        return None
+    make_room(result.backend.known)
+    return signature, result.spec, primitive.vjp is not None and result.spec.dtype.is_inexact
+
+
+class Template(NamedTuple):
+    """The calls that a rule makes, and where its cotangents are. Place i is the result of call i,
+    place -1 - i the i-th payload that is given: the cotangent, the result, the operands."""
+
+    calls: tuple  # as `Seen.again` gives them
+    places: tuple[int, ...]  # of the cotangents
+    parents: tuple[int, ...]  # whose they are, as numbers of operands
+    specs: tuple
+
+
+class Composition(NamedTuple):
+    """The calls that a composed function makes, and where its results are: (place, whether it is
+    tracked); place -1 - i is the i-th tensor among the arguments."""
+
+    calls: tuple
+    results: tuple[tuple[int, bool], ...]
+    single: bool  # one result, not a tuple
+
+
+class Seen(Watcher):
+    """The calls that pass the door in this thread while something runs, so as to be made again."""
+
+    wants_begin = False
+
+    def __init__(self, backend, given):
+        self.backend, self.calls, self.nodes = backend, [], []
+        self.places = {id(x): -1 - i for i, x in enumerate(given) if x is not None}
+        self.on_tape: dict[tuple[int, int], int] = {}
+        self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)
+        self.thread, self.sound = get_ident(), True
+
+    def op(self, primitive, specs, attrs, out, result, begin_ns):
+        if get_ident() != self.thread:
+            return
+        if primitive.num_outputs != 1 or primitive.kind == "random" or primitive.name in INDEXED:
+            self.sound = False
+            return
+        data, node = result.data, result.node
+        self.calls.append((primitive, tuple(specs), attrs, out, data, node))
+
+    def is_whole(self) -> bool:
+        """Whether all that was recorded is known, and nothing was computed meanwhile."""
+        made = self.pending[self.begin :]
+        return (self.sound and self.backend.recorder.pending is self.pending
+                and len(made) == len(self.calls)
+                and all(x is call[4] for x, call in zip(made, self.calls)))  # fmt: skip
+
+    def again(self, scalar: bytes | None = None) -> tuple:
+        """The calls as native/door.c makes them: (signature, places, spec, scalar, primitive,
+        specs, attrs, about the tape). `scalar` is the one that varies. Raises: KeyError for an
+        operand that is not given, such as a constant."""
+        made = []
+        for number, (primitive, specs, attrs, spec, data, node) in enumerate(self.calls):
+            places = tuple(self.places[id(x)] for x in data.inputs)
+            packed = ... if scalar is not None and data.scalar == scalar else data.scalar
+            about = None if node is None else self.about(node)
+            made.append((data.signature, places, spec, packed, primitive, specs, attrs, about))
+            self.places.setdefault(id(data), number)
+            if node is not None:
+                self.on_tape[id(node), 0] = number
+        return tuple(made)
+
+    def place_of(self, x, tensors) -> tuple[int, bool]:
+        """Where a result is, and whether it is on the tape. Raises: KeyError, AttributeError"""
+        for i, given in enumerate(tensors):
+            if x is given:
+                return -1 - i, False
+        place = self.places[id(x.data)]
+        tracked = x.node is not None
+        if place < 0 or x.mode is not None or tracked and x.node is not self.calls[place][5]:
+            raise KeyError
+        return place, tracked
+
+    def about(self, node) -> tuple:
+        """(parents, saved, whether the result is kept, known, mask) of a place on the tape."""
+        parents = tuple(None if x is None else self.on_tape[id(x[0]), x[1]] for x in node.parents)
+        saved = tuple(None if x is None else self.places[id(x)] for x in node.saved)
+        return parents, saved, node.saved_out[0] is not None, node.known, node.mask
+
+
+def run_rules(node, g, given, key) -> list:
+    """[(parent, cotangent)] by the card's rules, whose calls are known from now on; where they
+    cannot be (a rule makes a constant, or has a value computed), an empty template says so."""
+    with seeing(Seen(node.backend, given)) as seen:
+        pulled = node.pull([g], False)
+    node.known.templates[key] = template_of(node, pulled, seen) or ()
+    return pulled
+
+
+def template_of(node, pulled, seen: Seen) -> Template | None:
+    """What the rules of a call did, to be done again; None if it cannot be."""
+    got = {id(parent): cotangent for parent, cotangent in pulled}
+    found = [(i, got[id(x)]) for i, x in enumerate(node.parents) if x and id(x) in got]
+    if not seen.is_whole():
+        return None
+    try:
+        calls = seen.again()
+        places = tuple(seen.places[id(c.data)] for _, c in found)
+    except KeyError:
+        return None
+    return Template(calls, places, tuple(i for i, _ in found), tuple(c.spec for _, c in found))
+
+
+@contextmanager
+def seeing(seen: Seen):
+    """Inside, `seen` is told."""
+    watchers.append(seen)
+    try:
+        yield seen
+    finally:
+        watchers.remove(seen)
+
+
+def learn_composed(fn, args, named, backend, key, tensors, scalar):
+    """fn(*args, **named), for the first time with such arguments."""
+    given = [x.data for x in tensors]
+    with seeing(Seen(backend, given)) as seen:
+        result = fn(*args, **named)
+    untouched = all(x.data is data for x, data in zip(tensors, given))
+    made = composition(seen, tensors, scalar, result) if untouched else None
+    if made is not None or not is_new(seen):
+        make_room(backend.known)
+        backend.known[key] = made
+    return result
+
+
+def make_room(known: dict) -> None:
+    """Forget all calls where there are too many: of sizes that never come again, as a rule."""
+    if len(known) >= MOST_KNOWN:
+        known.clear()
+
+
+def is_new(seen: Seen) -> bool:
+    """Whether calls went on the tape that the door in C does not know yet, but will next time."""
+    return any(node is not None and node.known is None and primitive.name not in UNKNOWN
+               for primitive, *_, node in seen.calls)  # fmt: skip
+
+
+def composition(seen: Seen, tensors, scalar, result) -> Composition | None:
+    """What a composed function did, to be done again; None if it cannot be."""
+    if not seen.is_whole() or is_new(seen) or len(seen.calls) > MOST_CALLS:
+        return None
+    single = not isinstance(result, tuple)
+    for i, x in enumerate(tensors):
+        if x.node is not None:
+            seen.on_tape[id(x.node), x.slot] = -1 - i
+    try:
+        calls = seen.again(scalar)
+        results = tuple(seen.place_of(x, tensors) for x in ((result,) if single else result))
+    except (KeyError, AttributeError):
+        return None
+    if scalar is not None and sum(call[3] is ... for call in calls) != 1:
+        return None
+    return Composition(calls, results, single)

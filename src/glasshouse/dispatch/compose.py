@@ -1,0 +1,36 @@
+"""Composed functions: pure compositions of cards, whose calls need not be made anew each time.
+
+What a pure function of tensors and static arguments calls depends on the specs of the tensors, on
+the arguments and on what is in force, never on contents. Once a call was seen, the door in C
+(native/door.c) makes the same primitive calls again without running the Python between them."""
+
+import functools
+
+from glasshouse.dispatch.bind import hooks
+
+
+def run_composed(what, args: tuple, named: dict):
+    """The function itself: what a composed function does until there is the door in C."""
+    return what[0](*args, **named)
+
+
+hooks.compose = run_composed
+
+
+def composed(fn=None, *, scalars: bool = False):
+    """A decorator for functions of tensors that only call cards and other pure functions: nothing
+    is written to, no value read, no random number drawn; calls with what does not fit (arrays,
+    lists, tensors of a transform) run as they are. `scalars`: a Python float among the arguments
+    becomes a scalar operand as it is, so that another one needs no new calls."""
+    if fn is None:
+        return functools.partial(composed, scalars=scalars)
+    what = fn, scalars
+
+    @functools.wraps(fn)
+    def call(*args, **named):
+        return hooks.compose(what, args, named)
+
+    return call
+
+
+CALL = composed(lambda: None).__code__  # of all composed functions, as stacks have it

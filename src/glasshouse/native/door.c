@@ -1,0 +1,789 @@
+/* The door in C: what dispatch/bind.py, compile/recording.py and autograd/tape.py do with a call that
+   was seen before, and the same again for a rule whose calls are known.
+
+   A call is known by its primitive, the specs of its operands and its attrs. What is not known, or is
+   not the common case (another backend, a replaced primitive, several results, values of a
+   transform), goes to `slow`, the door in Python, and `learn` says whether it may be done here next
+   time. Objects of Python's classes with slots are filled in place. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <math.h>
+#include <stddef.h>
+#include <structmember.h>
+
+enum {
+    MOST = 8, /* operands of a call that is recorded here */
+    FEW = 4,  /* operands for which what to keep is remembered */
+    ITEMS = 48 /* parts of the key of a composed function */
+};
+
+/* A call that was seen: what recording it needs. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *signature, *spec, *templates; /* of its rules, by which operands are tracked */
+    PyObject *kept[1 << FEW];               /* (keep the result?, keep each operand?) */
+    int tracked;                            /* it has rules, and a result that they apply to */
+} Known;
+
+/* Given once, by `setup`. */
+static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow, *learn, *learn_composed, *run_rules, *numbers, *zero;
+static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
+static Py_ssize_t most_pending, most_held_bytes;
+
+#define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) \
+    X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(kept) X(op) X(number) X(base) \
+    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(__dict__)
+#define DECLARE(name) static PyObject *s_##name;
+NAMES(DECLARE)
+
+/* Where the slots of Lazy and of the tape's Node lie. */
+static struct { Py_ssize_t signature, inputs, spec, value, scalar, owned, index, scope, phase; } lazy;
+static struct {
+    Py_ssize_t primitive, attrs, parents, specs, saved, out_specs, saved_out, backend, mode, seq, freed,
+        grad_hooks, scope, known, mask;
+} tape;
+
+static inline void put(PyObject *o, Py_ssize_t offset, PyObject *value) {
+    *(PyObject **)((char *)o + offset) = value;
+}
+static inline PyObject *get(PyObject *o, Py_ssize_t offset) { return *(PyObject **)((char *)o + offset); }
+static inline PyObject *new(PyObject *o) { return Py_NewRef(o); }
+
+/* ---------------------------------------------------------------- what is known */
+
+static int known_traverse(Known *self, visitproc visit, void *arg) {
+    Py_VISIT(self->signature);
+    Py_VISIT(self->spec);
+    Py_VISIT(self->templates);
+    for (int i = 0; i < 1 << FEW; i++) Py_VISIT(self->kept[i]);
+    return 0;
+}
+static int known_clear(Known *self) {
+    Py_CLEAR(self->signature);
+    Py_CLEAR(self->spec);
+    Py_CLEAR(self->templates);
+    for (int i = 0; i < 1 << FEW; i++) Py_CLEAR(self->kept[i]);
+    return 0;
+}
+static void known_dealloc(Known *self) {
+    PyObject_GC_UnTrack(self);
+    known_clear(self);
+    PyObject_GC_Del(self);
+}
+static PyMemberDef known_members[] = {
+    {"spec", T_OBJECT, offsetof(Known, spec), READONLY, NULL},
+    {"templates", T_OBJECT, offsetof(Known, templates), READONLY, NULL},
+    {NULL},
+};
+static PyTypeObject KnownType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "glasshouse.Known", .tp_basicsize = sizeof(Known),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_traverse = (traverseproc)known_traverse, .tp_clear = (inquiry)known_clear,
+    .tp_dealloc = (destructor)known_dealloc, .tp_members = known_members,
+};
+
+/* One call: what it is made of, owned but for the first three. */
+typedef struct {
+    PyObject *primitive, *args, *attrs, *backend, *memo, *key, *data, *specs, *begin_ns, *nodes[MOST];
+    Py_ssize_t seen;
+    int tracked;
+} Call;
+
+/* Add to the memo what `learn` says of a call that went the slow way. */
+static int remember(Call *c, PyObject *result) {
+    PyObject *said = PyObject_CallFunctionObjArgs(learn, c->primitive, c->attrs, result, NULL);
+    if (!said || said == Py_None) { Py_XDECREF(said); return said ? 0 : -1; }
+    Known *made = PyObject_GC_New(Known, &KnownType);
+    if (!made) { Py_DECREF(said); return -1; }
+    memset((char *)made + sizeof(PyObject), 0, sizeof(Known) - sizeof(PyObject));
+    made->signature = new(PyTuple_GET_ITEM(said, 0));
+    made->spec = new(PyTuple_GET_ITEM(said, 1));
+    made->tracked = PyTuple_GET_ITEM(said, 2) == Py_True;
+    made->templates = PyDict_New();
+    PyObject_GC_Track((PyObject *)made);
+    int failed = !made->templates || PyDict_SetItem(c->memo, c->key, (PyObject *)made);
+    Py_DECREF(made);
+    Py_DECREF(said);
+    return failed ? -1 : 0;
+}
+
+/* ---------------------------------------------------------------- this thread's state */
+
+/* The dicts of this thread's part of `state` and of a recorder: threading.local looks them up anew
+   at each attribute. They are borrowed, for they live as long as thread and recorder do. */
+static __thread struct { uint64_t thread; PyObject *recorder, *state_dict, *recorder_dict; } here;
+
+static PyObject *dict_of(PyObject *local) {
+    PyObject *dict = PyObject_GetAttr(local, s___dict__);
+    Py_XDECREF(dict);
+    return dict;
+}
+static int look_at_state(void) {
+    uint64_t thread = PyThreadState_GetID(PyThreadState_Get()) + 1;
+    if (here.thread == thread) return 0;
+    here.thread = 0;
+    Py_CLEAR(here.recorder);
+    if (!(here.state_dict = dict_of(state))) return -1;
+    here.thread = thread;
+    return 0;
+}
+static int look_at_recorder(PyObject *backend) {
+    PyObject *recorder = PyObject_GetAttr(backend, s_recorder);
+    if (!recorder) return -1;
+    if (here.recorder == recorder) {
+        Py_DECREF(recorder);
+        return 0;
+    }
+    PyObject *before = here.recorder;
+    here.recorder = NULL;
+    if ((here.recorder_dict = dict_of(recorder))) here.recorder = recorder; /* so that it stays */
+    Py_XDECREF(before);
+    return here.recorder ? 0 : -1;
+}
+static PyObject *now(PyObject *dict, PyObject *name) { /* borrowed; NULL without an error: not there */
+    return PyDict_GetItemWithError(dict, name);
+}
+
+/* ---------------------------------------------------------------- recording */
+
+/* A node that waits, and is in the list; takes `inputs`. */
+static PyObject *waiting(PyObject *signature, PyObject *inputs, PyObject *spec, PyObject *scalar,
+                         PyObject *scope, PyObject *phase, PyObject *pending) {
+    PyObject *made = lazy_type->tp_alloc(lazy_type, 0);
+    if (!made) { Py_DECREF(inputs); return NULL; }
+    put(made, lazy.signature, new(signature));
+    put(made, lazy.inputs, inputs);
+    put(made, lazy.spec, new(spec));
+    put(made, lazy.value, new(Py_None));
+    put(made, lazy.scalar, new(scalar));
+    put(made, lazy.owned, new(Py_False));
+    put(made, lazy.index, PyLong_FromLong(-1));
+    put(made, lazy.scope, new(scope));
+    put(made, lazy.phase, new(phase));
+    if (PyList_Append(pending, made)) { Py_DECREF(made); return NULL; }
+    return made;
+}
+
+/* A tensor around a payload. */
+static PyObject *boxed(PyObject *data, PyObject *spec, PyObject *backend) {
+    PyObject *made = tensor_type->tp_alloc(tensor_type, 0);
+    if (made && (PyObject_SetAttr(made, s_data, data) || PyObject_SetAttr(made, s_spec, spec) ||
+                 PyObject_SetAttr(made, s_backend, backend)))
+        Py_CLEAR(made);
+    return made;
+}
+
+/* What to keep for a backward to the operands in `mask`: (result?, each operand?), borrowed. */
+static PyObject *to_keep(Known *known, PyObject *primitive, unsigned mask, Py_ssize_t n) {
+    if (n <= FEW && known->kept[mask]) return known->kept[mask];
+    PyObject *needs = PyTuple_New(n);
+    if (!needs) return NULL;
+    for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(needs, i, PyBool_FromLong(mask >> i & 1));
+    PyObject *found = PyObject_CallMethodObjArgs(primitive, s_kept, needs, NULL);
+    Py_DECREF(needs);
+    if (found && n <= FEW) known->kept[mask] = found;
+    else Py_XDECREF(found); /* the card keeps it */
+    return found;
+}
+
+/* Fill a new node of the tape; takes `parents` and `saved`. */
+static int fill(PyObject *made, PyObject *primitive, PyObject *attrs, PyObject *parents, PyObject *specs,
+                PyObject *saved, PyObject *spec, PyObject *saved_out, PyObject *backend, PyObject *scope,
+                PyObject *known, PyObject *mask) {
+    PyObject *specs_out = PyList_New(1), *results = PyList_New(1), *seq = PyIter_Next(numbers);
+    put(made, tape.parents, parents);
+    put(made, tape.saved, saved);
+    put(made, tape.out_specs, specs_out);
+    put(made, tape.saved_out, results);
+    put(made, tape.seq, seq);
+    if (!specs_out || !results || !seq) return -1;
+    PyList_SET_ITEM(specs_out, 0, new(spec));
+    PyList_SET_ITEM(results, 0, new(saved_out));
+    put(made, tape.primitive, new(primitive));
+    put(made, tape.attrs, new(attrs));
+    put(made, tape.specs, new(specs));
+    put(made, tape.backend, new(backend));
+    put(made, tape.mode, new(Py_None));
+    put(made, tape.freed, new(Py_False));
+    put(made, tape.grad_hooks, new(Py_None));
+    put(made, tape.scope, new(scope));
+    put(made, tape.known, new(known));
+    put(made, tape.mask, new(mask));
+    return 0;
+}
+
+/* Put a call on the tape, with the result (its payload: `out`) as coming from it. */
+static int on_tape(Call *c, Known *known, PyObject *result, PyObject *out, PyObject *scope) {
+    Py_ssize_t n = c->seen;
+    unsigned mask = 0;
+    for (Py_ssize_t i = 0; i < n; i++) mask |= (unsigned)(c->nodes[i] != Py_None) << i;
+    PyObject *keep = to_keep(known, c->primitive, mask, n);
+    if (!keep) return -1;
+    PyObject *made = node_type->tp_alloc(node_type, 0), *parents = PyTuple_New(n), *saved = PyTuple_New(n);
+    if (!made || !parents || !saved) goto failed;
+    PyObject *keep_each = PyTuple_GET_ITEM(keep, 1);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *place = Py_None;
+        if (c->nodes[i] != Py_None) {
+            PyObject *slot = PyObject_GetAttr(PyTuple_GET_ITEM(c->args, i), s_slot);
+            place = slot ? PyTuple_Pack(2, c->nodes[i], slot) : NULL;
+            Py_XDECREF(slot);
+            if (!place) goto failed;
+        } else
+            Py_INCREF(place);
+        PyTuple_SET_ITEM(parents, i, place);
+        int kept = PyTuple_GET_ITEM(keep_each, i) == Py_True;
+        PyTuple_SET_ITEM(saved, i, new(kept ? PyTuple_GET_ITEM(c->data, i) : Py_None));
+    }
+    PyObject *tracked = PyLong_FromUnsignedLong(mask);
+    int bad = !tracked || fill(made, c->primitive, c->attrs, parents, c->specs, saved, known->spec,
+                               PyTuple_GET_ITEM(keep, 0) == Py_True ? out : Py_None, c->backend, scope,
+                               (PyObject *)known, tracked);
+    bad = bad || PyObject_SetAttr(result, s_node, made) || PyObject_SetAttr(result, s_slot, zero);
+    Py_XDECREF(tracked);
+    Py_DECREF(made);
+    return bad ? -1 : 0;
+failed:
+    Py_XDECREF(made);
+    Py_XDECREF(parents);
+    Py_XDECREF(saved);
+    return -1;
+}
+
+/* Have the backend compute if the recording is to be cut here. */
+static int cut_if_full(PyObject *backend, PyObject *pending) {
+    PyObject *held = now(here.recorder_dict, s_held_bytes);
+    if (!held) return -1;
+    if (PyList_GET_SIZE(pending) < most_pending && PyLong_AsSsize_t(held) <= most_held_bytes) return 0;
+    PyObject *done = PyObject_CallMethodNoArgs(backend, s_evaluate);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* Tell every watcher of a call. */
+static int tell(Call *c, PyObject *out, PyObject *result) {
+    PyObject *none = NULL, *begin_ns = c->begin_ns ? c->begin_ns : (none = PyLong_FromLong(0));
+    if (!begin_ns) return -1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(watchers); i++) {
+        PyObject *told = PyObject_CallMethodObjArgs(PyList_GET_ITEM(watchers, i), s_op, c->primitive,
+                                                    c->specs, c->attrs, out, result, begin_ns, NULL);
+        Py_XDECREF(told);
+        if (!told) { Py_XDECREF(none); return -1; }
+    }
+    Py_XDECREF(none);
+    return 0;
+}
+
+/* The backend that computes here, if it records, and calls that were seen may be recorded at once:
+   nothing is replaced or verified. NULL without an error if not. */
+static PyObject *recording_backend(PyObject **memo) {
+    PyObject *verify = PyObject_GetAttr(flags, s_verify);
+    if (!verify) return NULL;
+    Py_DECREF(verify);
+    if (verify != Py_False || look_at_state()) return NULL;
+    PyObject *backend = new(now(here.state_dict, s_backend));
+    if (backend == Py_None) Py_SETREF(backend, PyObject_GetAttr(defaults, s_backend));
+    if (!backend || backend == Py_None) { /* none was used so far */
+        Py_XDECREF(backend);
+        return NULL;
+    }
+    *memo = PyObject_GetAttr(backend, s_known);
+    PyObject *replaced = *memo && *memo != Py_None ? PyObject_GetAttr(backend, s_replaced) : NULL;
+    int usable = replaced && !PyDict_GET_SIZE(replaced) && !look_at_recorder(backend);
+    Py_XDECREF(replaced);
+    if (!usable) {
+        Py_CLEAR(*memo);
+        Py_CLEAR(backend);
+    }
+    return backend;
+}
+
+/* Read the operands and make the key. 1: done; 0: this is not for us; -1: an error. */
+static int read_call(Call *c) {
+    if (!PyTuple_CheckExact(c->args) || !PyDict_CheckExact(c->attrs)) return 0;
+    Py_ssize_t n = PyTuple_GET_SIZE(c->args), m = PyDict_GET_SIZE(c->attrs);
+    if (n == 0 || n > MOST) return 0;
+    if (!(c->backend = recording_backend(&c->memo))) return PyErr_Occurred() ? -1 : 0;
+    PyObject *key = PyTuple_New(1 + n + 2 * m);
+    c->data = PyTuple_New(n), c->specs = PyTuple_New(n);
+    if (!key || !c->data || !c->specs) { Py_XDECREF(key); return -1; }
+    PyTuple_SET_ITEM(key, 0, new(c->primitive));
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *arg = PyTuple_GET_ITEM(c->args, i), *backend = PyObject_GetAttr(arg, s_backend);
+        Py_XDECREF(backend);
+        PyObject *spec = backend == c->backend ? PyObject_GetAttr(arg, s_spec) : NULL;
+        PyObject *data = spec ? PyObject_GetAttr(arg, s_data) : NULL;
+        PyObject *node = data ? PyObject_GetAttr(arg, s_node) : NULL;
+        if (!node) {
+            Py_XDECREF(spec);
+            Py_XDECREF(data);
+            Py_DECREF(key);
+            if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
+            PyErr_Clear(); /* the slow way moves it, or says what is wrong with it */
+            return 0;
+        }
+        PyTuple_SET_ITEM(c->specs, i, spec);
+        PyTuple_SET_ITEM(key, 1 + i, new(spec));
+        PyTuple_SET_ITEM(c->data, i, data);
+        c->nodes[c->seen++] = node;
+        c->tracked |= node != Py_None;
+    }
+    PyObject *name, *value;
+    for (Py_ssize_t i = 1 + n, next = 0; PyDict_Next(c->attrs, &next, &name, &value); i++) {
+        PyTuple_SET_ITEM(key, i, new(name));
+        PyTuple_SET_ITEM(key, i + m, new(value));
+    }
+    c->key = key;
+    return 1;
+}
+
+/* Record a call that is known; the result as a tensor, on the tape if need be. */
+static PyObject *record(Call *c, Known *known) {
+    PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
+    PyObject *pending = now(here.recorder_dict, s_pending), *records = now(here.state_dict, s_records);
+    PyObject *out = waiting(known->signature, new(c->data), known->spec, Py_None, scope, phase, pending);
+    if (!out) return NULL;
+    PyObject *result = cut_if_full(c->backend, pending) ? NULL : boxed(out, known->spec, c->backend);
+    if (result && c->tracked && known->tracked && records == Py_True && on_tape(c, known, result, out, scope))
+        Py_CLEAR(result);
+    Py_DECREF(out);
+    if (result && PyList_GET_SIZE(watchers) && tell(c, known->spec, result)) Py_CLEAR(result);
+    return result;
+}
+
+/* run(primitive, args, attrs) -> the result, as `slow` gives it. */
+static PyObject *run(PyObject *self, PyObject *const *in, Py_ssize_t count) {
+    (void)self;
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "run: expected 3 arguments; got %zd.", count);
+    Call c = {.primitive = in[0], .args = in[1], .attrs = in[2]};
+    PyObject *result = NULL;
+    int usual = PyList_GET_SIZE(timers) && !(c.begin_ns = PyObject_CallNoArgs(clock_ns)) ? -1 : read_call(&c);
+    Known *known = usual > 0 ? (Known *)PyDict_GetItemWithError(c.memo, c.key) : NULL;
+    if (known) {
+        Py_INCREF(known);
+        result = record(&c, known);
+        Py_DECREF(known);
+    } else if (usual >= 0 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))) {
+        if (PyErr_Occurred()) { /* attrs that cannot be hashed */
+            PyErr_Clear();
+            Py_CLEAR(c.key);
+        }
+        result = PyObject_CallFunctionObjArgs(slow, c.primitive, c.args, c.attrs, NULL);
+        if (result && c.key && remember(&c, result)) Py_CLEAR(result);
+    }
+    while (c.seen) Py_DECREF(c.nodes[--c.seen]);
+    Py_XDECREF(c.backend);
+    Py_XDECREF(c.memo);
+    Py_XDECREF(c.key);
+    Py_XDECREF(c.data);
+    Py_XDECREF(c.specs);
+    Py_XDECREF(c.begin_ns);
+    return result;
+}
+
+/* ---------------------------------------------------------------- the same calls again */
+
+/* The calls of a template (compile/door.py) that are being made: place i is the i-th of them, place
+   -1 - i the i-th payload or tensor that is given. */
+typedef struct {
+    PyObject *backend, *calls, *given, *tensors, *scalar; /* `tensors`: NULL where nothing is tracked */
+    PyObject **nodes, **tape;                             /* by call: the payload, its place on the tape */
+    Py_ssize_t made;
+} Replay;
+
+static inline PyObject *payload_at(Replay *r, PyObject *place) {
+    Py_ssize_t i = PyLong_AsSsize_t(place);
+    return i >= 0 ? r->nodes[i] : PyTuple_GET_ITEM(r->given, -1 - i);
+}
+
+/* (node, slot) of an operand that is on the tape. */
+static PyObject *parent_at(Replay *r, PyObject *place) {
+    if (place == Py_None) return new(place);
+    Py_ssize_t i = PyLong_AsSsize_t(place);
+    if (i >= 0) return Py_BuildValue("(Oi)", r->tape[i], 0);
+    PyObject *x = PyTuple_GET_ITEM(r->tensors, -1 - i), *found = NULL;
+    PyObject *node = PyObject_GetAttr(x, s_node), *slot = PyObject_GetAttr(x, s_slot);
+    if (node && slot) found = PyTuple_Pack(2, node, slot);
+    Py_XDECREF(node);
+    Py_XDECREF(slot);
+    return found;
+}
+
+/* The place on the tape of the call that was just made: `about` is (parents, saved, keeps its result,
+   known, mask). */
+static PyObject *tape_again(Replay *r, PyObject **call, PyObject *about, PyObject *out, PyObject *scope) {
+    PyObject *places = PyTuple_GET_ITEM(about, 0), *kept = PyTuple_GET_ITEM(about, 1);
+    Py_ssize_t n = PyTuple_GET_SIZE(places);
+    PyObject *made = node_type->tp_alloc(node_type, 0), *parents = PyTuple_New(n), *saved = PyTuple_New(n);
+    if (!made || !parents || !saved) goto failed;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *parent = parent_at(r, PyTuple_GET_ITEM(places, i)), *place = PyTuple_GET_ITEM(kept, i);
+        if (!parent) goto failed;
+        PyTuple_SET_ITEM(parents, i, parent);
+        PyTuple_SET_ITEM(saved, i, new(place == Py_None ? place : payload_at(r, place)));
+    }
+    if (fill(made, call[4], call[6], parents, call[5], saved, call[2],
+             PyTuple_GET_ITEM(about, 2) == Py_True ? out : Py_None, r->backend, scope,
+             PyTuple_GET_ITEM(about, 3), PyTuple_GET_ITEM(about, 4)))
+        Py_CLEAR(made);
+    return made;
+failed:
+    Py_XDECREF(made);
+    Py_XDECREF(parents);
+    Py_XDECREF(saved);
+    return NULL;
+}
+
+/* Tell the watchers of the call that was just made. */
+static int tell_again(Replay *r, PyObject **call) {
+    PyObject *result = boxed(r->nodes[r->made], call[2], r->backend);
+    Call c = {.primitive = call[4], .specs = call[5], .attrs = call[6]};
+    c.begin_ns = PyList_GET_SIZE(timers) ? PyObject_CallNoArgs(clock_ns) : PyLong_FromLong(0);
+    PyObject *node = r->tape[r->made];
+    int failed = !result || !c.begin_ns || (node && PyObject_SetAttr(result, s_node, node)) ||
+                 tell(&c, call[2], result);
+    Py_XDECREF(result);
+    Py_XDECREF(c.begin_ns);
+    return failed;
+}
+
+/* Make all calls; `nodes` and `tape` have room for them. */
+static int replay(Replay *r) {
+    if (look_at_state() || look_at_recorder(r->backend)) return -1;
+    PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
+    PyObject *pending = now(here.recorder_dict, s_pending);
+    for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); r->made < n; r->made++) {
+        PyObject **call = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(r->calls, r->made), 0), *places = call[1];
+        PyObject *inputs = PyTuple_New(PyTuple_GET_SIZE(places));
+        if (!inputs) return -1;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++)
+            PyTuple_SET_ITEM(inputs, i, new(payload_at(r, PyTuple_GET_ITEM(places, i))));
+        PyObject *scalar = call[3] == Py_Ellipsis ? r->scalar : call[3];
+        PyObject *out = waiting(call[0], inputs, call[2], scalar, scope, phase, pending);
+        if (!out) return -1;
+        r->nodes[r->made] = out, r->tape[r->made] = NULL;
+        int failed = r->tensors && call[7] != Py_None &&
+                     !(r->tape[r->made] = tape_again(r, call, call[7], out, scope));
+        if (failed || (PyList_GET_SIZE(watchers) && tell_again(r, call))) { r->made++; return -1; }
+    }
+    return cut_if_full(r->backend, pending);
+}
+
+static void end_replay(Replay *r) {
+    while (r->made) {
+        Py_DECREF(r->nodes[--r->made]);
+        Py_XDECREF(r->tape[r->made]);
+    }
+}
+
+/* Whether capture traces: then scalars and constants are recorded in ways of its own. */
+static int is_traced(void) {
+    return now(here.state_dict, s_values_hidden) != Py_False || now(here.recorder_dict, s_varying) != Py_False ||
+           now(here.recorder_dict, s_imported) != Py_None;
+}
+
+/* What the rules of a call are given: its cotangent, its result, its operands, as payloads; and, as a
+   number, which operands are tracked and which payloads are one. */
+static PyObject *given_to_rules(PyObject *node, PyObject *g, PyObject **key) {
+    PyObject *saved = get(node, tape.saved), *data = PyObject_GetAttr(g, s_data);
+    Py_ssize_t n = 2 + PyTuple_GET_SIZE(saved), bit = MOST;
+    PyObject *given = data ? PyTuple_New(n) : NULL;
+    if (!given) { Py_XDECREF(data); return NULL; }
+    PyTuple_SET_ITEM(given, 0, data);
+    PyTuple_SET_ITEM(given, 1, new(PyList_GET_ITEM(get(node, tape.saved_out), 0)));
+    for (Py_ssize_t i = 2; i < n; i++) PyTuple_SET_ITEM(given, i, new(PyTuple_GET_ITEM(saved, i - 2)));
+    uint64_t bits = (uint64_t)PyLong_AsLong(get(node, tape.mask));
+    for (Py_ssize_t i = 1; i < n; i++)
+        for (Py_ssize_t j = 0; j < i; j++, bit++)
+            if (PyTuple_GET_ITEM(given, i) != Py_None && PyTuple_GET_ITEM(given, i) == PyTuple_GET_ITEM(given, j))
+                bits |= (uint64_t)1 << bit;
+    *key = PyLong_FromUnsignedLongLong(bits);
+    if (!*key) Py_CLEAR(given);
+    return given;
+}
+
+/* [(parent, cotangent)] of a node whose rules' calls are known. */
+static PyObject *pull_again(PyObject *node, PyObject *backend, PyObject *template, PyObject *given) {
+    PyObject *calls = PyTuple_GET_ITEM(template, 0), *places = PyTuple_GET_ITEM(template, 1), *results = NULL;
+    PyObject *parents = PyTuple_GET_ITEM(template, 2), *specs = PyTuple_GET_ITEM(template, 3);
+    Py_ssize_t n = PyTuple_GET_SIZE(calls);
+    PyObject *nodes[n + 1], *on[n + 1];
+    Replay r = {.backend = backend, .calls = calls, .given = given, .nodes = nodes, .tape = on};
+    if (!replay(&r)) results = PyList_New(PyTuple_GET_SIZE(places));
+    for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(places); i++) {
+        Py_ssize_t number = PyLong_AsSsize_t(PyTuple_GET_ITEM(parents, i));
+        PyObject *parent = PyTuple_GET_ITEM(get(node, tape.parents), number);
+        PyObject *data = payload_at(&r, PyTuple_GET_ITEM(places, i));
+        PyObject *x = boxed(data, PyTuple_GET_ITEM(specs, i), backend), *pair = x ? PyTuple_Pack(2, parent, x) : NULL;
+        Py_XDECREF(x);
+        if (!pair) Py_CLEAR(results);
+        else PyList_SET_ITEM(results, i, pair);
+    }
+    end_replay(&r);
+    return results;
+}
+
+/* Whether the cotangent is as the call's result, and nothing else is in force than when rules were
+   seen. */
+static int is_usual(PyObject *node, PyObject *g, PyObject *backend) {
+    if (backend != get(node, tape.backend) || is_traced()) return 0;
+    if (get(node, tape.mode) != Py_None || PyTuple_GET_SIZE(now(here.state_dict, s_modes))) return 0;
+    PyObject *spec = PyObject_GetAttr(g, s_spec), *place = PyObject_GetAttr(g, s_backend);
+    PyErr_Clear();
+    Py_XDECREF(spec);
+    Py_XDECREF(place);
+    return place == backend && spec == ((Known *)get(node, tape.known))->spec;
+}
+
+/* pull(node, slots, create_graph) -> [(parent, cotangent)], or None where the rules have to run. */
+static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
+    (void)self;
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "pull: expected 3 arguments; got %zd.", count);
+    PyObject *node = in[0], *memo = NULL, *key = NULL, *given = NULL, *result = NULL;
+    if (!Py_IS_TYPE(node, node_type) || !Py_IS_TYPE(get(node, tape.known), &KnownType) || in[2] != Py_False)
+        Py_RETURN_NONE;
+    PyObject *g = PyDict_GetItemWithError(in[1], zero), *backend = recording_backend(&memo);
+    if (!backend || !g || !is_usual(node, g, backend)) {
+        if (!PyErr_Occurred()) result = new(Py_None);
+        goto done;
+    }
+    if (!(given = given_to_rules(node, g, &key))) goto done;
+    PyObject *templates = ((Known *)get(node, tape.known))->templates;
+    PyObject *template = Py_XNewRef(PyDict_GetItemWithError(templates, key));
+    if (!template && !PyErr_Occurred())
+        result = PyObject_CallFunctionObjArgs(run_rules, node, g, given, key, NULL);
+    else if (template)
+        result = PyTuple_GET_SIZE(template) ? pull_again(node, backend, template, given) : new(Py_None);
+    Py_XDECREF(template);
+done:
+    Py_XDECREF(memo);
+    Py_XDECREF(backend);
+    Py_XDECREF(given);
+    Py_XDECREF(key);
+    return result;
+}
+
+/* ---------------------------------------------------------------- composed functions */
+
+/* A call of a composed function: the parts of its key, owned, and its tensors. */
+typedef struct {
+    PyObject *backend, *memo, *items[ITEMS], *tensors[MOST], *data[MOST], *scalar;
+    Py_ssize_t size, seen;
+    int takes_scalars;
+} Request;
+
+static int add_item(Request *r, PyObject *item) { /* takes it */
+    if (!item) return -1;
+    if (r->size == ITEMS) { Py_DECREF(item); return 0; }
+    r->items[r->size++] = item;
+    return 1;
+}
+
+/* Scalars that rewriting rules know, as STATIC_SCALARS of graph/record.py. */
+static int is_static(double x) {
+    return (x == floor(x) && x >= -4 && x <= 16) || x == 0.5 || isinf(x) || isnan(x);
+}
+
+static int is_plain(PyObject *x) { /* of integers, strings, None and tuples of them */
+    if (x == Py_None || PyLong_CheckExact(x) || PyUnicode_CheckExact(x)) return 1;
+    if (!PyTuple_CheckExact(x)) return 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(x); i++)
+        if (!is_plain(PyTuple_GET_ITEM(x, i))) return 0;
+    return 1;
+}
+
+static int add_tensor(Request *r, PyObject *x) {
+    if (r->seen == MOST) return 0;
+    PyObject *backend = PyObject_GetAttr(x, s_backend), *mode = PyObject_GetAttr(x, s_mode);
+    Py_XDECREF(backend);
+    Py_XDECREF(mode);
+    if (!backend || !mode) return -1;
+    if (backend != r->backend || mode != Py_None) return 0;
+    PyObject *node = PyObject_GetAttr(x, s_node), *data = node ? PyObject_GetAttr(x, s_data) : NULL;
+    Py_XDECREF(node);
+    if (!data) return -1;
+    for (Py_ssize_t i = 0; i < r->seen; i++)
+        if (r->data[i] == data && (add_item(r, new(Py_Ellipsis)) <= 0 || add_item(r, PyLong_FromSsize_t(i)) <= 0)) {
+            Py_DECREF(data);
+            return 0;
+        }
+    r->tensors[r->seen] = x, r->data[r->seen++] = data;
+    int added = add_item(r, PyObject_GetAttr(x, s_spec));
+    return added > 0 ? add_item(r, PyBool_FromLong(node != Py_None)) : added;
+}
+
+/* Add an argument to the key. 1: done; 0: it is none of those that a key can hold; -1: an error. */
+static int add_argument(Request *r, PyObject *x) {
+    if (PyObject_TypeCheck(x, tensor_type)) return add_tensor(r, x);
+    if (PyFloat_CheckExact(x)) {
+        double value = PyFloat_AS_DOUBLE(x);
+        PyObject *packed = PyBytes_FromStringAndSize((char *)&value, sizeof value);
+        if (!packed || !r->takes_scalars || is_static(value)) return add_item(r, packed);
+        if (r->scalar) { Py_DECREF(packed); return 0; }
+        r->scalar = packed;
+        return add_item(r, new((PyObject *)&PyFloat_Type));
+    }
+    if (PyBool_Check(x)) return add_item(r, new((PyObject *)&PyBool_Type)) > 0 ? add_item(r, new(x)) : 0;
+    if (Py_IS_TYPE(x, dtype_type)) {
+        int added = add_item(r, new((PyObject *)dtype_type));
+        return added > 0 ? add_item(r, PyObject_GetAttr(x, s_name)) : added;
+    }
+    return is_plain(x) ? add_item(r, new(x)) : 0;
+}
+
+/* What else a key has: the modes, if a key can hold them, and whether the tape records. */
+static int add_state(Request *r) {
+    PyObject *modes = now(here.state_dict, s_modes);
+    if (is_traced() || PyTuple_GET_SIZE(modes) > 1) return 0;
+    PyObject *key = PyTuple_GET_SIZE(modes) ? PyObject_GetAttr(PyTuple_GET_ITEM(modes, 0), s_key) : new(Py_False);
+    int has = key && key != Py_None, added = add_item(r, key);
+    if (added <= 0 || !has) return added < 0 ? -1 : 0;
+    return add_item(r, new(now(here.state_dict, s_records)));
+}
+
+static int read_request(Request *r, PyObject *what, PyObject *args, PyObject *named) {
+    if (!(r->backend = recording_backend(&r->memo))) return PyErr_Occurred() ? -1 : 0;
+    r->takes_scalars = PyTuple_GET_ITEM(what, 1) == Py_True;
+    int added = add_item(r, new(PyTuple_GET_ITEM(what, 0)));
+    if (added > 0) added = add_state(r);
+    for (Py_ssize_t i = 0; added > 0 && i < PyTuple_GET_SIZE(args); i++)
+        added = add_argument(r, PyTuple_GET_ITEM(args, i));
+    PyObject *name, *value;
+    for (Py_ssize_t next = 0; added > 0 && PyDict_Next(named, &next, &name, &value);)
+        if ((added = add_item(r, new(name))) > 0) added = add_argument(r, value);
+    return added <= 0 ? added : r->seen > 0;
+}
+
+/* The results of a template: one, or a tuple of them; `outs` has (place, whether it is tracked). */
+static PyObject *results_of(Replay *r, PyObject *outs, PyObject *single) {
+    PyObject *results = PyTuple_New(PyTuple_GET_SIZE(outs));
+    for (Py_ssize_t i = 0; results && i < PyTuple_GET_SIZE(outs); i++) {
+        PyObject *out = PyTuple_GET_ITEM(outs, i), *result, *node;
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(out, 0));
+        if (place < 0)
+            result = new(PyTuple_GET_ITEM(r->tensors, -1 - place));
+        else {
+            PyObject *spec = PyTuple_GET_ITEM(PyTuple_GET_ITEM(r->calls, place), 2);
+            result = boxed(r->nodes[place], spec, r->backend);
+            node = PyTuple_GET_ITEM(out, 1) == Py_True ? r->tape[place] : NULL;
+            if (result && node && (PyObject_SetAttr(result, s_node, node) || PyObject_SetAttr(result, s_slot, zero)))
+                Py_CLEAR(result);
+        }
+        if (!result) Py_CLEAR(results);
+        else PyTuple_SET_ITEM(results, i, result);
+    }
+    if (results && single == Py_True) Py_SETREF(results, new(PyTuple_GET_ITEM(results, 0)));
+    return results;
+}
+
+static PyObject *tuple_of(PyObject **items, Py_ssize_t n) {
+    PyObject *made = PyTuple_New(n);
+    for (Py_ssize_t i = 0; made && i < n; i++) PyTuple_SET_ITEM(made, i, new(items[i]));
+    return made;
+}
+
+/* The calls of a composed function that is known. */
+static PyObject *compose_again(Request *q, PyObject *template) {
+    PyObject *calls = PyTuple_GET_ITEM(template, 0), *results = NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(calls);
+    PyObject *nodes[n + 1], *on[n + 1];
+    Replay r = {.backend = q->backend, .calls = calls, .scalar = q->scalar, .nodes = nodes, .tape = on};
+    r.given = tuple_of(q->data, q->seen), r.tensors = tuple_of(q->tensors, q->seen);
+    if (r.given && r.tensors && !replay(&r))
+        results = results_of(&r, PyTuple_GET_ITEM(template, 1), PyTuple_GET_ITEM(template, 2));
+    end_replay(&r);
+    Py_XDECREF(r.given);
+    Py_XDECREF(r.tensors);
+    return results;
+}
+
+/* compose((function, whether a float becomes a scalar), args, named) -> function(*args, **named) */
+static PyObject *compose(PyObject *self, PyObject *const *in, Py_ssize_t count) {
+    (void)self;
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "compose: expected 3 arguments; got %zd.", count);
+    Request r = {.size = 0};
+    PyObject *result = NULL, *key = NULL, *template = NULL, *tensors = NULL;
+    int usual = read_request(&r, in[0], in[1], in[2]);
+    if (usual < 0 || (usual && !(key = tuple_of(r.items, r.size)))) goto done;
+    template = key ? Py_XNewRef(PyDict_GetItemWithError(r.memo, key)) : NULL;
+    if (!template && PyErr_Occurred()) goto done;
+    if (template && template != Py_None)
+        result = compose_again(&r, template);
+    else if (key && !template && (tensors = tuple_of(r.tensors, r.seen)))
+        result = PyObject_CallFunctionObjArgs(learn_composed, PyTuple_GET_ITEM(in[0], 0), in[1], in[2], r.backend,
+                                              key, tensors, r.scalar ? r.scalar : Py_None, NULL);
+    else if (!PyErr_Occurred())
+        result = PyObject_Call(PyTuple_GET_ITEM(in[0], 0), in[1], in[2]);
+done:
+    while (r.size) Py_DECREF(r.items[--r.size]);
+    while (r.seen) Py_DECREF(r.data[--r.seen]);
+    Py_XDECREF(r.backend);
+    Py_XDECREF(r.memo);
+    Py_XDECREF(r.scalar);
+    Py_XDECREF(key);
+    Py_XDECREF(template);
+    Py_XDECREF(tensors);
+    return result;
+}
+
+#include "door_describe.h"
+
+/* ---------------------------------------------------------------- the module */
+
+static int offset_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
+    PyObject *descr = PyObject_GetAttrString((PyObject *)type, name);
+    if (!descr) return -1;
+    int is_slot = Py_IS_TYPE(descr, &PyMemberDescr_Type);
+    if (is_slot) *offset = ((PyMemberDescrObject *)descr)->d_member->offset;
+    else PyErr_Format(PyExc_TypeError, "door: expected %s to be a slot of %s.", name, type->tp_name);
+    Py_DECREF(descr);
+    return is_slot ? 0 : -1;
+}
+
+/* setup(**names): the objects that this works on; to be called once. */
+static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
+    (void)self;
+    static char *names[] = {"state", "flags", "defaults", "watchers", "timers", "clock_ns", "slow", "learn",
+                            "learn_composed", "run_rules", "numbers", "dtype", "tensor", "lazy", "node", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOOO", names, &state, &flags, &defaults,
+            &watchers, &timers, &clock_ns, &slow, &learn, &learn_composed, &run_rules, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type))
+        return NULL;
+    PyObject *kept[] = {state, flags, defaults, watchers, timers, clock_ns, slow, learn, learn_composed, run_rules, numbers,
+                        (PyObject *)dtype_type, (PyObject *)tensor_type, (PyObject *)lazy_type, (PyObject *)node_type};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) Py_INCREF(kept[i]);
+#define FIND(type, where, name) if (offset_of(type, #name, &where.name)) return NULL;
+#define LAZY(name) FIND(lazy_type, lazy, name)
+#define TAPE(name) FIND(node_type, tape, name)
+    LAZY(signature) LAZY(inputs) LAZY(spec) LAZY(value) LAZY(scalar) LAZY(owned) LAZY(index) LAZY(scope)
+    LAZY(phase)
+    TAPE(primitive) TAPE(attrs) TAPE(parents) TAPE(specs) TAPE(saved) TAPE(out_specs) TAPE(saved_out)
+    TAPE(backend) TAPE(mode) TAPE(seq) TAPE(freed) TAPE(grad_hooks) TAPE(scope) TAPE(known) TAPE(mask)
+    Py_RETURN_NONE;
+}
+
+/* limits(nodes, bytes): from where on a recording is cut. */
+static PyObject *limits(PyObject *self, PyObject *args) {
+    (void)self;
+    if (!PyArg_ParseTuple(args, "nn", &most_pending, &most_held_bytes)) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"limits", limits, METH_VARARGS, "From where on a recording is cut."},
+    {"setup", (PyCFunction)(void (*)(void))setup, METH_VARARGS | METH_KEYWORDS, "What this works on."},
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "One call through the door."},
+    {"pull", (PyCFunction)(void (*)(void))pull, METH_FASTCALL, "The calls of a rule once more."},
+    {"compose", (PyCFunction)(void (*)(void))compose, METH_FASTCALL, "A composed function."},
+    {"describe", (PyCFunction)(void (*)(void))describe, METH_FASTCALL, "The recording of what waits."},
+    {"forget", forget, METH_O, "Let nodes go of their operands."},
+    {NULL},
+};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "door", NULL, -1, functions};
+
+PyMODINIT_FUNC PyInit_door(void) {
+#define INTERN(name) s_##name = PyUnicode_InternFromString(#name);
+    NAMES(INTERN)
+    if (!(zero = PyLong_FromLong(0)) || PyType_Ready(&KnownType)) return NULL;
+    return PyModule_Create(&module);
+}
