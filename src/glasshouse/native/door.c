@@ -32,7 +32,7 @@ static Py_ssize_t most_pending, most_held_bytes;
 
 #define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) \
     X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(kept) X(op) X(number) X(base) \
-    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(__dict__)
+    X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 
@@ -282,6 +282,8 @@ static PyObject *recording_backend(PyObject **memo) {
     if (!verify) return NULL;
     Py_DECREF(verify);
     if (verify != Py_False || look_at_state()) return NULL;
+    PyObject *packing = now(here.state_dict, s_saved_hooks); /* what the tape saves is packed */
+    if (packing && packing != Py_None) return NULL;
     PyObject *backend = new(now(here.state_dict, s_backend));
     if (backend == Py_None) Py_SETREF(backend, PyObject_GetAttr(defaults, s_backend));
     if (!backend || backend == Py_None) { /* none was used so far */

@@ -70,6 +70,7 @@ def stacked_product(x1: Value, x2: Value):
     return cards.matmul(x1, x2)
 
 
+@composed
 def vecdot(x1, x2, /, *, axis: int = -1):
     """The sum of conj(x1) · x2 over one axis. Shapes: (*a, n, *b), (*a, n, *b), broadcast but for
     the axis -> (*a, *b). Raises: ShapeError if the sizes along `axis` differ."""
@@ -86,6 +87,7 @@ def vecdot(x1, x2, /, *, axis: int = -1):
     return reshape(product, stack)
 
 
+@composed
 def tensordot(x1, x2, /, *, axes=2):
     """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
     `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with. Shapes:
@@ -122,12 +124,14 @@ def summed_axes(x1: Value, x2: Value, axes):
     return [[check_axis("tensordot", a, x.ndim) for a in axes] for axes, x in pairs]
 
 
+@composed
 def outer(x1, x2, /):
     """Products of all elements of x1 with all of x2, flattened: (m,), (n,) -> (m, n)."""
     x1, x2 = promoted("outer", x1, x2)
     return reshape(x1, (x1.size, 1)) * reshape(x2, (1, x2.size))
 
 
+@composed
 def inner(x1, x2, /):
     """The sum of products over the last axes. Shapes: (*a, n), (*b, n) -> (*a, *b).
     Raises: ShapeError if the last sizes differ."""
@@ -147,6 +151,7 @@ def kron(x1, x2, /):
     return reshape(left * right, tuple(a * b for a, b in zip(s1, s2, strict=True)))
 
 
+@composed
 def einsum(subscripts: str, /, *operands):
     """Einstein's sum: axes with one letter are multiplied together, those not in the result summed.
     `"ij,jk->ik"` is a matrix product; without `->` the letters that occur once are the result, in

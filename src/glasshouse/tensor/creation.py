@@ -176,9 +176,9 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 def whole_range(numbers: range, dtype: DType) -> Value:
     """The numbers of a range: lowest first as a count, which holds for unsigned dtypes too."""
     step = abs(numbers.step)
-    ends = as_value([*numbers[:1], *numbers[1:][-1:]], dtype, "arange")  # raises if they do not fit
+    ends = values.to_array([*numbers[:1], *numbers[1:][-1:]], "arange", dtype)  # raises if unfit
     if len(numbers) < 3:  # the step may not fit the dtype
-        return ends
+        return as_value(ends)
     out = create.iota(size=len(numbers), dtype=dtype)
     out = out if step == 1 else out * step
     lowest = min(numbers[0], numbers[-1])

@@ -387,6 +387,7 @@ bitwise_invert = plain("bitwise_invert", operator.invert, "Every bit of x flippe
 # fmt: on
 
 
+@composed
 def where(condition, x1, x2, /):
     """x1 where the condition holds, else x2. Shapes: condition (...), x1 (...), x2 (...) -> their
     common broadcast shape. Dtypes: condition bool (what is not 0 counts as true); x1 and x2
@@ -398,6 +399,7 @@ def where(condition, x1, x2, /):
     return compare.where(*broadcast_values("where", condition, x1, x2))
 
 
+@composed
 def clip(x, /, min=None, max=None):
     """x, no smaller than `min` and no larger than `max`; None is no bound.
     min(max(x, min), max); the derivative is 1 inside and at the bounds

@@ -9,6 +9,7 @@ from glasshouse.base.errors import DTypeError, OptionError, ShapeError, check_kn
 from glasshouse.base.shape import broadcast_shapes as common_shape
 from glasshouse.base.shape import check_axes, check_axis, check_shape
 from glasshouse.dispatch import value as values
+from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.value import Value, as_value, cast, common_dtype
 from glasshouse.ops import index as indexing
 from glasshouse.ops import movement
@@ -20,6 +21,7 @@ def copied(x: Value) -> Value:
     return movement.reshape(x, shape=x.shape)
 
 
+@composed
 def reshape(x, /, shape, *, copy=None):
     """The elements of x, in row-major order, in a new shape; one size of -1 is worked out.
     Dtypes: any, kept. Raises: ShapeError if the number of elements does not fit. Source: standard.
@@ -39,6 +41,7 @@ def reshape(x, /, shape, *, copy=None):
     return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
 
+@composed
 def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     """x with the axes from `start_axis` to `end_axis` merged into one.
     Shapes: x (..., a, ..., b, ...) -> (..., a · … · b, ...). Dtypes: any, kept.
@@ -54,6 +57,7 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     return values.reshape(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
 
 
+@composed
 def permute_dims(x, /, axes):
     """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]]. Dtypes: any, kept.
     Raises: ShapeError unless each axis is given once. Source: standard.
@@ -67,6 +71,7 @@ def permute_dims(x, /, axes):
     return x if order == tuple(range(x.ndim)) else movement.permute(x, axes=order)
 
 
+@composed
 def transpose(x, /, *axes):
     """x with all axes reversed, with two axes swapped, or with its axes in a given order.
     transpose(x); transpose(x, a, b) as in PyTorch; transpose(x, (b, a, …)) as in NumPy
@@ -85,6 +90,7 @@ def transpose(x, /, *axes):
                       "Use gh.permute_dims for an order of axes.")  # fmt: skip
 
 
+@composed
 def swapaxes(x, axis1: int, axis2: int, /):
     """x with two axes exchanged. Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
     Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: NumPy."""
@@ -95,6 +101,7 @@ def swapaxes(x, axis1: int, axis2: int, /):
     return permute_dims(x, order)
 
 
+@composed
 def moveaxis(x, source, destination, /):
     """x with the axes `source` moved to the positions `destination`, the others in order.
     Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
@@ -111,6 +118,7 @@ def moveaxis(x, source, destination, /):
     return indexing.move_axes(x, *([check_axis("moveaxis", i, x.ndim) for i in g] for g in given))
 
 
+@composed
 def expand_dims(x, /, axis=0):
     """x with a new axis of size 1 at the position(s) `axis` of the result.
     Shapes: x (...) -> (..., 1, ...). Dtypes: any, kept.
@@ -122,6 +130,7 @@ def expand_dims(x, /, axis=0):
     return values.reshape(x, tuple(1 if i in new else next(sizes) for i in range(x.ndim + count)))
 
 
+@composed
 def squeeze(x, /, axis=None):
     """x without the given axes of size 1, or without all of them. Shapes: x (..., 1, ...) -> (...).
     Dtypes: any, kept. Raises: ShapeError if a given axis has another size. Source: standard."""
@@ -135,6 +144,7 @@ def squeeze(x, /, axis=None):
     return values.reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
 
+@composed
 def broadcast_to(x, /, shape):
     """x repeated along new leading axes and axes of size 1 to fill `shape`. Shapes: x (...) ->
     shape. Dtypes: any, kept. Raises: ShapeError if x does not broadcast to shape. Source: standard.
@@ -202,6 +212,7 @@ def check_equal(where: str, shapes, arrays) -> None:
             ", ".join(str(x.shape) for x in arrays), "Pad or reshape them first.")  # fmt: skip
 
 
+@composed
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
     """The slices of x along an axis, which disappears. Shapes: x (..., n, ...) -> n times
     (..., ...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
@@ -212,6 +223,7 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
     return tuple(squeeze(part(x, axis, i, i + 1), axis) for i in range(x.shape[axis]))
 
 
+@composed
 def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into equal sections, or before the given indices.
     An integer is a number of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or
@@ -238,6 +250,7 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     return tuple(part(x, axis, start, max(start, stop)) for start, stop in pairs)
 
 
+@composed
 def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into at most `chunks` parts of equal size, but for the last.
     Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), … Dtypes: any, kept.
@@ -250,6 +263,7 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     return split(x, list(range(size, x.shape[axis], size)), axis)
 
 
+@composed
 def flip(x, /, axis=None):
     """x with the order of elements reversed along the given axes, or along all. Shapes: x (...) ->
     (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
@@ -259,6 +273,7 @@ def flip(x, /, axis=None):
     return movement.flip(x, axes=check_axes("flip", axis, x.ndim))
 
 
+@composed
 def roll(x, /, shift, axis=None):
     """x with elements moved on by `shift` places along axes, those at the end to the front.
     y[(i + shift) mod n] = x[i]; without an axis, of x flattened
@@ -290,6 +305,7 @@ def rolled(x: Value, shift: int, axis: int) -> Value:
     return movement.concatenate(part(x, axis, cut, size), part(x, axis, 0, cut), axis=axis)
 
 
+@composed
 def tile(x, repetitions, /):
     """x repeated as a whole, `repetitions[i]` times along axis i.
     Missing repetitions count as 1 in front, missing axes of x as size 1 in front.

@@ -15,6 +15,7 @@ LONG = 1 << 21  # scores of one head from which on they are computed in blocks â
 BLOCK = 1 << 18  # â€¦ of about this many: 1 MiB of float32, the size of a core's cache
 
 
+@composed
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
