@@ -177,7 +177,9 @@ class vary:
         for n, autocast in product(values, dtypes):
             self(n, autocast=autocast)
             if is_separable(self.optimizer):
-                self.descent(self.optimizer, autocast).analysed(n)
+                base = self.descent(self.optimizer, autocast)
+                base.analysed(n)
+                put_together(base.records[n], self.machine)  # places the arena, which is kept
         return self
 
     def descent(self, optimizer, autocast: str | None) -> "vary":
