@@ -27,9 +27,8 @@ KINDS = (
     "workspace", "other results", "unused arena", "rounding",
 )  # fmt: skip
 
-# What running takes beside arrays, for each primitive of the largest Program: Python's objects,
-# what compiling leaves, code, oneDNN's primitives. Measured on ResNet-50 (`benchmarks/analyze.py`),
-# whose four steps give 4.3 to 4.8 kB; a process that finds the code on disk takes less.
+# What running takes beside arrays, for each primitive of the largest Program, as measured on
+# ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
 RUNTIME_BYTES = 4500
 
 
@@ -69,7 +68,7 @@ class StepAnalysis:
 
     peak_bytes        the most that the memory manager will have allocated, in the worst step
     peaks             the same for each step
-    resident          by what for: bytes by which the process will grow from before the model
+    resident          bytes by which the process will grow from before the model, in parts
     arena_bytes       the planned arena of the largest Program
     memory            rows by kind and module that add up to the peak of the last step
     counter           the FlopCounter of the last step
@@ -90,8 +89,7 @@ class StepAnalysis:
 
     @cached_property
     def resident(self) -> dict[str, int]:
-        """The peak, what NumPy holds beside it, and about what running takes; their sum is the
-        growth of the process."""
+        """What the process grows by: the peak, what NumPy holds, and about what running takes."""
         counts = [len(run.plan.graph.nodes) for run in self.runs if isinstance(run.plan, Plan)]
         return {"memory manager": self.peak_bytes, "arrays from NumPy": self.outside_bytes,
                 "runtime": RUNTIME_BYTES * max(counts, default=0)}  # fmt: skip
@@ -157,9 +155,8 @@ class StepAnalysis:
         Source:  Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
         """
         if not self.machine.link_bytes_per_s:
-            raise OptionError(
-                "with_ranks: expected a machine profile with link_bytes_per_s; got none. Set it."
-            )
+            expected = "a machine profile with link_bytes_per_s"
+            raise OptionError("with_ranks", expected, "none", "Set it.")
         gradients = self.memory_by_kind.get("gradients", 0)
         sent = 2 * (ranks - 1) / ranks * gradients
         return self.predicted_ns + 1e9 * sent / self.machine.link_bytes_per_s
@@ -264,14 +261,10 @@ class Trainer:
 
     def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
         if not callable(model):
-            raise OptionError(
-                f"step: expected a model to call; got {type_name(model)}. Pass a Module."
-            )
+            raise OptionError("step", "a model to call", type_name(model), "Pass a Module.")
         if loss is not None and not callable(loss):
-            raise OptionError(
-                f"step: expected the loss to be a function; got {type_name(loss)}. "
-                "Pass loss(output, *targets), or None if the model returns it."
-            )
+            raise OptionError("step", "the loss to be a function", type_name(loss),
+                "Pass loss(output, *targets), or None if the model returns it.")  # fmt: skip
         given = inputs if isinstance(inputs, (tuple, list)) and not is_pair(inputs) else (inputs,)
         self.specs = [spec_of("step", x) for x in given]
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
@@ -381,9 +374,7 @@ def step(
     """
     profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
-        raise OptionError(
-            f"step: expected 1 step or more; got {steps!r}. Two show the steady state."
-        )
+        raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")
     return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 

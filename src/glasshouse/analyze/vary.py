@@ -152,8 +152,8 @@ class vary:
         self.others: dict[Any, vary] = {}
         self.updates: dict[Any, Any] = {}  # of plain descent
         self.another = lambda *how: vary(
-            model, loss, how[0], inputs, autocast=how[1], steps=steps, machine=self.machine,
-            dtypes=(),
+            model, loss, how[0], inputs,
+            autocast=how[1], steps=steps, machine=self.machine, dtypes=(),
         )  # fmt: skip
 
     def __call__(self, n: int, optimizer=None, autocast: str | None = "") -> Costs:
@@ -206,8 +206,7 @@ class vary:
         return self.others[key](n)
 
     def updated(self, n: int, optimizer, autocast: str | None) -> Record | None:
-        """The record of plain descent with another optimizer's update; None if that is not one that
-        can be put in its place."""
+        """The record of plain descent with another optimizer's update, where that can be put in."""
         base = self.descent(optimizer, autocast)
         with no_collection():
             return with_update(base.record(n), base.optimizer, optimizer, self.steps, base.updates)
@@ -277,10 +276,8 @@ def max_batch(
     options = {"dtypes": (), **options}
     costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
-        raise OptionError(
-            f"max_batch: expected a budget of at least {least:,} bytes, for one example; got "
-            f"{budget_bytes:,}. Use gh.checkpoint, autocast or a smaller model."
-        )
+        raise OptionError("max_batch", f"a budget of at least {least:,} bytes, for one example",
+            f"{budget_bytes:,}", "Use gh.checkpoint, autocast or a smaller model.")  # fmt: skip
     low, high = 1, 2
     while high <= limit and costs(high).peak_bytes <= budget_bytes:
         low, high = high, 2 * high

@@ -34,7 +34,7 @@ from glasshouse.graph.record import InC, Recording, compute, forget
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
-trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc: gives free pages back
+trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
 
 
 class Entry:
@@ -209,8 +209,7 @@ def make_anew(recording: Recording, key: str) -> Program:
     gc.collect()
     program = Program(pickle.loads(data))
     store.save(key, data)
-    if trim is not None:
-        trim(0)
+    trim(0)
     return program
 
 

@@ -34,8 +34,7 @@ class Annotation:
             tell("annotation", self.name, self.take_begin_ns())
 
     def take_begin_ns(self) -> int:
-        """When the region that ends now began, as far as it was seen: the last of this thread's, or
-        of another's that handed it on."""
+        """When the region that ends now began, as far as it was seen, the last of this thread's."""
         with lock:
             own = [entry for entry in self.begun if entry[0] == get_ident()] or self.begun
             self.begun = tuple(entry for entry in self.begun if entry is not own[-1])
@@ -75,7 +74,9 @@ class record_function(Annotation):
 
 def quicken() -> None:
     """Have C do what is plain where it can be compiled: 0.06 µs instead of 0.2."""
+    twin = Annotation
     try:
-        toolchain.extension(toolchain.NATIVE / "annotation.c").quicken(record_function, watchers)
+        quicken = toolchain.extension(toolchain.NATIVE / "annotation.c").quicken
+        quicken(record_function, watchers, twin.__enter__, twin.__exit__, twin.name, twin.begun, ())
     except toolchain.CompileError:
         record_function.__enter__ = Annotation.__enter__

@@ -65,17 +65,13 @@ class FlopCounter(Watcher):
                               "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
-        self.since: dict[
-            Tally, int
-        ] = {}  # the runs of captured Programs up to which it has counted
+        self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
 
     def __enter__(self):
         if self in watchers:
-            raise OptionError(
-                "FlopCounter: expected a counter that is not counting; got one within itself. "
-                "Make a second one: counters may be nested."
-            )
+            raise OptionError("FlopCounter", "a counter that is not counting", "one within itself",
+                              "Make a second one: counters may be nested.")  # fmt: skip
         self.thread = get_ident()
         self.op = counting(self.counts, self.thread)
         kept[id(self.since)] = self.since

@@ -84,9 +84,7 @@ class Averages(list):
         for r in self:
             if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
                 found.add(r.name, r.calls, r.kernel_ns)
-        parts = [
-            f"{name} {calls:,} calls {milliseconds(ns)}" for name, (calls, ns) in found.items()
-        ]
+        parts = [f"{name} {n:,} calls {milliseconds(ns)}" for name, (n, ns) in found.items()]
         return f"without FLOPs: {', '.join(parts)}\n" if parts and self.flops else ""
 
     def __str__(self):
@@ -101,10 +99,9 @@ def summary(trace: Trace) -> str:
              + (f"; compiling {milliseconds(trace.compile_ns)}" if trace.compile_ns else "")
              ]  # fmt: skip
     if trace.dropped or trace.dropped_memory or trace.dropped_runs:
-        lines.append(
-            f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
-            f"{trace.dropped_runs:,} program runs. Raise max_events, or use a schedule."
-        )
+        lines.append(f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
+             f"{trace.dropped_runs:,} program runs. Raise max_events, or use a "
+             "schedule.")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
