@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from glasshouse.analyze.blocks import Applied, undone
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.base.errors import OptionError, type_name
@@ -268,6 +269,10 @@ class Trainer:
         given = inputs if isinstance(inputs, (tuple, list)) and not is_pair(inputs) else (inputs,)
         self.specs = [spec_of("step", x) for x in given]
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
+
+    def applied(self, blocks):
+        """Context: these blocks compute again."""
+        return undone(Applied(self.model, blocks))
 
     def run(self, optimizer, inputs) -> None:
         """One step."""

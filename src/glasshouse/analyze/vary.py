@@ -69,7 +69,8 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
     work = [work_of(info) for run in found.runs for info in run.plan.step_infos()]
     loose = [False] * len(numbers) + [life.buffers[0].node is None for own in lives for life in own]
     numbers += [life.buffers[0].spec.nbytes for own in lives for life in own]
-    loose += [what[0] == "onednn" and i == 0 for what, sizes in work for i in range(len(sizes))]
+    inside = [what[0] in ("onednn", "winograd") for what, _ in work]  # bytes of scratch memory too
+    loose += [x and i == 0 for x, (_, n) in zip(inside, work, strict=True) for i in range(len(n))]
     numbers += [n for _, sizes in work for n in sizes]
     shape = (
         tuple(events), tuple(map(different.index, plans)),

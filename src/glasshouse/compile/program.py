@@ -28,7 +28,7 @@ from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
-from glasshouse.graph.graph import graph_of
+from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import InC, Recording, compute, forget
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
@@ -67,7 +67,9 @@ def run_recording(recording: Recording) -> None:
 
 def entry_of(recording: Recording) -> Entry:
     """What is known of the recording's structure."""
-    key = (recording.key, state.recompute) if state.recompute else recording.key
+    key: tuple = recording.key
+    if state.recompute or not flags.winograd:
+        key = (key, state.recompute, flags.winograd)
     return programs.get(key) or programs.setdefault(key, Entry())
 
 
@@ -77,6 +79,12 @@ def compiled(recording: Recording) -> Program:
     if entry.program is None:
         entry.program = make_program(recording)
     return entry.program
+
+
+def compiled_graph(graph: Graph) -> Program:
+    """The Program of a graph after all passes. Raises: CompileError"""
+    with let_through(), no_collection():
+        return Program(assemble(Plan(graph)))
 
 
 def settle(recording: Recording, outputs, owns: list[bool]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.dtype import DType
+from glasshouse.base.flags import flags
 from glasshouse.compile import onednn, toolchain
 from glasshouse.compile.code import Code
 from glasshouse.compile.toolchain import CompileError
@@ -81,7 +82,8 @@ def compiler_digest() -> str:
 
 def surroundings() -> str:
     """What code depends on besides the recording and the compiler."""
-    return "\n".join([compiler_digest(), toolchain.identity(), onednn_identity()])
+    settings = f"{os.cpu_count()} {flags.winograd}"
+    return "\n".join([compiler_digest(), toolchain.identity(), onednn_identity(), settings])
 
 
 def onednn_identity() -> str:
@@ -92,7 +94,7 @@ def onednn_identity() -> str:
         return "no oneDNN"
     path = onednn.find_library()
     status = os.stat(path)
-    return f"{path} {status.st_size} {status.st_mtime_ns} {os.cpu_count()}"
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def load(key: str) -> Code | None:

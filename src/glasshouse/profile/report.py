@@ -46,8 +46,8 @@ def best_rate(trace: Trace, rows) -> float:
     rates = [0.0]
     for r in rows:
         if r.time_ns > SMALL_NS * r.runs:
-            calls = [source.call for source in trace.info(r.program, r.step).sources]
-            exact = sum(call.cost.exact_flops for call in calls)
+            info = trace.info(r.program, r.step)
+            exact = sum(s.call.cost.exact_flops for s in info.sources) - info.saved_flops
             rates.append(exact * r.runs * 1e9 / r.time_ns)
     return max(rates)
 
