@@ -31,7 +31,6 @@ def missing(error: Exception) -> bool:
 
 
 def over_axes(reduction):
-    """The method of a reduction over axes, which none leave as it is."""
     return lambda self, x, *, axes: reduction(x, dim=axes) if axes else x
 
 
@@ -76,7 +75,6 @@ class Backend(TensorBackend):
         return run
 
     def narrowed(self, card, data, attrs, out):
-        """Results of a widened call in the dtypes that the card infers."""
         specs = card.infer(*map(self.spec_of, data), **attrs)
         if card.num_outputs == 1:
             return out.to(TO_TORCH[specs.dtype])
@@ -333,7 +331,6 @@ def even_padding(x, padding):
 
 
 def grown(shape, padding):
-    """The spatial shape with its padding."""
     return [size + low + high for size, (low, high) in zip(shape, padding, strict=True)]
 
 

@@ -55,7 +55,6 @@ class DType:
 
 
 def family(kind: str, *bits: int) -> list[DType]:
-    """The dtypes of a kind, of these widths."""
     return [DType(f"{kind}{n}", kind, f"{kind}{n}") for n in bits]
 
 

@@ -63,7 +63,6 @@ class Worker:
         self.errors.close()
 
     def ask(self, do: str, **request) -> dict:
-        """The reply to a request. Raises: BackendError if the process fails or dies."""
         try:
             print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
@@ -76,7 +75,6 @@ class Worker:
         return reply
 
     def last_words(self) -> str:
-        """How the process ended."""
         code = self.process.wait()
         self.errors.seek(0)
         printed = self.errors.read().strip().splitlines()
@@ -98,7 +96,6 @@ class Run:
     loss: float = math.nan
 
     def start(self) -> None:
-        """Build the model, and take the first step and one to settle."""
         options = {"model": self.model, "mode": self.mode, "dtype": self.dtype}
         built = self.worker.ask("build", framework=self.framework, smoke=self.smoke, **options)
         self.mode = built["mode"]
@@ -112,7 +109,6 @@ class Run:
         self.seconds.append(self.worker.ask("step")["seconds"])
 
     def record(self, work: "Work", limits: dict) -> dict:
-        """What was measured, as one entry of the JSON file."""
         step_s = statistics.median(self.seconds)
         return {"model": self.model, "framework": self.framework, "mode": self.mode,
                 "dtype": self.dtype, "step_s": step_s, "first_step_s": self.first_step_s,
@@ -191,17 +187,14 @@ def best_of_pytorch(records: list[dict], model: str) -> float | None:
 
 
 def our_steps(records: list[dict]) -> dict[str, float]:
-    """Seconds of a step here, by model."""
     return {r["model"]: r["step_s"] for r in records if is_ours(r)}
 
 
 def is_ours(record: dict) -> bool:
-    """Whether a record is of our plain loop, which the others are compared with."""
     return record["framework"] == "glasshouse" and record["mode"] != CAPTURED
 
 
 def show(console: Console, records: list[dict], limits: dict) -> None:
-    """Print the table, and how ours compares with the best of PyTorch's modes."""
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     headings = ("model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit")
     for i, heading in enumerate(headings):

@@ -36,7 +36,6 @@ def read_fields(path: str) -> dict[str, str]:
 
 
 def processor() -> dict[str, str]:
-    """Model, usable cores and vector extensions of the processor."""
     cpu = read_fields("/proc/cpuinfo")
     flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
     return {
@@ -47,7 +46,6 @@ def processor() -> dict[str, str]:
 
 
 def memory() -> str:
-    """Total memory, and what of it is free for new work."""
     fields = read_fields("/proc/meminfo")
     if "MemTotal" not in fields:
         return "unknown"
@@ -57,7 +55,6 @@ def memory() -> str:
 
 
 def blas() -> str:
-    """The library behind NumPy's matrix products, and its threads."""
     found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
     limits = [f"{name}={os.environ[name]}" for name in
               ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -67,7 +64,6 @@ def blas() -> str:
 
 
 def compiler() -> str:
-    """The first C compiler on the path, with its own first line about itself."""
     for name in COMPILERS:
         path = shutil.which(name)
         if path:
@@ -77,7 +73,6 @@ def compiler() -> str:
 
 
 def machine() -> dict[str, str]:
-    """What a measurement must say about the machine it was made on."""
     return {"system": f"{platform.system()} {platform.release()}, {platform.machine()}",
             **processor(), "memory": memory(), "BLAS": blas(),
             "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -85,7 +80,6 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of Glasshouse and of what it can use."""
     found = {"glasshouse": gh.__version__}
     for name in PACKAGES:
         try:
@@ -113,7 +107,6 @@ def backend_states() -> dict[str, str]:
 
 
 def show_info(console: Console) -> None:
-    """Print all of it."""
     sections = {"machine": machine(), "versions": versions(), "backends": backend_states()}
     for title, fields in sections.items():
         console.print(f"[bold cyan]{title}[/]")

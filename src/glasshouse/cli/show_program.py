@@ -41,7 +41,6 @@ def run_script(path: Path, arguments: list[str]) -> list[Program]:
 
 
 def text_of(program: Program, stage: str) -> tuple[str, str]:
-    """(the result of a stage, its language)."""
     if stage == "steps":
         return describe_steps(program.plan), "text"
     if stage == "c":
@@ -57,7 +56,6 @@ def text_of(program: Program, stage: str) -> tuple[str, str]:
 
 
 def show_programs(console: Console, made: list[Program]) -> None:
-    """A line for each Program."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("program", "primitives", "steps", "kernels", "oneDNN", "host", "arena bytes"):
         table.add_column(heading, justify="right")

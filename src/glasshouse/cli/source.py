@@ -12,7 +12,6 @@ from glasshouse.dispatch import Rule
 
 @lru_cache
 def lambdas_of(path: str) -> tuple[str, list[ast.Lambda]]:
-    """The text of a file and the lambdas in it."""
     text = "".join(linecache.getlines(path))
     return text, [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
 
@@ -33,7 +32,6 @@ def lambda_text(fn: FunctionType) -> str:
 
 
 def unwrap(fn):
-    """The function inside a Rule or a decorator."""
     fn = fn.fn if isinstance(fn, Rule) else fn
     return inspect.unwrap(fn) if callable(fn) else fn
 
@@ -76,7 +74,6 @@ def source_text(fn) -> str:
 
 
 def inner_text(name: str, value) -> str:
-    """What a function closes over, as an assignment, or as a definition under its name."""
     if not isinstance(value, FunctionType):
         return f"{name} = {value!r}"
     text = source_text(value)

@@ -66,7 +66,6 @@ class Run:
         self.saved_epochs = 0
 
     def epoch(self, after_batch) -> dict:
-        """Train for one epoch, evaluate, and return the numbers of it."""
         start = time.perf_counter()
         number = len(self.history) + 1
         rate = self.schedule.get_last_lr()[0]
@@ -106,7 +105,6 @@ class Run:
         return loss, scores
 
     def evaluate(self) -> tuple[float, float]:
-        """(loss, accuracy) on the held-out images."""
         losses, accuracy = Average(), Accuracy()
         self.model.eval()
         with gh.no_grad():
@@ -125,7 +123,6 @@ class Run:
         return sorted((true, read) for true, read in pairs if true != read)
 
     def save(self, out: Path) -> None:
-        """Replace the checkpoint in `out` by the state now."""
         out.mkdir(parents=True, exist_ok=True)
         save_checkpoint(out / CHECKPOINT, model=self.model, optimizer=self.optimizer,
                         scheduler=self.schedule, random_state=gh.random.default_generator(),
@@ -136,7 +133,6 @@ class Run:
 
     @classmethod
     def restore(cls, out: Path) -> "Run":
-        """The run whose checkpoint lies in `out`. Raises: CheckpointError if there is none."""
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
@@ -207,12 +203,10 @@ COLUMNS = (("epoch", 7, "{epoch}"), ("rate", 10, "{lr:.3g}"),
 
 
 def row(entry: dict) -> str:
-    """One line of the table."""
     return "".join(number.format(**entry).rjust(width) for _, width, number in COLUMNS)
 
 
 def show_start(console: Console, run: Run, resume: bool) -> None:
-    """Print what is trained on what, and the head of the table with the epochs already done."""
     recipe, backend = run.recipe, gh.backends.current()
     size = sum(p.size for p in run.model.parameters())
     console.print("[bold cyan]Handwritten digits[/]")
@@ -230,7 +224,6 @@ def show_start(console: Console, run: Run, resume: bool) -> None:
 
 
 def show_end(console: Console, run: Run, out: Path) -> None:
-    """Draw and save the learning curve, write the numbers, say how well it reads."""
     history, total = run.history, len(run.held_out.dataset)
     wrong = run.mistakes()
     console.print()

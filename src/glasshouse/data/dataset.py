@@ -109,7 +109,6 @@ def check_index(where: str, index, length: int) -> int:
 
 
 def check_source(where: str, source):
-    """`source`, which must have a length and be indexable."""
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise DTypeError(where, "a data set with a length and an index", type_name(source),
                          "Make a list of it first.")  # fmt: skip

@@ -102,7 +102,6 @@ def box(data, spec, backend):
 
 
 def box_all(data, specs, backend):
-    """Tensors around the payloads of a primitive with several outputs."""
     return tuple(box(d, s, backend) for d, s in zip(data, specs, strict=True))
 
 

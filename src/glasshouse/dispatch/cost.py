@@ -36,7 +36,6 @@ class Call:
 
     @cached_property
     def cost(self) -> Cost:
-        """What one such call costs."""
         card = self.primitive
         flops = int(card.flops(*self.specs, **self.attrs)) if self.specs else 0
         exact = flops

@@ -59,7 +59,6 @@ class Sample:
     attrs: dict = field(default_factory=dict)
 
     def fill(self, rng, dtype) -> list[np.ndarray]:
-        """The operands as NumPy arrays."""
         return [a.fill(rng, dtype) if isinstance(a, Arr) else np.asarray(a) for a in self.args]
 
 
@@ -75,7 +74,6 @@ class ErrorSample:
 
 
 def operands(given) -> tuple:
-    """Shapes as sample operands; others as they are."""
     return tuple(Arr(x) if isinstance(x, tuple) else x for x in given)
 
 
@@ -185,7 +183,6 @@ primitives: dict[str, Primitive] = {}
 
 
 def moved_bytes(specs: tuple[Spec, ...], out) -> int:
-    """Bytes of all operands plus all results."""
     outs = out if isinstance(out, tuple) else (out,)
     return sum(spec.nbytes for spec in (*specs, *outs))
 

@@ -39,7 +39,6 @@ outermost: dict[int, Scope] = {}
 
 
 def scope_of(module, parent: Scope | None) -> Scope:
-    """The Scope of `module` called within `parent`."""
     known = outermost if parent is None else parent.inner
     scope = known.get(id(module))
     if scope is None or scope.module() is not module:
@@ -49,7 +48,6 @@ def scope_of(module, parent: Scope | None) -> Scope:
 
 
 def forget(ref, key: int) -> None:
-    """Drop the Scope of a module that is gone."""
     scope = ref()
     if scope is not None:
         known = outermost if scope.parent is None else scope.parent.inner

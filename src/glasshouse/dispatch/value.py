@@ -17,13 +17,11 @@ FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
 
 
 def of_card(name: str):
-    """An operator that is one card, and its reflection."""
     return (lambda self, other: arithmetic(name, self, other),
             lambda self, other: arithmetic(name, other, self))  # fmt: skip
 
 
 def both_ways(compute):
-    """An operator, and its reflection."""
     return lambda self, other: compute(self, other), lambda self, other: compute(other, self)
 
 
@@ -200,7 +198,6 @@ def as_operand(where: str, x):
 
 
 def common_dtype(where: str, operands) -> DType:
-    """The dtype that all operands promote to."""
     dtypes = [x.dtype for x in operands if isinstance(x, Value)]
     if not dtypes:
         raise DTypeError(where, "at least one tensor", "Python scalars only", "Use gh.asarray.")
@@ -259,7 +256,6 @@ def leaf_types(x) -> set[type]:
 
 
 def reject_foreign(where: str, kinds) -> None:
-    """Raise DTypeError for tensors of other libraries."""
     for kind in kinds:
         if kind.__module__.partition(".")[0] in FOREIGN:
             raise DTypeError(where, "a Glasshouse tensor, NumPy array or number",

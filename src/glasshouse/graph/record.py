@@ -3,8 +3,7 @@
 A node is also the payload that a tensor of the lazy backend holds. Nodes wait in a list per thread,
 in the order of the calls, which is a topological order. `Recorder.take` turns the list into a
 recording: what is still referenced becomes an output, the rest is computed only where an output
-needs it. Nodes that nobody refers to any more cost nothing.
-"""
+needs it. Nodes that nobody refers to any more cost nothing."""
 
 import struct
 import sys
@@ -93,8 +92,7 @@ class Recording(NamedTuple):
 
     `nodes` are the needed nodes, `leaves` the computed ones they start from, `scalars` the packed
     values of the inputs that are scalars, `outputs` the positions in `nodes` of what is still
-    referred to, `donated` the numbers of the leaves that nobody else will read.
-    """
+    referred to, `donated` the numbers of the leaves that nobody else will read."""
 
     key: tuple[int, ...]
     nodes: list["Lazy"]
@@ -114,7 +112,6 @@ class Recorder(threading.local):
         self.imported: list[Lazy] | None = None  # gets the nodes of arrays from outside, if a list
 
     def record(self, signature: Signature, inputs, spec) -> Lazy:
-        """A new node that waits."""
         node = Lazy()
         node.signature = signature
         node.inputs = inputs
@@ -128,7 +125,6 @@ class Recorder(threading.local):
         return node
 
     def is_full(self) -> bool:
-        """Whether the recording should be cut here."""
         return len(self.pending) >= MAX_PENDING or self.held_bytes > MAX_HELD_BYTES
 
     def forget(self) -> None:
@@ -302,8 +298,7 @@ recorder = Recorder()
 def signature_of(name: str, count: int, attrs: dict, host=None) -> Signature:
     """The signature of a call with `count` operands; one object for equal calls.
 
-    `host` is a user's function that computes it instead of the card's reference.
-    """
+    `host` is a user's function that computes it instead of the card's reference."""
     key = (name, count, host, *attrs, *attrs.values())
     if name == "pad":  # 0, 0.0, -0.0 and False are equal, but not the same padding
         key += (repr(attrs["value"]),)
@@ -338,15 +333,13 @@ def pack(value, kind: str) -> bytes:
 
 
 def unpack(data: bytes, kind: str):
-    """The scalar that `pack` packed."""
     return struct.unpack(PACK[kind], data)[0]
 
 
 def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.ndarray]:
     """The outputs of a recording by the cards' references, one node after the other.
 
-    The time at the end of each node is added to `ends_ns`.
-    """
+    The time at the end of each node is added to `ends_ns`."""
     values: list = [None] * len(recording.nodes)
     last = {}
     for i, node in enumerate(recording.nodes):
@@ -371,8 +364,7 @@ def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.n
 def peek(node: Lazy, limit: int) -> np.ndarray | None:
     """The value of a waiting node that fewer than `limit` waiting nodes lead to, else None.
 
-    The node keeps waiting: this is a look, not an evaluation.
-    """
+    The node keeps waiting: this is a look, not an evaluation."""
     order: list[Lazy] = []
     stack, seen = [node], set()
     while stack:
@@ -391,7 +383,6 @@ def peek(node: Lazy, limit: int) -> np.ndarray | None:
 
 
 def compute_node(node: Lazy, operands):
-    """One node by its card's reference, or by the kernel that replaces it."""
     signature = node.signature
     if signature.name == "full" and node.scalar is not None:
         value = unpack(node.scalar, node.spec.dtype.kind)

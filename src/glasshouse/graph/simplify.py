@@ -16,7 +16,6 @@ def simplify(graph: Graph) -> Graph:
 
 
 def simplest(graph: Graph, node: Node, inputs) -> Node:
-    """The node in its simplest form, made in `graph`."""
     if node.host is None:
         found = RULES[node.op](graph, node, inputs) if node.op in RULES else None
         if found is None and inputs and is_elementwise(node.op):
@@ -82,7 +81,6 @@ def is_static(node: Node, value) -> bool:
 
 
 def make(graph: Graph, op: str, *inputs: Node, **attrs) -> Node:
-    """A node in its simplest form."""
     spec = primitives[op].infer(*(x.spec for x in inputs), **attrs)
     return simplest(graph, Node(op, inputs, attrs, spec, -1), inputs)
 
@@ -138,12 +136,10 @@ def permute_rule(graph, node, inputs):
 
 
 def is_product(x: Node) -> bool:
-    """Whether x is a matrix product, or one in another dtype."""
     return x.op == "matmul" or (x.op == "cast" and is_product(x.inputs[0]))
 
 
 def swaps_last(axes) -> bool:
-    """Whether a permutation exchanges the last two axes and nothing else."""
     n = len(axes)
     return n >= 2 and axes == (*range(n - 2), n - 1, n - 2)
 

@@ -111,7 +111,6 @@ def encode(x, name: str, tensors: dict):
 
 
 def decode(x, arrays: dict):
-    """The inverse of `encode`."""
     if isinstance(x, list):
         return [decode(item, arrays) for item in x]
     if not isinstance(x, dict):

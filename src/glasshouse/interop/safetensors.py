@@ -53,7 +53,6 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
 
 
 def to_array(name: str, x) -> np.ndarray:
-    """A tensor or array as a NumPy array of a dtype that we have."""
     if not isinstance(x, (Value, np.ndarray, np.generic)):
         raise DTypeError("save_safetensors", "tensors or arrays", f"{type_name(x)} for {name!r}",
                          "Convert it with gh.asarray.")  # fmt: skip
@@ -70,7 +69,6 @@ def to_storable(array: np.ndarray) -> np.ndarray:
 
 
 def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
-    """SHA-256 over metadata and names, dtypes, shapes and contents, in the order of the names."""
     digest = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -109,7 +107,6 @@ def remove_leftovers(path: Path) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process with this number exists here."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -160,7 +157,6 @@ def read_safetensors(path, needs_checksum: bool = False):
 
 
 def from_entry(path, name: str, entry: dict) -> np.ndarray:
-    """One stored tensor as an array."""
     if entry["dtype"] not in CODES:
         raise CheckpointError("load", f"dtypes {', '.join(CODES)} in {path}",
                               f"{entry['dtype']} for {name!r}", "Convert the file.")  # fmt: skip
@@ -168,6 +164,5 @@ def from_entry(path, name: str, entry: dict) -> np.ndarray:
 
 
 def damaged(path, found) -> CheckpointError:
-    """The error for a file that is not what was written."""
     return CheckpointError("load", f"{path} to be a whole safetensors file", found,
                            "Load an earlier checkpoint.")  # fmt: skip

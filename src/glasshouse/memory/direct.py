@@ -26,7 +26,6 @@ class Mapping:
         self.nbytes = nbytes
 
     def close(self) -> None:
-        """Return the memory to the system."""
         self.map.close()
 
 

@@ -297,7 +297,6 @@ class MemoryManager:
         return got
 
     def unmapped(self, nbytes: int) -> None:
-        """Count memory that went back to the system."""
         self.counts.reserved_bytes -= nbytes
         self.report("unmap", 0, nbytes, Tag())
 
@@ -305,7 +304,6 @@ class MemoryManager:
         return Limit.nbytes is None or self.counts.reserved_bytes + nbytes <= Limit.nbytes
 
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
-        """Note an event for the listeners."""
         if self.listeners:
             event = Event(kind, address, nbytes, self.counts.allocated_bytes,
                           self.counts.reserved_bytes, time.perf_counter_ns(), tag,
@@ -330,7 +328,6 @@ class MemoryManager:
                 self.telling.release()
 
     def out_of_memory(self, nbytes: int, what: str) -> OutOfMemoryError:
-        """The error that names what occupies the most."""
         self.report("oom", 0, nbytes, Tag())
         totals: dict[Tag, int] = {}
         for size, tag in self.live.values():

@@ -15,7 +15,6 @@ COLOURS = 8  # groups in a picture that the eye still tells apart; the rest is d
 
 
 def row_of(event: Event) -> dict:
-    """An event as a flat record."""
     return dict(zip(FIELDS, (*event[:6], *event.tag, event.manager), strict=True))
 
 
@@ -53,7 +52,6 @@ def read_log(path) -> list[Event]:
 
 
 def event_of(row: dict) -> Event:
-    """The event that `row_of` wrote."""
     numbers = {name: int(row[name]) for name in FIELDS[1:6]}
     tag = Tag(*(row[name] for name in Tag._fields))
     return Event(kind=row["kind"], tag=tag, manager=row["manager"], **numbers)

@@ -50,7 +50,6 @@ class Metric:
 
 
 def to_numbers(where: str, name: str, x) -> np.ndarray:
-    """A number, array, list or tensor as a real NumPy array."""
     try:
         array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     except ValueError:  # a ragged list

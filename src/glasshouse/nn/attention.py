@@ -114,7 +114,6 @@ class MultiheadAttention(Module):
         return ndim == 2, found
 
     def project(self, query, key, value):
-        """Queries, keys and values of each head; equal inputs are projected in one product."""
         size, weight, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
         if weight is not None and query is key and key is value:
             return self.heads(query, weight, bias, 3)
@@ -177,7 +176,6 @@ class MultiheadAttention(Module):
 
 
 def check_mask(name: str, mask, shapes: dict) -> Value:
-    """`mask`, boolean or floating, reshaped from one of the shapes to that listed for it."""
     mask = as_value(mask, where="MultiheadAttention")
     if mask.shape not in shapes:
         raise ShapeError("MultiheadAttention", f"{name} of {' or '.join(map(str, shapes))}",

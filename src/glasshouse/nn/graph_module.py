@@ -23,8 +23,7 @@ class GraphModule(Module):
              >>> y = graph.call_method("sum", (x,))
              >>> _ = graph.output(y)
              >>> GraphModule(Module(), graph)(gh.ones(3)).item()
-             3.0
-    """
+             3.0"""
 
     def __init__(self, root, graph: Graph):
         super().__init__()
@@ -44,8 +43,7 @@ class GraphModule(Module):
     def member(self, path: str) -> Any:
         """The parameter, buffer, constant or module at a path.
 
-        Raises:  OptionError if there is none
-        """
+        Raises:  OptionError if there is none"""
         found: Any = self
         for part in path.split("."):
             found = getattr(found, part, None)
@@ -97,7 +95,6 @@ class Named(str):
 
 
 def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
-    """The module that `__reduce__` took apart."""
     graph, made = Graph(), {}
 
     def revived(x):
@@ -139,7 +136,6 @@ class Interpreter:
         return None
 
     def run_node(self, node: Node):
-        """The value of one node."""
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
         return getattr(self, node.op)(node.target, args, kwargs)
 

@@ -21,7 +21,6 @@ class Layer(Module):
             (self.register_buffer if name in self.tensors else self.__setattr__)(name, value)
 
     def chosen(self) -> dict:
-        """What the function is given beside its inputs, by name."""
         return {name: getattr(self, name) for name in self.passed}
 
     def forward(self, input):

@@ -155,7 +155,6 @@ class Module:
         return sorted({*object.__dir__(self), *chain(*members)})
 
     def _register(self, kind: str, name, value, replace: bool = False) -> None:
-        """Put `value` among the members of this kind, after all checks."""
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
             raise MemberError(where, "super().__init__() to have run", f"{name!r} before it",
@@ -385,7 +384,6 @@ class Module:
         return IncompatibleKeys(missing, unexpected)
 
     def _check_loaded(self, name: str, own, given, found: dict, wrong: list) -> None:
-        """Put `given`, as a tensor to copy, into `found`, or what is wrong with it into `wrong`."""
         try:
             value = given if isinstance(given, Value) else adopted(given)
             if value.shape != own.shape:
@@ -419,14 +417,12 @@ KINDS = {"parameter": Parameter, "module": Module, "buffer": Value}  # of member
 
 
 def adopted(given) -> Value:
-    """A tensor of its own with the contents of an array or of another library's tensor."""
     if hasattr(given, "__dlpack__") and not hasattr(given, "__array_interface__"):
         given = from_dlpack(given)
     return asarray(given, copy=True)
 
 
 def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:
-    """The error for a state that does not fit."""
     kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
     kinds["mismatched"] = wrong
     parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
@@ -436,7 +432,6 @@ def load_error(where: str, missing, unexpected, wrong, strict: bool) -> Checkpoi
 
 
 def indented(text: str) -> str:
-    """`text` with all lines but the first two spaces further in."""
     return text.replace("\n", "\n  ")
 
 

@@ -19,7 +19,6 @@ POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and poly
 
 
 def infer_same(name: str, dtypes: str):
-    """An infer for operands of one spec, which is the result's; dtypes from a group."""
     allowed = frozenset(d.name for d in DTYPE_GROUPS[dtypes])
 
     def infer(first: Spec, *rest: Spec, **_) -> Spec:
@@ -36,7 +35,6 @@ def infer_same(name: str, dtypes: str):
 
 
 def mismatch(name: str, specs):
-    """The error for operands of unequal shape or dtype."""
     if any(s.shape != specs[0].shape for s in specs):
         shapes = " and ".join(str(s.shape) for s in specs)
         return ShapeError(name, "operands of equal shape", shapes, "Broadcast them first.")
@@ -109,7 +107,6 @@ def where_(condition, x, y):
 
 
 def sign_of(x):
-    """-1, 0 or 1 by the sign of real x."""
     one = scalar(1, x)
     return where_(x > 0, one, where_(x < 0, -one, scalar(0, x)))
 

@@ -57,7 +57,6 @@ def triu(x, k: int = 0):
 
 
 def diagonal_part(x):
-    """x with zeros off its diagonal."""
     return triu(tril(x))
 
 
@@ -85,12 +84,10 @@ def diagonal_matrix(v, dtype):
 
 
 def diagonal_of(x):
-    """The diagonals of square matrices."""
     return sum_(diagonal_part(x), axes=(x.ndim - 1,))
 
 
 def columns(x, start: int, stop: int):
-    """x[..., start:stop]."""
     return section(x, x.ndim - 1, start, stop)
 
 
@@ -127,8 +124,6 @@ def pivots(a, perm):
 
 
 def of_square(where_: str, result):
-    """The infer `result(a)` of a card that takes square matrices."""
-
     def infer(a: Spec):
         check_matrix(where_, a, square=True)
         return result(a)
@@ -316,7 +311,6 @@ def qr(a, *, mode):
 
 
 def unpacked(packed):
-    """(L, U)."""
     return tril(packed, -1) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
 
 
@@ -420,7 +414,6 @@ def solve_jvp_a(t, y, a, b, **attrs):
 
 
 def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
-    """Attrs of a sample."""
     return {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
 
 
@@ -509,7 +502,6 @@ def imaginary_diagonal(x):
 
 
 def outside(u, x):
-    """(1 - U U^H) x."""
     return x - matmul(u, matmul(adjoint(u), x))
 
 

@@ -46,7 +46,6 @@ def infer_permute(x: Spec, *, axes) -> Spec:
 
 
 def inverse_permutation(axes) -> tuple[int, ...]:
-    """The permutation that undoes `axes`."""
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
@@ -166,7 +165,6 @@ def slice_(x, *, starts, stops, steps):
 
 
 def section(x, axis: int, start: int, stop: int, step: int = 1):
-    """x[start:stop:step] along one axis."""
     starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     starts[axis], stops[axis], steps[axis] = start, stop, step
     return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
@@ -205,7 +203,6 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
 
 
 def begin_of(i: int, xs, axis: int) -> int:
-    """Where operand `i` begins in the result."""
     return sum(x.shape[axis] for x in xs[:i])
 
 

@@ -15,7 +15,6 @@ NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GRO
 
 
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False) -> None:
-    """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
     if x.dtype.name not in NAMES[dtypes]:
         raise DTypeError(name, f"a dtype of '{dtypes}'", x.dtype.name, "Cast it.")
     last = -1
@@ -62,7 +61,6 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
 
 
 def dtype_for(dtypes: str) -> str:
-    """A dtype of the group, for error samples."""
     return "bool" if dtypes == "bool" else "float32"
 
 

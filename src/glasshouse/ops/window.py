@@ -17,7 +17,6 @@ from glasshouse.ops.elementwise import batch_together, infer_same
 
 
 def check_window(where: str, spatial_ndim: int, **options) -> None:
-    """Raise unless each option is a tuple of `spatial_ndim` positive integers."""
     for name, value in options.items():
         if len(value) != spatial_ndim:
             raise ShapeError(where, f"{name} with {spatial_ndim} entries, one per spatial axis",
@@ -62,7 +61,6 @@ def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
 
 
 def options(size, stride=None, dilation=None, **others):
-    """Attrs of a sample: stride and dilation are 1 unless given."""
     ones = (1,) * len(size)
     return {"size": size, "stride": stride or ones, "dilation": dilation or ones, **others}
 

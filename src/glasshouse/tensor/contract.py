@@ -110,7 +110,6 @@ def tensordot(x1, x2, /, *, axes=2):
 
 
 def summed_axes(x1: Value, x2: Value, axes):
-    """The summed axes of both operands, counted from the front."""
     if isinstance(axes, int):
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             raise ShapeError("tensordot", f"axes from 0 to {min(x1.ndim, x2.ndim)}",
@@ -209,7 +208,6 @@ def parse_subscripts(subscripts: str, values):
 
 
 def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
-    """The size that each letter stands for."""
     sizes: dict[str, int] = {}
     for term, x in zip(terms, values, strict=True):
         for letter, size in zip(term, x.shape, strict=True):

@@ -19,7 +19,6 @@ from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, 
 
 
 def check_device(where: str, device) -> None:
-    """Raise DeviceError unless `device` is None or that of the current backend."""
     here = backends.current()
     if device is not None and device != here.device:
         raise DeviceError(where, f"device {here.device!r} of backend {here.name}", repr(device),

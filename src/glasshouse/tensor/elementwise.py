@@ -34,7 +34,6 @@ def inexact(where: str, *xs) -> list[Value]:
 
 
 def check_real(where: str, *xs: Value) -> None:
-    """Raise DTypeError if a value is complex."""
     for x in xs:
         if x.dtype.is_complex:
             raise DTypeError(where, "real values", x.dtype.name,
@@ -100,7 +99,6 @@ def unary(name, real, of_complex, about, given="0.0", result="0.0"):
 
 
 def same(name, card, about, given="0.0", result="0.0"):
-    """A function that `card` computes for real and complex values alike."""
     return unary(name, card, card, about, given, result)
 
 
@@ -188,7 +186,6 @@ def round(x, /, decimals: int = 0):
 
 
 def truth(x: Value) -> Value:
-    """True where x is not 0."""
     return x if x.dtype is bool_ else x != 0
 
 
@@ -211,7 +208,6 @@ KINDS = {"numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "boo
 
 
 def binary(name, kind, compute, about, given, result):
-    """A function of two arguments that are promoted and broadcast to each other."""
     prepare, dtypes, errors = KINDS[kind]
 
     def function(x1, x2, /):
@@ -310,8 +306,6 @@ logical_xor = binary("logical_xor", "truth", operator.xor, "True where just one 
 
 
 def plain(name, compute, about, dtypes, errors, given, result):
-    """A function of one argument of any dtype."""
-
     def function(x, /):
         return compute(as_value(x, where=name))
 

@@ -21,7 +21,6 @@ from glasshouse.tensor import contract, index, printing
 
 
 def check_visible() -> None:
-    """Raise while capture traces: a value read now would be wrong in later calls."""
     if state.values_hidden:
         raise CaptureError("value", "no look at a tensor's value", "one while tracing",
                            "Return the tensor.")  # fmt: skip
@@ -37,8 +36,6 @@ def writing(where: str, compute):
 
 
 def converted(kind: type):
-    """The method that makes the one element a Python number of this kind."""
-
     def method(self):
         return kind(self.one(kind.__name__))
 

@@ -84,7 +84,6 @@ def listed(item):
 
 
 def is_mask(item) -> bool:
-    """Whether an index is a boolean array or tensor."""
     return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
 
 
@@ -103,7 +102,6 @@ def mask_indices(mask) -> list:
 
 
 def plan_key(key, shape: Shape) -> Plan:
-    """The plan of `key` for a value of `shape`."""
     plan = Plan()
     places: list[int] = []
     for item in expand_key(key, len(shape)):
@@ -123,7 +121,6 @@ def plan_key(key, shape: Shape) -> Plan:
 
 
 def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None:
-    """Add one axis of the source, indexed by `item`, to the plan."""
     if isinstance(item, slice):
         try:
             plan.shape.append(plan.cover(*item.indices(size)))
@@ -218,7 +215,6 @@ def take_basic(x: Value, plan: Plan):
 
 
 def kept_shape(plan: Plan) -> Shape:
-    """The shape after slices, new axes and single integers."""
     return tuple(s for i, s in enumerate(plan.shape) if i not in plan.dropped)
 
 

@@ -39,7 +39,6 @@ LstsqResult = result("LstsqResult", "solution residuals rank singular_values",
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:
-    """`x` as a stack of matrices."""
     x = as_value(x, where=where_)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
@@ -144,7 +143,6 @@ def det(x, /):
 
 
 def signed_product(packed: Value, order: Value) -> Value:
-    """The determinant from an LU factorisation."""
     return reduce.prod(diagonal(packed), axis=-1) * cast(pivot_sign(order), packed.dtype)
 
 
@@ -209,7 +207,6 @@ def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
 
 
 def check_regular(where_: str, packed: Value) -> None:
-    """Raise LinAlgError if a pivot is 0, where its contents can be seen."""
     value = packed
     while value.mode is not None:
         if value.mode.hides:

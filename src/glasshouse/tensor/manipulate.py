@@ -206,7 +206,6 @@ def stack(arrays, /, axis: int = 0):
 
 
 def check_equal(where: str, shapes, arrays) -> None:
-    """Raise ShapeError unless the shapes that matter are all the same."""
     if len({*shapes, *(x.ndim for x in arrays)}) > 2:
         raise ShapeError(where, f"equal shapes{' but for the axis' if where == 'concat' else ''}",
             ", ".join(str(x.shape) for x in arrays), "Pad or reshape them first.")  # fmt: skip
@@ -377,7 +376,6 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
 
 
 def pad_widths(pad_width, x: Value) -> list[tuple[int, int]]:
-    """One (before, after) per axis of x."""
     try:
         pairs = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
     except ValueError:

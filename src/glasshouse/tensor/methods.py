@@ -93,7 +93,6 @@ def casting(dtype):
 
 
 def complete(cls) -> None:
-    """Give `cls` all methods listed above."""
     for module, names in AS_METHODS.items():
         for name in names.split():
             setattr(cls, name, getattr(module, name))

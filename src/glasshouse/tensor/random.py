@@ -132,7 +132,6 @@ def bits(shape, generator: Generator | None = None) -> Value:
 
 
 def check_floating(where_: str, dtype) -> DType:
-    """`dtype` as a DType. Raises: DTypeError unless it is floating."""
     dtype = as_dtype(dtype)
     if not dtype.is_floating:
         raise DTypeError(where_, "a floating dtype", dtype.name, "Cast later.")
@@ -152,7 +151,6 @@ def long_bits(shape, generator) -> Value:
 
 
 def longer_bits(shape, generator) -> Value:
-    """64 uniform random bits as uint64."""
     high, low = (cast(word, uint64) for word in words(shape, generator))
     return high * 2**32 + low
 

@@ -18,12 +18,10 @@ from glasshouse.tensor.elementary import choose, is_infinite, split
 
 
 def kept_shape(shape, axes) -> tuple[int, ...]:
-    """`shape` with the reduced axes of size 1."""
     return tuple(1 if i in axes else size for i, size in enumerate(shape))
 
 
 def reduced(card, where: str, x: Value, axis, keepdims: bool) -> Value:
-    """`card` over the given axes of x."""
     axes = check_axes(where, axis, x.ndim)
     out = card(x, axes=axes)
     return reshape(out, kept_shape(x.shape, axes)) if keepdims else out
@@ -40,8 +38,6 @@ def summed_dtype(where: str, dtype, wanted):
 
 
 def reduction(dtypes: str, example: str, result: str, errors="an axis out of range", axes="axes"):
-    """A decorator that completes the docstring of a function (x, axis, …)."""
-
     def decorate(function):
         name, about = function.__name__, function.__doc__
         shapes = f"x (...) -> without the {axes}, or with 1 there"
@@ -117,7 +113,6 @@ def count_nonzero(x, /, axis=None, keepdims: bool = False):
 
 
 def position(card, where: str, x, axis, keepdims: bool) -> Value:
-    """Where the extreme along `axis` (None: of x flattened) is first."""
     x = as_value(x, where=where)
     elementwise.check_real(where, x)
     if axis is None:
@@ -211,7 +206,6 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
 
 
 def with_first(x: Value, axis: int, value) -> Value:
-    """x with one more element, `value`, in front along `axis`."""
     return movement.pad(x, widths=tuple((int(i == axis), 0, 0) for i in range(x.ndim)), value=value)
 
 
@@ -266,7 +260,6 @@ def piece(p, x: Value, axis: int) -> Value:
 
 
 def shifted(x: Value, axis: int, by: int) -> Value:
-    """x along `axis` without its first (by = 1) or last (by = -1) element."""
     size = x.shape[axis]
     one = int(size > 0)
     return movement.section(x, axis, *((one, size) if by > 0 else (0, size - one)))

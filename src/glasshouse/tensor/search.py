@@ -22,7 +22,6 @@ def result(name: str, fields: str, doc: str, module: str = __name__) -> type:
 
 
 def sorted_with_positions(where: str, x, axis: int, descending: bool):
-    """(x sorted along the axis, the positions that its elements came from)."""
     x = as_value(x, where=where)
     check_real(where, x)
     axis = check_axis(where, axis, x.ndim)

@@ -83,7 +83,6 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
 
 
 def check_tangent(x: Value, t):
-    """The tangent for `x` as a value of its spec."""
     t = as_value(t, where="jvp")
     check_like("jvp", "a tangent of shape", t, x.shape)
     if t.dtype is not x.dtype:

@@ -24,7 +24,6 @@ def as_leaves(where: str, tree):
 
 
 def check_outputs(where: str, out):
-    """The leaves of what the function returned, and their structure."""
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
@@ -137,7 +136,6 @@ def check_scalar(out) -> None:
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:
-    """`argnums` as a tuple of positions."""
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
         raise DTypeError(where, "argnums as a position from 0, or a tuple of them", repr(argnums),

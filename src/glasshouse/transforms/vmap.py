@@ -65,7 +65,6 @@ def tie_to_batch(value):
 
 
 def depends_on(value, mode) -> bool:
-    """Whether a value, at any depth, belongs to `mode`."""
     while value.mode is not None:
         if value.mode is mode:
             return True
@@ -113,7 +112,6 @@ def tuple_axes(in_axes, args):
 
 
 def batch_size(values, axes) -> int:
-    """The size that all mapped axes share."""
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
         raise ShapeError("vmap", "at least one mapped argument", "in_axes=None for all",

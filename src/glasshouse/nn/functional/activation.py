@@ -220,7 +220,6 @@ def glu(input, dim=-1):
 
 
 def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
-    """The input as a floating value, in `dtype` if one is given, and the one axis."""
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):

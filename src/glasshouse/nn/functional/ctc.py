@@ -55,7 +55,6 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 
 
 def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction) -> list[Value]:
-    """The operands as values whose shapes and dtypes fit; of tensors, nothing is read."""
     where = "ctc_loss"
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, y = check_floating(where, log_probs, "log_probs"), as_value(targets, where=where)

@@ -23,7 +23,6 @@ def reduced(loss: Value, reduction: str, dtype=None) -> Value:
 
 
 def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
-    """Input and target, checked to be floating (input) and of one shape."""
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
@@ -135,7 +134,6 @@ def class_axis(where: str, x: Value) -> int:
 
 
 def check_class_weight(where: str, weight, classes: int):
-    """`weight`, checked to hold one number per class."""
     if weight is None:
         return None
     weight = as_value(weight, where=where)

@@ -20,7 +20,6 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
 
 @composed
 def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value, Value]:
-    """The input normalised by the statistics of its batch, their mean and biased variance."""
     x = check_channels(where, input, weight=weight, bias=bias)
     if x.size <= x.shape[1]:
         raise ShapeError(where, "more than 1 value per channel while training", x.shape,
@@ -31,7 +30,6 @@ def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value,
 
 @composed
 def by_running(input, running_mean, running_var, weight, bias, eps: float, where: str) -> Value:
-    """The input normalised by running statistics."""
     x = check_channels(where, input, running_mean=running_mean, running_var=running_var,
                        weight=weight, bias=bias)  # fmt: skip
     wide = widened(x)

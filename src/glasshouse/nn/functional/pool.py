@@ -71,7 +71,6 @@ def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
 
 
 def grow(x: Value, widths, value) -> Value:
-    """x with `value` around its last axes."""
     if not any(low or high for low, high in widths):
         return x
     lead = ((0, 0, 0),) * (x.ndim - len(widths))
@@ -140,7 +139,6 @@ def adaptive_avg_pool(where: str, n: int, input, output_size):
 
 
 def adaptive_operands(where: str, n: int, input, output_size):
-    """Input, checked, and the number of bins for each of its last n axes."""
     x = spatial_input(where, n, input)
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
     kept = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(given))
@@ -160,7 +158,6 @@ def bin_indices(size: int, count: int) -> list[list[int]]:
 
 
 def sum_bins(x: Value, axis: int, count: int) -> Value:
-    """The sums over `count` bins along one axis."""
     size = x.shape[axis]
     if size == count:
         return x
