@@ -25,9 +25,8 @@ WORD = 0xFFFFFFFF
 def missing(error: Exception) -> bool:
     """Whether torch refused because it has no kernel for this dtype or rank."""
     text = str(error)
-    return isinstance(error, NotImplementedError) or any(
-        words in text for words in ("not implemented for", "not support")
-    )
+    unsupported = "not implemented for" in text or "not support" in text
+    return unsupported or isinstance(error, NotImplementedError)
 
 
 def over_axes(reduction):

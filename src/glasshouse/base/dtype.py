@@ -99,11 +99,8 @@ def as_dtype(x) -> DType:
 
 
 def from_numpy_dtype(np_dtype) -> DType:
-    """The DType of a NumPy dtype.
-    Raises: DTypeError for NumPy types that Glasshouse does not have (strings, dates, objects …)."""
-    found = by_numpy.get(np_dtype)
-    if found is None:
-        found = by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
+    """The DType of a NumPy dtype. Raises: DTypeError for one that Glasshouse does not have."""
+    found = by_numpy.get(np_dtype) or by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if found is None:
         raise DTypeError("dtype", "a boolean or numeric array", f"dtype {np_dtype}",
                          "Convert it to numbers first.")  # fmt: skip
@@ -129,8 +126,7 @@ def promote(a: DType, b: DType) -> DType:
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)
     if unsigned.itemsize < signed.itemsize:
         return signed
-    wider = {1: int16, 2: int32, 4: int64, 8: float64}
-    return wider[unsigned.itemsize]
+    return {1: int16, 2: int32, 4: int64, 8: float64}[unsigned.itemsize]
 
 
 def promote_scalar(dtype: DType, scalar) -> DType:
@@ -153,9 +149,7 @@ def real_dtype(dtype: DType) -> DType:
 
 def complex_dtype(dtype: DType) -> DType:
     """The complex dtype whose parts hold `dtype`: float64 → complex128, smaller → complex64."""
-    if dtype.is_complex:
-        return dtype
-    return complex128 if dtype is float64 else complex64
+    return dtype if dtype.is_complex else complex128 if dtype is float64 else complex64
 
 
 def inexact_dtype(dtype: DType) -> DType:

@@ -249,10 +249,8 @@ def save_chart(records: list[dict], path: Path) -> bool:
 
 def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
     """The modes to run beside ours; by default PyTorch's, the best for bfloat16, or a quick one."""
-    if against is None:
-        against = (
-            "eager" if smoke else "channels_last" if dtype == "bfloat16" else ",".join(MODES[:-1])
-        )
+    best = "channels_last" if dtype == "bfloat16" else ",".join(MODES[:-1])
+    against = ("eager" if smoke else best) if against is None else against
     modes = [mode for mode in against.split(",") if mode]
     for mode in modes:
         check_known("bench", f"--against with modes of {', '.join(MODES)}", mode, MODES)

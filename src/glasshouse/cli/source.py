@@ -22,12 +22,9 @@ def lambda_text(fn: FunctionType) -> str:
     text, lambdas = lambdas_of(code.co_filename)
     begins = {(line, column) for line, _, column, _ in code.co_positions()}
     for node in lambdas:
-        if (
-            node.lineno == code.co_firstlineno
-            and (node.body.lineno, node.body.col_offset) in begins
-        ):
-            segment = ast.get_source_segment(text, node) or ""
-            return " ".join(segment.split())
+        begin = node.body.lineno, node.body.col_offset
+        if node.lineno == code.co_firstlineno and begin in begins:
+            return " ".join((ast.get_source_segment(text, node) or "").split())
     return textwrap.dedent(inspect.getsource(fn)).strip()
 
 

@@ -95,8 +95,7 @@ class Run:
 
     @gh.optimize
     def step(self, images, labels):
-        """One step of training on a batch: (loss, scores). Captured: after the first batch a call
-        goes straight to its compiled Program."""
+        """(loss, scores). Captured: after the first batch a call goes straight to its Program."""
         scores = self.model(images)
         loss = nn.functional.cross_entropy(scores, labels)
         self.optimizer.zero_grad()
@@ -147,8 +146,7 @@ class Run:
 
 
 def resume_run(given: dict, out: Path) -> Run:
-    """The run whose checkpoint lies in `out`, with the number of epochs given now.
-    Raises: OptionError if an option differs from the run's, CheckpointError if there is none."""
+    """The run whose checkpoint lies in `out`, with the number of epochs given now."""
     run = Run.restore(out)
     planned = asdict(run.recipe)
     for name, value in given.items():
@@ -162,9 +160,7 @@ def resume_run(given: dict, out: Path) -> Run:
 
 
 def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> Run:
-    """Train as the command line asks, and show how it goes; the finished run.
-    Raises: OptionError, CheckpointError, BackendError as the parts do, Diverged, and
-    KeyboardInterrupt once the way to go on has been printed."""
+    """Train as the command line asks, and show how it goes; the finished run."""
     with gh.backends.use(backend):
         run = resume_run(given, out) if resume else Run(Recipe(**given))
         if not resume:

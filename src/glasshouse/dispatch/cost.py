@@ -59,18 +59,7 @@ known: dict[Any, Call] = {}
 
 def key_of(primitive: Primitive, specs, attrs: dict, out) -> Any:
     """What tells a call from others: hashed by C alone, for it is asked at each call watched."""
-    key: tuple
-    if len(specs) == 2:
-        x, y = specs
-        key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name
-    elif len(specs) == 1:
-        (x,) = specs
-        key = primitive, x.shape, x.dtype.name
-    elif specs:
-        key = (primitive, *[(x.shape, x.dtype.name) for x in specs])
-    else:
-        return (primitive, out) if type(out) is tuple else (primitive, out.shape, out.dtype.name)
-    return key + tuple(attrs.values()) if attrs else key
+    return (primitive, *specs, *attrs.values()) if specs else (primitive, out)
 
 
 def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:

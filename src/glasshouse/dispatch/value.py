@@ -3,6 +3,8 @@
 The operators live here, not on Tensor, so that the rules of the cards can use them on every kind
 of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive."""
 
+from functools import reduce
+
 import numpy as np
 
 from glasshouse.base import DTypeError, Shape, ShapeError, Spec, broadcast_shapes, type_name
@@ -192,22 +194,15 @@ def match(where: str, *operands):
 
 def as_operand(where: str, x):
     """`x` as a Value, or unchanged when it is a Python scalar."""
-    if isinstance(x, Value) or type(x) in SCALARS:
-        return x
-    return as_value(x, where=where)
+    return x if isinstance(x, Value) or type(x) in SCALARS else as_value(x, where=where)
 
 
 def common_dtype(where: str, operands) -> DType:
-    dtypes = [x.dtype for x in operands if isinstance(x, Value)]
-    if not dtypes:
+    found = [x.dtype for x in operands if isinstance(x, Value)]
+    if not found:
         raise DTypeError(where, "at least one tensor", "Python scalars only", "Use gh.asarray.")
-    dtype = dtypes[0]
-    for other in dtypes[1:]:
-        dtype = promote(dtype, other)
-    for x in operands:
-        if not isinstance(x, Value):
-            dtype = promote_scalar(dtype, x)
-    return dtype
+    scalars = [x for x in operands if not isinstance(x, Value)]
+    return reduce(promote_scalar, scalars, reduce(promote, found))
 
 
 def full(shape: Shape, value, dtype: DType, where: str = "full"):

@@ -134,9 +134,7 @@ class Graph:
     # -- making nodes --------------------------------------------------------------------------
 
     def create_node(self, op: str, target, args=(), kwargs=None, name: str | None = None) -> Node:
-        """A new node, at the place of `inserting_before` or at the end.
-
-        Raises:  OptionError for an unknown op"""
+        """A new node, where `inserting_before` says or last. Raises: OptionError for the op."""
         if op not in OPS:
             raise OptionError("create_node", f"one of {', '.join(OPS)}", repr(op), suggest(op, OPS))
         wanted = name or target_name(target)
@@ -186,9 +184,7 @@ class Graph:
         return having(self, place=self.nodes.index(node) + 1)
 
     def erase_node(self, node: Node) -> None:
-        """Take out a node.
-
-        Raises:  OptionError if somebody reads it"""
+        """Take out a node. Raises: OptionError if somebody reads it."""
         if node.users:
             raise OptionError("erase_node", "a node that nobody reads",
                               f"{node}, which {', '.join(map(str, node.users))} reads",
@@ -277,9 +273,7 @@ class Graph:
 
 class Code:
     """Source of a graph: `text` defines `forward(self, ...)`; `names` are the globals it needs.
-
-    Nodes whose meta has the same "checkpoint" become a function of their own, which is called
-    through `checkpoint`."""
+    Nodes of one "checkpoint" in their meta become a function, called through `checkpoint`."""
 
     def __init__(self, graph: Graph):
         self.names: dict[str, Any] = {"primitives": primitives}
@@ -302,11 +296,9 @@ class Code:
         return f"{node.name}={node.args[0]!r}" if node.args else node.name
 
     def plain(self, nodes: list[Node]) -> list[str]:
-        lines = []
-        for node in nodes:
-            note = f"  # {node.meta['spec']}" if node.meta.get("spec") is not None else ""
-            lines.append(self.statement(node) + note)
-        return lines
+        specs = [node.meta.get("spec") for node in nodes]
+        notes = ["" if spec is None else f"  # {spec}" for spec in specs]
+        return [self.statement(node) + note for node, note in zip(nodes, notes, strict=True)]
 
     def region(self, nodes: list[Node], name: str) -> list[str]:
         """A checkpoint region: a nested function of what it reads, called through checkpoint."""
@@ -350,8 +342,7 @@ class Code:
         return ":".join(ends if x.step is not None else ends[:2])
 
     def function(self, fn) -> str:
-        """A function in the source: a primitive by its name, ours as people write them, others as a
-        global."""
+        """A function in the source: ours as people write them, others as a global."""
         if isinstance(fn, Primitive):
             return f"primitives[{fn.name!r}]"
         for short, home in SHORT.items():

@@ -8,7 +8,7 @@ needs it. Nodes that nobody refers to any more cost nothing."""
 import struct
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ class SpecNumbers(dict):
 spec_numbers = SpecNumbers()
 
 
-@dataclass(init=False, eq=False, repr=False, slots=True, weakref_slot=True)
+@dataclass(eq=False, repr=False, slots=True, weakref_slot=True)
 class Lazy:
     """A value that is recorded (`value` None) or computed (`value` its NumPy array).
 
@@ -62,14 +62,14 @@ class Lazy:
     signature: Any  # Signature; None for a computed value
     inputs: Any
     spec: Any  # Spec, or a tuple of them
-    value: Any  # np.ndarray | None
-    scalar: bytes | None
-    owned: bool
-    index: int
-    uses: int
-    scope: Any  # the module that called it, as a Scope; None outside
-    phase: str
-    event: int  # only set by a watcher
+    value: Any = None  # np.ndarray | None
+    scalar: bytes | None = None
+    owned: bool = False
+    index: int = -1
+    uses: int = -1
+    scope: Any = None  # the module that called it, as a Scope; None outside
+    phase: str = ""
+    event: int = field(init=False)  # only set by a watcher
 
     def __repr__(self):
         name = self.signature.name if self.value is None else "computed"
@@ -78,13 +78,7 @@ class Lazy:
 
 def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
     """A node for an array that is there."""
-    node = Lazy()
-    node.signature = node.scalar = None
-    node.inputs = ()
-    node.spec, node.value, node.owned = spec, array, owned
-    node.index = node.uses = -1
-    node.scope, node.phase = None, ""
-    return node
+    return Lazy(None, (), spec, array, owned=owned)
 
 
 class Recording(NamedTuple):
@@ -112,15 +106,7 @@ class Recorder(threading.local):
         self.imported: list[Lazy] | None = None  # gets the nodes of arrays from outside, if a list
 
     def record(self, signature: Signature, inputs, spec) -> Lazy:
-        node = Lazy()
-        node.signature = signature
-        node.inputs = inputs
-        node.spec = spec
-        node.value = node.scalar = None
-        node.owned = False
-        node.index = -1
-        node.scope = state.scope
-        node.phase = state.phase
+        node = Lazy(signature, inputs, spec, scope=state.scope, phase=state.phase)
         self.pending.append(node)
         return node
 
@@ -138,14 +124,16 @@ class Recorder(threading.local):
         return describe(pending)
 
 
-def with_ancestors(wanted) -> list[Lazy]:
-    """Nodes that are not computed and that `wanted` need, in topological order."""
+def with_ancestors(wanted, limit: int | None = None) -> list[Lazy] | None:
+    """Nodes that wait and that `wanted` need, in topological order; None for more than `limit`."""
     order, seen, stack = [], set(), [(node, False) for node in wanted]
     while stack:
         node, expanded = stack.pop()
         if expanded:
             order.append(node)
         elif node.value is None and id(node) not in seen:
+            if len(seen) == limit:
+                return None
             seen.add(id(node))
             stack.append((node, True))
             stack.extend((parent, False) for parent in node.inputs)
@@ -296,9 +284,7 @@ recorder = Recorder()
 
 
 def signature_of(name: str, count: int, attrs: dict, host=None) -> Signature:
-    """The signature of a call with `count` operands; one object for equal calls.
-
-    `host` is a user's function that computes it instead of the card's reference."""
+    """The one signature of a call; `host` is a user's function that computes it."""
     key = (name, count, host, *attrs, *attrs.values())
     if name == "pad":  # 0, 0.0, -0.0 and False are equal, but not the same padding
         key += (repr(attrs["value"]),)
@@ -337,9 +323,7 @@ def unpack(data: bytes, kind: str):
 
 
 def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.ndarray]:
-    """The outputs of a recording by the cards' references, one node after the other.
-
-    The time at the end of each node is added to `ends_ns`."""
+    """The outputs by the cards' references; the time at each node's end is added to `ends_ns`."""
     values: list = [None] * len(recording.nodes)
     last = {}
     for i, node in enumerate(recording.nodes):
@@ -362,21 +346,12 @@ def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.n
 
 
 def peek(node: Lazy, limit: int) -> np.ndarray | None:
-    """The value of a waiting node that fewer than `limit` waiting nodes lead to, else None.
-
-    The node keeps waiting: this is a look, not an evaluation."""
-    order: list[Lazy] = []
-    stack, seen = [node], set()
-    while stack:
-        x = stack.pop()
-        if x.value is None and id(x) not in seen:
-            seen.add(id(x))
-            order.append(x)
-            stack.extend(x.inputs)
-            if len(order) > limit or isinstance(x.spec, tuple) or x.signature.host is not None:
-                return None
+    """The value of a node to which few waiting ones lead, which keep waiting; else None."""
+    order = with_ancestors([node], limit)
+    if order is None or any(isinstance(x.spec, tuple) or x.signature.host for x in order):
+        return None
     values: dict[int, np.ndarray] = {}
-    for x in with_ancestors([node]):
+    for x in order:
         operands = [values[id(y)] if y.value is None else y.value for y in x.inputs]
         values[id(x)] = compute_node(x, operands)
     return np.asarray(values[id(node)])
@@ -389,5 +364,4 @@ def compute_node(node: Lazy, operands):
         return primitives["full"].ref(**{**signature.attrs, "value": value})
     if signature.name == "pick":
         return operands[0][signature.attrs["number"]]
-    run = signature.host or primitives[signature.name].ref
-    return run(*operands, **signature.attrs)
+    return (signature.host or primitives[signature.name].ref)(*operands, **signature.attrs)

@@ -196,9 +196,8 @@ def cast_rule(graph, node, inputs):
     if x.op == "cast" and x.inputs[0].dtype is node.dtype and widens(node.dtype, x.dtype):
         return x.inputs[0]
     value = x.attrs["value"] if x.op == "full" else None
-    if not (isinstance(value, (int, float)) and node.dtype.is_floating):
-        return None
-    if float(node.dtype.np.type(value)) != value:
+    known = isinstance(value, (int, float)) and node.dtype.is_floating
+    if not known or float(node.dtype.np.type(value)) != value:
         return None
     attrs = {"shape": x.shape, "value": float(value), "dtype": node.dtype}
     return graph.emit("full", (), attrs, node.spec)
@@ -220,9 +219,7 @@ def sub_rule(graph, node, inputs):
     x, y = inputs
     if is_static(y, 0):
         return x
-    if y.op == "neg":
-        return make(graph, "add", x, y.inputs[0])
-    return None
+    return make(graph, "add", x, y.inputs[0]) if y.op == "neg" else None
 
 
 def mul_rule(graph, node, inputs):
@@ -231,9 +228,7 @@ def mul_rule(graph, node, inputs):
         return x
     if is_static(x, 1):
         return y
-    if is_static(y, -1) and not node.dtype.is_bool:
-        return make(graph, "neg", x)
-    return None
+    return make(graph, "neg", x) if is_static(y, -1) and not node.dtype.is_bool else None
 
 
 def div_rule(graph, node, inputs):
@@ -275,13 +270,10 @@ def shrunk(graph: Graph, x: Node, axes) -> Node:
 
 def at_smaller_shape(graph: Graph, node: Node, inputs):
     """An elementwise operation on values repeated along the same axes, done before repeating."""
-    common = None
+    common = frozenset(i for i, n in enumerate(node.shape) if n != 1)
     for x in inputs:
         axes = repeated_axes(x)
-        if axes is not None:
-            common = axes if common is None else common & axes
-    if common is None:  # all are `full`
-        common = frozenset(i for i, n in enumerate(node.shape) if n != 1)
+        common = common if axes is None else common & axes
     if not common or 0 in node.shape:
         return None
     small = [shrunk(graph, x, common) for x in inputs]
@@ -322,9 +314,7 @@ def sum_rule(graph, node, inputs):
         return make(graph, "neg", make(graph, "sum", x.inputs[0], axes=axes))
     if x.op in ("mul", "div"):
         return sum_of_product(graph, x, axes)
-    if x.op in ("add", "sub"):
-        return sum_of_terms(graph, x, axes)
-    return None
+    return sum_of_terms(graph, x, axes) if x.op in ("add", "sub") else None
 
 
 def sum_of_product(graph, x, axes):

@@ -29,10 +29,9 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
     that are no strings, or values that are no tensors; CheckpointError if the file cannot be
     written. Source: https://github.com/huggingface/safetensors, "Format"."""
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
-        raise DTypeError(
-            f"save_safetensors: expected a dict from names to tensors; got {type_name(tensors)}"
-            f"{' with other keys' if isinstance(tensors, dict) else ''}. Pass model.state_dict()."
-        )
+        others = " with other keys" if isinstance(tensors, dict) else ""
+        raise DTypeError("save_safetensors", "a dict from names to tensors",
+                         type_name(tensors) + others, "Pass model.state_dict().")  # fmt: skip
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
         raise DTypeError("save_safetensors", "metadata of strings", repr(metadata), "Use JSON.")
@@ -79,8 +78,7 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Put `data` at `path` in one step, after it has reached the disk."""
-    own = f"{os.getpid()}.{threading.get_ident()}"
-    temporary = path.parent / f".{path.name}.{own}.tmp"
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         remove_leftovers(path)
         try:
@@ -109,10 +107,8 @@ def remove_leftovers(path: Path) -> None:
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

@@ -71,20 +71,19 @@ def conv(channels, out, kernel, stride=1):
 def residual_block(kernels, channels, width, out, stride):
     nn = import_torch().nn
     sizes = [channels, *[width] * (len(kernels) - 1), out]
-    parts = {"relu": nn.ReLU(inplace=True), "downsample": None}
+    parts = {"relu": nn.ReLU(inplace=True)}
     for i, kernel in enumerate(kernels):
         step = stride if i == len(kernels) - 2 else 1
         parts[f"conv{i + 1}"] = conv(sizes[i], sizes[i + 1], kernel, step)
         parts[f"bn{i + 1}"] = nn.BatchNorm2d(sizes[i + 1])
-    if stride != 1 or channels != out:
-        parts["downsample"] = nn.Sequential(conv(channels, out, 1, stride), nn.BatchNorm2d(out))
+    shortcut = nn.Sequential(conv(channels, out, 1, stride), nn.BatchNorm2d(out))
+    parts["downsample"] = nn.Identity() if stride == 1 and channels == out else shortcut
 
     def forward(self, x):
-        same = x if self.downsample is None else self.downsample(x)
         y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         if len(kernels) == 3:
             y = self.bn3(self.conv3(self.relu(y)))
-        return self.relu(y + same)
+        return self.relu(y + self.downsample(x))
 
     return module(forward, **parts)
 

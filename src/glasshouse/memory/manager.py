@@ -273,8 +273,7 @@ class MemoryManager:
     # -- what subclasses call ------------------------------------------------------------------
 
     def map(self, nbytes: int, get: Callable[[int], Any]):
-        """Memory from the system through `get(nbytes)`, within the limit.
-        A failure empties the cache and tries once more."""
+        """Memory from `get(nbytes)`, within the limit; a failure empties the cache, and again."""
         if self.simulated:
             get = Pretended
         elif not self.fits(nbytes):
@@ -311,8 +310,7 @@ class MemoryManager:
             self.events.append(event)
 
     def tell(self, patience: float = float("inf")) -> None:
-        """Tell the listeners what was noted, unless another thread does; wait for that thread where
-        more than `patience` events do."""
+        """Tell the listeners, unless another thread does: it is waited for beyond `patience`."""
         me = threading.get_ident()
         while self.events and self.teller != me:
             if not self.telling.acquire(blocking=len(self.events) > patience):

@@ -32,9 +32,7 @@ def log(path):
             writer.writeheader()
             subscription = manager.subscribe(lambda event: writer.writerow(row_of(event)))
         else:
-            subscription = manager.subscribe(
-                lambda event: file.write(json.dumps(row_of(event)) + "\n") and None
-            )
+            subscription = manager.subscribe(lambda e: print(json.dumps(row_of(e)), file=file))
         try:
             yield path
         finally:

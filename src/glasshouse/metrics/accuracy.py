@@ -87,9 +87,7 @@ class Accuracy(TopK):
         if scores.shape != targets.shape:
             super().update(scores, targets)
             return
-        scores = to_labels(where, "predicted classes", scores)
-        if self.ignore_index is not None:
-            scores = scores[targets != self.ignore_index]
-            targets = targets[targets != self.ignore_index]
-        self.correct += int((scores == targets).sum())
-        self.total += targets.size
+        counts = targets != self.ignore_index
+        hits = to_labels(where, "predicted classes", scores) == targets
+        self.correct += int((hits & counts).sum())
+        self.total += int(np.sum(counts))

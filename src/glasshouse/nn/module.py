@@ -47,6 +47,16 @@ class IncompatibleKeys(NamedTuple):
         return text.replace("self.", "")
 
 
+def conversion(dtype):
+    """The method of Module that converts to one dtype."""
+
+    def method(self):
+        return self.to(dtype)
+
+    method.__doc__ = f"This module in {dtype.name}."
+    return method
+
+
 class Module:
     """Base class of layers and models.
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
@@ -71,9 +81,8 @@ class Module:
     # -- calling ---------------------------------------------------------------------------
     def forward(self, *args, **kwargs):
         """What the module computes; subclasses define it."""
-        raise NotImplementedError(
-            f"{type(self).__name__}: expected a method forward; got none. Define it."
-        )
+        name = type(self).__name__
+        raise NotImplementedError(f"{name}: expected a method forward; got none. Define it.")
 
     def __call__(self, *args, **kwargs):
         outer = state.scope
@@ -329,21 +338,7 @@ class Module:
                     tensor.grad = grad
         return self
 
-    def float(self):
-        """This module in float32."""
-        return self.to(float32)
-
-    def double(self):
-        """This module in float64."""
-        return self.to(float64)
-
-    def half(self):
-        """This module in float16."""
-        return self.to(float16)
-
-    def bfloat16(self):
-        """This module in bfloat16."""
-        return self.to(bfloat16)
+    float, double, half, bfloat16 = map(conversion, (float32, float64, float16, bfloat16))
 
     def cpu(self):
         """This module in host memory."""

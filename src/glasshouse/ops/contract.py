@@ -115,8 +115,7 @@ def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
 
 def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:
     check_pair("conv_data_grad", "inexact", g, w)
-    channels = w.shape[1] * options["groups"] if w.ndim > 1 else 0
-    x_shape = (*g.shape[:1], channels, *shape)
+    x_shape = (*g.shape[:1], w.shape[1] * options["groups"] if w.ndim > 1 else 0, *shape)
     check_cotangent("conv_data_grad", g, check_conv("conv_data_grad", x_shape, w.shape, **options))
     return Spec(x_shape, g.dtype)
 

@@ -73,9 +73,8 @@ def derivative_rules(derivative):
 
 def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric",
                 flops=1, ranges=None, traits=(), source="standard", complex_flops=4):  # fmt: skip
-    """A card whose infer, batch, flops and samples follow from its being elementwise.
-    `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
-    (low, high) of each operand's samples, (-2, 2) unless given."""
+    """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
+    `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high)."""
     ranges = ranges or ((-2, 2),) * ref.nin
     if derivatives is not None:
         vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
@@ -191,13 +190,11 @@ remainder = elementwise("remainder", "x - floor(x / y) · y, with the sign of y.
 
 
 def pow_ref(x, y):
-    """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does.
-    For one exponent of 0.5 NumPy takes the square root, which is wrong for -0 and -infinity; it
-    does not notice when the exponents are laid out one by one."""
+    """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does."""
     if x.dtype.kind == "i" and (y < 0).any():
-        odd = np.where(y % 2, x, x * x)
-        inverse = np.where(np.abs(x) == 1, odd, 0)
+        inverse = np.where(np.abs(x) == 1, np.where(y % 2, x, x * x), 0)
         return np.where(y < 0, inverse, np.power(x, np.abs(y))).astype(x.dtype)
+    # Laid out one by one: for one exponent of 0.5 NumPy takes the root, wrong for -0 and -infinity.
     return np.power(np.atleast_1d(x), np.ascontiguousarray(y)).reshape(x.shape)
 
 

@@ -82,8 +82,7 @@ def merged_indices(indices, size: int):
     indices = cast(indices, int64)
     forward = where(indices < 0, indices + size, indices)
     row = reshape(iota(size=b, dtype=int64), shape=(b, *(1,) * (indices.ndim - 1)))
-    inside = (forward >= 0) & (forward < size)
-    return where(inside, forward + row * size, indices * b)
+    return where((forward >= 0) & (forward < size), forward + row * size, indices * b)
 
 
 def merged_rows(x, axis: int):

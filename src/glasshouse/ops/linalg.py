@@ -46,14 +46,12 @@ def diagonals(m: int, n: int):
 
 def tril(x, k: int = 0):
     """x with zeros above its k-th diagonal."""
-    outside = broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape)
-    return where(outside, zeros(x), x)
+    return where(broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape), zeros(x), x)
 
 
 def triu(x, k: int = 0):
     """x with zeros below its k-th diagonal."""
-    outside = broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape)
-    return where(outside, zeros(x), x)
+    return where(broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape), zeros(x), x)
 
 
 def diagonal_part(x):
@@ -95,8 +93,7 @@ def quotient(x, gap):
     """x / gap, and 0 where both are 0: a cotangent of 0 stays 0 where values repeat.
     Where only the gap is 0, the result is infinite, for there the derivative does not exist."""
     gap = broadcast_to(cast(gap, x.dtype), x.shape)
-    both = (x == 0) & (gap == 0)
-    return x / where(both, full(x.shape, 1, x.dtype), gap)
+    return x / where((x == 0) & (gap == 0), full(x.shape, 1, x.dtype), gap)
 
 
 def spectral_quotient(x, v):

@@ -155,11 +155,10 @@ class Optimizer:
         if sizes != saved:
             raise CheckpointError(self.where, f"parameter groups of sizes {sizes}", saved,
                 "Build the optimizer with the groups it was saved with.")  # fmt: skip
-        groups = []
-        for own, group in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            options = {**own, **group, "params": own["params"]}
+        pairs = zip(self.param_groups, state_dict["param_groups"], strict=True)
+        groups = [{**own, **group, "params": own["params"]} for own, group in pairs]
+        for options in groups:
             self.check_options(options)
-            groups.append(options)
         return groups
 
     def checked_state(self, number: int, p: Tensor, entry: dict) -> dict:

@@ -164,8 +164,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     if step == 0:
         raise OptionError("arange", "a step other than 0", "0", "Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
-    dtype = ((dtypes.default_int if whole else dtypes.default_float) if dtype is None
-             else as_dtype(dtype))  # fmt: skip
+    dtype = as_dtype(dtype or (dtypes.default_int if whole else dtypes.default_float))
     if whole and dtype.is_integer:
         return whole_range(range(start, stop, step), dtype)
     size = max(0, math.ceil((stop - start) / step))
@@ -197,10 +196,8 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
     count = operator.index(num)
     if count < 0:
         raise OptionError("linspace", "num of 0 or more", num, "Use 1 for start alone.")
-    if dtype is None:
-        is_complex = isinstance(start, complex) or isinstance(stop, complex)
-        dtype = by_python_type[complex if is_complex else float]
-    dtype = as_dtype(dtype)
+    is_complex = isinstance(start, complex) or isinstance(stop, complex)
+    dtype = as_dtype(dtype or by_python_type[complex if is_complex else float])
     points = np.linspace(start, stop, count, endpoint=endpoint)
     return as_value((np.floor(points) if dtype.is_integer else points).astype(dtype.np))
 

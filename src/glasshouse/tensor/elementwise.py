@@ -421,8 +421,7 @@ def bounded(x: Value, bound, beyond) -> Value:
     if bound.dtype.is_floating:
         replace = replace | is_nan(bound)
     out = compare.where(replace, bound, value)
-    same_kind = KIND_ORDER[out.dtype.kind] == KIND_ORDER[x.dtype.kind]
-    return cast(out, x.dtype) if same_kind else out
+    return cast(out, x.dtype) if KIND_ORDER[out.dtype.kind] == KIND_ORDER[x.dtype.kind] else out
 
 
 def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):

@@ -182,8 +182,7 @@ def places_in(indices: Value, size: int, beyond: int) -> Value:
 
 
 def explained(where_: str, run, indexed):
-    """`run()`; if an index is out of range, the error names it, its axis and the axis' size.
-    `indexed`: for every index tensor the axis that it indexes, and the size of that axis."""
+    """`run()`; an index out of range is named; `indexed`: (index tensor, its axis, its size)."""
     try:
         return run()
     except IndexOutOfRangeError:
@@ -304,19 +303,16 @@ def add_at(x: Value, key, value):
     """x with `value` added at x[key]; repeated indices add up. Raises: as setitem.
     Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
              [0.0, 4.0]"""
-    x = as_value(x)
-    plan = plan_key(key, x.shape)
-    if not plan.arrays:
-        part = take_basic(x, plan)
-        return set_basic(x, plan, part + contents("add_at", value, x, part.shape))
-    return update(x, key, value, "add_at", cards.scatter_add)
+    return update(as_value(x), key, value, "add_at", cards.scatter_add)
 
 
 def update(x: Value, key, value, name: str, scatter):
     """x with the places that `key` names written by `scatter`, or by slices where they suffice."""
     plan = plan_key(key, x.shape)
     if not plan.arrays:
-        return set_basic(x, plan, contents(name, value, x, kept_shape(plan)))
+        new = contents(name, value, x, kept_shape(plan))
+        adds = scatter is cards.scatter_add
+        return set_basic(x, plan, take_basic(x, plan) + new if adds else new)
     merged = Merged(plan)
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
@@ -451,8 +447,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     for _ in range(n.bit_length()):
         middle = (low + high) >> 1
         inside = where(middle < n, middle, full(shape, max(n - 1, 0), int64))
-        pivot = cards.gather(x1, inside, axis=0)
-        right = goes_right(pivot, x2, side) & (low < high)
+        right = goes_right(cards.gather(x1, inside, axis=0), x2, side) & (low < high)
         low, high = where(right, middle + 1, low), where(right | (low >= high), high, middle)
     return low
 

@@ -298,7 +298,7 @@ def roll(x, /, shift, axis=None):
 
 def rolled(x: Value, shift: int, axis: int) -> Value:
     size = x.shape[axis]
-    cut = -shift % size if size else 0
+    cut = -shift % max(size, 1)
     if cut == 0:
         return x
     return movement.concatenate(part(x, axis, cut, size), part(x, axis, 0, cut), axis=axis)

@@ -28,9 +28,8 @@ AS_METHODS = {
 
 def sizes(shape) -> tuple:
     """Sizes given one by one, or as one tuple or list."""
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        return tuple(shape[0])
-    return tuple(shape)
+    lone = len(shape) == 1 and isinstance(shape[0], (tuple, list))
+    return tuple(shape[0] if lone else shape)
 
 
 def transpose(self, *axes):

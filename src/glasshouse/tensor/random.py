@@ -251,10 +251,9 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
 
 
 def below(span: int, shape, generator) -> Value:
-    """Integers uniform in [0, span): int64, or uint64 for a span above 2**63.
-    A remainder of 63 bits is uniform up to span / 2**63. Above 2**40 numbers too large are drawn
-    again, up to 40 times; each draw succeeds with probability above one half."""
-    if span <= 2**40:
+    """Integers uniform in [0, span): int64, or uint64 for a span above 2**63. Above 2**40 numbers
+    too large are drawn again, up to 40 times; each draw succeeds for more than one half."""
+    if span <= 2**40:  # a remainder of 63 bits is uniform up to span / 2**63
         return long_bits(shape, generator) % span
     draw = longer_bits if span > 2**63 else long_bits
     mask = 2 ** (span - 1).bit_length() - 1
@@ -284,8 +283,7 @@ def gumbel(shape=(), dtype=float32, generator=None) -> Value:
     """Standard Gumbel numbers. Raises: DTypeError unless dtype is floating."""
     dtype, shape = check_floating("gumbel", dtype), check_shape("gumbel", shape)
     tiny = 2.0**-54 if dtype is float64 else 2.0**-25  # the middle of the lowest step, for log(0)
-    u = unit(shape, dtype, generator) + tiny
-    return cast(-cards.log(-cards.log(u)), dtype)
+    return cast(-cards.log(-cards.log(unit(shape, dtype, generator) + tiny)), dtype)
 
 
 def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
@@ -326,12 +324,11 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
                          "Draw fewer, or pass replace=True.")  # fmt: skip
     weights = None
     if p is not None:
-        p = check_like("choice", "p", as_value(p, where="choice"), (n,))
-        weights = cast(p, float64)
+        weights = cast(check_like("choice", "p", as_value(p, where="choice"), (n,)), float64)
     places = choose(n, count, replace, weights, generator)
-    picked = places if x is None else gather(x, places, axis=axis)
     if x is None:
-        return reshape(picked, shape)
+        return reshape(places, shape)
+    picked = gather(x, places, axis=axis)
     return reshape(picked, x.shape[:axis] + shape + x.shape[axis + 1 :])
 
 

@@ -60,19 +60,15 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
         raise OptionError("topk", f"k from 0 to {x.shape[axis]}", f"{k} for shape {x.shape} and "
                           f"axis {axis}", "Choose a smaller k.")  # fmt: skip
     if largest:
-        found = sorting.top_k(moveaxis(x, axis, -1), k=k)
-        return TopK(*(moveaxis(y, -1, axis) for y in found))
+        return TopK(*(moveaxis(y, -1, axis) for y in sorting.top_k(moveaxis(x, axis, -1), k=k)))
     return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
 
 
-UniqueAll = result(
-    "UniqueAll", "values indices inverse_indices counts",
-    "Distinct elements, where each is first, where x has which, and how often each occurs.",
-)  # fmt: skip
+UniqueAll = result("UniqueAll", "values indices inverse_indices counts", "Distinct elements, where "
+                   "each is first, where x has which, and how often each occurs.")  # fmt: skip
 UniqueCounts = result("UniqueCounts", "values counts", "Distinct elements, how often each occurs.")
-UniqueInverse = result(
-    "UniqueInverse", "values inverse_indices", "Distinct elements, and which each element of x is."
-)
+UniqueInverse = result("UniqueInverse", "values inverse_indices", "Distinct elements, and which "
+                       "each element of x is.")  # fmt: skip
 
 
 def sorting_positions(x: Value) -> Value:

@@ -124,14 +124,10 @@ def convolve_transposed(
 
 
 def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
-    """(output sizes, zeros to append to the input), per spatial axis.
-    With output_padding >= stride the output has windows beyond the input, which zeros continue."""
-    sizes, missing = [], []
-    for i, k, s, p, e, d in zip(inputs, kernel, stride, padding, extra, dilation, strict=True):
-        span = d * (k - 1) + 1
-        sizes.append((i - 1) * s - 2 * p + span + e)
-        missing.append(e // s)
-    return tuple(sizes), tuple(missing)
+    """(output sizes, zeros to append to the input for windows beyond it), per spatial axis."""
+    axes = zip(inputs, kernel, stride, padding, extra, dilation, strict=True)
+    sizes = tuple((i - 1) * s - 2 * p + d * (k - 1) + 1 + e for i, k, s, p, e, d in axes)
+    return sizes, tuple(e // s for e, s in zip(extra, stride, strict=True))
 
 
 conv1d, conv2d, conv3d = by_axes(convolve, "conv")

@@ -129,21 +129,19 @@ def align(x, labels, frames, sizes, blank, both: bool):
     times = reshape(arange(t), (t, 1, 1))
     frames = reshape(frames, (1, n, 1))
     begin = full((n, 1), 0, frames.dtype)
+    rows = emitted
     if both:  # the recursion from the end is that from the start of the mirrored problem
         rows = concatenate(emitted, flip(emitted, axes=(0, 2)), axis=1)
         labels = concatenate(labels, flip(labels, axes=(1,)), axis=0)
         starts = concatenate(starts, flip(ends, axes=(1,)), axis=0)
         begin = concatenate(begin, t - reshape(frames, (n, 1)), axis=0)
-    else:
-        rows = emitted
     reached = follow(rows, labels, starts, begin, times, blank)
     ahead = reached[:, :n]
     last = (times == frames - 1) & ends
     total = reduce.logsumexp(choose(last, ahead, NEVER), axis=(0, 2), keepdims=True)  # (1, N, 1)
     possible = total > NEVER / 2
     loss = choose(possible, -total, float("inf"))
-    nothing = (frames == 0) & reshape(sizes == 0, (1, n, 1))
-    loss = reshape(choose(nothing, 0, loss), (n,))
+    loss = reshape(choose((frames == 0) & reshape(sizes == 0, (1, n, 1)), 0, loss), (n,))
     if not both:
         return loss, None
     back = flip(reached[:, n:], axes=(0, 2))

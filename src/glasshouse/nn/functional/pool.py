@@ -153,8 +153,7 @@ def bins(size: int, count: int) -> list[range]:
 def bin_indices(size: int, count: int) -> list[list[int]]:
     """The positions of each bin, its last one repeated so that all bins have one length."""
     found = bins(size, count)
-    longest = max(map(len, found))
-    return [[*b, *[b[-1]] * (longest - len(b))] for b in found]
+    return [[*b, *[b[-1]] * (max(map(len, found)) - len(b))] for b in found]
 
 
 def sum_bins(x: Value, axis: int, count: int) -> Value:
@@ -165,8 +164,7 @@ def sum_bins(x: Value, axis: int, count: int) -> Value:
         split = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
         return reduce.sum(split, axis=axis + 1)
     found = bins(size, count)
-    longest = max(map(len, found))
-    used = as_value([[i < len(b) for i in range(longest)] for b in found])
+    used = as_value([[i < len(b) for i in range(max(map(len, found)))] for b in found])
     taken = gather(x, as_value(bin_indices(size, count)), axis=axis)  # (…, count, longest, …)
     used = reshape(used, used.shape + (1,) * (taken.ndim - axis - 2))
     return reduce.sum(choose(used, taken, 0), axis=axis + 1)
@@ -194,8 +192,8 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
     y = reshape(take_along_axis(taken, best, axis=-1), (*x.shape[:lead], *sizes))
     if not return_indices:
         return y
-    chosen = take_along_axis(broadcast_to(places, taken.shape), best, axis=-1)
-    return y, reshape(chosen, y.shape)
+    places = broadcast_to(places, taken.shape)
+    return y, reshape(take_along_axis(places, best, axis=-1), y.shape)
 
 
 def flat_bins(spatial, sizes) -> Value:
