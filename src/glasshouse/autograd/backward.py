@@ -63,7 +63,6 @@ def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = Fa
 
 
 def tape_of(outputs):
-    """The tape level that the outputs are on; None for the base tape."""
     modes = [y.mode for y in outputs if isinstance(y, Value) and y.mode is not None]
     return modes[0] if modes else None
 

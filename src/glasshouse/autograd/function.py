@@ -56,7 +56,6 @@ class FunctionNode(Node):
         return tensor
 
     def lifted(self, cotangents):
-        """The cotangents as values of the level that the saved tensors are of."""
         gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
         mode = self.mode
         return [g if mode is None or g.mode is mode else mode.constant(g) for g in gs]
@@ -134,7 +133,6 @@ def owner(cls, values):
 
 
 def is_tracked_below(value) -> bool:
-    """Whether the value inside `value`, at any depth, is on a tape."""
     while value.mode is not None:
         value = value.data
         if value.node is not None:

@@ -23,7 +23,6 @@ WORD = 0xFFFFFFFF
 
 
 def missing(error: Exception) -> bool:
-    """Whether torch refused because it has no kernel for this dtype or rank."""
     text = str(error)
     unsupported = "not implemented for" in text or "not support" in text
     return unsupported or isinstance(error, NotImplementedError)
@@ -34,7 +33,6 @@ def over_axes(reduction):
 
 
 def along_axis(position):
-    """The method that finds a position along an axis; booleans count as numbers."""
     return lambda self, x, *, axis: position(
         x.to(torch.uint8) if x.dtype is torch.bool else x, axis
     )
@@ -308,7 +306,6 @@ def wide_product(x, multiplier: int):
 
 
 def checked(where: str, indices, size: int):
-    """`indices` as int64 from the front. Raises: IndexOutOfRangeError, with the first wrong one."""
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
@@ -355,7 +352,6 @@ def window_view(x, size, stride, dilation):
 
 
 def factors(where: str, factor, a, *options) -> tuple:
-    """The results of a factorisation; torch's failure as ours."""
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
@@ -364,5 +360,4 @@ def factors(where: str, factor, a, *options) -> tuple:
 
 
 def hermitian(a):
-    """(a + a^H) / 2."""
     return (a + a.mH) / 2

@@ -143,17 +143,14 @@ def promote_scalar(dtype: DType, scalar) -> DType:
 
 
 def real_dtype(dtype: DType) -> DType:
-    """The dtype of the real part: complex64 → float32, complex128 → float64, others unchanged."""
     return {complex64: float32, complex128: float64}.get(dtype, dtype)
 
 
 def complex_dtype(dtype: DType) -> DType:
-    """The complex dtype whose parts hold `dtype`: float64 → complex128, smaller → complex64."""
     return dtype if dtype.is_complex else complex128 if dtype is float64 else complex64
 
 
 def inexact_dtype(dtype: DType) -> DType:
-    """`dtype` itself when it is floating or complex, else the default floating dtype."""
     return dtype if dtype.is_inexact else default_float
 
 

@@ -13,7 +13,6 @@ KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check a
 
 
 def check_indices(name: str, data, attrs: dict) -> None:
-    """Raise IndexOutOfRangeError now, at the user's call, for indices known or cheap to know."""
     indices, size = data[1], data[0].spec.shape[attrs["axis"]]
     value = indices.value
     if value is None and indices.spec.size <= KNOWN_ELEMENTS:

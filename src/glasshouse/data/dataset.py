@@ -143,7 +143,6 @@ class TensorDataset(Dataset):
 
 
 def as_host_array(x) -> np.ndarray:
-    """`x` as a numeric NumPy array. Raises: DTypeError if it holds anything but numbers."""
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
         raise DTypeError("TensorDataset", "arrays of numbers", f"{type_name(x)} of {array.dtype}",

@@ -56,7 +56,6 @@ def forget(ref, key: int) -> None:
 
 
 def name_within(parent, module) -> str | None:
-    """The dotted name of `module` below `parent`, or None."""
     if parent is None or module is None:
         return None
     return next((name for name, found in parent.named_modules() if found is module), None)

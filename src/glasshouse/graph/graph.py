@@ -150,7 +150,6 @@ def run(graph: Graph, arrays, scalars=()):
 
 
 def run_node(node: Node, operands, arrays, scalars):
-    """One node by its reference."""
     if node.op == "input":
         return arrays[node.attrs["number"]]
     if node.op == "pick":

@@ -77,7 +77,6 @@ class Lazy:
 
 
 def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
-    """A node for an array that is there."""
     return Lazy(None, (), spec, array, owned=owned)
 
 
@@ -312,7 +311,6 @@ def record_full(recorder: Recorder, spec: Spec, value) -> Lazy:
 
 
 def pack(value, kind: str) -> bytes:
-    """A scalar as the eight bytes that kernels read."""
     if kind == "float":
         return struct.pack("<d", float(value))
     return struct.pack(PACK[kind], int(value))

@@ -39,7 +39,6 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
 
 
 def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
-    """The bytes of a safetensors file, with a checksum over tensors and metadata in its header."""
     import safetensors.numpy
 
     arrays = {name: to_array(name, x) for name, x in tensors.items()}

@@ -99,7 +99,6 @@ class CachingManager(MemoryManager):
         return self.may_split(block) or block.nbytes <= self.reuse_limit * wanted
 
     def split(self, block: Block, wanted: int) -> None:
-        """Cut off what a request does not need, as a free block."""
         rest = Block(block.mapping, block.address + wanted, block.nbytes - wanted, block.pool)
         rest.before, rest.after = block, block.after
         if block.after is not None:
@@ -109,7 +108,6 @@ class CachingManager(MemoryManager):
         self.counts.splits += 1
 
     def give_back(self, block: Block) -> None:
-        """Join the block with its free neighbours, and keep it."""
         if block.after is not None and block.after.free:
             self.join(block, block.after)
         if block.before is not None and block.before.free:

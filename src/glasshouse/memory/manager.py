@@ -231,7 +231,6 @@ class MemoryManager:
                 f"bytes that {what}", "Free each buffer once, where it comes from.")  # fmt: skip
 
     def settle(self) -> None:
-        """Take back the memory of buffers that died."""
         while self.ended:
             lease = self.ended.popleft()
             del self.live[lease.address], self.leases[lease.address]
@@ -265,7 +264,6 @@ class MemoryManager:
         return Subscription(self, fn)
 
     def catch_up(self) -> None:
-        """Take back the memory of buffers that died, and tell of it."""
         with held, self.lock:
             self.settle()
         self.tell()
@@ -380,7 +378,6 @@ known: dict[str, type[MemoryManager]] = {}
 
 
 def register(cls: type[MemoryManager]) -> type[MemoryManager]:
-    """Let `use` find a manager class by its name."""
     known[cls.name] = cls
     return cls
 

@@ -40,7 +40,6 @@ class EditDistance(Metric):
 
 
 def to_sequence(name: str, x) -> list:
-    """`x` as a list of comparable elements."""
     values = x.detach().numpy() if isinstance(x, Value) else x
     if getattr(values, "ndim", 1) != 1 or not hasattr(values, "__len__") or isinstance(x, dict):
         got = f"shape {x.shape}" if hasattr(x, "shape") else type_name(x)

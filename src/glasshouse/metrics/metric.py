@@ -61,7 +61,6 @@ def to_numbers(where: str, name: str, x) -> np.ndarray:
 
 
 def to_labels(where: str, name: str, x) -> np.ndarray:
-    """Class numbers as an integer NumPy array. Raises: DTypeError if they are not integers."""
     array = to_numbers(where, name, x)
     if array.size and array.dtype.kind not in "iub":
         raise DTypeError(where, f"{name} to be integer class numbers", array.dtype, "Cast it.")

@@ -48,8 +48,6 @@ class IncompatibleKeys(NamedTuple):
 
 
 def conversion(dtype):
-    """The method of Module that converts to one dtype."""
-
     def method(self):
         return self.to(dtype)
 

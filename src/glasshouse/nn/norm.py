@@ -60,7 +60,6 @@ class RunningNorm(Norm):
         super().reset_parameters()
 
     def check_input(self, input, ndims: tuple[int, ...], layout: str, axis: int):
-        """The input, if its number of axes fits and it has num_features channels on `axis`."""
         name = type(self).__name__
         x = check_floating(name, input)
         check_ndim(name, x, ndims, layout)

@@ -8,7 +8,6 @@ from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_sam
 
 
 def comparison(name, doc, *, ref, dtypes, why):
-    """A card of two operands of one spec, whose result is boolean."""
     check = infer_same(name, dtypes)
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":

@@ -97,7 +97,6 @@ polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
 
 
 def scalar(value, like):
-    """The Python scalar `value` as a Value of the spec of `like`."""
     return full(like.shape, value, like.dtype)
 
 

@@ -28,7 +28,6 @@ from glasshouse.ops.reduce import sum_
 
 
 def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
-    """The sizes (m, n) of the matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
         raise ShapeError(where_, "matrices (..., m, n)", a.shape, "Add an axis.")
@@ -59,12 +58,10 @@ def diagonal_part(x):
 
 
 def hermitian_part(x):
-    """(x + x^H) / 2."""
     return (x + adjoint(x)) / 2
 
 
 def real_part(x):
-    """x with its imaginary part dropped, in the dtype of x."""
     return cast(real(x), x.dtype)
 
 
@@ -147,7 +144,6 @@ def batch_first(card):
 
 
 def spd(rng, shape):
-    """Symmetric positive definite matrices, well conditioned."""
     x = rng.uniform(-1, 1, shape)
     return x @ x.mT + shape[-1] * np.eye(shape[-1])
 

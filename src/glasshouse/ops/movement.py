@@ -207,15 +207,12 @@ def begin_of(i: int, xs, axis: int) -> int:
 
 
 def concatenate_vjp(i: int):
-    """The part of the cotangent that operand `i` supplied."""
     return lambda g, _y, *_xs, axis: section(
         g, axis, begin_of(i, _xs, axis), begin_of(i + 1, _xs, axis)
     )
 
 
 def concatenate_jvp(i: int):
-    """The tangent of operand `i` in its place, zeros elsewhere."""
-
     def jvp(t, y, *xs, axis):
         starts = [begin_of(i, xs, axis) if along == axis else 0 for along in range(t.ndim)]
         return pad(t, widths=widths_around(y.shape, t.shape, starts, (1,) * t.ndim), value=0)

@@ -39,8 +39,6 @@ def spread(g, shape, axes):
 
 def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None, jvp=None,
               source="standard", traits=()):  # fmt: skip
-    """A card that reduces the sorted `axes` of one operand."""
-
     def infer(x: Spec, *, axes) -> Spec:
         check_reduced(name, x, axes, dtypes, nonempty)
         return Spec(drop_axes(x.shape, axes), x.dtype)
@@ -145,8 +143,6 @@ all_ = reduction("all", "True where every element over `axes` is.", dtypes="bool
 
 
 def position(name, doc, *, ref, why):
-    """A card that gives the first position of an extreme along one axis."""
-
     def infer(x: Spec, *, axis) -> Spec:
         check_reduced(name, x, (axis,), "ordered", nonempty=True)
         return Spec(drop_axes(x.shape, (axis,)), int64)

@@ -26,7 +26,6 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
 
 
 def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
-    """How many windows lie along each of the axes with `sizes` elements."""
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):

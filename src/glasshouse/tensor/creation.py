@@ -55,7 +55,6 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
 
 
 def shares(obj, dtype) -> bool:
-    """Whether a tensor of `obj` in `dtype` needs no copy."""
     return isinstance(obj, (Value, np.ndarray)) and dtype in (None, as_dtype(obj.dtype))
 
 
@@ -116,8 +115,6 @@ def full_like(x, /, fill_value, dtype=None, *, device=None):
 
 
 def filling(name: str, value: int, what: str):
-    """The functions `name` and `name`_like, which make tensors of `value`."""
-
     def of_shape(shape, *sizes, dtype=None, device=None):
         check_device(name, device)
         if sizes and not hasattr(sizes[-1], "__index__"):  # a dtype, as in NumPy
@@ -144,7 +141,6 @@ empty, empty_like = filling("empty", 0, "to be written to, in fact of zeros")
 
 
 def number(where: str, x):
-    """`x` as a Python number: one itself, or the element of a 0-d tensor or array."""
     x = x if type(x) in SCALARS else getattr(x, "item", lambda: x)()
     if type(x) not in SCALARS:
         raise DTypeError(where, "a number", type_name(x), "Pass a Python number.")

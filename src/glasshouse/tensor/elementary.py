@@ -134,7 +134,6 @@ def scaled(factor: float):
 
 
 def complex_log(base: float):
-    """The function log(z) / log(base)."""
     divide = scaled(1 / math.log(base))
     return lambda z: divide(cards.log(z))
 

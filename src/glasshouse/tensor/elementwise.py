@@ -29,7 +29,6 @@ def operands(where: str, *xs) -> list[Value]:
 
 
 def inexact(where: str, *xs) -> list[Value]:
-    """`operands` as floating or complex values; integers and booleans become float32."""
     return [cast(x, inexact_dtype(x.dtype)) for x in operands(where, *xs)]
 
 
@@ -41,7 +40,6 @@ def check_real(where: str, *xs: Value) -> None:
 
 
 def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
-    """Raise DTypeError unless all values are integers (or booleans)."""
     for x in xs:
         if x.dtype.is_inexact or (x.dtype.is_bool and not bools):
             raise DTypeError(where, f"{'booleans or ' if bools else ''}integers", x.dtype.name,
@@ -63,14 +61,12 @@ NO_FLOATS = "floating and complex values"
 
 
 def named(function, name: str, **doc):
-    """`function` under its public name, with the docstring that DOC makes of `doc`."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = DOC.format(**doc)
     return composed(function)
 
 
 def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):
-    """`function` as the public function `name` of one argument."""
     example = f"{name}([{given}]).tolist()"
     return named(function, name, about=about, shapes="x (...) -> (...)", dtypes=dtypes,
                  errors=f"DTypeError for {errors}", example=example,
@@ -190,7 +186,6 @@ def truth(x: Value) -> Value:
 
 
 def floats(where: str, *xs: Value) -> list[Value]:
-    """Real values as floats; integers and booleans become float32."""
     check_real(where, *xs)
     return [cast(x, inexact_dtype(x.dtype)) for x in xs]
 

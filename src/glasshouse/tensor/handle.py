@@ -27,7 +27,6 @@ def check_visible() -> None:
 
 
 def writing(where: str, compute):
-    """The method of an operator like +=: its result is written back."""
     return lambda self, other: self.in_place(where, compute(self, other))
 
 
@@ -355,6 +354,5 @@ def recording(tensor) -> bool:
 
 
 def rebuild(cls, raw: bytes, dtype: str, shape, requires_grad: bool):
-    """A pickled tensor."""
     array = np.frombuffer(raw, as_dtype(dtype).np).reshape(shape)
     return cls.__new__(cls, array.copy()).requires_grad_(requires_grad)

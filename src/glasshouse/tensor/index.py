@@ -75,7 +75,6 @@ def expand_key(key, ndim: int) -> list:
 
 
 def listed(item):
-    """A list of indices as an array; as a tensor if there are tensors in it."""
     if not len(item):
         return np.zeros(0, np.int64)
     if any(isinstance(i, Value) for i in item):
@@ -157,7 +156,6 @@ def as_integer(item) -> int | None:
 
 
 def index_array(item, axis: int, size: int):
-    """`item` as integer indices counted from the front."""
     if isinstance(item, MaskPart):
         if item.size != size:
             raise ShapeError("index", f"a mask of size {size} on axis {axis}", item.size,
@@ -252,7 +250,6 @@ class Merged:
         return total
 
     def indexed(self, plan: Plan):
-        """Each index tensor with its axis and the size of that."""
         tensors = [i for i in self.axes if isinstance(plan.arrays[i], Value)]
         return [(plan.arrays[i], plan.origins[i], self.shape[i]) for i in tensors]
 

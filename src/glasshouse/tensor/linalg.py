@@ -191,7 +191,6 @@ def system(where_: str, x1, x2, square: bool = False):
 
 
 def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
-    """`solve` on stacks of matrices that broadcast."""
     lead = broadcast_shapes(where_, x1.shape[:-2], x2.shape[:-2])
     x1, x2 = (broadcast_to(x, lead + x.shape[-2:]) for x in (x1, x2))
     packed, order = cards.lu(x1)
@@ -356,7 +355,6 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
 
 
 def extreme(x: Value, ord) -> Value:
-    """The largest element along the last axis for a positive ord, else the smallest; 0 if empty."""
     if not x.shape[-1]:
         return reduce.sum(x, axis=-1)
     return (reduce.max if ord > 0 else reduce.min)(x, axis=-1)

@@ -169,7 +169,6 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 
 
 def sequence(where: str, arrays) -> list[Value]:
-    """The arrays as values of one dtype; there must be one at least."""
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
         raise DTypeError(where, "a sequence of tensors", type_name(arrays), "Put them in a list.")
     arrays = [as_value(x, where=where) for x in arrays]

@@ -27,7 +27,6 @@ AS_METHODS = {
 
 
 def sizes(shape) -> tuple:
-    """Sizes given one by one, or as one tuple or list."""
     lone = len(shape) == 1 and isinstance(shape[0], (tuple, list))
     return tuple(shape[0] if lone else shape)
 
@@ -87,7 +86,6 @@ CASTS = {"bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half"
 
 
 def casting(dtype):
-    """A method that casts to one dtype, like PyTorch's `.float()`, and its docstring."""
     return lambda self: cast(self, dtype), f"The tensor in {dtype.name}."
 
 

@@ -69,7 +69,6 @@ def format_tensor(x: Value) -> str:
 
 
 def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptions) -> str:
-    """The contents as nested brackets, lines after the first indented."""
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if not array.size:
@@ -82,7 +81,6 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
 
 
 def single_float(value) -> str:
-    """A lone number with the digits that the options give."""
     plain = 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
     write = np.format_float_positional if plain else np.format_float_scientific
     return write(value, precision=Current.options.precision, unique=True, trim="0")

@@ -41,7 +41,6 @@ def mixed(n: int) -> int:
 
 
 def key_of(seed: int) -> tuple[int, int]:
-    """Two key words from a seed of any size and sign."""
     state = mixed(int(seed < 0))
     rest = abs(seed)
     while True:
@@ -139,7 +138,6 @@ def check_floating(where_: str, dtype) -> DType:
 
 
 def words(shape, generator) -> tuple[Value, Value]:
-    """Two words of 32 uniform random bits, as int64."""
     pair = cast(bits((2, *shape), generator), default_int)
     return getitem(pair, 0), getitem(pair, 1)
 

@@ -71,7 +71,6 @@ def prod(x, /, axis=None, dtype=None, keepdims: bool = False):
 
 
 def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
-    """The largest or smallest element; `of_bools` finds it for booleans."""
     x = as_value(x, where=where)
     if x.dtype.is_bool and 0 not in x.shape:
         return reduced(of_bools, where, x, axis, keepdims)
@@ -198,7 +197,6 @@ def logsumexp(x, /, axis=None, keepdims: bool = False):
 
 
 def along(where: str, x, axis, dtype) -> tuple[Value, int]:
-    """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
         raise ShapeError(where, f"an axis for {x.ndim} axes", f"None for {x.shape}", "Name one.")
@@ -210,8 +208,6 @@ def with_first(x: Value, axis: int, value) -> Value:
 
 
 def cumulative(name: str, scan, first: int, about: str, result):
-    """The function `name` of running results along an axis, which `scan` gives."""
-
     def function(x, /, axis=None, *, dtype=None, include_initial: bool = False):
         x, axis = along(name, x, axis, dtype)
         out = scan(x, axis)

@@ -15,7 +15,6 @@ from glasshouse.tensor.manipulate import concat, moveaxis, part
 
 
 def result(name: str, fields: str, doc: str, module: str = __name__) -> type:
-    """The named tuple that a function of several results returns."""
     cls = namedtuple(name, fields, module=module)
     cls.__doc__ = doc
     return cls
@@ -104,7 +103,6 @@ def unique_all(x, /) -> UniqueAll:
 
 
 def distinct(where: str, x) -> UniqueAll:
-    """unique_all, for any of the functions below."""
     shape = as_value(x, where=where).shape
     x, order, new = runs(where, x)
     (starts,) = index.nonzero(new)

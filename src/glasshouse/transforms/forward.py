@@ -44,7 +44,6 @@ def add_tangents(a, b):
 
 
 def contribution(primitive, i: int, t, y, primals, attrs):
-    """What the tangent of operand `i` adds to the result's."""
     rule = primitive.jvp
     if rule is not LINEAR:
         rule = rule(i) if callable(rule) else rule[i]

@@ -11,7 +11,6 @@ from glasshouse.transforms.vmap import tie_to_batch
 
 
 def as_leaves(where: str, tree):
-    """The leaves of a tree of tensors, arrays and numbers as values, and its structure."""
     leaves, treedef = flatten(tree)
     values = []
     for leaf in leaves:

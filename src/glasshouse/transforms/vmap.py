@@ -46,7 +46,6 @@ class VmapMode(Level):
         return self.wrap(result) if primitive.num_outputs == 1 else tuple(map(self.wrap, result))
 
     def random(self, primitive, args, attrs, below):
-        """Random bits asked for by the mapped function, by the chosen `randomness`."""
         if self.randomness == "same":
             return below(primitive, args, attrs)
         if self.randomness == "different":
@@ -102,7 +101,6 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
 
 
 def tuple_axes(in_axes, args):
-    """`in_axes` as a prefix of the argument tuple."""
     if isinstance(in_axes, (tuple, list)):
         if len(in_axes) != len(args):
             raise ShapeError("vmap", f"one entry of in_axes per argument, {len(args)}",

@@ -144,7 +144,6 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _wh
 
 
 def trailing_axes(where: str, input, normalized_shape, *parameters):
-    """Input, checked, and the axes that `normalized_shape` names."""
     x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(where, f"an input that ends in {shape}", x.shape,

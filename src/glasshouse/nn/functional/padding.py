@@ -41,7 +41,6 @@ def pad(input, pad, mode="constant", value=None):
 
 
 def pad_constant(x: Value, pairs: dict, value) -> Value:
-    """x grown by the positive widths and cropped by the negative ones."""
     if not all(low == high == 0 for low, high in pairs.values()):
         widths = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
         for axis, (low, high) in pairs.items():
