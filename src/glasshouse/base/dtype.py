@@ -79,9 +79,7 @@ by_python_type = {bool: bool_, int: default_int, float: default_float, complex: 
 
 def as_dtype(x) -> DType:
     """The DType that `x` names: a DType, a name, a Python type, or a NumPy type or dtype.
-    Raises: DTypeError if it names none of the fifteen types.
-    Example: >>> as_dtype("float32")
-             glasshouse.float32"""
+    Raises: DTypeError if it names none of the fifteen types."""
     if isinstance(x, DType):
         return x
     if isinstance(x, type) and x in by_python_type:
@@ -131,9 +129,7 @@ def promote(a: DType, b: DType) -> DType:
 
 def promote_scalar(dtype: DType, scalar) -> DType:
     """The dtype of an operation between an array of `dtype` and a Python scalar.
-    The scalar is weak: it keeps the array's dtype unless its kind is higher.
-    Example: >>> promote_scalar(int8, 2.5)
-             glasshouse.float32"""
+    The scalar is weak: it keeps the array's dtype unless its kind is higher."""
     kind = by_python_type[type(scalar)].kind
     if KIND_ORDER[kind] <= KIND_ORDER[dtype.kind]:
         return dtype

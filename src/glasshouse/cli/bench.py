@@ -180,12 +180,6 @@ def tolerant(console: Console, model: str):
         console.print(Text(f"  {model}: {error}", style="red"))
 
 
-def best_of_pytorch(records: list[dict], model: str) -> float | None:
-    """The shortest step of PyTorch's modes, or None without any."""
-    rows = [r for r in records if r["model"] == model and r["framework"] == "pytorch"]
-    return min((r["step_s"] for r in rows), default=None)
-
-
 def our_steps(records: list[dict]) -> dict[str, float]:
     return {r["model"]: r["step_s"] for r in records if is_ours(r)}
 
@@ -208,7 +202,11 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
                       f"{r['gflops_per_s']:.0f}", f"{r['fraction_of_limit']:.0%}",
                       style="bold" if mine else "")  # fmt: skip
     console.print(table)
-    ratios = [best / ours[m] for m in ours if (best := best_of_pytorch(records, m)) is not None]
+    theirs: dict[str, float] = {}
+    for r in records:
+        if r["framework"] == "pytorch":
+            theirs[r["model"]] = min(r["step_s"], theirs.get(r["model"], math.inf))
+    ratios = [theirs[model] / ours[model] for model in ours if model in theirs]
     if ratios:
         mean = math.prod(ratios) ** (1 / len(ratios))
         console.print(f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "

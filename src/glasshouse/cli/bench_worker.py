@@ -42,10 +42,9 @@ def recordings(batch: int, length: int, features: int, labels: int, spoken: int)
 
     def make(rng):
         frames = np.full(batch, AsrTransformer.frames(length))
-        sizes = spoken - np.arange(batch) * (spoken // 10)
         targets = rng.integers(1, labels, (batch, spoken))
         speech = rng.standard_normal((batch, length, features), dtype=np.float32)
-        return speech, targets, frames, sizes
+        return speech, targets, frames, spoken - np.arange(batch) * (spoken // 10)
 
     return make
 
@@ -62,9 +61,8 @@ class Case:
     convolutions: bool = True
 
     def sizes(self, smoke: bool) -> tuple[dict, tuple]:
-        options, batch = self.options, self.batch
-        if smoke:
-            options, batch = {**options, **self.small_options}, self.small_batch
+        options = {**self.options, **(self.small_options if smoke else {})}
+        batch = self.small_batch if smoke else self.batch
         return options, tuple(batch(np.random.default_rng(0)))
 
 

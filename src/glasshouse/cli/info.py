@@ -49,18 +49,16 @@ def memory() -> str:
     fields = read_fields("/proc/meminfo")
     if "MemTotal" not in fields:
         return "unknown"
-    total, free = (int(fields.get(name, "0").split()[0]) / 2**20 for name in
-                   ("MemTotal", "MemAvailable"))  # fmt: skip
-    return f"{total:.1f} GiB, {free:.1f} GiB available"
+    sizes = (fields.get(name, "0").split()[0] for name in ("MemTotal", "MemAvailable"))
+    return "{:.1f} GiB, {:.1f} GiB available".format(*(int(size) / 2**20 for size in sizes))
 
 
 def blas() -> str:
     found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
-    limits = [f"{name}={os.environ[name]}" for name in
-              ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-              if name in os.environ]  # fmt: skip
+    libraries = ("OMP", "OPENBLAS", "MKL")
+    named = [name for library in libraries if (name := f"{library}_NUM_THREADS") in os.environ]
     name = f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
-    return ", ".join([name, *limits])
+    return ", ".join([name, *(f"{limit}={os.environ[limit]}" for limit in named)])
 
 
 def compiler() -> str:

@@ -132,9 +132,8 @@ def info():
 @main.command("flags")
 def show_flags():
     """Show the GH_… settings and their values."""
-    table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("variable", "type", "default", "now", "meaning"):
-        table.add_column(column)
+    headings = ("variable", "type", "default", "now", "meaning")
+    table = Table(*headings, box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for flag in declared:
         now, default = str(getattr(flags, flag.name)), str(flag.default)
         shown = now if now == default else f"[bold cyan]{now}[/]"

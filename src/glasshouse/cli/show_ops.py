@@ -4,7 +4,7 @@ import numpy as np
 from rich.console import Console
 from rich.padding import Padding
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
@@ -72,9 +72,7 @@ def show_entry(console: Console, label: Text, field: str, card: Primitive) -> No
     """Print a label and a field's content: beside it if it is one line of text, else below it."""
     lines = describe(field, card)
     if field in TEXT_FIELDS:
-        table = Table(box=None, show_header=False, show_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(width=16)
-        table.add_column()
+        table = Table(Column(width=16), "", box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_row(label, Text("\n".join(lines)))
         console.print(Padding(table, (0, 0, 0, 2)))
         return

@@ -46,12 +46,8 @@ def text_of(program: Program, stage: str) -> tuple[str, str]:
     if stage == "c":
         return describe_c(program.sources), "c"
     graph = program.recorded
-    for name, rewrite in PASSES:
-        if stage == "recorded":
-            break
+    for _, rewrite in PASSES[: STAGES.index(stage)]:
         graph = rewrite(graph)
-        if name == stage:
-            break
     return str(graph), "python"
 
 

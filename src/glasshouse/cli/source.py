@@ -58,9 +58,7 @@ def captured(fn: FunctionType) -> dict:
 
 def source_text(fn) -> str:
     """The text of a function of a card, followed by that of what it closes over.
-    A string, None or a library's function is shown by its name.
-    Example: >>> source_text("linear")
-             'linear'"""
+    A string, None or a library's function is shown by its name."""
     fn = unwrap(fn)
     if fn is None:
         return "none"

@@ -61,9 +61,7 @@ def to_array(name: str, x) -> np.ndarray:
 def to_storable(array: np.ndarray) -> np.ndarray:
     """The array in row-major order; complex128 as float64 with a last axis of 2."""
     array = np.asarray(array, order="C")
-    if array.dtype == np.complex128:
-        array = array[..., None].view(np.float64)
-    return array
+    return array[..., None].view(np.float64) if array.dtype == np.complex128 else array
 
 
 def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
@@ -144,8 +142,8 @@ def read_safetensors(path, needs_checksum: bool = False):
     metadata = dict(header.get("__metadata__", {}))
     expected = metadata.pop(CHECKSUM, None)
     if (needs_checksum or expected is not None) and checksum(stored, metadata) != expected:
-        found = "contents that differ from their checksum"
-        raise damaged(path, "no checksum" if expected is None else found)
+        differ = "contents that differ from their checksum"
+        raise damaged(path, "no checksum" if expected is None else differ)
     for name in json.loads(metadata.pop(WIDE_COMPLEX, "[]")):
         stored[name] = stored[name].view(np.complex128)[..., 0]
     return stored, metadata

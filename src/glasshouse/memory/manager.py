@@ -81,14 +81,12 @@ class Buffer:
         """A writable array on this memory, which stays as long as the array does.
         Raises: ShapeError if it does not fit, BackendError if the buffer was freed."""
         dtype = np.dtype(dtype)
-        if shape is None:
-            shape = self.nbytes // dtype.itemsize
-        if isinstance(shape, int):
-            shape = (shape,)
+        shape = self.nbytes // dtype.itemsize if shape is None else shape
+        shape = (shape,) if isinstance(shape, int) else shape
         nbytes = prod(shape) * dtype.itemsize
         if not 0 <= nbytes <= self.nbytes:
-            raise ShapeError(f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
-                             f"{dtype}, {nbytes} bytes. Allocate more.")  # fmt: skip
+            raise ShapeError("numpy", f"a shape within {self.nbytes} bytes",
+                             f"{shape} of {dtype}, {nbytes} bytes", "Allocate more.")  # fmt: skip
         if self.freed:
             raise BackendError("numpy", "a buffer in use", f"one of {self.nbytes} bytes that was "
                                "freed", "Free it last.")  # fmt: skip

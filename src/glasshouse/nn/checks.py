@@ -41,9 +41,7 @@ def check_divides(where: str, size_name: str, size: int, parts_name: str, parts:
 
 
 def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
-    """`value` (an integer, or a sequence of n integers) as a tuple of n integers of at least low.
-    Example: >>> int_tuple("conv2d", "stride", 2, 2)
-             (2, 2)"""
+    """`value` (an integer, or a sequence of n) as a tuple of n integers of at least `low`."""
     sizes = (value,) * n if isinstance(value, int) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
     if not fits or not all(isinstance(s, int) and s >= low for s in sizes):

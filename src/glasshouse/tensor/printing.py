@@ -46,9 +46,7 @@ class set_print_options(having):
 
 
 def format_tensor(x: Value) -> str:
-    """The text of repr(x): contents, dtype, and what is not as usual.
-    Example: >>> format_tensor(gh.asarray([1, 2]))
-             'Tensor([1, 2], dtype=int64)'"""
+    """The text of repr(x): contents, dtype, and what is not as usual."""
     name = type(x).__name__
     if not isinstance(x.mode, TapeMode | None):
         kind = type(x.mode).__name__.removesuffix("Mode")
@@ -61,9 +59,8 @@ def format_tensor(x: Value) -> str:
     width = options.line_width or max(40, shutil.get_terminal_size((88, 24)).columns)
     body = format_array(x.numpy(), len(name) + 1, width, options)
     tail = ", ".join(notes) + ")"
-    last = body.rsplit("\n", 1)[-1]
-    start = 0 if "\n" in body else len(name) + 1
-    fits = start + len(last) + 2 + len(tail) <= width
+    last = f"{name}({body}".rsplit("\n", 1)[-1]
+    fits = len(last) + 2 + len(tail) <= width
     gap = ", " if fits else ",\n" + " " * (len(name) + 1)
     return f"{name}({body}{gap}{tail}"
 

@@ -12,13 +12,11 @@ from glasshouse.transforms.vmap import tie_to_batch
 
 def as_leaves(where: str, tree):
     leaves, treedef = flatten(tree)
-    values = []
-    for leaf in leaves:
-        value = as_value(leaf, where=where)
-        if not value.dtype.is_inexact:
-            raise DTypeError(where, "floating or complex inputs to differentiate", value.dtype.name,
+    values = [as_value(leaf, where=where) for leaf in leaves]
+    for x in values:
+        if not x.dtype.is_inexact:
+            raise DTypeError(where, "floating or complex inputs to differentiate", x.dtype.name,
                              "Cast them, or choose other argnums.")  # fmt: skip
-        values.append(value)
     return values, treedef
 
 
