@@ -113,8 +113,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bo
 def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
     """One cotangent per input, or None where the outputs do not depend on it."""
     targets = {x.node for x in inputs}
-    walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph,
-                leading_to(outputs, targets))  # fmt: skip
+    retain = create_graph if retain_graph is None else retain_graph
+    walk = Walk(retain, create_graph, leading_to(outputs, targets))
     arrived: dict = {}
 
     def arrive(node, slots) -> bool:

@@ -100,8 +100,6 @@ class Backend(TensorBackend):
     def spec_of(self, data) -> Spec:
         return Spec(tuple(data.shape), FROM_TORCH[data.dtype])
 
-    # -- create ----------------------------------------------------------------------------
-
     def constant(self, *, value):
         return self.from_numpy(value)
 
@@ -128,8 +126,6 @@ class Backend(TensorBackend):
         flat = drawn.reshape((*key.shape[:-1], 4 * count))[..., : math.prod(shape)]
         return flat.reshape((*key.shape[:-1], *shape)).to(torch.uint32)
 
-    # -- elementwise -----------------------------------------------------------------------
-
     def div(self, x, y):
         if x.dtype.is_floating_point or x.dtype.is_complex:
             return torch.div(x, y)
@@ -149,8 +145,6 @@ class Backend(TensorBackend):
             return torch.view_as_complex(x.contiguous())
         return x.contiguous().view(TO_TORCH[dtype])
 
-    # -- reduce ----------------------------------------------------------------------------
-
     def sum(self, x, *, axes):
         return torch.sum(x, dim=axes, dtype=x.dtype) if axes else x
 
@@ -167,15 +161,11 @@ class Backend(TensorBackend):
             return self.cumsum(x.flip(axis), axis=axis, reverse=False).flip(axis)
         return torch.cumsum(x, dim=axis, dtype=x.dtype)
 
-    # -- movement --------------------------------------------------------------------------
-
     def pad(self, x, *, widths, value):
         shape = infer_pad(self.spec_of(x), widths=widths, value=value).shape
         out = torch.full(shape, value, dtype=x.dtype, device=x.device)
         out[placed(tuple(x.shape), widths)] = x
         return out
-
-    # -- index -----------------------------------------------------------------------------
 
     def gather(self, x, indices, *, axis):
         places = checked("gather", indices, x.shape[axis]).reshape(-1)
@@ -200,8 +190,6 @@ class Backend(TensorBackend):
         out = x.clone(memory_format=torch.contiguous_format)
         return out.index_copy_(axis, written, rows.index_select(axis, last[written]))
 
-    # -- contract --------------------------------------------------------------------------
-
     def conv(self, x, w, *, stride, padding, dilation, groups):
         x, even = even_padding(x, padding)
         if x.ndim - 2 not in CONVOLUTIONS or not x.numel():
@@ -218,8 +206,6 @@ class Backend(TensorBackend):
         w = g.new_empty((g.shape[1], x.shape[1] // groups, *shape))
         padded = functional.pad(x, torch_padding(padding))
         return conv_backward(g, padded, w, stride, dilation, groups, (False, True, False))[1]
-
-    # -- window ----------------------------------------------------------------------------
 
     def fold(self, w, *, shape, stride, dilation):
         d = len(shape)
@@ -243,8 +229,6 @@ class Backend(TensorBackend):
         spread.scatter_(-1, view.argmax(-1, keepdim=True), g[..., None])
         return self.fold(spread.unflatten(-1, size), shape=keys.shape[-d:], **options)
 
-    # -- sort ------------------------------------------------------------------------------
-
     def sort(self, x, *, axis, descending):
         if descending and x.dtype.is_floating_point:  # torch would put NaN first
             order = torch.sort(-x, dim=axis, stable=True).indices
@@ -254,8 +238,6 @@ class Backend(TensorBackend):
     def top_k(self, x, *, k):
         values, order = self.sort(x, axis=x.ndim - 1, descending=True)
         return values[..., :k], order[..., :k]
-
-    # -- linalg ----------------------------------------------------------------------------
 
     def cholesky(self, a):
         lower, info = torch.linalg.cholesky_ex(hermitian(a))

@@ -174,9 +174,9 @@ FRAMEWORKS = {"glasshouse": Ours, "pytorch": Torch}
 
 
 def peak_bytes() -> int:
-    status = read_fields("/proc/self/status")
-    if "VmHWM" in status:
-        return int(status["VmHWM"].split()[0]) * 1024
+    peak = read_fields("/proc/self/status").get("VmHWM")
+    if peak is not None:
+        return int(peak.split()[0]) * 1024
     import resource  # which not every system has
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -192,8 +192,7 @@ def forget_peak() -> None:
 class Server:
     """What a worker keeps between requests, and what it can be asked."""
 
-    def __init__(self):
-        self.run = None
+    run: Trainer
 
     def build(self, framework, **options) -> dict:
         if framework == "pytorch":

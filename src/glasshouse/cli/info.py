@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -80,10 +81,9 @@ def machine() -> dict[str, str]:
 def versions() -> dict[str, str]:
     found = {"glasshouse": gh.__version__}
     for name in PACKAGES:
-        try:
+        found[name] = "not installed"
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
     return found
 
 

@@ -133,9 +133,8 @@ class TensorDataset(Dataset):
 
     def __getitem__(self, index):
         index = check_index("TensorDataset", index, len(self.arrays[0]))
-        if len(self.arrays) == 1:
-            return self.arrays[0][index]
-        return tuple([array[index] for array in self.arrays])
+        sample = tuple([array[index] for array in self.arrays])
+        return sample if len(sample) > 1 else sample[0]
 
     def __repr__(self):
         fields = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.arrays)

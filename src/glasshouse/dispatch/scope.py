@@ -27,11 +27,9 @@ class Scope:
     @property
     def path(self) -> str:
         if self.found is None:
-            if self.parent is None:
-                self.found = self.kind
-            else:
-                name = name_within(self.parent.module(), self.module())
-                self.found = f"{self.parent.path}.{name or self.kind}"
+            parent = self.parent
+            name = None if parent is None else name_within(parent.module(), self.module())
+            self.found = self.kind if parent is None else f"{parent.path}.{name or self.kind}"
         return self.found
 
 
@@ -49,10 +47,9 @@ def scope_of(module, parent: Scope | None) -> Scope:
 
 def forget(ref, key: int) -> None:
     scope = ref()
-    if scope is not None:
-        known = outermost if scope.parent is None else scope.parent.inner
-        if known.get(key) is scope:
-            del known[key]
+    known = scope.parent.inner if scope and scope.parent else outermost
+    if scope is not None and known.get(key) is scope:
+        del known[key]
 
 
 def name_within(parent, module) -> str | None:

@@ -12,6 +12,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any
 
 from glasshouse.base import OptionError, having, suggest
@@ -281,14 +282,9 @@ class Code:
         arguments = [self.argument(n) for n in graph.nodes if n.op == "placeholder"]
         body: list[str] = []
         nodes = [n for n in graph.nodes if n.op != "placeholder"]
-        at = 0
-        while at < len(nodes):
-            label, end = nodes[at].meta.get("checkpoint"), at + 1
-            while end < len(nodes) and nodes[end].meta.get("checkpoint") == label:
-                end += 1
-            part = nodes[at:end]
+        for label, run in groupby(nodes, lambda node: node.meta.get("checkpoint")):
+            part = list(run)
             body += self.plain(part) if label is None else self.region(part, f"region_{label}")
-            at = end
         head = f"def forward({', '.join(['self', *arguments])}):"
         self.text = "\n".join([head, *(f"    {line}" for line in body)]) + "\n"
 

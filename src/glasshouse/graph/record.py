@@ -123,17 +123,17 @@ class Recorder(threading.local):
         return describe(pending)
 
 
-def with_ancestors(wanted, limit: int | None = None) -> list[Lazy] | None:
-    """Nodes that wait and that `wanted` need, in topological order; None for more than `limit`."""
+def with_ancestors(wanted, limit: float = float("inf")) -> list[Lazy]:
+    """Nodes that wait and that `wanted` need, in topological order; none for more than `limit`."""
     order, seen, stack = [], set(), [(node, False) for node in wanted]
     while stack:
         node, expanded = stack.pop()
         if expanded:
             order.append(node)
         elif node.value is None and id(node) not in seen:
-            if len(seen) == limit:
-                return None
             seen.add(id(node))
+            if len(seen) > limit:
+                return []
             stack.append((node, True))
             stack.extend((parent, False) for parent in node.inputs)
     return order
@@ -323,21 +323,15 @@ def unpack(data: bytes, kind: str):
 def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.ndarray]:
     """The outputs by the cards' references; the time at each node's end is added to `ends_ns`."""
     values: list = [None] * len(recording.nodes)
-    last = {}
-    for i, node in enumerate(recording.nodes):
-        for operand in node.inputs:
-            if operand.value is None:
-                last[operand.index] = i
-    kept = set(recording.outputs)
-    ends: dict[int, list[int]] = {}
-    for operand, i in last.items():
-        if operand not in kept:
-            ends.setdefault(i, []).append(operand)
+    uses = [(x.index, i) for i, node in enumerate(recording.nodes) for x in node.inputs
+            if x.value is None]  # fmt: skip
+    last = dict(uses) | dict.fromkeys(recording.outputs)  # where a value is read last; None: kept
     for i, node in enumerate(recording.nodes):
         operands = [values[x.index] if x.value is None else x.value for x in node.inputs]
         values[i] = compute_node(node, operands)
-        for done in ends.get(i, ()):
-            values[done] = None
+        for x in node.inputs:
+            if x.value is None and last[x.index] == i:
+                values[x.index] = None
         if ends_ns is not None:
             ends_ns.append(perf_counter_ns())
     return [np.asarray(values[i]) for i in recording.outputs]
@@ -346,7 +340,7 @@ def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.n
 def peek(node: Lazy, limit: int) -> np.ndarray | None:
     """The value of a node to which few waiting ones lead, which keep waiting; else None."""
     order = with_ancestors([node], limit)
-    if order is None or any(isinstance(x.spec, tuple) or x.signature.host for x in order):
+    if not order or any(isinstance(x.spec, tuple) or x.signature.host for x in order):
         return None
     values: dict[int, np.ndarray] = {}
     for x in order:

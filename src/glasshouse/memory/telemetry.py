@@ -61,13 +61,14 @@ def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
     groups: dict[str, np.ndarray] = {}
     held: dict[int, tuple[str, int]] = {}
     for i, event in enumerate(events):
-        sign = 1 if event.kind == "alloc" else -1
         if event.kind == "alloc":
-            held[event.address] = getattr(event.tag, by) or f"no {by}", event.nbytes
-        elif event.kind != "free" or event.address not in held:
+            name, change = getattr(event.tag, by) or f"no {by}", event.nbytes
+            held[event.address] = name, -change
+        elif event.kind == "free" and event.address in held:
+            name, change = held.pop(event.address)
+        else:
             continue
-        name, nbytes = held[event.address] if sign > 0 else held.pop(event.address)
-        groups.setdefault(name, np.zeros(len(events)))[i] = sign * nbytes
+        groups.setdefault(name, np.zeros(len(events)))[i] = change
     groups = {name: np.cumsum(changes) for name, changes in groups.items()}
     largest = sorted(groups, key=lambda name: -groups[name].max())[:COLOURS]
     rest = np.array([event.allocated_bytes for event in events], float)

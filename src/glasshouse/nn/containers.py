@@ -71,8 +71,7 @@ class Indexed(Module):
         self._renumber(values)
         return self
 
-    def __iadd__(self, values):
-        return self.extend(values)
+    __iadd__ = extend
 
     def __add__(self, values):
         return self._like([*self, *values])

@@ -35,6 +35,11 @@ def check_integers(where: str, x, fix: str = "Cast them to int64."):
     return x
 
 
+def check_ordered(where: str, x, fix: str) -> None:
+    if x.dtype.is_complex:
+        raise DTypeError(where, "an order", x.dtype.name, fix)
+
+
 def check_like(where: str, name: str, x, shape, fix: str = "Reshape it."):
     if x.shape != tuple(shape):
         raise ShapeError(where, f"{name} of {tuple(shape)}", x.shape, fix)

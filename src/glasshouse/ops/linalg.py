@@ -20,7 +20,7 @@ from glasshouse.dispatch.value import broadcast_to, cast, full, reshape, zeros
 from glasshouse.ops.cast import conj, imag, make_complex, real
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.compare import where
-from glasshouse.ops.contract import adjoint, matmul, transpose
+from glasshouse.ops.contract import adjoint, check_pair, matmul, transpose
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import concatenate, section
@@ -359,9 +359,7 @@ def lu(a):
 def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal) -> Spec:
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b)
-    if a.dtype is not b.dtype:
-        raise DTypeError("triangular_solve", "operands of one dtype",
-                         f"{a.dtype.name} and {b.dtype.name}", "Cast one of them.")  # fmt: skip
+    check_pair("triangular_solve", "linalg", a, b)
     if a.shape[:-1] != b.shape[:-1]:
         raise ShapeError("triangular_solve", "a (..., n, n) and b (..., n, k) with equal leading "
                          "axes", f"{a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip

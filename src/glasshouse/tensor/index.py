@@ -7,7 +7,7 @@ import math
 import operator
 from collections import namedtuple
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -241,13 +241,12 @@ class Merged:
             return as_value(np.broadcast_to(np.asarray(total, np.int64), shape))
         if len(arrays) == 1:
             return arrays[0]
-        total = None
+        parts = []
         for axis, a, s in zip(self.axes, arrays, strides, strict=True):
             known = isinstance(a, np.ndarray)  # and so checked and counted from the front
             part = as_value(a) if known else places_in(a, self.shape[axis], self.count)
-            part = broadcast_to(part * s if s > 1 else part, shape)
-            total = part if total is None else total + part
-        return total
+            parts.append(broadcast_to(part * s if s > 1 else part, shape))
+        return reduce(operator.add, parts)
 
     def indexed(self, plan: Plan):
         tensors = [i for i in self.axes if isinstance(plan.arrays[i], Value)]

@@ -86,9 +86,8 @@ class Generator:
             start, words, seed = self.draws, self.key_words, self.seed
             self.draws += n
         children = [Generator(seed) for _ in range(n)]
-        parent = words[0] << 32 | words[1]
         for i, child in enumerate(children):
-            child.key_words = key_of(parent ^ (mixed(start + i) << 64))
+            child.key_words = key_of((words[0] << 32 | words[1]) ^ (mixed(start + i) << 64))
         return children
 
     def state(self) -> dict:
@@ -192,11 +191,8 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     angle = getitem(pair, 1) * (2 * math.pi)
     drawn = concatenate(radius * cards.cos(angle), radius * cards.sin(angle), axis=0)
     drawn = reshape(getitem(drawn, slice(0, size)), shape)
-    if not (type(std) is float and std == 1.0):
-        drawn = drawn * std
-    if not (type(mean) is float and mean == 0.0):
-        drawn = drawn + mean
-    return cast(drawn, dtype)
+    drawn = drawn if type(std) is float and std == 1.0 else drawn * std
+    return cast(drawn if type(mean) is float and mean == 0.0 else drawn + mean, dtype)
 
 
 def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32,
@@ -215,8 +211,7 @@ def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=floa
 def erfinv(y: Value) -> Value:
     """The inverse of erf, by a closed first guess and three Newton steps.
     Source: Winitzki 2008, A handy approximation for the error function and its inverse."""
-    a = 0.147
-    edge = 1.0 - 2.0**-53
+    a, edge = 0.147, 1.0 - 2.0**-53
     y = cards.minimum(cards.maximum(y, y * 0 - edge), y * 0 + edge)
     log = cards.log1p(-y * y)
     first = 2 / (math.pi * a) + log / 2
