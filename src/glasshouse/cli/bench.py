@@ -127,13 +127,11 @@ class Work:
     parameter_bytes: int
 
     def seconds(self, limits: dict) -> float:
-        """The time for it at the machine's measured limits."""
         moved = PARAMETER_PASSES * self.parameter_bytes
         return self.flops / limits["flops"] + moved / limits["copy"]
 
 
 def count_work(model: str, smoke: bool) -> Work:
-    """The work of a step, counted without computing it."""
     with gh.backends.use("stub"):
         run = Ours(model, None, "float32", smoke)
         with FlopCounter() as counter:
@@ -257,7 +255,6 @@ def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
 
 
 def modes_for(model: str, modes: list[str]) -> list[str]:
-    """The modes that make sense for a model: channels_last is eager where nothing is convolved."""
     if CASES[model].convolutions:
         return modes
     return list(dict.fromkeys("eager" if mode == "channels_last" else mode for mode in modes))

@@ -224,7 +224,6 @@ class Server:
 
 
 def serve() -> None:
-    """Answer requests until the input ends; what is printed meanwhile goes to standard error."""
     replies, sys.stdout = sys.stdout, sys.stderr
     server = Server()
     for line in sys.stdin:

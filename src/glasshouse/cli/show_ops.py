@@ -107,7 +107,6 @@ def rule_lines(rules) -> list[str]:
 
 
 def operand_spec(card: Primitive, operand) -> Spec:
-    """The spec that a sample operand has when the card is tested in its main dtype."""
     if not isinstance(operand, Arr):
         array = np.asarray(operand)
         return Spec(array.shape, from_numpy_dtype(array.dtype))

@@ -34,7 +34,6 @@ def as_main(path: Path, arguments):
 
 
 def run_script(path: Path, arguments: list[str]) -> list[Program]:
-    """The Programs of a run of the script, in the order in which they were compiled."""
     with as_main(path, arguments) as run, flags.override(compile="always"), plans_kept():
         run()
     return [entry.program for entry in programs.values() if entry.program is not None]

@@ -178,7 +178,6 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
 
 
 def train_to_end(console: Console, run: Run, out: Path) -> None:
-    """Run the epochs that are left, with a progress bar below the rows of the table."""
     epochs, steps = run.recipe.epochs, len(run.batches)
     columns = (TextColumn("  {task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
                TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())  # fmt: skip

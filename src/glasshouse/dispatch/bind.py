@@ -77,15 +77,10 @@ def run(primitive, args, attrs):
     if flags.verify:
         check_result(primitive, backend, out, spec)
     result = box(out, spec, backend) if primitive.num_outputs == 1 else box_all(out, spec, backend)
-    if state.records:
-        for arg in args:
-            if arg.node is not None:
-                if primitive.vjp is not None:
-                    hooks.record(primitive, args, attrs, specs, result)
-                break
-    if watchers:
-        for watcher in watchers:
-            watcher.op(primitive, specs, attrs, spec, result, begin_ns)
+    if state.records and primitive.vjp is not None and any(arg.node is not None for arg in args):
+        hooks.record(primitive, args, attrs, specs, result)
+    for watcher in watchers:
+        watcher.op(primitive, specs, attrs, spec, result, begin_ns)
     return result
 
 

@@ -63,7 +63,6 @@ def key_of(primitive: Primitive, specs, attrs: dict, out) -> Any:
 
 
 def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
-    """The one Call for these; `out` is the inferred spec, or a tuple of them."""
     key = key_of(primitive, specs, attrs, out)
     try:
         found = known.get(key)

@@ -259,7 +259,6 @@ def reject_foreign(where: str, kinds) -> None:
 
 
 def join(where: str, items: list[Value]):
-    """The values, promoted to each other, along a new first axis."""
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
         raise ShapeError(where, "tensors of equal shape in a list",

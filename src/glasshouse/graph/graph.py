@@ -162,7 +162,6 @@ def run_node(node: Node, operands, arrays, scalars):
 
 
 def print_graph(graph: Graph) -> str:
-    """The graph as a Python function of its arrays and scalars."""
     arrays = [f"v{node.number}" for node in graph.nodes if node.op == "input"]
     fulls = [node.attrs for node in graph.nodes if node.op == "full"]
     scalars = sorted({attrs["number"] for attrs in fulls if "number" in attrs})

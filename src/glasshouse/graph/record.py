@@ -117,7 +117,6 @@ class Recorder(threading.local):
         self.pending, self.held_bytes = [], 0
 
     def take(self) -> Recording | None:
-        """The recording of everything that waits and is still referred to; None if nothing is."""
         pending = self.pending
         self.forget()
         return describe(pending)
@@ -184,13 +183,12 @@ def mark_needed(pending: list[Lazy], wanted) -> list[int]:
     for node in wanted:
         if node.value is None:
             needed[node.index] = 2
-    refcount = sys.getrefcount
     for i in range(len(pending) - 1, -1, -1):
         node = pending[i]
         if node.value is not None:
             continue
         # The list, the name `node` and the argument of getrefcount are three references.
-        if refcount(node) - node.uses > 3:
+        if sys.getrefcount(node) - node.uses > 3:
             needed[i] = 2
         if needed[i]:
             for operand in node.inputs:
@@ -201,7 +199,6 @@ def mark_needed(pending: list[Lazy], wanted) -> list[int]:
 
 
 def encode(pending: list[Lazy], needed: list[int]) -> Recording:
-    """The needed nodes with the key of their structure."""
     code: list[int] = []
     nodes: list[Lazy] = []
     leaves: list[Lazy] = []
@@ -216,9 +213,8 @@ def encode(pending: list[Lazy], needed: list[int]) -> Recording:
             if operand.value is None:
                 code.append(operand.index)
             else:
-                number = leaf_number.get(id(operand))
-                if number is None:
-                    number = leaf_number[id(operand)] = len(leaves)
+                number = leaf_number.setdefault(id(operand), len(leaves))
+                if number == len(leaves):
                     leaves.append(operand)
                 code.append(-1 - number)
         if node.scalar is not None:

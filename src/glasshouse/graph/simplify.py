@@ -263,7 +263,6 @@ def repeated_axes(x: Node) -> frozenset[int] | None:
 
 
 def shrunk(graph: Graph, x: Node, axes) -> Node:
-    """A value repeated along `axes`, with these axes of size 1."""
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     return full_like(graph, x, shape) if x.op == "full" else expanded(graph, x.inputs[0], shape)
 

@@ -63,7 +63,6 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
 
 
 def load_all(path, targets: dict, tree: dict) -> None:
-    """Set every target to its part of `tree`, or none of them."""
     for name in targets:
         if tree.get(name) is None:
             raise CheckpointError("load_checkpoint", f"{path} to have a {name}", "none",

@@ -22,9 +22,8 @@ def infer_same(name: str, dtypes: str):
     allowed = frozenset(d.name for d in DTYPE_GROUPS[dtypes])
 
     def infer(first: Spec, *rest: Spec, **_) -> Spec:
-        for other in rest:
-            if other is not first and other != first:
-                raise mismatch(name, (first, *rest))
+        if any(other is not first for other in rest):
+            raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
             raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
                              "Cast to one of: "
@@ -110,7 +109,6 @@ def sign_of(x):
 
 
 def zero_rule(g, _y, *_operands, **_):
-    """The vjp of a function that is constant between its jumps."""
     return scalar(0, g)
 
 

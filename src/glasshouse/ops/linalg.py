@@ -171,7 +171,6 @@ def dominant(rng, shape):
 
 
 def triangle(rng, shape):
-    """Full matrices with a large diagonal: both triangles can be solved with."""
     return rng.uniform(-1, 1, shape) + 3 * np.eye(shape[-1])
 
 

@@ -96,7 +96,6 @@ def infer_pad(x: Spec, *, widths, value) -> Spec:
 
 
 def placed(x_shape, widths) -> tuple[slice, ...]:
-    """Where the elements of x stand in the padded result."""
     spread = [low + size + max(size - 1, 0) * gap for size, (low, _, gap) in zip(x_shape, widths)]
     return tuple(slice(w[0], stop, w[2] + 1) for stop, w in zip(spread, widths))
 

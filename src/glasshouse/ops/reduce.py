@@ -17,18 +17,11 @@ NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GRO
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False) -> None:
     if x.dtype.name not in NAMES[dtypes]:
         raise DTypeError(name, f"a dtype of '{dtypes}'", x.dtype.name, "Cast it.")
-    last = -1
-    for axis in axes:
-        if axis <= last or axis >= len(x.shape):
-            check_axis(name, axis, x.ndim)
-            break
-        last = axis
-    else:
-        if nonempty and any(x.shape[axis] == 0 for axis in axes):
-            raise ShapeError(name, f"at least one element along axes {tuple(axes)}",
-                             f"shape {x.shape}", "An empty axis has no extreme.")  # fmt: skip
-        return
-    raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
+    if list(axes) != sorted({check_axis(name, axis, x.ndim) for axis in axes}):
+        raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
+    if nonempty and any(x.shape[axis] == 0 for axis in axes):
+        raise ShapeError(name, f"at least one element along axes {tuple(axes)}",
+                         f"shape {x.shape}", "An empty axis has no extreme.")  # fmt: skip
 
 
 def spread(g, shape, axes):

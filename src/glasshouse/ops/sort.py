@@ -25,12 +25,10 @@ def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 
 
 def comparisons(size: int, length: int) -> int:
-    """size · log2(length): the comparisons of a merge sort of lines of that length."""
     return size * math.ceil(math.log2(max(length, 2)))
 
 
 def distinct(rng, shape):
-    """A shuffled ramp: no two values are near each other."""
     return rng.permutation(math.prod(shape)).reshape(shape) * 0.5 - 2
 
 

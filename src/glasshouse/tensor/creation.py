@@ -168,7 +168,6 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 
 
 def whole_range(numbers: range, dtype: DType) -> Value:
-    """The numbers of a range: lowest first as a count, which holds for unsigned dtypes too."""
     step = abs(numbers.step)
     ends = values.to_array([*numbers[:1], *numbers[1:][-1:]], "arange", dtype)  # raises if unfit
     if len(numbers) < 3:  # the step may not fit the dtype

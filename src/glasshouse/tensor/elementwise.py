@@ -406,7 +406,6 @@ def clip(x, /, min=None, max=None):
 
 
 def bounded(x: Value, bound, beyond) -> Value:
-    """x, with `bound` where x is beyond it or the bound is NaN."""
     if type(bound) is int and x.dtype.is_integer:  # a bound that x cannot reach is its last number
         info = np.iinfo(x.dtype.np)
         bound = sorted((int(info.min), bound, int(info.max)))[1]

@@ -253,13 +253,11 @@ class Merged:
         return [(plan.arrays[i], plan.origins[i], self.shape[i]) for i in tensors]
 
     def merge(self, x):
-        """x with the indexed axes as one, at `axis`."""
         if self.order != tuple(range(len(self.shape))):
             x = permute(x, axes=self.order)
         return reshape(x, (*self.before, self.count, *self.after))
 
     def split(self, x):
-        """The inverse of `merge`."""
         x = reshape(x, tuple(self.shape[i] for i in self.order))
         if self.order == tuple(range(len(self.shape))):
             return x

@@ -142,7 +142,6 @@ def words(shape, generator) -> tuple[Value, Value]:
 
 
 def long_bits(shape, generator) -> Value:
-    """63 uniform random bits as int64: every backend computes with those, not all with uint64."""
     high, low = words(shape, generator)
     return (high >> 1) * 2**32 + low
 

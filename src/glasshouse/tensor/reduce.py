@@ -28,7 +28,6 @@ def reduced(card, where: str, x: Value, axis, keepdims: bool) -> Value:
 
 
 def summed_dtype(where: str, dtype, wanted):
-    """The dtype of a sum or product: `wanted`, or int64 (uint64) for smaller integers."""
     if wanted is None:
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
     wanted = as_dtype(wanted)

@@ -30,7 +30,6 @@ class JvpMode(Level):
 
 
 def push(primitive, primals, tangents, y, attrs):
-    """The tangent of the result: the contributions of the operands' tangents, summed."""
     given = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
     parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in given]
     parts = [part for part in parts if part is not None]

@@ -15,8 +15,7 @@ from glasshouse.ops.reduce import max_, sum_
 from glasshouse.tensor import arange, reduce, zeros
 from glasshouse.tensor import where as choose
 
-# The logarithm of no probability: finite, so that differences of two are no NaN, and far below
-# any sum of log-probabilities.
+# The logarithm of no probability: finite, for differences, and far below any sum of logarithms.
 NEVER = -1e30
 
 

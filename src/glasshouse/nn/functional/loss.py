@@ -224,7 +224,6 @@ def cross_entropy(
 
 
 def along(weight: Value, axis: int, like: Value) -> Value:
-    """One number per class, shaped to broadcast along the class axis."""
     return reshape(cast(weight, like.dtype), (weight.size,) + (1,) * (like.ndim - axis - 1))
 
 

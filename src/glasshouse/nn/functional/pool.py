@@ -44,7 +44,6 @@ def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, c
 
 
 def pool_options(where: str, n: int, kernel, stride, padding):
-    """Kernel, stride (the kernel unless given) and padding, as tuples."""
     kernel = int_tuple(where, "kernel_size", kernel, n, 1)
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
