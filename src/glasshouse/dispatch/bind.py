@@ -77,8 +77,11 @@ def run(primitive, args, attrs):
     if flags.verify:
         check_result(primitive, backend, out, spec)
     result = box(out, spec, backend) if primitive.num_outputs == 1 else box_all(out, spec, backend)
-    if state.records and primitive.vjp is not None and any(arg.node is not None for arg in args):
-        hooks.record(primitive, args, attrs, specs, result)
+    if state.records and primitive.vjp is not None:
+        for arg in args:
+            if arg.node is not None:
+                hooks.record(primitive, args, attrs, specs, result)
+                break
     for watcher in watchers:
         watcher.op(primitive, specs, attrs, spec, result, begin_ns)
     return result

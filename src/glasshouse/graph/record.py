@@ -8,7 +8,7 @@ needs it. Nodes that nobody refers to any more cost nothing."""
 import struct
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ class SpecNumbers(dict):
 spec_numbers = SpecNumbers()
 
 
-@dataclass(eq=False, repr=False, slots=True, weakref_slot=True)
+@dataclass(init=False, eq=False, repr=False, slots=True, weakref_slot=True)
 class Lazy:
     """A value that is recorded (`value` None) or computed (`value` its NumPy array).
 
@@ -62,14 +62,14 @@ class Lazy:
     signature: Any  # Signature; None for a computed value
     inputs: Any
     spec: Any  # Spec, or a tuple of them
-    value: Any = None  # np.ndarray | None
-    scalar: bytes | None = None
-    owned: bool = False
-    index: int = -1
-    uses: int = -1
-    scope: Any = None  # the module that called it, as a Scope; None outside
-    phase: str = ""
-    event: int = field(init=False)  # only set by a watcher
+    value: Any  # np.ndarray | None
+    scalar: bytes | None
+    owned: bool
+    index: int
+    uses: int
+    scope: Any  # the module that called it, as a Scope; None outside
+    phase: str
+    event: int  # only set by a watcher
 
     def __repr__(self):
         name = self.signature.name if self.value is None else "computed"
@@ -77,7 +77,12 @@ class Lazy:
 
 
 def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
-    return Lazy(None, (), spec, array, owned=owned)
+    node = Lazy()
+    node.signature = node.scalar = node.scope = None
+    node.inputs, node.phase = (), ""
+    node.spec, node.value, node.owned = spec, array, owned
+    node.index = node.uses = -1
+    return node
 
 
 class Recording(NamedTuple):
@@ -105,7 +110,15 @@ class Recorder(threading.local):
         self.imported: list[Lazy] | None = None  # gets the nodes of arrays from outside, if a list
 
     def record(self, signature: Signature, inputs, spec) -> Lazy:
-        node = Lazy(signature, inputs, spec, scope=state.scope, phase=state.phase)
+        node = Lazy()
+        node.signature = signature
+        node.inputs = inputs
+        node.spec = spec
+        node.value = node.scalar = None
+        node.owned = False
+        node.index = -1
+        node.scope = state.scope
+        node.phase = state.phase
         self.pending.append(node)
         return node
 

@@ -22,8 +22,9 @@ def infer_same(name: str, dtypes: str):
     allowed = frozenset(d.name for d in DTYPE_GROUPS[dtypes])
 
     def infer(first: Spec, *rest: Spec, **_) -> Spec:
-        if any(other is not first for other in rest):
-            raise mismatch(name, (first, *rest))
+        for other in rest:
+            if other is not first:
+                raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
             raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
                              "Cast to one of: "
