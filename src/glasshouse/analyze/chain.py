@@ -72,24 +72,40 @@ class Passes:
             self.back = step
 
 
+class Course:
+    """When the blocks of an analysis run and what lies in memory then; `order` lists those that run
+    forward and then backward, `turn` is the first step of their backward passes."""
+
+    def __init__(self, found: StepAnalysis, paths: list[str], root: str):
+        run = max(found.runs, key=lambda run: run.allocated_bytes)
+        self.used, self.spans = occupancy(run.plan)
+        self.homes = {f"{root}.{path}" if path else root: path for path in paths}
+        self.owners: list[str | None] = []
+        self.passes, turned = {path: Passes() for path in paths}, False
+        known: dict[str, str | None] = {}
+        for i, info in enumerate(run.plan.step_infos() if self.used else ()):
+            module, phase = info.origins[-1][:2]
+            turned = turned or phase == "backward"
+            if module not in known:
+                known[module] = self.home_of(module)
+            self.owners.append(known[module])
+            if known[module] is not None:
+                self.passes[known[module]].add(i, turned)
+        passes = self.passes
+        self.order = sorted((p for p in paths if passes[p].back > passes[p].last >= 0),
+                            key=lambda p: passes[p].first)  # fmt: skip
+        self.turn = min((passes[p].back for p in self.order), default=-1)
+
+    def home_of(self, module: str) -> str | None:
+        """The block in which a module is."""
+        return next((self.homes[p] for p in prefixes(module) if p in self.homes), None)
+
+
 def chain_of(found: StepAnalysis, paths: list[str], root: str) -> Chain:
     """The chain of an analysis; `paths` are those of the blocks in the model `root`."""
-    run = max(found.runs, key=lambda run: run.allocated_bytes)
-    used, spans = occupancy(run.plan)
-    homes = {f"{root}.{path}" if path else root: path for path in paths}
-    known: dict[str, str | None] = {}
-    owners, passes, turned = [], {path: Passes() for path in paths}, False
-    for i, info in enumerate(run.plan.step_infos() if used else ()):
-        module, phase = info.origins[-1][:2]
-        turned = turned or phase == "backward"
-        if module not in known:
-            known[module] = next((homes[p] for p in prefixes(module) if p in homes), None)
-        owners.append(known[module])
-        if known[module] is not None:
-            passes[known[module]].add(i, turned)
-    order = sorted((p for p in paths if passes[p].back > passes[p].last >= 0),
-                   key=lambda p: passes[p].first)  # fmt: skip
-    held, rest = held_bytes(owners, spans, min((passes[p].back for p in order), default=-1))
+    course = Course(found, paths, root)
+    used, order, owners, passes = course.used, course.order, course.owners, course.passes
+    held, rest = held_bytes(owners, course.spans, course.turn)
     beside, count = [0] * (len(used) + 1), [0] * (len(used) + 1)
     for path in order:
         for table, n in ((beside, held.get(path, 0)), (count, 1)):
@@ -101,7 +117,7 @@ def chain_of(found: StepAnalysis, paths: list[str], root: str) -> Chain:
         most[key] = max(most.get(key, 0), n - b - rest)
     ns: dict[str | None, float] = {}
     for kernel in found.kernels:
-        path = next((homes[p] for p in prefixes(kernel.module) if p in homes), None)
+        path = course.home_of(kernel.module)
         ns[path] = ns.get(path, 0.0) + kernel.ns
     stages = {p: Stage(held.get(p, 0), most.get(p, 0), ns.pop(p, 0.0)) for p in order}
     around = [most.get(k, 0) for k in range(len(order) + 1)]

@@ -1,7 +1,8 @@
 """Machine profiles: how long kernels take here, or on a machine that is not here.
 
 A profile has rates by size, measured by `calibrate` or taken from a data sheet. The time of a
-kernel is the longer of computing and moving, at the rates for its size, plus a constant.
+kernel is the longer of computing and moving, at the rates for its size, plus a constant; a
+convolution by Winograd's algorithm does one after the other.
 """
 
 import json
@@ -47,6 +48,7 @@ class MachineProfile:
     memory_bytes: int = 0
     link_bytes_per_s: float = 0.0  # to other devices, for gradients
     notes: str = field(default="")
+    host_bytes_per_s: float = 0.0  # between own memory and the host's, each way; 0: they are one
 
     def ns(self, info: StepInfo) -> float:
         """The time of a step."""
@@ -64,7 +66,8 @@ class MachineProfile:
         computing = flops / self.elementwise
         for product, n in zip(products, of_products, strict=True):
             computing += n / rate_at(self.rates(*product.rsplit(" ", 1)), n)
-        return 1e9 * max(moving, computing) + self.overhead_ns
+        both = moving + computing if kind == "winograd" else max(moving, computing)
+        return 1e9 * both + self.overhead_ns
 
     def ns_of_call(self, call: Call) -> float:
         """The time of a call as a kernel of its own."""
@@ -112,9 +115,10 @@ def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
         call = source.call
         if call.primitive.name in MATRIX:
             strided = any(s > 1 for s in call.attrs.get("stride", ()))
-            name = f"{call.primitive.name} strided" if strided else call.primitive.name
-            products.append(f"{name} {call.specs[0].dtype.name}")
-            numbers.append(call.cost.flops)
+            how = " winograd" * (info.kind == "winograd") + " strided" * strided
+            dtype = "float32" if info.kind == "winograd" else call.specs[0].dtype.name
+            products.append(f"{call.primitive.name}{how} {dtype}")
+            numbers.append(call.cost.flops - info.saved_flops)
         else:
             numbers[1] += call.cost.flops
     copies = info.kind in ("kernel", "onednn") and not info.sources
@@ -140,7 +144,8 @@ H200 = MachineProfile(
         "matmul bfloat16": [(1e6, 5e11), (1e9, 1e14), (1e11, 6.9e14)],
     },
     [(1e4, 1e11), (1e7, 3e12), (1e9, 4.3e12)], 5e13, 4_000.0, 1.2, 1e12, 141_000_000_000, 4.5e11,
-    "NVIDIA H200 SXM data sheet: 67 TFLOP/s float32, 989 TFLOP/s bfloat16, 4.8 TB/s, NVLink",
+    "NVIDIA H200 SXM data sheet: 67 TFLOP/s float32, 989 TFLOP/s bfloat16, 4.8 TB/s, NVLink, "
+    "PCIe Gen5 with 128 GB/s for both ways", 5.7e10,
 )  # fmt: skip
 CPU2 = MachineProfile(
     "cpu2",
@@ -156,8 +161,8 @@ BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
 
 def measured(make, name: str = "") -> tuple[float, float, float]:
-    """(FLOPs, bytes, ns) of the kernels called `name` in a program, the fastest first one apart:
-    threads that have slept take a millisecond to wake."""
+    """(executed FLOPs, bytes, ns) of the kernels called `name` in a program, the fastest first one
+    apart: threads that have slept take a millisecond to wake."""
     times: dict[tuple, list[float]] = {}
     with flags.override(compile="always"):
         backends.current().evaluate([y.data for y in make()])
@@ -169,7 +174,8 @@ def measured(make, name: str = "") -> tuple[float, float, float]:
             for program, step, begin, end in zip(*trace.steps[:2], *trace.steps[3:5], strict=True):
                 info = trace.info(int(program), int(step))
                 if name in info.name and step:
-                    times.setdefault((int(step), info.flops, info.bytes), []).append(end - begin)
+                    work = (int(step), info.executed_flops, info.bytes)
+                    times.setdefault(work, []).append(end - begin)
     found = sorted((min(ns), flops, nbytes) for (_, flops, nbytes), ns in times.items())
     ns, flops, nbytes = found[len(found) // 2]
     return float(flops), float(nbytes), float(ns)
@@ -197,12 +203,12 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
             a, b = (full(size, size, scale=2 / size).astype(dtype) for _ in range(2))
             flops, _, ns = measured(lambda a=a, b=b: chain(lambda y: matmul(y, b), a), "matmul")
             matrix.setdefault(f"matmul {dtype}", []).append((flops, 1e9 * flops / ns))
-    matrix |= conv_rates(full, smoke)
     bandwidth = []
     for size in [1 << n for n in ((12, 16, 20) if smoke else (12, 16, 19, 22, 25))]:
         pairs = [(full(size), full(size)) for _ in range(4 if size < 1 << 24 else 2)]
         _, nbytes, ns = measured(lambda pairs=pairs: [x + y for x, y in pairs])
         bandwidth.append((nbytes, 1e9 * nbytes / ns))
+    matrix |= conv_rates(full, smoke, bandwidth)
     many = [full(1 << 16) for _ in range(4)]
     flops, _, ns = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
     few = [full(8 + i) for i in range(6)]
@@ -213,10 +219,12 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     return MachineProfile(name, matrix, bandwidth, 1e9 * flops / ns, overhead, template=template)
 
 
-def conv_rates(full, smoke: bool) -> dict[str, list[tuple[float, float]]]:
-    """Rates of convolutions and their gradients, for layers like those of a ResNet."""
-    layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (8, 128, 28, 3, 1),
-              (16, 256, 14, 3, 1), (2, 128, 28, 3, 2), (8, 128, 56, 3, 2)]  # fmt: skip
+def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
+    """Rates of convolutions and their gradients, for layers like those of a ResNet; also those
+    by Winograd's algorithm, the time of moving taken off."""
+    layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
+              (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
+              (8, 128, 56, 3, 2)]  # fmt: skip
     found: dict[str, list[tuple[float, float]]] = {}
     for batch, channels, size, kernel, stride in layers[: 2 if smoke else None]:
         pad = (kernel // 2,) * 2
@@ -240,7 +248,11 @@ def conv_rates(full, smoke: bool) -> dict[str, list[tuple[float, float]]]:
             ("conv_data_grad", lambda ys=others, f=data: [f(y) for y in ys]),
             ("conv_weight_grad", lambda ys=others, f=weight: [f(y) for y in ys]),
         ):
-            flops, _, ns = measured(make, name)
-            name += " strided" if stride > 1 else ""
-            found.setdefault(f"{name} float32", []).append((flops, 1e9 * flops / ns))
+            flops, nbytes, ns = measured(make, name)
+            defined = 2 * others[0].size * w.size // channels
+            how, seconds = " strided" * (stride > 1), ns / 1e9
+            if flops != defined:
+                moving = nbytes / rate_at(bandwidth, nbytes)
+                how, seconds = " winograd", max(seconds - moving, seconds / 4)
+            found.setdefault(f"{name}{how} float32", []).append((flops, flops / seconds))
     return {name: sorted(points) for name, points in found.items()}

@@ -8,57 +8,98 @@ checks choices by analysing the step with them: the budget is met in earnest, or
 least that is possible.
 """
 
-from collections import Counter
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import NamedTuple
 
+from glasshouse.analyze.blocks import (
+    Applied,
+    Block,
+    candidates_of,
+    first_argument,
+    forwards_replaced,
+    key_of,
+)
 from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.offload import Link
 from glasshouse.analyze.step import StepAnalysis, Trainer
-from glasshouse.analyze.trace import no_leaf_types
+from glasshouse.analyze.values import Values
 from glasshouse.base.errors import OptionError, suggest, type_name
 from glasshouse.compile.plan import no_collection
-from glasshouse.dispatch.bind import state
 from glasshouse.nn.module import Module
-from glasshouse.profile.counter import is_within
 from glasshouse.profile.text import milliseconds, percent, scaled, table
-from glasshouse.transforms.checkpoint import checkpoint
 
 MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
 SMALL_GAIN = 0.003  # of the time of a step: not worth an analysis
 MIN_ROW = 5  # equal blocks of which some stand for the others
+MAX_SHOWN = 24  # single values in a plan's table
+MAX_VALUES = 2000  # of a forward pass, among which a minimum cut is found in half a second
+SOLVERS = ("auto", "chain", "exact", "min-cut")
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
 
-class Block(NamedTuple):
-    """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
-    of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes."""
-
-    path: str
-    saved_bytes: int
-    extra_ns: float
-    whole: bool = True
-    convs: int = 0
-
-
-class Plan(AbstractContextManager):
-    """What to compute again. `apply()` makes the model do so in this thread, also as a context;
-    `remove()` ends it.
+class Planned:
+    """What a step computes again, and what that comes to.
 
     blocks        those chosen, with their estimated savings and costs
     peak_bytes    the planned peak of a step with them; at most the budget
     plain_bytes   that without
-    extra_ns      by how much the predicted time of a step grows
+    plain_ns      the predicted time of a step without
+    extra_ns      by how much it grows
     """
 
     def __init__(self, planner: "Planner", budget: int | float):
-        self.planner, self.model = planner, planner.model
         _, self.plain_bytes, self.plain_ns = planner.check([])
         self.blocks, self.peak_bytes, ns = planner.search(in_bytes(budget, self.plain_bytes))
-        self.extra_ns = ns - self.plain_ns
+        self.extra_ns, self.root = ns - self.plain_ns, planner.root
+
+    def code(self) -> str:
+        """The plan as Python to paste."""
+        lines = "".join(f"    {block.code()},\n" for block in self.blocks)
+        return (
+            "from glasshouse.analyze.planner import Applied, Block\n\n"
+            f"blocks = [\n{lines}]\n"
+            "Applied(model, blocks)\n"
+        )
+
+    def table(self) -> str:
+        """The plan as text."""
+        lines = [
+            [b.path or self.root or "all of it", b.means, scaled(b.saved_bytes, "B"),
+             milliseconds(b.extra_ns)]
+            for b in self.shown()
+        ]  # fmt: skip
+        head = (
+            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
+            f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
+        )
+        if not lines:
+            return head + "nothing is computed again\n"
+        return head + table(["compute again", "", "saves about", "takes"], lines, left=2) + "\n"
+
+    def shown(self) -> list[Block]:
+        """The modules, the largest of the single values, and what the others come to."""
+        values = sorted((b for b in self.blocks if ":" in b.path and b.saved_bytes),
+                        key=lambda b: -b.saved_bytes)  # fmt: skip
+        modules, rest = [b for b in self.blocks if ":" not in b.path], values[MAX_SHOWN:]
+        if rest:
+            sums = sum(b.saved_bytes for b in rest), sum(b.extra_ns for b in rest)
+            values[MAX_SHOWN:] = [Block(f"{len(rest)} smaller", *sums, whole=False)]
+        return [*modules, *values]
+
+    def __str__(self):
+        return self.table()
+
+
+class Plan(Planned, AbstractContextManager):
+    """What to compute again. `apply()` makes the model do so in this thread, also as a context;
+    `remove()` ends it."""
+
+    def __init__(self, planner: "Planner", budget: int | float):
+        super().__init__(planner, budget)
+        self.planner, self.model = planner, planner.model
         self.applied: Applied | None = None
 
     def at(self, budget: int | float) -> "Plan":
@@ -91,119 +132,6 @@ class Plan(AbstractContextManager):
     def __exit__(self, *exc_info):
         self.remove()
 
-    def code(self) -> str:
-        """The plan as Python to paste."""
-        again = key_of(self.blocks)
-        return (
-            "from glasshouse.analyze.planner import Applied, Block\n\n"
-            f"blocks = {again!r}\n"
-            "Applied(model, [Block(path, 0, 0.0, *how) for path, *how in blocks])\n"
-        )
-
-    def table(self) -> str:
-        """The plan as text."""
-        lines = [
-            [b.path or type(self.model).__name__,
-             "whole" if b.whole else "elementwise" + ", convolutions" * bool(b.convs),
-             scaled(b.saved_bytes, "B"), milliseconds(b.extra_ns)]
-            for b in self.blocks
-        ]  # fmt: skip
-        head = (
-            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
-            f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
-        )
-        return head + table(["compute again", "", "saves about", "takes"], lines, left=2) + "\n"
-
-    def __str__(self):
-        return self.table()
-
-
-class Applied:
-    """Blocks that compute again, until `undo()`."""
-
-    def __init__(self, model: Module, blocks: Iterable[Block]):
-        self.before, self.wrapped = state.recompute, []
-        root = type(model).__name__
-        cheap = [
-            (f"{root}.{b.path}" if b.path else root) + (f"+{b.convs}" if b.convs else "")
-            for b in blocks if not b.whole
-        ]  # fmt: skip
-        state.recompute = (*self.before, *cheap)
-        for block in blocks:
-            module = model.get_submodule(block.path)
-            if block.whole and "forward" not in module.__dict__:
-                module.__dict__["forward"] = checkpoint(once_updated(module, module.forward))
-                self.wrapped.append(module)
-
-    def undo(self) -> None:
-        state.recompute = self.before
-        for module in self.wrapped:
-            module.__dict__.pop("forward", None)
-
-
-@contextmanager
-def undone(applied: Applied):
-    """Inside, blocks compute again; then not."""
-    try:
-        yield
-    finally:
-        applied.undo()
-
-
-@contextmanager
-def forwards_replaced(model: Module, paths, forward):
-    """Inside, calling these modules calls `forward`."""
-    modules = [model.get_submodule(path) for path in paths]
-    modules = [module for module in modules if "forward" not in module.__dict__]
-    try:
-        for module in modules:
-            module.__dict__["forward"] = forward
-        yield
-    finally:
-        for module in modules:
-            del module.__dict__["forward"]
-
-
-def first_argument(x, *args, **kwargs):
-    """What stands for a block that is left out."""
-    return x
-
-
-def once_updated(module: Module, forward):
-    """The forward, whose second run leaves buffers (running statistics) as the first made them."""
-
-    def run(*args, **kwargs):
-        if state.phase != "recompute":
-            return forward(*args, **kwargs)
-        before = [(m, dict(m._buffers)) for m in module.modules()]
-        held = [
-            (b, b.data, b.spec) for _, buffers in before for b in buffers.values() if b is not None
-        ]
-        try:
-            return forward(*args, **kwargs)
-        finally:
-            for m, own in before:
-                m._buffers.update(own)
-            for b, data, spec in held:
-                b.data, b.spec = data, spec
-
-    return run
-
-
-def candidates_of(model: Module) -> list[str]:
-    """Paths of the blocks that may be computed again: the outermost modules with parts whose class
-    repeats, else containers that do, else the model's own parts."""
-    parts = [
-        (path, m) for path, m in model.named_modules() if path and any(True for _ in m.parameters())
-    ]
-    kinds = Counter(type(m) for _, m in parts)
-    repeated = [
-        (path, m) for path, m in parts if kinds[type(m)] > 1 and any(True for _ in m.children())
-    ]
-    own = [path for path, m in repeated if type(m) not in no_leaf_types]
-    found = own or [path for path, _ in repeated] or [name for name, _ in model.named_children()]
-    return [p for p in found if not any(p != o and is_within(p, o) for o in found)]
-
 
 def estimated(path: str, plain: Stage, stage: Stage, *how) -> Block:
     """A block that computes again, by the stages without and with that."""
@@ -229,8 +157,9 @@ class Planner:
     """Looks for the cheapest choice whose step fits a budget; what was analysed stays known, so
     that further budgets take less."""
 
-    def __init__(self, trainer: Trainer, paths: list[str], machine: MachineProfile):
+    def __init__(self, trainer, paths: list[str], machine: MachineProfile, solver: str = "auto"):
         self.trainer, self.machine, self.model = trainer, machine, trainer.model
+        self.solver = solver
         self.root, self.paths = type(self.model).__name__, paths
         self.checked: dict[tuple, Choice] = {}
         self.ways: list[tuple[Block, ...]] = []  # what is computed again in any case
@@ -240,10 +169,15 @@ class Planner:
         self.everywhere = [Block("", 0, 0.0, whole=False)]
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
-        """The step with a choice applied."""
-        with undone(Applied(self.model, chosen)):
+        """The step with a choice applied; what is offloaded is taken off its course."""
+        away = {block.path for block in chosen if block.offload}
+        with self.trainer.applied([block for block in chosen if not block.offload]):
             found = self.trainer.analyse(2, self.machine)
-        self.checked[key_of(chosen)] = Choice(chosen, found.peak_bytes, found.predicted_ns)
+        peak_bytes, ns = found.peak_bytes, found.predicted_ns
+        if away:
+            link = Link(found, self.paths, self.root, self.machine)
+            peak_bytes, ns = link.peak_bytes(away), ns + sum(map(link.extra_ns, away))
+        self.checked[key_of(chosen)] = Choice(chosen, peak_bytes, ns)
         return found
 
     def check(self, chosen: list[Block]) -> "Choice":
@@ -266,7 +200,10 @@ class Planner:
         """
         if self.plain.peak_bytes > budget:
             with no_collection():
-                self.explore(budget)
+                if self.values is not None:
+                    self.explore_values(budget)
+                if self.solver in ("auto", "chain") or self.best(budget) is None:
+                    self.explore(budget)
         found = self.best(budget)
         if found is None:
             least = min(choice.peak_bytes for choice in self.checked.values())
@@ -288,9 +225,10 @@ class Planner:
     def chains(self) -> list[Chain]:
         """By blocks: the plain analysis, that with elementwise work computed again, those with
         light convolutions besides; last that with all blocks."""
+        infos = (info for run in self.plain.runs for info in run.plan.step_infos())
         convs = [
-            call.cost.flops / max(1, call.out.nbytes)
-            for _, call, *_ in self.plain.counter.counts.values() if call.primitive.name == "conv"
+            source.call.cost.flops / max(1, source.call.out.nbytes)
+            for info in infos for source in info.sources if source.call.primitive.name == "conv"
         ]  # fmt: skip
         limits = [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
         plain = self.chain(self.plain)
@@ -318,13 +256,20 @@ class Planner:
 
     def shortened(self, chosen: list[Block], left_out: dict[str, str]) -> Chain:
         """The chain of one step with a choice applied to the blocks that are not left out."""
-        with undone(Applied(self.model, [b for b in chosen if b.path not in left_out])):
+        with self.trainer.applied([b for b in chosen if b.path not in left_out]):
             return self.chain(self.trainer.analyse(1, self.machine))
 
     def option(self, path: str, number: int, *how) -> Option:
         """A way to compute a block; `how` are those of Block."""
         plain, stage = (self.chains[n].stages.get(path, Stage()) for n in (0, number))
         return Option(([estimated(path, plain, stage, *how)], stage.ns), stage)
+
+    @cached_property
+    def link(self) -> Link | None:
+        """What offloading blocks comes to, where the machine has memory of its own."""
+        if not self.machine.host_bytes_per_s:
+            return None
+        return Link(self.plain, self.paths, self.root, self.machine)
 
     def find_groups(self) -> dict[str, Option]:
         """What it takes to checkpoint containers of several blocks, and the blocks in them: of
@@ -353,6 +298,9 @@ class Planner:
             if not number:
                 own += [self.option(path, n, *b[3:]) for n, (b,) in enumerate(self.ways[1:], 1)]
             own += [self.option(path, -1, True)]
+            away = self.link.stage(path, stage) if self.link and not number else None
+            if away is not None:
+                own.append(Option(([estimated(path, stage, away, False, 0, True)], away.ns), away))
             options.append([*own, self.groups[path]] if path in (self.groups or ()) else own)
         found = cheapest(options, base.around, self.room(base, budget))
         if found is None:
@@ -374,8 +322,9 @@ class Planner:
     def explore(self, budget: int) -> None:
         """Analyse the cheapest choices by the estimates, as long as one may be better than what
         fits; where one takes more than it was to, the next of its way is to leave that much."""
-        ways = range(not self.seems_to_fit(1, budget), len(self.chains) - 1)
-        over = dict.fromkeys(ways, 0)  # all elementwise work is cheaper than any block
+        # All elementwise work is cheaper than any block; moving may take no time at all.
+        first = not self.link and not self.seems_to_fit(1, budget)
+        over = dict.fromkeys(ways := range(first, len(self.chains) - 1), 0)
         for _ in range(MAX_CHECKS):
             found = {n: self.choice(n, budget - bytes_over) for n, bytes_over in over.items()}
             likely = {n: choice for n, choice in found.items() if choice is not None}
@@ -401,6 +350,28 @@ class Planner:
         for number in range(len(self.ways)):
             self.check(self.smallest(number).blocks)
         self.do_without(budget)
+
+    @cached_property
+    def values(self) -> Values | None:
+        """The values among which a solver chooses; None where only blocks of a chain are chosen."""
+        if self.solver == "chain":
+            return None
+        solver = "min-cut" if self.solver == "auto" else self.solver
+        found = Values(self.plain, self.root, self.machine, solver)
+        return None if self.solver == "auto" and len(found.nodes) > MAX_VALUES else found
+
+    def explore_values(self, budget: int) -> None:
+        """Analyse the cheapest choices of values, until one fits: each is to leave what the one
+        before took too much."""
+        more_bytes = self.plain.peak_bytes - budget
+        for _ in range(MAX_CHECKS):
+            choice = self.values.choice(more_bytes)
+            if choice is None:
+                return
+            peak = self.check(self.values.blocks(choice)).peak_bytes
+            if peak <= budget:
+                return
+            more_bytes += max(peak - budget, budget // 200)
 
     def smallest(self, number: int) -> "Choice":
         """The choice of a way that takes the least memory by the estimates, within 0.5 %."""
@@ -428,18 +399,18 @@ class Choice(NamedTuple):
     ns: float
 
 
-def key_of(blocks: list[Block]) -> tuple:
-    return tuple((block.path, block.whole, block.convs) for block in blocks)
-
-
 def plan(
     model: Module, loss, optimizer, inputs, budget: int | float, *, blocks=None,
-    autocast: str | None = None, machine: MachineProfile | str = "cpu2",
+    autocast: str | None = None, machine: MachineProfile | str = "cpu2", solver: str = "auto",
 ) -> Plan:  # fmt: skip
     """What to compute again so that a training step's memory stays within a budget.
 
     budget  bytes; or a part of the peak without a plan, above 0 and at most 1
     blocks  paths of modules that may be computed again; the repeating ones unless given
+    solver  "chain", a dynamic program over blocks; "exact", a mixed-integer program over single
+            values, for graphs in which it ends in time (needs scipy); "min-cut", a heuristic over
+            single values that makes no large product again; "auto", the better of this and the
+            chain. Where values do not suffice, blocks are chosen
 
     The arguments else are those of `step`. Values and gradients stay what they are, random numbers
     and running statistics included.
@@ -458,6 +429,11 @@ def plan(
     """
     if not isinstance(model, Module):
         raise OptionError(f"plan: expected a Module; got {type_name(model)}. Pass the model.")
+    if solver not in SOLVERS:
+        raise OptionError(
+            f"plan: expected a solver of {', '.join(SOLVERS)}; got {solver!r}. "
+            f"{suggest(str(solver), SOLVERS)}"
+        )
     chosen = MachineProfile.load(machine)
     known = dict(model.named_modules())
     for path in blocks or ():
@@ -466,7 +442,7 @@ def plan(
                 f"plan: expected paths of modules; got {path!r}. {suggest(path, known)}"
             )
     trainer = Trainer(model, loss, optimizer, inputs, autocast)
-    return Plan(Planner(trainer, list(blocks or candidates_of(model)), chosen), budget)
+    return Plan(Planner(trainer, list(blocks or candidates_of(model)), chosen, solver), budget)
 
 
 def in_bytes(budget: int | float, whole: int) -> int:

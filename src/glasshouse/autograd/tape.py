@@ -10,7 +10,7 @@ import weakref
 from contextlib import ContextDecorator, contextmanager
 from time import perf_counter_ns
 
-from glasshouse.base import GradError, Spec
+from glasshouse.base import GradError, Spec, having
 from glasshouse.base.flags import flags
 from glasshouse.dispatch import Level, box, hooks, state, tell, timers, zeros
 
@@ -71,6 +71,8 @@ class Node:
         """A saved payload as a value again; its spec alone if it was not kept."""
         if data is None:
             return spec
+        if type(data) is Packed:
+            data = data.payload(self.backend)
         if self.mode is not None and not create_graph:
             return data
         value = box(data, spec, self.backend)
@@ -106,6 +108,9 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     node.out_specs = [out.spec for out in outputs]
     node.saved_out = [out.data if keep_out else None for out in outputs]
     node.backend, node.mode = outputs[0].backend, mode
+    if state.saved_hooks is not None and mode is None:
+        node.saved = packed(args, node.saved)
+        node.saved_out = list(packed(outputs, node.saved_out))
     node.scope, node.seq = state.scope, next(sequence)
     node.freed, node.grad_hooks, node.known = False, None, None
     for slot, out in enumerate(outputs):
@@ -114,6 +119,52 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
 
 
 hooks.record, hooks.tape = record, (Node, sequence)
+
+
+class Packed:
+    """What a saved tensor was packed into, and what unpacks it."""
+
+    __slots__ = ("packed", "unpack")
+
+    def __init__(self, packed, unpack):
+        self.packed, self.unpack = packed, unpack
+
+    def payload(self, backend):
+        """The saved payload on the backend of the node."""
+        tensor = self.unpack(self.packed)
+        if tensor.backend is backend:
+            return tensor.data
+        return backend.from_numpy(tensor.backend.to_numpy(tensor.data))
+
+
+def packed(tensors, kept) -> tuple:
+    """What a node saves of its operands or results, packed by the hooks in force; leaves, the
+    parameters, stay as they are."""
+    pack, unpack = state.saved_hooks
+    return tuple([
+        data if data is None or isinstance(x.node, Leaf) else Packed(pack(detached(x)), unpack)
+        for x, data in zip(tensors, kept, strict=True)
+    ])  # fmt: skip
+
+
+def detached(x):
+    """The value of a tensor, off the tape."""
+    return box(x.data, x.spec, x.backend)
+
+
+@contextmanager
+def saved_tensors_hooks(pack, unpack):
+    """Context: what is saved for backward passes goes through `pack(tensor)` as it is saved, and
+    what that gave through `unpack` when it is read. `unpack` returns a tensor of equal value.
+    Example: >>> import glasshouse as gh
+             >>> x = gh.tensor([3.0], requires_grad=True)
+             >>> with saved_tensors_hooks(lambda t: t.numpy(), gh.asarray):
+             ...     y = (x * 2) ** 2
+             >>> y.backward()
+             >>> x.grad.tolist()
+             [24.0]"""
+    with having(state, saved_hooks=(pack, unpack)):
+        yield
 
 
 class Walk:

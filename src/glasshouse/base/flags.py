@@ -62,6 +62,7 @@ declared = (
     Flag("onednn", str, "", "oneDNN's shared library; empty: the one installed beside Python"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("verify", bool, False, "check every backend result and every gradient against its spec"),
+    Flag("winograd", bool, True, "3 x 3 convolutions by Winograd's algorithm where that is faster"),
 )
 
 

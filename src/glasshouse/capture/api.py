@@ -12,6 +12,7 @@ from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, 
 from glasshouse.base.interrupts import Living
 from glasshouse.capture import bytecode
 from glasshouse.capture import tracer as tracing
+from glasshouse.capture.budget import Budget
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.glass import eager, glass
 from glasshouse.capture.glasshouse_front import GlasshouseFront
@@ -79,7 +80,10 @@ def is_target(x) -> bool:
     return not (len(names) == 2 and names[1].startswith("example"))
 
 
-def optimize(compiler="glass", nopython: bool = False, dynamic: bool = False, frontend=None):
+def optimize(
+    compiler="glass", nopython: bool = False, dynamic: bool = False, frontend=None,
+    memory_budget: int | float | None = None,
+):  # fmt: skip
     """Capture functions, methods and Modules, unmodified: calls run as compiled graphs.
 
     A decorator, with or without arguments, and a context inside which the functions that are called
@@ -87,7 +91,15 @@ def optimize(compiler="glass", nopython: bool = False, dynamic: bool = False, fr
     callable. With `nopython` a graph break is an error; with `dynamic` numbers and sizes may vary
     from the start.
 
-    Raises:  OptionError for an unknown compiler; later CaptureError for a break with nopython
+    `memory_budget` has graphs that train compute activations again in their backward pass, at the
+    least cost for which a call stays within: bytes (int), or a part (float) of the peak without.
+    The peak is the most that the memory manager has allocated while the graph's Program runs (a
+    captured module's: those of its two passes), parameters and optimizer state included; the first
+    call, which is captured, may take more. Values and gradients stay. `.memory_plans` of the
+    result, and `gh.explain`, tell what is computed again.
+
+    Raises:  OptionError for an unknown compiler or a bad budget; later CaptureError for a break
+             with nopython, OptionError for a budget that cannot be met, with the least that can
     Example: >>> import glasshouse as gh
              >>> @gh.optimize("eager")
              ... def fn(x, y):
@@ -95,9 +107,17 @@ def optimize(compiler="glass", nopython: bool = False, dynamic: bool = False, fr
              >>> fn(gh.zeros(2), gh.zeros(2)).tolist()
              [1.0, 1.0]
     """
-    if is_target(compiler):
-        return Optimizing(Capture(glass, frontend or front, nopython, dynamic))(compiler)
-    return Optimizing(Capture(compiler_of(compiler), frontend or front, nopython, dynamic))
+    target = compiler if is_target(compiler) else None
+    chosen = glass if target is not None else compiler_of(compiler)
+    if memory_budget is not None:
+        if chosen is not glass:
+            raise OptionError(
+                f"optimize: expected memory_budget with the compiler 'glass'; got {compiler!r}. "
+                "Leave one of them out."
+            )
+        chosen = Budget(memory_budget)
+    made = Optimizing(Capture(chosen, frontend or front, nopython, dynamic))
+    return made if target is None else made(target)
 
 
 class Optimizing(ContextDecorator):
@@ -106,6 +126,11 @@ class Optimizing(ContextDecorator):
     def __init__(self, capture: Capture):
         self.capture = capture
         self.before: list = []
+
+    @property
+    def memory_plans(self) -> list:
+        """The plans made for a memory budget, one for each graph that trains."""
+        return self.capture.memory_plans
 
     def __call__(self, fn):
         fn = innermost(fn)
@@ -198,6 +223,7 @@ class OptimizedModule:
         made = capture.dispatcher(call_module)
         dispatchers.add(made)
         self.__dict__.update(_module=module, _dispatcher=made, capture=capture)
+        self.__dict__["memory_plans"] = capture.memory_plans
 
     def __call__(self, *args, **kwargs):
         return self._dispatcher(self._module, *args, **kwargs)

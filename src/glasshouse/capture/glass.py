@@ -8,25 +8,28 @@ differentiated outside gets a second Program for that.
 
 import sys
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from glasshouse.analyze.captured import CapturedStep, in_use
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
-from glasshouse.base.errors import GradError
+from glasshouse.base.errors import GradError, OptionError
 from glasshouse.base.interrupts import held
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
-from glasshouse.compile.program import compiled, run_timed, settle, warn_once
+from glasshouse.compile.program import compiled, compiled_graph, run_timed, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import zeros
 from glasshouse.dispatch.bind import box, state, timers, watchers
 from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
+from glasshouse.graph.split import Half, split
 from glasshouse.nn.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor, random
@@ -48,10 +51,11 @@ def glass(graph_module: GraphModule, example_inputs) -> "Glass":
 
 class Glass:
     """A captured graph with its Programs: for each set of shapes of tensors, by the numbers that
-    became part of a Program; None for what is run as it is."""
+    became part of a Program; None for what is run as it is. With a `budget` their memory stays
+    within it."""
 
-    def __init__(self, module: GraphModule):
-        self.module = module
+    def __init__(self, module: GraphModule, budget=None):
+        self.module, self.budget = module, budget
         self.plans: dict[tuple, list[Plan | None]] = {}
         self.count = 0  # of all plans
         self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
@@ -74,7 +78,7 @@ class Glass:
         backend = backends.current()
         # What the trace of the first call recorded is done again here: nobody needs its values.
         backend.recorder.forget()
-        plan = kept = Plan(self.module, backend)
+        plan = kept = Plan(self.module, backend, self.budget)
         try:
             plan.record(inputs)
         except NotFit:
@@ -86,25 +90,34 @@ class Glass:
 
 
 class Kernelled:
-    """A Program with where its inputs come from."""
+    """A Program with where its inputs come from: of a recording, or of a half of it."""
 
-    def __init__(self, recorded, known: dict[int, tuple], constants, runner):
-        self.fetches = []
-        for leaf in recorded.leaves:
-            place = known.get(id(leaf))
-            if place is None and id(leaf) not in constants:
-                raise NotFit
-            self.fetches.append(place or (CONSTANT, leaf))
+    def __init__(
+        self, recorded, known: dict[int, tuple], constants, runner, half: Half | None = None
+    ):
+        places = [
+            known.get(id(leaf)) or ((CONSTANT, leaf) if id(leaf) in constants else None)
+            for leaf in recorded.leaves
+        ]
+        sources = range(len(places)) if half is None else half.sources
+        self.fetches: list[Any] = [places[at] if at >= 0 else (OUT, ~at) for at in sources]
+        if None in self.fetches:
+            raise NotFit
         self.scalars = [
             (runner.links.get(node), node.scalar, node.spec.dtype.kind)
             for node in recorded.nodes
             if node.scalar is not None
         ]
-        self.counts = counts_of(recorded)
+        self.tally = Tally([
+            count for count in counts_of(recorded)
+            if half is None or half.is_first == (count[2] == "forward")
+        ])  # fmt: skip
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
+        if half is not None:
+            self.specs = [node.spec for node in half.graph.outputs]
         try:
-            self.program = compiled(recorded)
+            self.program = compiled(recorded) if half is None else compiled_graph(half.graph)
             self.program.lines = runner.lines.of(recorded)
         except CompileError as error:
             warn_once(str(error))
@@ -121,10 +134,8 @@ class Kernelled:
             if not x.value.flags.c_contiguous:
                 x.value = np.ascontiguousarray(x.value)
             arrays.append(x.value)
-        if not watchers:
-            return self.program.run(arrays, scalars, donated)
         if not first:
-            tell("replay", self.counts)
+            self.tally.runs[get_ident()] += 1
         if not timers:
             return self.program.run(arrays, scalars, donated)
         return run_timed(self.program, self.events,
@@ -135,21 +146,23 @@ class Kernelled:
 class Plan:
     """The Program of a graph (and one for its gradients), and where everything goes."""
 
-    def __init__(self, module: GraphModule, backend):
-        self.module, self.backend = module, backend
+    def __init__(self, module: GraphModule, backend, budget=None):
+        self.module, self.backend, self.budget = module, backend, budget
         self.owned = owned_tensors(module)
         self.fixed: dict[int, Any] = {}  # inputs that are numbers and became part of the Program
         self.forward: Kernelled | None = None
         self.backward: Backward | None = None
         self.outs: Any = None
+        self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
 
     def handles(self, inputs) -> list[Tensor]:
         """All tensors that the graph may read or write."""
         return [*self.owned, *(x for x in inputs if isinstance(x, Tensor))]
 
     def fits(self, inputs) -> bool:
-        """Whether the numbers that are part of the Program are the same now."""
-        return all(inputs[i] == number for i, number in self.fixed.items())
+        """Whether the numbers in the Program are the same now, and a budget will be met."""
+        same = all(inputs[i] == number for i, number in self.fixed.items())
+        return same and (self.most_bytes is None or in_use() <= self.most_bytes)
 
     # -- the first run ---------------------------------------------------------------------------
 
@@ -183,15 +196,30 @@ class Plan:
             with unwatched(), runner.lines:
                 self.backward.walk(constants)
         pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
-        later = pending[mark:]
-        del pending[mark:]
-        recorded = describe(pending, [x for x in wanted if x.value is None])
-        del pending
-        if recorded is not None:
-            self.run_first(recorded, known, constants, runner)
-        if self.backward is not None:
-            known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
-            self.backward.compile(later, known, constants, runner)
+        if self.budget is not None:
+            early = {id(x) for x in pending[:mark]}
+            if self.backward is not None:
+                wanted += self.backward.wanted()
+            recorded = describe(pending, [x for x in wanted if x.value is None])
+            del pending
+            if recorded is not None:
+                old = {i: before[i][1] for i in graded if before[i][1] is not None}
+                with undone_if_refused(handles, before, self.keys):
+                    step = self.step_of(recorded, early, known, changed, old)
+                    self.run_planned(step, recorded, known, constants, runner)
+            elif self.backward is not None:
+                self.backward.place([], [], known)
+        else:
+            later = pending[mark:]
+            del pending[mark:]
+            recorded = describe(pending, [x for x in wanted if x.value is None])
+            del pending
+            if recorded is not None:
+                self.forward = Kernelled(recorded, known, constants, runner)
+                self.run_first(recorded, known)
+            if self.backward is not None:
+                recorded = describe(later, self.backward.wanted())
+                self.backward.compile(recorded, known, constants, runner)
         self.place(outs, handles, changed, graded, known)
         if self.backward is not None:
             self.backward.attach(outs, handles, before, self.nodes, runner.draws, inputs)
@@ -199,13 +227,52 @@ class Plan:
 
     nodes: list[Lazy] = []
 
-    def run_first(self, recorded, known, constants, runner) -> None:
-        """Make the Program of a recording, and run it."""
-        self.forward = Kernelled(recorded, known, constants, runner)
-        self.nodes = [recorded.nodes[at] for at in recorded.outputs]
-        values = self.forward.run(recorded.leaves, recorded.scalars, recorded.donated, first=True)
-        settle(recorded, values, self.forward.program.owns)
+    def run_first(self, recorded, known, half: Half | None = None, count=None) -> None:
+        """Run the Program of a recording, or of its first half, for the first `count` outputs."""
+        leaves, donated, owns = recorded.leaves, recorded.donated, self.forward.program.owns
+        if half is not None:  # its inputs are read again in the backward pass
+            leaves, donated = [leaves[at] for at in half.sources], ()
+        values = self.forward.run(leaves, recorded.scalars, donated, first=True)
+        made = list(map(computed, values, self.forward.specs, owns))
+        self.nodes = [recorded.nodes[at] for at in recorded.outputs[:count]]
+        self.nodes += made[len(self.nodes) :]
+        settle(recorded, values[:count], owns)
         known |= {id(x): (OUT, k) for k, x in enumerate(self.nodes)}
+
+    def step_of(self, recorded, early: set[int], known, changed, old) -> CapturedStep:
+        """What a budget is planned for. `early` has what was recorded before the gradients of the
+        results, `old` the gradients that a run replaces."""
+        if self.backward is not None:
+            order = [id(x) in early for x in recorded.nodes]
+            at = order.count(True)
+            if not all(order[:at]):
+                raise NotFit
+            count = sum(place < at for place in recorded.outputs)
+            return CapturedStep(recorded, count, given=[s.nbytes for s in self.backward.specs])
+        places = [known.get(id(leaf), (None, None)) for leaf in recorded.leaves]
+        donated = [
+            n for n, (kind, i) in enumerate(places)
+            if kind == DATA and i in changed and recorded.leaves[n].owned
+        ]  # fmt: skip
+        freed = [x.nbytes for i, x in old.items() if (GRAD, i) not in places and x.data.owned]
+        return CapturedStep(recorded, None, donated, freed)
+
+    def run_planned(self, step: CapturedStep, recorded, known, constants, runner) -> None:
+        """Make the Program, or those of both passes, such that they stay within the budget; run the
+        first."""
+        blocks, most_bytes = self.budget.plan(step, recorded)
+        with step.applied(blocks):
+            if step.count is None:
+                self.forward = Kernelled(recorded, known, constants, runner)
+                self.run_first(recorded, known)
+                return
+            self.most_bytes = most_bytes  # an optimizer may make its state outside of the graph
+            first, second = split(step.rewritten(), step.count)
+            self.forward = Kernelled(recorded, known, constants, runner, first)
+            own = {**known, **self.backward.known}
+            self.backward.part = Kernelled(recorded, own, constants, runner, second)
+            self.run_first(recorded, known, first, step.count)
+            self.backward.place(recorded.nodes, recorded.outputs[step.count :], known)
 
     def place(self, outs, handles, changed, graded, known) -> None:
         """Note where each result goes in later runs."""
@@ -331,6 +398,19 @@ class Sources:
 
 
 @contextmanager
+def undone_if_refused(handles: list[Tensor], before, generators):
+    """Context: where a budget cannot be met, tensors and generators are as before the call."""
+    try:
+        yield
+    except OptionError:
+        for h, (data, grad, node, slot) in zip(handles, before, strict=True):
+            h.data, h.spec, h.grad, h.node, h.slot = data, data.spec, grad, node, slot
+        for generator in generators:
+            generator.draws -= 1
+        raise
+
+
+@contextmanager
 def unwatched():
     """Inside, nobody is told of calls: they are recorded for later."""
     told = watchers[:], timers[:]
@@ -453,14 +533,20 @@ class Backward:
             i: arrived[n][s] for (n, s), i in self.places.items() if s in arrived.get(n, ())
         }  # fmt: skip
 
-    def compile(self, later: list[Lazy], known, constants, runner) -> None:
+    def wanted(self) -> list[Lazy]:
+        """The gradients that are still to be computed."""
+        return [g.data for g in self.found.values() if g.data.value is None]
+
+    def compile(self, recorded, known, constants, runner) -> None:
         """Make the Program of what was recorded."""
-        wanted = [g.data for g in self.found.values()]
-        recorded = describe(later, [x for x in wanted if x.value is None])
-        known = {**known, **self.known}
-        if recorded is not None:
-            self.part = Kernelled(recorded, known, constants, runner)
-            known |= {id(recorded.nodes[at]): (-1, k) for k, at in enumerate(recorded.outputs)}
+        if recorded is None:
+            return self.place([], [], known)
+        self.part = Kernelled(recorded, {**known, **self.known}, constants, runner)
+        return self.place(recorded.nodes, recorded.outputs, known)
+
+    def place(self, nodes, outputs, known) -> None:
+        """Note where each gradient comes from; the Program makes these outputs."""
+        known = {**known, **self.known} | {id(nodes[at]): (-1, k) for k, at in enumerate(outputs)}
         self.grads = [
             (i, known.get(id(g.data), (CONSTANT, g.data)), g.spec) for i, g in self.found.items()
         ]

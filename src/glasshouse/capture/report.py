@@ -14,6 +14,7 @@ class Explanation:
             capture.recompiles,
         )
         self.result = result
+        self.memory_plans = list(getattr(fn, "memory_plans", ()))
 
     @property
     def graphs(self) -> list:
@@ -61,6 +62,7 @@ class Explanation:
                 f"  {name}: {guard} failed; was {old!r:.60}, is {new!r:.60}"
                 for name, guard, old, new in self.recompiles
             ]
+        parts += [f"memory plan\n{plan}".rstrip() for plan in self.memory_plans]
         return "\n".join(parts)
 
     __repr__ = __str__

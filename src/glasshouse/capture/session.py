@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from glasshouse.base.errors import CaptureError
+from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
@@ -96,6 +96,7 @@ class Capture:
         self.reproductions: set[str] = set()  # names of functions of which one was written
         captures.add(self)
         self.warned = False
+        self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
 
     @property
     def entries(self) -> list[Info]:
@@ -105,7 +106,7 @@ class Capture:
     def dispatcher(self, fn: types.FunctionType):
         """A callable that answers calls of `fn` from entries, and captures what is new."""
         made = native().Dispatcher(fn, miss)
-        made.capture = self
+        made.capture, made.memory_plans = self, self.memory_plans
         if not self.resumes and self.name == "captured":
             self.name = fn.__qualname__
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
@@ -554,6 +555,8 @@ class Session:
         restore = front.rollback(tracer)
         try:
             results = graph(*self.values)
+        except OptionError:  # a budget that cannot be met: all is as before the call
+            raise
         except BaseException:
             restore()
             raise

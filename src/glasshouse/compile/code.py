@@ -76,7 +76,7 @@ def assemble(plan: Plan) -> Code:
     """The code of a plan; the C of its kernels is emitted."""
     steps, sources = [], {}
     for i, step in enumerate(plan.schedule):
-        if isinstance(step, Kernel) or step.kind == "template":
+        if isinstance(step, Kernel) or step.kind in ("template", "winograd"):
             source = emit(step) if isinstance(step, Kernel) else step.plan
             sources[i] = source.text
             steps.append(kernel_step(source))

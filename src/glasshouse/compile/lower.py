@@ -7,7 +7,7 @@ others are expressions that their users compute for themselves."""
 from dataclasses import dataclass
 
 from glasshouse.base.shape import Spec
-from glasshouse.compile import onednn, template
+from glasshouse.compile import onednn, template, winograd
 from glasshouse.compile import view as views
 from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
@@ -75,9 +75,9 @@ class Lowering:
             self.visit_plain(node)
 
     def visit_epilogue(self, epilogue: "Epilogue", last: Node) -> None:
-        """A product or convolution with its bias and relu as one step of oneDNN."""
+        """A product or convolution with its bias and relu as one step."""
         bias = None if epilogue.bias is None else self.row_major(epilogue.bias)
-        if onednn.plan(self, epilogue.node, bias, epilogue.relu):
+        if self.plan_product(epilogue.node, bias, epilogue.relu):
             self.expr[last.number] = self.expr[epilogue.node.number]
         else:
             for node in (*epilogue.inside, last):
@@ -221,7 +221,7 @@ class Lowering:
 
     def visit_opaque(self, node: Node) -> None:
         """A step for an operation that is not fused; its operands must be in memory."""
-        if node.host is None and onednn.is_supported(node) and onednn.plan(self, node):
+        if is_product(node) and self.plan_product(node):
             return
         if node.host is None and template.is_supported(node):
             template.plan(self, node)
@@ -231,6 +231,11 @@ class Lowering:
         results = [self.buffer(spec, node=node) for spec in specs]
         self.add_opaque("host", node, sources, results)
         self.hand_out(node, results)
+
+    def plan_product(self, node: Node, bias=None, relu=False) -> bool:
+        """Add the step of a product or convolution; False where there is no fast way."""
+        return any(way.is_supported(node) and way.plan(self, node, bias, relu)
+                   for way in (winograd, onednn))  # fmt: skip
 
     def fill_buffer(self, node: Node, buffer: Buffer, x: Node) -> None:
         """A kernel that copies the value of x into a buffer that a later step writes to."""
@@ -317,13 +322,12 @@ class Epilogue:
 
 
 def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
-    """By the number of the last node: what oneDNN does together with its product."""
+    """By the number of the last node: what is done together with its product."""
     users = users_of(graph.nodes)
     outputs = {node.number for node in graph.outputs}
     found = {}
     for node in graph.nodes:
-        product = node.op in ("matmul", "conv") and not node.host and onednn.is_supported(node)
-        if not product or node.number in outputs:
+        if node.op not in ("matmul", "conv") or not is_product(node) or node.number in outputs:
             continue
         last, bias, inside = node, None, []
         for user in users.get(node.number, ()):
@@ -337,6 +341,11 @@ def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
         if last is not node:
             found[last.number] = Epilogue(node, bias, relu is not None, unique(inside))
     return found
+
+
+def is_product(node: Node) -> bool:
+    """Whether there is a step for a product or convolution other than the host's."""
+    return not node.host and (winograd.is_supported(node) or onednn.is_supported(node))
 
 
 def unique(nodes: list[Node]) -> list[Node]:

@@ -355,14 +355,20 @@ def channels_last(ndim: int) -> tuple[int, ...]:
     return (0, *range(2, ndim), 1)
 
 
-def data_desc(lowering, dnnl, node):
-    """(descriptor, view) of (N, C, *S) data in channels-last layout."""
+def channels_last_view(lowering, node) -> View:
+    """(N, C, *S) data in channels-last layout."""
     view = lowering.operand_view(node)
     order = channels_last(len(view.shape))
-    strides = strides_of(view.shape, order)
-    if not same_strides(view, strides):
+    if not same_strides(view, strides_of(view.shape, order)):
         lowering.materialise(node, order=order)
         view = lowering.operand_view(node)
+    return view
+
+
+def data_desc(lowering, dnnl, node):
+    """(descriptor, view) of (N, C, *S) data in channels-last layout."""
+    view = channels_last_view(lowering, node)
+    strides = strides_of(view.shape, channels_last(len(view.shape)))
     return dnnl.desc(view.shape, view.base.dtype, strides), view
 
 

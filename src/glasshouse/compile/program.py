@@ -1,5 +1,8 @@
 """The cache that finds the Program of a recording by its structure, and compiles it if need be."""
 
+import ctypes
+import gc
+import pickle
 import threading
 import warnings
 from contextlib import contextmanager
@@ -25,12 +28,13 @@ from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
-from glasshouse.graph.graph import graph_of
+from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import InC, Recording, compute, forget
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
+trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
 
 
 class Entry:
@@ -63,7 +67,9 @@ def run_recording(recording: Recording) -> None:
 
 def entry_of(recording: Recording) -> Entry:
     """What is known of the recording's structure."""
-    key = (recording.key, state.recompute) if state.recompute else recording.key
+    key: tuple = recording.key
+    if state.recompute or not flags.winograd:
+        key = (key, state.recompute, flags.winograd)
     return programs.get(key) or programs.setdefault(key, Entry())
 
 
@@ -73,6 +79,12 @@ def compiled(recording: Recording) -> Program:
     if entry.program is None:
         entry.program = make_program(recording)
     return entry.program
+
+
+def compiled_graph(graph: Graph) -> Program:
+    """The Program of a graph after all passes. Raises: CompileError"""
+    with let_through(), no_collection():
+        return Program(assemble(Plan(graph)))
 
 
 def settle(recording: Recording, outputs, owns: list[bool]) -> None:
@@ -181,17 +193,31 @@ def make_program(recording: Recording) -> Program:
     program = load_program(key)
     if program is None:
         with let_through(), no_collection():
-            recorded = graph_of(recording)
-            plan = Plan(rewritten(recorded))
-            code = assemble(plan)
-            program = Program(code)
-        store.save(key, code)
-        if kept.plans:
-            program.plan, program.recorded = plan, recorded
-        show("steps", describe_steps(plan))
-        show("c", describe_c(plan.sources))
+            program = make_anew(recording, key)
     if begin_ns:
         tell("region", "compile", begin_ns)
+    return program
+
+
+def make_anew(recording: Recording, key: str) -> Program:
+    """Compile a recording, and store its code under the key if it has one. Such code is then read
+    as by another process, and what held the graph goes back to the system: made beside the graph,
+    code would keep most of its pages in use."""
+    recorded = graph_of(recording)
+    plan = Plan(rewritten(recorded))
+    code = assemble(plan)
+    show("steps", describe_steps(plan))
+    show("c", describe_c(plan.sources))
+    if not (data := store.packed(code) if key else b""):
+        program = Program(code)
+        if kept.plans:
+            program.plan, program.recorded = plan, recorded
+        return program
+    del recorded, plan, code
+    gc.collect()
+    program = Program(pickle.loads(data))
+    store.save(key, data)
+    trim(0)
     return program
 
 

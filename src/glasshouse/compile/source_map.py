@@ -20,7 +20,8 @@ class Source(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """A step: `kind` is kernel, template, onednn, host or reference; bytes are what it moves.
+    """A step: `kind` is kernel, template, winograd, onednn, host or reference; bytes are what it
+    moves; `saved_flops` those of its primitives' definitions that its algorithm does without.
     A step without sources only copies; `origin` says for whom. Devices also have steps of kind copy
     (`transfer`: HtoD, DtoH or DtoD) and collective (`group`: its ranks)."""
 
@@ -33,6 +34,7 @@ class StepInfo(NamedTuple):
     number: int  # of its first equal kernel, whose C is shown
     transfer: str = ""
     group: tuple[int, ...] = ()
+    saved_flops: int = 0
 
     @property
     def origins(self) -> list[Origin]:
@@ -43,6 +45,11 @@ class StepInfo(NamedTuple):
     def flops(self) -> int:
         """What its primitives cost, each as often as the step computes it."""
         return sum(source.call.cost.flops for source in self.sources)
+
+    @property
+    def executed_flops(self) -> int:
+        """What it does: fewer where its algorithm takes fewer than the definition."""
+        return self.flops - self.saved_flops
 
     @property
     def bytes(self) -> int:
@@ -67,7 +74,8 @@ def step_infos(program) -> list[StepInfo]:
                               origin_of(program.schedule, i, own),
                               sum(bytes_of(views) for views in views_of(step).values()),
                               sum(buffer.spec.nbytes for buffer in step.writes()),
-                              first.setdefault(text, i) if text else i))  # fmt: skip
+                              first.setdefault(text, i) if text else i,
+                              saved_flops=saved_flops(step)))  # fmt: skip
     return infos
 
 
@@ -83,6 +91,13 @@ def name_of(ops: list[str], step) -> str:
 def is_reorder(step) -> bool:
     """Whether a step of oneDNN changes a layout and nothing else."""
     return getattr(step, "kind", "") == "onednn" and step.plan.name.startswith("reorder")
+
+
+def saved_flops(step) -> int:
+    """FLOPs of the definition of a step's product that its algorithm does without."""
+    if isinstance(step, Kernel) or step.kind != "winograd":
+        return 0
+    return source_of(step.node).call.cost.flops - step.plan.product_flops
 
 
 def origin_of(schedule, i: int, own) -> Origin:
@@ -118,7 +133,7 @@ def homes_of(program) -> dict[int, list[tuple[int, Node]]]:
         elif not is_reorder(step):
             store(step.node, i)
             epilogue, last = epilogues.get(step.node.number, (None, 0))
-            if epilogue is not None and step.kind == "onednn":
+            if epilogue is not None and step.kind in ("onednn", "winograd"):
                 for node in (*epilogue.inside, program.graph.nodes[last]):
                     store(node, i)
     return homes

@@ -78,7 +78,7 @@ class Kernel:
 @dataclass(eq=False)
 class Opaque:
     """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
-    `kind` is "onednn", "template" or "host"; `sources` are views, `results` buffers."""
+    `kind` is "onednn", "template", "winograd" or "host"; `sources` views, `results` buffers."""
 
     kind: str
     node: Node

@@ -7,11 +7,13 @@ recording, this package's compiler, the C compiler and processor, and oneDNN wit
 import functools
 import os
 import pickle
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from glasshouse.base.dtype import DType
+from glasshouse.base.flags import flags
 from glasshouse.compile import onednn, toolchain
 from glasshouse.compile.code import Code
 from glasshouse.compile.toolchain import CompileError
@@ -80,7 +82,8 @@ def compiler_digest() -> str:
 
 def surroundings() -> str:
     """What code depends on besides the recording and the compiler."""
-    return "\n".join([compiler_digest(), toolchain.identity(), onednn_identity()])
+    settings = f"{os.cpu_count()} {flags.winograd}"
+    return "\n".join([compiler_digest(), toolchain.identity(), onednn_identity(), settings])
 
 
 def onednn_identity() -> str:
@@ -91,7 +94,7 @@ def onednn_identity() -> str:
         return "no oneDNN"
     path = onednn.find_library()
     status = os.stat(path)
-    return f"{path} {status.st_size} {status.st_mtime_ns} {os.cpu_count()}"
+    return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def load(key: str) -> Code | None:
@@ -107,14 +110,18 @@ def load(key: str) -> Code | None:
         return None
 
 
-def save(key: str, code: Code) -> None:
-    """Store code; a folder that cannot be written to costs only the time of compiling again."""
-    if not key or not code.is_portable:
-        return
+def packed(code: Code) -> bytes:
+    """Code as it is stored; nothing for what cannot be."""
     try:
-        toolchain.write_entry(path_of(key), pickle.dumps(code))
-    except (OSError, pickle.PicklingError, TypeError, AttributeError):
-        return
+        return pickle.dumps(code) if code.is_portable else b""
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return b""
+
+
+def save(key: str, data: bytes) -> None:
+    """Store code; a folder that cannot be written to costs only the time of compiling again."""
+    with suppress(OSError):
+        toolchain.write_entry(path_of(key), data)
 
 
 def path_of(key: str) -> Path:

@@ -60,13 +60,18 @@ def identity() -> str:
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"{command[0]} does not run: {error}") from error
+    headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))
+    return "\n".join([version, " ".join(OPTIONS), processor(), headers])
+
+
+@functools.cache
+def processor() -> str:
+    """What the processor can do, as the system lists it; its name where it does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(line for line in lines if "flags" in line)
+        return next(line for line in lines if "flags" in line)
     except (OSError, StopIteration):
-        cpu = platform.processor()
-    headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))
-    return "\n".join([version, " ".join(OPTIONS), cpu, headers])
+        return platform.processor()
 
 
 def cache_folder() -> Path:

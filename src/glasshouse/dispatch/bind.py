@@ -25,6 +25,7 @@ class State(threading.local):
         self.phase = "forward"
         self.recompute: tuple[str, ...] = ()  # modules whose cheap values backward makes again
         self.region: Any = None  # of a checkpoint: its number
+        self.saved_hooks: Any = None  # (pack, unpack) of what the tape saves
         self.thread = threading.get_ident()
         self.seq = -1  # number on the tape of the call that is being differentiated
         self.values_hidden = False  # while capture traces: a look at a value is an error

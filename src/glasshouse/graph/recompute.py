@@ -11,6 +11,8 @@ products read, with hundreds of operations for each byte that making them again 
 
 from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
+from glasshouse.graph.named import asked_values
+from glasshouse.graph.rerun import is_backward, rerun, whole_modules, within
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept
@@ -24,13 +26,18 @@ MAX_CONE = 48  # nodes that one value may take to make again
 def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     """The graph whose backward pass makes dropped values again: those of these modules (all below
     them too; None: of `state.recompute`), and those that are next to free."""
-    modules = state.recompute if modules is None else modules
-    parts = [m.partition("+") for m in modules]
+    if modules is None:
+        modules, whole = state.recompute, whole_modules()
+        graph = rerun(graph, whole) if whole else graph
+    parts = [m.partition("+") for m in modules if m[-1:] != "!"]
     modules = tuple(path for path, *_ in parts)
     convs = {path: int(flops) for path, _, flops in parts if flops}
     nodes = needed_nodes(graph)
+    asked, kept, between = asked_values(nodes, modules)
     light = {n.number for n in nodes if is_light(n, modules, convs)}
     dropped, pinned = droppable(nodes, graph, modules, light)
+    dropped = {n: of for n, of in dropped.items() if n not in kept} | dict.fromkeys(asked, set())
+    pinned, light = pinned - asked | kept, light | between
     users = users_of(nodes)
     stored = {node.number for node in nodes if waits_for_region(node, users.get(node.number, ()))}
     if not dropped:
@@ -55,13 +62,23 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
         """The operand of a backward node: made again if it was dropped, or comes of that."""
         return inside(x) if x.number in stale else made[x.number]
 
+    def found(x: Node) -> Node | None:
+        """What is kept, or was made again before."""
+        return made[x.number] if x.number in pinned or is_kept(x) else again.get(x.number)
+
     def inside(x: Node) -> Node:
         """A dropped value, or what leads to it from kept ones."""
-        if x.number in pinned or is_kept(x):
-            return made[x.number]
-        if x.number not in again:
-            again[x.number] = copy(x, tuple(map(inside, x.inputs)))
-        return again[x.number]
+        stack = [x]
+        while stack:
+            y = stack[-1]
+            missing = [z for z in y.inputs if found(z) is None] if found(y) is None else ()
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            if found(y) is None:
+                again[y.number] = copy(y, tuple(map(found, y.inputs)))
+            stack.pop()
+        return made[x.number] if x.number in pinned or is_kept(x) else again[x.number]
 
     def copy(x: Node, inputs) -> Node:
         before = new.origin
@@ -87,10 +104,6 @@ def waits_for_region(node: Node, users) -> bool:
         return False
     terms = {x.number for x in node.inputs if 2 * nbytes_of(x) >= nbytes_of(node)}
     return len(terms) > 1 and bool(users) and all(u.origin.again > node.origin.again for u in users)
-
-
-def is_backward(node: Node) -> bool:
-    return node.origin.phase in ("backward", "recompute", "optimizer")
 
 
 def is_cheap(node: Node) -> bool:
@@ -207,10 +220,6 @@ def feeds_opaque(node: Node, users: dict[int, list[Node]]) -> bool:
 
 def is_view(node: Node) -> bool:
     return primitives[node.op].kind in ("movement", "create")
-
-
-def within(path: str, modules: tuple[str, ...]) -> bool:
-    return any(path == m or path.startswith(m + ".") for m in modules)
 
 
 def cone_of(

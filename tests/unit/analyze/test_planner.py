@@ -1,6 +1,8 @@
 """The recomputation planner: budgets are met, values and gradients stay, plans can be read."""
 
 import itertools
+import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import glasshouse as gh
 from glasshouse.analyze import MachineProfile, plan, step
 from glasshouse.analyze import planner as planner_module
 from glasshouse.analyze.chain import Option, Stage, cheapest
-from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of
+from glasshouse.analyze.offload import Link
+from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of, key_of
 from glasshouse.analyze.step import Trainer
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
@@ -34,6 +37,7 @@ def made():
 
 DATA = [((512, 32), "float32")] * 2
 LOSS = gh.nn.functional.mse_loss
+BUDGETS = int(os.environ.get("BUDGETS", "200"))  # on each of the six models
 
 
 def least_of(error) -> int:
@@ -93,6 +97,50 @@ def test_values_gradients_and_statistics_stay(backend):
     same = np.array_equal if backend == "numpy" else lambda a, b: np.allclose(a, b, 1e-4, 1e-6)
     assert same(plain[0], planned[0])
     assert all(map(same, plain[1], planned[1])) and all(map(same, plain[2], planned[2]))
+
+
+@pytest.mark.parametrize("solver", ["chain", "min-cut", "exact", "auto"])
+def test_each_solver_meets_budgets_and_changes_no_bit(solver):
+    if solver == "exact":
+        pytest.importorskip("scipy")
+    x = gh.asarray(np.random.default_rng(0).standard_normal((512, 32)).astype("float32"))
+    results = []
+    with flags.override(compile="always"):
+        for part in (1.0, 0.75, 0.6):
+            model, opt = made()
+            found = plan(model, LOSS, opt, DATA, part, solver=solver)
+            assert found.peak_bytes <= part * found.plain_bytes
+            gh.random.seed(7)
+            with found:
+                assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+                loss = LOSS(model(x), x)
+                loss.backward()
+            state = [loss, *(p.grad for p in model.parameters()), *model.buffers()]
+            results.append([t.numpy() for t in state])
+            names: dict = {"model": model}
+            exec(found.code().replace("Applied(", "applied = Applied("), names)
+            assert step(model, LOSS, opt, DATA).peak_bytes == found.peak_bytes
+            names["applied"].undo()
+            assert solver in ("chain", "auto") or part == 1.0 or ":" in found.blocks[0].path
+            assert "compute again" in str(found) or part == 1.0
+    for other in results[1:]:
+        assert all(map(np.array_equal, results[0], other))
+
+
+def test_single_values_cost_less_than_blocks():
+    """What the solvers over values choose is analysed in earnest: it takes no more time."""
+    pytest.importorskip("scipy")
+    with flags.override(compile="always"):
+        model, opt = made()
+        ns = {s: plan(model, LOSS, opt, DATA, 0.6, solver=s).extra_ns
+              for s in ("chain", "min-cut", "exact", "auto")}  # fmt: skip
+    assert ns["exact"] <= ns["min-cut"] <= ns["chain"] and ns["auto"] <= ns["chain"]
+
+
+def test_unknown_solvers_are_refused():
+    model, opt = made()
+    with pytest.raises(OptionError, match="min-cut"):
+        plan(model, LOSS, opt, DATA, 0.5, solver="mincut")
 
 
 def test_impossible_budgets_name_the_least_that_works():
@@ -223,6 +271,7 @@ def test_plans_are_near_the_optimum_that_all_choices_have():
 
 @pytest.mark.parametrize("name", list(CASES))
 def test_budgets_of_the_six_models_are_met_or_refused(name):
+    """200 random budgets on each of the six models; BUDGETS=2000 is a long mode."""
     gh.random.seed(0)
     options, arrays = CASES[name].sizes(smoke=True)
     model = CASES[name].make(**options)
@@ -232,23 +281,91 @@ def test_budgets_of_the_six_models_are_met_or_refused(name):
         planner = Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
         plain, outcomes, refused = planner.plain.peak_bytes, {}, []
         lowest = planner.least.peak_bytes
-        budgets = np.random.default_rng(1).integers(9 * lowest // 10, plain + 1, 34)
-        for budget in budgets.tolist():
+        rng = np.random.default_rng(1)
+        budgets = rng.integers(9 * lowest // 10, plain + 1, BUDGETS).tolist()
+        for budget in budgets:
             try:
                 found = planner.search(budget)
             except OptionError as error:
                 refused.append((budget, least_of(error)))
                 continue
             assert found.peak_bytes <= budget
-            outcomes[tuple(b[::3] for b in found.blocks)] = found
+            outcomes[key_of(found.blocks)] = found
         for found in outcomes.values():  # each plan once in earnest
             applied = Applied(model, found.blocks)
             again = step(model, Ours.loss_of, opt, arrays).peak_bytes
             applied.undo()
             assert again == found.peak_bytes
-    least = min(choice.peak_bytes for choice in planner.checked.values())
-    assert all(budget < named == least for budget, named in refused)
-    assert outcomes and refused
+        least = min(choice.peak_bytes for choice in planner.checked.values())
+        assert all(budget < named == least for budget, named in refused)
+        assert planner.search(least).peak_bytes == least
+        peaks = [planner.search(b).peak_bytes for b in sorted(budgets) if b >= least]
+    assert peaks == sorted(peaks) and outcomes and refused
+
+
+OWN_MEMORY = replace(MachineProfile.load("cpu2"), host_bytes_per_s=5e9)
+
+
+def wide() -> tuple:
+    """A model whose blocks compute long for what they keep."""
+    gh.random.seed(0)
+    model = gh.nn.Sequential(*(Uneven(512) for _ in range(6)))
+    return model, gh.optim.SGD(model.parameters(), lr=0.1), [((4096, 256), "float32")] * 2
+
+
+def test_blocks_are_offloaded_where_a_link_is_fast_enough():
+    """Moving hides behind what the next block computes: no time is paid, and nothing computed
+    again; a slow link, or none, is not used."""
+    with flags.override(compile="always"):
+        model, opt, data = wide()
+        found = plan(model, LOSS, opt, data, 0.6, machine=OWN_MEMORY, solver="chain")
+        assert any(block.offload for block in found.blocks) and "offload" in str(found)
+        assert found.peak_bytes <= 0.6 * found.plain_bytes
+        assert "True)" in found.code() and found.extra_ns < 0.02 * found.plain_ns
+        slow = replace(OWN_MEMORY, host_bytes_per_s=1e6)
+        for machine in (slow, "cpu2"):
+            other = plan(model, LOSS, opt, data, 0.6, machine=machine, solver="chain")
+            assert not any(block.offload for block in other.blocks)
+            assert other.extra_ns > found.extra_ns
+
+
+def test_time_of_a_link_is_what_the_next_block_leaves():
+    with flags.override(compile="always"):
+        model, opt, data = wide()
+        trainer = Trainer(model, LOSS, opt, data, None)
+        analysis = trainer.analyse(2, MachineProfile.load("cpu2"))
+        paths = candidates_of(model)
+        for rate in (1e6, 1e8, 1e12):
+            link = Link(analysis, paths, "Sequential", replace(OWN_MEMORY, host_bytes_per_s=rate))
+            moving = 1e9 * link.held["1"] / rate
+            next_ns = [sum(k.ns for k in analysis.kernels
+                           if k.module.startswith("Sequential.2") and (k.phase == "forward") == way)
+                       for way in (True, False)]  # fmt: skip
+            expected = sum(max(0.0, moving - ns) for ns in next_ns)
+            assert link.extra_ns("1") == pytest.approx(expected)
+        assert link.extra_ns("1") == 0 and link.stage("5", Stage(1, 1, 1.0)) is None
+        everything = link.peak_bytes(set(paths[:-1]))
+        assert everything < link.peak_bytes({"0"}) < link.peak_bytes(set()) == analysis.peak_bytes
+        # What is never away: what block 4 holds while block 5 runs, and block 5's own.
+        assert analysis.peak_bytes - everything <= sum(link.held[p] for p in paths[:-1])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "lazy"])
+def test_offloaded_blocks_give_the_same_gradients(backend):
+    results = []
+    with gh.backends.use(backend):
+        x = gh.asarray(np.random.default_rng(0).standard_normal((512, 32)).astype("float32"))
+        for chosen in ([], [Block(str(i), 0, 0.0, whole=False, offload=True) for i in range(5)]):
+            model, _ = made()
+            gh.random.seed(7)
+            applied = Applied(model, chosen)
+            loss = LOSS(model(x), x)
+            loss.backward()
+            applied.undo()
+            state = [loss, *(p.grad for p in model.parameters()), *model.buffers()]
+            results.append([t.numpy() for t in state])
+    same = np.array_equal if backend == "numpy" else lambda a, b: np.allclose(a, b, 1e-4, 1e-6)
+    assert all(map(same, *results))
 
 
 class Contained(gh.nn.Module):

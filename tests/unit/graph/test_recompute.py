@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 
 import glasshouse as gh
+from glasshouse.base import having
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.bind import state
-from glasshouse.graph.graph import graph_of, run, verify
+from glasshouse.graph.graph import graph_of, needed_nodes, run, verify
+from glasshouse.graph.named import names_of
 from glasshouse.graph.recompute import recompute
 from glasshouse.graph.record import recorder
+from glasshouse.graph.rerun import is_backward, rerun, within
 from glasshouse.graph.simplify import PASSES
+from glasshouse.graph.split import split
 
 
 class Net(gh.nn.Module):
@@ -111,3 +115,74 @@ def test_training_is_the_same_compiled(modules):
             state.recompute = ()
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def computed(graph, found) -> list:
+    verify(graph)
+    return run(graph, [leaf.value for leaf in found.leaves], found.scalars)
+
+
+@pytest.mark.parametrize("whole", [("Sequential.0",), ("Sequential.0", "Sequential.1"), ("Other",)])
+def test_whole_modules_compute_again_as_checkpoints_do(whole):
+    """Each product of theirs once more, and nothing that only their forward pass needs is read."""
+    found, graph, grads = recording()
+    again = rerun(graph, whole)
+    assert all(map(np.array_equal, computed(graph, found), computed(again, found))) and grads
+    copies = [n for n in again.nodes if n.origin.phase == "recompute"]
+    ours = [w for w in whole if w != "Other"]
+    assert {n.origin.module.rpartition(".")[0] for n in copies if n.op == "matmul"} <= set(ours)
+    assert all(within(n.origin.module, whole) for n in copies) and bool(copies) == bool(ours)
+    for home in whole:
+        ours = [n for n in again.nodes if within(n.origin.module, (home,)) and n.inputs]
+        read = [x for n in ours if is_backward(n) for x in n.inputs]
+        assert not [x for x in read if x in ours and not is_backward(x)]
+
+
+def test_named_values_are_made_of_what_is_kept():
+    found, graph, grads = recording()
+    names = {name: n for n, name in names_of(needed_nodes(graph)).items()}
+    first = "Sequential.0.a:matmul#0"
+    assert first in names and len(names) == len(set(names.values()))
+    with having(state, recompute=(first,)):
+        thrifty = recompute(graph)
+    assert all(map(np.array_equal, computed(graph, found), computed(thrifty, found))) and grads
+    count = [sum(n.op == "matmul" for n in g.nodes) for g in (graph, thrifty)]
+    assert count[1] == count[0] + 1
+    with having(state, recompute=("Sequential.0:add#0", first + "=")):
+        kept = recompute(graph)
+    assert all(map(np.array_equal, computed(graph, found), computed(kept, found)))
+
+
+@pytest.mark.parametrize("count", [1, 5, 9])
+def test_halves_compute_what_the_whole_did(count):
+    """The second one from inputs and from what the first one gives."""
+    found, graph, grads = recording()
+    arrays = [leaf.value for leaf in found.leaves]
+    whole = computed(graph, found)
+    assert 0 < count < len(whole) and grads
+    first, second = split(graph, count)
+    verify(first.graph), verify(second.graph)
+    assert not first.sources or min(first.sources) >= 0
+    given = run(first.graph, [arrays[at] for at in first.sources], found.scalars)
+    taken = [arrays[at] if at >= 0 else given[~at] for at in second.sources]
+    rest = run(second.graph, taken, found.scalars)
+    assert all(map(np.array_equal, whole, [*given[:count], *rest]))
+    ops = [n for half in (first, second) for n in half.graph.nodes if n.op in ("matmul", "sum")]
+    assert len(ops) == sum(n.op in ("matmul", "sum") for n in needed_nodes(graph))
+
+
+def test_long_chains_are_made_again():
+    """Of more values than Python may call itself."""
+    x = gh.asarray(np.linspace(0.1, 1, 1 << 15, dtype="float32")).requires_grad_()
+    gh.eval(x)
+    y = x
+    for _ in range(1500):
+        y = gh.sin(y)
+    y.sum().backward()
+    found = recorder.take()
+    graph = graph_of(found)
+    names = [n for n in names_of(needed_nodes(graph)).values() if ":sin#" in n]
+    with having(state, recompute=tuple(names[1:])):
+        thrifty = recompute(graph)
+    assert len(thrifty.nodes) >= len(graph.nodes) + 1400 and x.grad is not None
+    assert all(map(np.array_equal, computed(graph, found), computed(thrifty, found)))

@@ -1,0 +1,159 @@
+"""Blocks of a model that compute again in the backward pass, and how a model is made to do that."""
+
+import functools
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from glasshouse.analyze.trace import no_leaf_types
+from glasshouse.autograd import saved_on_host
+from glasshouse.dispatch.bind import state
+from glasshouse.nn.module import Module
+from glasshouse.profile.counter import is_within
+from glasshouse.transforms.checkpoint import checkpoint
+
+
+class Block(NamedTuple):
+    """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
+    of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes. Or a value
+    by its name (`graph/named.py`). With `offload` nothing is computed again: what the module saves
+    waits in the host's memory."""
+
+    path: str
+    saved_bytes: int = 0
+    extra_ns: float = 0.0
+    whole: bool = True
+    convs: int = 0
+    offload: bool = False
+
+    def code(self) -> str:
+        """The block as Python, without estimates."""
+        words = [
+            f"{name}={value!r}"
+            for name, value in self._asdict().items()
+            if name in ("whole", "convs", "offload") and value != self._field_defaults[name]
+        ]
+        return f"Block({', '.join([repr(self.path), *words])})"
+
+    @property
+    def means(self) -> str:
+        """How it does so, in words."""
+        if ":" in self.path or " " in self.path:
+            return "value" + "s" * (" " in self.path)
+        if self.offload:
+            return "offload"
+        if self.whole:
+            return "whole"
+        return f"elementwise, convolutions to {self.convs}" if self.convs else "elementwise"
+
+
+def key_of(blocks: list[Block]) -> tuple:
+    return tuple((b.path, b.whole, b.convs, b.offload) for b in blocks)
+
+
+def asked(block: Block, root: str) -> str:
+    """A block as `state.recompute` names it; the model is called `root`."""
+    path = root + "." * bool(root and block.path and block.path[0] != ":") + block.path
+    return path + ("!" if block.whole else f"+{block.convs}" if block.convs else "")
+
+
+class Applied:
+    """Blocks that compute again, until `undo()`."""
+
+    def __init__(self, model: Module, blocks: Iterable[Block]):
+        self.before, self.wrapped = state.recompute, []
+        root = type(model).__name__
+        state.recompute = (
+            *self.before,
+            *(asked(b, root) for b in blocks if not (b.whole or b.offload)),
+        )
+        for block in blocks:
+            module = model.get_submodule(block.path) if block.whole or block.offload else None
+            if module is not None and "forward" not in module.__dict__:
+                forward = module.forward
+                module.__dict__["forward"] = (
+                    offloaded(forward) if block.offload
+                    else checkpoint(once_updated(module, forward))
+                )  # fmt: skip
+                self.wrapped.append(module)
+
+    def undo(self) -> None:
+        state.recompute = self.before
+        for module in self.wrapped:
+            module.__dict__.pop("forward", None)
+
+
+@contextmanager
+def undone(applied: Applied):
+    """Inside, blocks compute again; then not."""
+    try:
+        yield
+    finally:
+        applied.undo()
+
+
+@contextmanager
+def forwards_replaced(model: Module, paths, forward):
+    """Inside, calling these modules calls `forward`."""
+    modules = [model.get_submodule(path) for path in paths]
+    modules = [module for module in modules if "forward" not in module.__dict__]
+    try:
+        for module in modules:
+            module.__dict__["forward"] = forward
+        yield
+    finally:
+        for module in modules:
+            del module.__dict__["forward"]
+
+
+def first_argument(x, *args, **kwargs):
+    """What stands for a block that is left out."""
+    return x
+
+
+def offloaded(forward):
+    """The forward, which leaves what it saves in the host's memory."""
+
+    @functools.wraps(forward)
+    def run(*args, **kwargs):
+        with saved_on_host():
+            return forward(*args, **kwargs)
+
+    return run
+
+
+def once_updated(module: Module, forward):
+    """The forward, whose second run leaves buffers (running statistics) as the first made them."""
+
+    def run(*args, **kwargs):
+        if state.phase != "recompute":
+            return forward(*args, **kwargs)
+        before = [(m, dict(m._buffers)) for m in module.modules()]
+        held = [
+            (b, b.data, b.spec) for _, buffers in before for b in buffers.values() if b is not None
+        ]
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            for m, own in before:
+                m._buffers.update(own)
+            for b, data, spec in held:
+                b.data, b.spec = data, spec
+
+    return run
+
+
+def candidates_of(model: Module) -> list[str]:
+    """Paths of the blocks that may be computed again: the outermost modules with parts whose class
+    repeats, else containers that do, else the model's own parts."""
+    parts = [
+        (path, m) for path, m in model.named_modules() if path and any(True for _ in m.parameters())
+    ]
+    kinds = Counter(type(m) for _, m in parts)
+    repeated = [
+        (path, m) for path, m in parts if kinds[type(m)] > 1 and any(True for _ in m.children())
+    ]
+    own = [path for path, m in repeated if type(m) not in no_leaf_types]
+    found = own or [path for path, _ in repeated] or [name for name, _ in model.named_children()]
+    return [p for p in found if not any(p != o and is_within(p, o) for o in found)]

@@ -1,0 +1,141 @@
+"""Plans for captured calls: what a graph of a training step computes again to fit a budget.
+
+A captured call is planned from its recording, in which both passes stand: each choice is tried as a
+rewriting of that graph (`graph/rerun.py`, `graph/recompute.py`) and planned up to its memory.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from glasshouse import memory
+from glasshouse.analyze.blocks import Block, asked, candidates_of
+from glasshouse.analyze.chain import Chain, Option
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.planner import Planned, Planner, in_bytes
+from glasshouse.analyze.step import StepAnalysis
+from glasshouse.base.errors import OptionError
+from glasshouse.base.flags import having
+from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, no_collection, rewritten, tag_of
+from glasshouse.compile.plan import Plan as MemoryPlan
+from glasshouse.dispatch.bind import state
+from glasshouse.graph.graph import Graph, graph_of
+from glasshouse.graph.record import Recording
+from glasshouse.graph.rerun import BEHIND
+from glasshouse.graph.split import split
+
+
+class CapturedRun(NamedTuple):
+    """The plan of a graph, and the bytes that are in use when it runs."""
+
+    plan: MemoryPlan
+    allocated_bytes: int
+
+
+class CapturedStep:
+    """A recording of both passes, planned as a captured call runs it: as one Program, or, where the
+    results are differentiated outside, as one for the first `count` outputs and one for the rest.
+
+    donated      numbers of the inputs whose memory results take
+    freed        bytes of each gradient that a run gives up before it begins
+    given        bytes of each gradient of a result that the second Program is given
+    base_bytes   what else is in use: parameters, optimizer state, what waits outside
+    """
+
+    def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), given=()):
+        self.graph, self.count = graph_of(recording), count
+        self.donated, self.given = donated, given
+        self.base_bytes = in_use() - sum(map(allocated_bytes, freed))
+        self.model = outermost_of(recording)
+        self.root = type(self.model).__name__ if self.model is not None else ""
+
+    def applied(self, blocks: list[Block]):
+        """Context: these blocks compute again in what is planned and compiled."""
+        return having(state, recompute=(*state.recompute, *(asked(b, self.root) for b in blocks)))
+
+    def rewritten(self) -> Graph:
+        """The graph with the blocks of the context computed again."""
+        return rewritten(self.graph)
+
+    def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
+        """Memory and time of a later call."""
+        graph = self.rewritten()
+        plan = MemoryPlan(graph)
+        parts = [plan]
+        if self.count is not None:
+            parts = [MemoryPlan(half.graph) for half in split(graph, self.count)]
+        manager, kept, peak_bytes = memory.current().simulate(), [], 0
+        for part in parts:
+            if part is not parts[0]:  # gradients of the results are given
+                kept += [manager.alloc(n, ARENA_TAG) for n in self.given if n >= SMALL_BYTES]
+            arena = manager.alloc(part.arena_bytes, ARENA_TAG)
+            kept += [
+                manager.alloc(b.spec.nbytes, tag_of(b)) for b in part.made
+                if b.spec.nbytes >= SMALL_BYTES and part.source_of(b, self.donated) is None
+            ]  # fmt: skip
+            peak_bytes = max(peak_bytes, manager.stats().allocated_bytes)
+            del arena
+        peak_bytes += self.base_bytes
+        run = CapturedRun(plan, peak_bytes)
+        return StepAnalysis([run], [peak_bytes], {}, {}, None, machine)
+
+
+class CapturedPlanner(Planner):
+    """Plans a captured call: there is no model to run in other ways."""
+
+    def __init__(self, step: CapturedStep, machine: MachineProfile):
+        super().__init__(step, candidates_of(step.model) if step.model else [], machine)
+        self.root = step.root
+
+    def chains_of(self, plain: Chain, ways: list[list[Block]]) -> list[Chain]:
+        return [self.chain(self.analyse(way)) for way in ways]
+
+    def find_groups(self) -> dict[str, Option]:
+        return {}
+
+
+def plan_captured(step: CapturedStep, budget: int | float) -> tuple[Planned, int]:
+    """The plan of a captured call, and the most bytes that may be in use when a call begins.
+    Raises: OptionError, with the least that can be met"""
+    with no_collection():
+        found = Planned(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
+    return found, in_bytes(budget, found.plain_bytes) - found.peak_bytes + step.base_bytes
+
+
+def in_use() -> int:
+    """Bytes that the memory manager has handed out."""
+    return memory.current().stats().allocated_bytes
+
+
+def allocated_bytes(nbytes: int) -> int:
+    """What the manager takes for an array; 0 where it is NumPy's own."""
+    manager = memory.current().simulate()
+    kept = manager.alloc(nbytes) if nbytes >= SMALL_BYTES else None
+    found = manager.stats().allocated_bytes
+    del kept
+    return found
+
+
+def check_budget(budget) -> None:
+    """Raise unless it is bytes, or a part of a peak."""
+    fits = isinstance(budget, (int, float)) and not isinstance(budget, bool) and budget > 0
+    if not fits or isinstance(budget, float) and budget > 1:
+        raise OptionError(
+            f"optimize: expected memory_budget to be bytes, or a part of the peak above 0 and at "
+            f"most 1; got {budget!r}. Write 0.5 for half of the peak."
+        )
+
+
+def has_both_passes(recording: Recording) -> bool:
+    """Whether gradients are part of a recording: else nothing is kept for later."""
+    return any(node.phase in BEHIND[:2] for node in recording.nodes)
+
+
+def outermost_of(recording: Recording):
+    """The outermost module in which most of a recording was called; None where there is none."""
+    count: Counter = Counter(node.scope for node in recording.nodes if node.scope is not None)
+    found: Counter = Counter()
+    for scope, n in count.items():
+        while scope.parent is not None:
+            scope = scope.parent
+        found[scope] += n
+    return found.most_common(1)[0][0].module() if found else None

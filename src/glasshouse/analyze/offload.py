@@ -1,0 +1,61 @@
+"""Offloading in plans: blocks whose saved values wait in the host's memory between their passes.
+
+A block's values leave while the block behind it runs forward, and come back while that one runs
+backward: what the link takes longer than that is time paid. Only for machines with memory of their
+own; nothing of it is chosen where the host's memory is the device's.
+"""
+
+from glasshouse.analyze.chain import Course, Stage, held_bytes
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.step import StepAnalysis
+from glasshouse.compile.plan_memory import aligned_bytes
+
+
+class Link:
+    """What offloading blocks of an analysed step comes to on a machine."""
+
+    def __init__(self, found: StepAnalysis, paths: list[str], root: str, machine: MachineProfile):
+        self.found, self.machine = found, machine
+        self.course = Course(found, paths, root)
+        self.held, _ = held_bytes(self.course.owners, self.course.spans, self.course.turn)
+        self.passing: dict[tuple[str | None, bool], float] = {}  # ns by block; whether forward
+        for kernel in found.kernels:
+            key = self.course.home_of(kernel.module), kernel.phase == "forward"
+            self.passing[key] = self.passing.get(key, 0.0) + kernel.ns
+
+    def behind(self, path: str) -> str | None:
+        """The block that runs next; the last one has none."""
+        at = self.course.order.index(path) + 1
+        return self.course.order[at] if at < len(self.course.order) else None
+
+    def extra_ns(self, path: str) -> float:
+        """What the link takes longer than the block behind computes, both ways."""
+        moving = 1e9 * self.held.get(path, 0) / self.machine.host_bytes_per_s
+        computing = [self.passing.get((self.behind(path), way), 0.0) for way in (True, False)]
+        return sum(max(0.0, moving - ns) for ns in computing)
+
+    def stage(self, path: str, plain: Stage) -> Stage | None:
+        """A block that is offloaded: all of it is there while it runs, nothing between its passes;
+        None where it has to wait for nobody."""
+        if self.behind(path) is None or not self.held.get(path):
+            return None
+        used = plain.used_bytes + plain.held_bytes
+        return Stage(0, used, plain.ns + self.extra_ns(path))
+
+    def peak_bytes(self, offloaded: set[str]) -> int:
+        """The most that is in use in a step in which these blocks are offloaded: what they hold is
+        away from when the block behind has run forward until it runs backward."""
+        course = self.course
+        change = [0] * (len(course.used) + 1)
+        for buffer, (first, last) in course.spans.items():
+            path = course.owners[first]
+            if path in offloaded and first < course.turn <= last:
+                behind = course.passes[self.behind(path)]
+                if behind.last + 1 < behind.back <= last:
+                    change[max(first, behind.last) + 1] += aligned_bytes(buffer)
+                    change[behind.back] -= aligned_bytes(buffer)
+        most, away = 0, 0
+        for used, more in zip(course.used, change, strict=False):
+            away += more
+            most = max(most, used - away)
+        return self.found.peak_bytes - max(course.used, default=0) + most

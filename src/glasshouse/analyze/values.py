@@ -1,0 +1,115 @@
+"""From the analysis of a step to the values that may be kept or made again, and back."""
+
+from functools import cached_property
+
+from glasshouse.analyze.blocks import Block
+from glasshouse.analyze.machine import MachineProfile
+from glasshouse.analyze.saving import TIMES, Saved, Value, exact, min_cut
+from glasshouse.analyze.step import StepAnalysis, occupancy
+from glasshouse.compile.plan_memory import aligned_bytes
+from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.graph.graph import Node, needed_nodes
+from glasshouse.graph.named import names_of
+from glasshouse.graph.recompute import LIGHT_FLOPS, is_cheap, is_kept, is_view
+from glasshouse.graph.rerun import within
+
+
+class Values:
+    """The values of a step's forward pass in the model called `root`; `solver` is "exact" or
+    "min-cut", which makes no product again that takes more than 100 FLOPs a byte."""
+
+    def __init__(self, found: StepAnalysis, root: str, machine: MachineProfile, solver: str):
+        self.run = max(found.runs, key=lambda run: run.allocated_bytes)
+        self.root, self.machine, self.solver = root, machine, solver
+        self.used, self.spans = occupancy(self.run.plan)
+        nodes = needed_nodes(self.run.plan.graph)
+        self.names = names_of(nodes)
+        self.nodes = [n for n in nodes if n.number in self.names and (is_view(n) or not is_kept(n))]
+        self.at = {node.number: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def stored(self) -> dict[int, tuple[int, float, float]]:
+        """By number of its node, what lies in memory between the passes: its bytes, and the steps
+        in which the backward pass reads it first and last."""
+        plan = self.run.plan
+        infos = enumerate(plan.step_infos())
+        turn = next((i for i, x in infos if any(o.phase == "backward" for o in x.origins)), 0)
+        found: dict[int, tuple[int, float, float]] = {}
+        held = {b: span for b, span in self.spans.items() if span[0] < turn <= span[1] and b.node}
+        first: dict = {}
+        for i, step in enumerate(plan.schedule[turn:], turn):
+            for buffer in step.reads():
+                first.setdefault(buffer, i)
+        for buffer, (_, last) in held.items():
+            number = buffer.node.number
+            if number in self.at:
+                n, a, b = found.get(number, (0, last, last))
+                own = n + aligned_bytes(buffer), min(a, first.get(buffer, last)), max(b, last)
+                found[number] = own
+        return found
+
+    @cached_property
+    def values(self) -> list[Value]:
+        return [self.value(node) for node in self.nodes]
+
+    def value(self, node: Node) -> Value:
+        """What is known of a value. What lies in no memory is computed where it is used."""
+        parents = tuple(sorted({self.at[x.number] for x in node.inputs if x.number in self.at}))
+        if is_view(node):
+            return Value(None, 0.0, parents)
+        kept = self.stored.get(node.number)
+        if kept is None and is_cheap(node):
+            return Value(None, 0.0, parents)
+        ns = self.ns_of(node)
+        if kept is None:
+            return Value(node.spec.nbytes, ns, parents)
+        return Value(kept[0], ns, parents, kept[1:])
+
+    def ns_of(self, node: Node) -> float | None:
+        """What making a value again takes; None where it is not to be."""
+        card = primitives.get(node.op)
+        if card is None or node.host is not None or not self.is_ours(node):
+            return None
+        call = call_of(card, tuple(x.spec for x in node.inputs), node.attrs, node.spec)
+        light = is_cheap(node) or call.cost.flops <= LIGHT_FLOPS * node.spec.nbytes
+        return self.machine.ns_of_call(call) if light or self.solver == "exact" else None
+
+    def is_ours(self, node: Node) -> bool:
+        return not self.root or within(node.origin.module, (self.root,))
+
+    def choice(self, more_bytes: int) -> Saved | None:
+        """The cheapest choice found with which `more_bytes` fewer are in use."""
+        held = sum(nbytes for nbytes, *_ in self.stored.values())
+        if self.solver != "exact":
+            return min_cut(self.values, held - more_bytes)
+        times = sorted({first for _, first, _ in self.stored.values()})
+        times = times[:: -(-len(times) // TIMES) or 1]
+        room = self.run.plan.arena_bytes - more_bytes
+        beside = [(t, room - self.used[int(t)] + self.alive(t)) for t in times]
+        return exact(self.values, held - more_bytes, beside)
+
+    def alive(self, time: float) -> int:
+        """Bytes of these values that are in use in a step of the backward pass."""
+        return sum(n for n, _, last in self.stored.values() if time <= last)
+
+    def blocks(self, found: Saved) -> list[Block]:
+        """A choice as what a plan applies."""
+        again = [i for i in found.made if self.nodes[i].number in self.stored]
+        ends = {p for i in found.made for p in self.values[i].parents if p in found.kept}
+        made = [self.block(i, "", self.values[i].nbytes or 0, self.taken(i, found)) for i in again]
+        return [*made, *(self.block(i, "=", 0, 0.0) for i in sorted(ends))]
+
+    def taken(self, i: int, found: Saved) -> float:
+        """The ns of a value that is made again, and of what lies in no memory before it."""
+        ns, stack = self.values[i].ns or 0.0, list(self.values[i].parents)
+        while stack:
+            p = stack.pop()
+            if p in found.made and self.nodes[p].number not in self.stored:
+                ns += self.values[p].ns or 0.0
+                stack.extend(self.values[p].parents)
+        return ns
+
+    def block(self, i: int, end: str, nbytes: int, ns: float) -> Block:
+        path = self.names[self.nodes[i].number].removeprefix(self.root).removeprefix(".")
+        return Block(path + end, nbytes, ns, whole=False)

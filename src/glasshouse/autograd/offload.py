@@ -1,0 +1,54 @@
+"""Offloading: what is saved for the backward pass waits in the host's memory."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from glasshouse.autograd.tape import saved_tensors_hooks
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch import box
+
+
+class Parked:
+    """A saved value: on its device until `move`, then in the host's memory."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def move(self, host) -> None:
+        """Put the value into memory of the host; the device's is free when nobody else has it."""
+        own = self.tensor
+        array = np.array(own.backend.to_numpy(own.data))  # a copy: some backends share their memory
+        self.tensor = box(host.from_numpy(array), own.spec, host)
+
+
+def fetched(parked: Parked):
+    """The value, wherever it is."""
+    return parked.tensor
+
+
+@contextmanager
+def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
+    """Context: what the tape saves inside moves to the backend `host` at the end, and comes back
+    when the backward pass reads it. Parameters and values below `smallest_bytes` stay where they
+    are. A backend that records computes at the end what waits. Source: Pudipeddi et al. 2020,
+    arXiv:2002.05645
+    Example: >>> import glasshouse as gh
+             >>> x = gh.ones((256, 256)).requires_grad_()
+             >>> with saved_on_host():
+             ...     y = gh.tanh(x * 2)
+             >>> y.sum().backward()
+             >>> x.grad.shape
+             (256, 256)"""
+    known: dict[int, Parked] = {}  # each value once, which lives as long as it is here
+
+    def pack(tensor):
+        return known.get(id(tensor.data)) or known.setdefault(id(tensor.data), Parked(tensor))
+
+    with saved_tensors_hooks(pack, fetched):
+        yield
+    for parked in known.values():
+        if parked.tensor.spec.nbytes >= smallest_bytes:
+            parked.move(backends.load(host))

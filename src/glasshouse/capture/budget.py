@@ -1,0 +1,30 @@
+"""The compiler of `optimize(memory_budget=…)`: the default one, within a plan."""
+
+from glasshouse.analyze.blocks import Block
+from glasshouse.analyze.captured import CapturedStep, check_budget, has_both_passes, plan_captured
+from glasshouse.analyze.planner import Planned
+from glasshouse.capture.glass import Glass
+
+
+class Budget:
+    """A budget for graphs that train, and the plans that were made for it."""
+
+    def __init__(self, budget: int | float):
+        check_budget(budget)
+        self.budget, self.plans = budget, list[Planned]()
+
+    def __call__(self, graph_module, example_inputs) -> Glass:
+        """The callable that runs a captured graph within the budget."""
+        return Glass(graph_module, self)
+
+    def __reduce__(self):
+        return Budget, (self.budget,)
+
+    def plan(self, step: CapturedStep, recording) -> tuple[list[Block], int | None]:
+        """What a captured step is to compute again, and the most bytes that may be in use when it
+        begins; None where there is no backward pass. The plan is kept to be shown."""
+        if not has_both_passes(recording):
+            return [], None
+        found, most_bytes = plan_captured(step, self.budget)
+        self.plans.append(found)
+        return found.blocks, most_bytes

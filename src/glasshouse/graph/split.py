@@ -1,0 +1,73 @@
+"""A graph in two: what is computed now, and what is computed later from what is kept."""
+
+from glasshouse.dispatch import primitives
+from glasshouse.graph.graph import Graph, Node, needed_nodes
+
+
+class Half:
+    """A part of a graph. `sources` tells for each input of the part which one of the whole graph it
+    is, or ~k for the k-th output of the first half."""
+
+    def __init__(self, whole: Graph, is_first: bool):
+        self.graph, self.whole, self.sources = Graph(), whole, list[int]()
+        self.is_first = is_first
+        self.made: dict[int, Node] = {}
+
+    def give(self, node: Node, source: int) -> Node:
+        """A node of the whole graph as an input."""
+        attrs = {"number": len(self.sources)}
+        self.sources.append(source)
+        self.made[node.number] = self.graph.emit("input", (), attrs, node.spec)
+        return self.made[node.number]
+
+    def add(self, node: Node) -> Node:
+        """A node of the whole graph whose operands are there."""
+        if node.op == "input":
+            return self.give(node, node.attrs["number"])
+        self.graph.origin = node.origin
+        inputs = tuple([self.made[x.number] for x in node.inputs])
+        made = self.graph.emit(node.op, inputs, node.attrs, node.spec, node.host)
+        self.made[node.number] = made
+        if node.number in self.whole.stored:
+            self.graph.stored.add(made.number)
+        return made
+
+
+def split(graph: Graph, count: int) -> tuple[Half, Half]:
+    """A half that makes the first `count` outputs, and behind them what the other half needs of its
+    values, and that other half, which makes all other outputs."""
+    first, second = Half(graph, True), Half(graph, False)
+    nodes = needed_nodes(graph)
+    early = {node.number for node in graph.outputs[:count]}
+    for node in reversed(nodes):
+        if node.number in early:
+            early.update(x.number for x in node.inputs)
+    for node in nodes:  # a result of a call with several results is handed over, not all of them
+        if node.op == "pick" and node.inputs[0].number in early:
+            early.add(node.number)
+        if node.number in early:
+            first.add(node)
+    first.graph.outputs = [first.made[node.number] for node in graph.outputs[:count]]
+
+    def handed(x: Node) -> Node:
+        """A value as the second half has it: a view of what was handed over, or that itself."""
+        if x.number in second.made:
+            return second.made[x.number]
+        if x.op == "input" or x.number not in early:
+            return second.add(x)
+        if x.op in primitives and primitives[x.op].kind in ("movement", "create"):
+            for y in x.inputs:
+                handed(y)
+            return second.add(x)
+        outputs, made = first.graph.outputs, first.made[x.number]
+        if made not in outputs:
+            outputs.append(made)
+        return second.give(x, ~outputs.index(made))
+
+    for node in nodes:
+        if node.number not in early and node.op != "input":
+            for x in node.inputs:
+                handed(x)
+            second.add(node)
+    second.graph.outputs = [handed(node) for node in graph.outputs[count:]]
+    return first, second
