@@ -154,24 +154,20 @@ def with_ancestors(wanted, limit: float = float("inf")) -> list[Lazy]:
 class InC:
     """What native/door.c does in place of functions here, once it is loaded."""
 
-    describe: Any = None
+    needed: Any = None
     forget: Any = None
 
 
 def describe(pending: list[Lazy], wanted=()) -> Recording | None:
     """The recording of the nodes in `pending` that are referred to from outside, or `wanted`."""
-    if InC.describe is not None:
-        parts = InC.describe(pending, wanted, spec_numbers)
-        if parts is not None:
-            return Recording(*parts) if parts else None
-    stray = count_uses(pending)
-    if stray:  # recorded by another thread, or in a list that another thread took
-        pending = with_ancestors([*pending, *stray])
-        count_uses(pending)
-    needed = mark_needed(pending, wanted)
-    if not any(needed):
-        return None
-    return encode(pending, needed)
+    needed = None if InC.needed is None else InC.needed(pending, wanted)
+    if needed is None:
+        stray = count_uses(pending)
+        if stray:  # recorded by another thread, or in a list that another thread took
+            pending = with_ancestors([*pending, *stray])
+            count_uses(pending)
+        needed = mark_needed(pending, wanted)
+    return encode(pending, needed) if any(needed) else None
 
 
 def count_uses(pending: list[Lazy]) -> list[Lazy]:
@@ -211,7 +207,7 @@ def mark_needed(pending: list[Lazy], wanted) -> list[int]:
     return needed
 
 
-def encode(pending: list[Lazy], needed: list[int]) -> Recording:
+def encode(pending: list[Lazy], needed: list[int] | bytes) -> Recording:
     code: list[int] = []
     nodes: list[Lazy] = []
     leaves: list[Lazy] = []
