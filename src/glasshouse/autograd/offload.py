@@ -25,7 +25,6 @@ class Parked:
 
 
 def fetched(parked: Parked):
-    """The value, wherever it is."""
     return parked.tensor
 
 

@@ -59,7 +59,6 @@ def set_limits(pending: int, held_bytes: int) -> None:
 
 
 def use(run, pull, compose, needed, forget) -> None:
-    """Have these record from now on."""
     hooks.run, hooks.pull, hooks.compose = run, pull, compose
     record.InC.needed, record.InC.forget = needed, forget
 

@@ -117,7 +117,6 @@ class Library:
         return self.engine if arg == "engine" else c_int(arg)
 
     def append_relu(self, attr: c_void_p) -> None:
-        """A relu on the result."""
         ops, zero = c_void_p(), ctypes.c_float(0)
         self.call("dnnl_post_ops_create", byref(ops))
         self.call("dnnl_post_ops_append_eltwise", ops, c_int(ELTWISE_RELU), zero, zero)
@@ -141,7 +140,6 @@ class Library:
         return self.dll.dnnl_memory_desc_get_size(desc.pointer)
 
     def equal(self, a: Object, b: Object) -> bool:
-        """Whether two memory descriptors tell the same layout."""
         return bool(self.dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
 
     def implementation(self, desc: Object) -> str:
@@ -168,14 +166,12 @@ loading = threading.Lock()  # two libraries would have two engines, whose object
 
 
 def library() -> Library | None:
-    """The library; None, with one warning, where it cannot be loaded."""
     with loading:
         return load_library()
 
 
 @functools.cache
 def load_library() -> Library | None:
-    """The library, loaded at the first call."""
     try:
         return Library()
     except (OSError, Unavailable, AttributeError) as error:
@@ -234,7 +230,6 @@ def make_record(call: Call, runner) -> Onednn:
 
 
 def is_supported(node) -> bool:
-    """Whether oneDNN may compute a node."""
     if node.op not in ("matmul", "conv", "conv_data_grad", "conv_weight_grad"):
         return False
     specs = [node.spec, *(x.spec for x in node.inputs)]
@@ -356,7 +351,6 @@ def channels_last(ndim: int) -> tuple[int, ...]:
 
 
 def channels_last_view(lowering, node) -> View:
-    """(N, C, *S) data in channels-last layout."""
     view = lowering.operand_view(node)
     order = channels_last(len(view.shape))
     if not same_strides(view, strides_of(view.shape, order)):

@@ -41,7 +41,6 @@ class Filtering(Source):
 
 
 def is_supported(node: Node) -> bool:
-    """Whether a node is computed in this way."""
     if node.op not in CONVOLUTIONS or not flags.winograd or node.spec.ndim != 4:
         return False
     attrs, weight = node.attrs, weight_of(node)
@@ -69,12 +68,10 @@ def is_faster(node: Node) -> bool:
 
 
 def tiles_of(images: int, height: int, width: int) -> int:
-    """Tiles that hold this many results."""
     return images * -(-height // TILE) * -(-width // TILE)
 
 
 def plan(lowering, node: Node, bias: View | None = None, relu: bool = False) -> bool:
-    """Add the step that computes a node."""
     if node.op == "conv_weight_grad":
         plan_weight_grad(lowering, node)
     else:

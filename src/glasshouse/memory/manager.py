@@ -162,11 +162,9 @@ class MemoryManager:
         self.ended: deque[Lease] = deque()
 
     def take(self, nbytes: int) -> tuple[int, int, Any]:
-        """(address, bytes, block) for a request."""
         raise NotImplementedError
 
     def give_back(self, block) -> None:
-        """Take a block back."""
         raise NotImplementedError
 
     def release_cached(self) -> None:
