@@ -212,6 +212,9 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     flops, copy = limits["flops"] / 1e9, limits["copy"] / 1e9
     console.print(f"[dim]limit of the machine as measured: matrix products {flops:,.0f} GFLOP/s, "
                   f"copies {copy:.1f} GB/s read and written[/]")  # fmt: skip
+    if any(r["fraction_of_limit"] > 1 for r in records):
+        console.print("[dim]above 100%: FLOPs are the definition's; Winograd's convolutions execute "
+                      "a quarter of them[/]")  # fmt: skip
 
 
 def save_chart(records: list[dict], path: Path) -> bool:
