@@ -213,7 +213,7 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     console.print(f"[dim]limit of the machine as measured: matrix products {flops:,.0f} GFLOP/s, "
                   f"copies {copy:.1f} GB/s read and written[/]")  # fmt: skip
     if any(r["fraction_of_limit"] > 1 for r in records):
-        console.print("[dim]above 100%: FLOPs are the definition's; Winograd's convolutions execute "
+        console.print("[dim]above 100%: FLOPs are the definition's; Winograd's convolutions take "
                       "a quarter of them[/]")  # fmt: skip
 
 
