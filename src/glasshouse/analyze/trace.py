@@ -179,23 +179,31 @@ class Tracer(Mode):
 
 
 @contextmanager
-def leaves_watched(model: Module, tracer: Tracer):
-    """Inside, calls of leaf modules go to the tracer."""
-    watched = []
+def forwards_replaced(model: Module, paths, make: Callable):
+    """Inside, the forward of these modules is what `make(path, module)` gives, but where it has
+    been replaced before."""
+    replaced = []
     try:
-        for path, module in model.named_modules():
-            if path and tracer.is_leaf(module) and "forward" not in module.__dict__:
-                make = partial(tracer.graph.call_module, path)
-
-                def forward(*args, make=make, plain=module.forward, **kwargs):
-                    return tracer.call_whole(plain, args, kwargs, make)
-
-                module.__dict__["forward"] = forward
-                watched.append(module)
+        for path in paths:
+            module = model.get_submodule(path)
+            if "forward" not in module.__dict__:
+                module.__dict__["forward"] = make(path, module)
+                replaced.append(module)
         yield
     finally:
-        for module in watched:
+        for module in replaced:
             del module.__dict__["forward"]
+
+
+def leaves_watched(model: Module, tracer: Tracer):
+    """Context: calls of leaf modules go to the tracer."""
+    paths = [path for path, module in model.named_modules() if path and tracer.is_leaf(module)]
+
+    def watched(path: str, module: Module):
+        make, plain = partial(tracer.graph.call_module, path), module.forward
+        return lambda *args, **kwargs: tracer.call_whole(plain, args, kwargs, make)
+
+    return forwards_replaced(model, paths, watched)
 
 
 def argument_names(model: Module, given: dict) -> list[str]:
