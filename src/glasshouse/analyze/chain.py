@@ -3,8 +3,7 @@
 An analysis is taken apart into what each block holds between its two passes, and what is in use
 beside that while it runs. Of analyses in which the blocks compute in different ways, any mixture is
 then put together, and a dynamic program finds the cheapest that stays within some room.
-Source:  the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own
-"""
+Source:  the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own"""
 
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -97,7 +96,6 @@ class Course:
         self.turn = min((passes[p].back for p in self.order), default=-1)
 
     def home_of(self, module: str) -> str | None:
-        """The block in which a module is."""
         return next((self.homes[p] for p in prefixes(module) if p in self.homes), None)
 
 

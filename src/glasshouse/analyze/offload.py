@@ -2,8 +2,7 @@
 
 A block's values leave while the block behind it runs forward, and come back while that one runs
 backward: what the link takes longer than that is time paid. Only for machines with memory of their
-own; nothing of it is chosen where the host's memory is the device's.
-"""
+own; nothing of it is chosen where the host's memory is the device's."""
 
 from glasshouse.analyze.chain import Course, Stage, held_bytes
 from glasshouse.analyze.machine import MachineProfile

@@ -5,8 +5,7 @@ choose: `exact`, a mixed-integer program that also knows when in the backward pa
 again is alive; and `min_cut`, which puts a price on a byte, for which a minimum cut tells the best
 choice, and looks for the price at which what is kept fits.
 Source:  Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer program is the part in
-         which a value is made again once; Picard 1976 for closures as minimum cuts
-"""
+         which a value is made again once; Picard 1976 for closures as minimum cuts"""
 
 from collections import deque
 from math import inf
@@ -89,11 +88,9 @@ def needed(values: list[Value], kept, made) -> Saved:
 
 
 def cut_at(values: list[Value], price: float) -> Saved:
-    """The choice with the least ns, where each byte that is kept costs `price`.
-
-    For each value there are two yes or no: whether it is there, and whether it is made again. That
-    one implies others costs nothing to say in a cut: an edge that cannot be cut.
-    """
+    """The choice with the least ns, where each byte that is kept costs `price`. Of each value two
+    things are decided: whether it is there, and whether it is made again; that one implies another
+    is an edge that cannot be cut."""
     flow = Flow(2 * len(values) + 2)
     source, sink = 2 * len(values), 2 * len(values) + 1
     for i, v in enumerate(values):
@@ -105,8 +102,7 @@ def cut_at(values: list[Value], price: float) -> Saved:
         # Kept: there and not again. Again implies there, and that all it is made of are there.
         flow.add(there, again, keeping)
         flow.add(again, sink, making)
-        flow.add(again, there, inf)
-        for p in v.parents:
+        for p in (i, *v.parents):
             flow.add(again, 2 * p, inf)
     side = flow.cut(source, sink)
     kept = {i for i in range(len(values)) if side[2 * i] and not side[2 * i + 1]}
@@ -177,17 +173,13 @@ def exact(
 ) -> Saved | None:
     """The cheapest choice that keeps at most `room` bytes, and at each time of `beside` (time,
     room) has no more alive; None if there is none, or none was found in `limit_s`.
-
-    Raises:  OptionError where scipy is not installed
-    """
+    Raises: OptionError where scipy is not installed"""
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
     except ImportError:
-        raise OptionError(
-            "plan: expected scipy for solver='exact'; got none. Install glasshouse[plan], or take "
-            "solver='min-cut'."
-        ) from None
+        fix = "Install glasshouse[plan], or take solver='min-cut'."
+        raise OptionError("plan", "scipy for solver='exact'", "none", fix) from None
     rows = Rows(values, room, beside)
     lower, upper = rows.bounds()
     data, row, column = zip(*rows.entries, strict=True) if rows.entries else ((), (), ())
@@ -212,8 +204,7 @@ class Rows:
         self.values, self.entries, self.most = values, list[tuple[float, int, int]](), list[float]()
         self.scale = max([v.nbytes or 0 for v in values] + [1])
         for i, v in enumerate(values):
-            self.add([(1, 2 * i + 1), (-1, 2 * i)], 0)
-            for p in v.parents:
+            for p in (i, *v.parents):
                 self.add([(1, 2 * i + 1), (-1, 2 * p)], 0)
         self.add([x for i in range(len(values)) for x in self.kept(i)], room / self.scale)
         self.count = 2 * len(values)

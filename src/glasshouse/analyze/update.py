@@ -208,7 +208,7 @@ def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
     for unit in units:
         own = list(dict.fromkeys(b for p in unit for b in results[p]))
         steps = sorted({writers[b] for b in own})
-        if seen.intersection(steps) or not all(is_kernel(plan, i) for i in steps):
+        if seen.intersection(steps) or not all(isinstance(plan.schedule[i], Kernel) for i in steps):
             return None
         seen.update(steps)
         sizes = tuple(b.spec.nbytes for b in own if plan.source_of(b, donated) is None)
@@ -216,17 +216,11 @@ def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
     return parts if next(updated, None) is None else None
 
 
-def is_kernel(plan, i: int) -> bool:
-    return isinstance(plan.schedule[i], Kernel)
-
-
 def is_updated(buffer) -> bool:
-    """Whether the optimizer made it."""
     return buffer.node is not None and buffer.node.origin.phase == "optimizer"
 
 
 def writers_of(plan) -> dict[Any, int]:
-    """The step that writes each buffer."""
     return {buffer: i for i, step in enumerate(plan.schedule) for buffer in step.writes()}
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from glasshouse import memory
 from glasshouse.base import Spec
-from glasshouse.compile.emit_c import Source, emit
+from glasshouse.compile.emit_c import emit
 from glasshouse.compile.plan import Plan, tag_of
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.steps import Kernel, Opaque
@@ -79,7 +79,7 @@ def assemble(plan: Plan) -> Code:
         if isinstance(step, Kernel) or step.kind in ("template", "winograd"):
             source = emit(step) if isinstance(step, Kernel) else step.plan
             sources[i] = source.text
-            steps.append(kernel_step(source))
+            steps.append(Step(KERNEL, [coded(arg) for arg in source.args], source.text))
         elif step.kind == "host":
             steps.append(Step(HOST, [], host_call(step)))
         else:
@@ -89,10 +89,6 @@ def assemble(plan: Plan) -> Code:
     made = [Made(b.spec, tag_of(b), b.source.at if b.source else None) for b in plan.made]
     outputs = [(buffer.at, spec.shape) for buffer, spec in plan.outputs]
     return Code(steps, made, outputs, plan.owns, plan.arena_bytes, packed(plan.step_infos()))
-
-
-def kernel_step(source: Source) -> Step:
-    return Step(KERNEL, [coded(arg) for arg in source.args], source.text)
 
 
 def coded(arg) -> int:
@@ -116,7 +112,6 @@ def host_call(step: Opaque) -> HostCall:
 
 
 def place_of(view: View) -> Place:
-    """A view without the node of its buffer."""
     buffer = view.base
     return Place(buffer.place, buffer.at, buffer.spec, view.offset, view.shape, view.strides)
 

@@ -117,7 +117,6 @@ class Library:
         return self.engine if arg == "engine" else c_int(arg)
 
     def append_relu(self, attr: c_void_p) -> None:
-        """A relu on the result."""
         ops, zero = c_void_p(), ctypes.c_float(0)
         self.call("dnnl_post_ops_create", byref(ops))
         self.call("dnnl_post_ops_append_eltwise", ops, c_int(ELTWISE_RELU), zero, zero)
@@ -134,14 +133,12 @@ class Library:
         return self.object(f"memory_desc_create_with_{how}", len(shape), tuple(shape), kind, layout)
 
     def query(self, primitive_desc: Object, what: int) -> Object:
-        """A memory descriptor that a primitive descriptor chose."""
         return self.object("query", primitive_desc, what)
 
     def size(self, desc: Object) -> int:
         return self.dll.dnnl_memory_desc_get_size(desc.pointer)
 
     def equal(self, a: Object, b: Object) -> bool:
-        """Whether two memory descriptors tell the same layout."""
         return bool(self.dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
 
     def implementation(self, desc: Object) -> str:
@@ -175,7 +172,6 @@ def library() -> Library | None:
 
 @functools.cache
 def load_library() -> Library | None:
-    """The library, loaded at the first call."""
     try:
         return Library()
     except (OSError, Unavailable, AttributeError) as error:
@@ -234,7 +230,6 @@ def make_record(call: Call, runner) -> Onednn:
 
 
 def is_supported(node) -> bool:
-    """Whether oneDNN may compute a node."""
     if node.op not in ("matmul", "conv", "conv_data_grad", "conv_weight_grad"):
         return False
     specs = [node.spec, *(x.spec for x in node.inputs)]
@@ -284,7 +279,6 @@ def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) 
 
 
 def packed_scratch(lowering, dnnl, desc) -> View:
-    """Memory for a value in a layout of oneDNN's own."""
     return lowering.buffer(Spec((dnnl.size(desc),), uint8)).view()
 
 
@@ -323,26 +317,19 @@ def plan_matmul(lowering, node, dnnl, bias, relu) -> None:
     try:
         add_matmul(lowering, node, dnnl, (da, a), (db, b), bias, relu)
     except Unavailable:
-        first, second = (packed_matrix(lowering, dnnl, x) for x in node.inputs)
+        first, second = (row_major_desc(lowering, dnnl, x) for x in node.inputs)
         add_matmul(lowering, node, dnnl, first, second, bias, relu)
 
 
-def packed_matrix(lowering, dnnl, node):
-    """(descriptor, view) of an operand in row-major order."""
-    view = lowering.row_major(node)
-    return dnnl.desc(view.shape, node.dtype, strides_of(view.shape)), view
-
-
 def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
-    target = lowering.result_of(node)
+    target = lowering.buffer(node.spec, node=node)
     out = target.view()
     dc = dnnl.desc(out.shape, node.dtype, strides_of(out.shape))
     reads = [(SRC, *a), (WEIGHTS, *b)]
     bias_desc = None
     if bias is not None:
-        size = out.shape[-1]
-        shape = (1,) * (len(out.shape) - 1) + (size,)
-        bias_desc = dnnl.desc(shape, bias.base.dtype, (size,) * (len(shape) - 1) + (1,))
+        shape = (1,) * (len(out.shape) - 1) + out.shape[-1:]
+        bias_desc = dnnl.desc(shape, bias.base.dtype, strides_of(shape))
         reads.append((BIAS, bias_desc, bias))
     desc = dnnl.object("matmul_primitive_desc_create", "engine", a[0], b[0], bias_desc, dc,
                        dnnl.attributes(relu))  # fmt: skip
@@ -383,8 +370,8 @@ def weight_shape(shape, groups: int):
     return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
 
 
-def weights_for(lowering, dnnl, node, groups: int):
-    """(descriptor, view) of weights in row-major order."""
+def row_major_desc(lowering, dnnl, node, groups: int = 1):
+    """(descriptor, view) of an operand, perhaps of weights for groups, in row-major order."""
     view = lowering.row_major(node)
     shape = weight_shape(view.shape, groups)
     return dnnl.desc(shape, view.base.dtype, strides_of(shape)), view
@@ -392,7 +379,7 @@ def weights_for(lowering, dnnl, node, groups: int):
 
 def packed_weights(lowering, dnnl, node, groups, desc):
     """The weights in the layout that the primitive chose, reordered if need be."""
-    plain, view = weights_for(lowering, dnnl, node, groups)
+    plain, view = row_major_desc(lowering, dnnl, node, groups)
     wanted = dnnl.query(desc, QUERY_WEIGHTS)
     if dnnl.equal(plain, wanted):
         return wanted, view
@@ -413,7 +400,7 @@ def data_result(lowering, dnnl, node):
     """(descriptor, buffer) of a result (N, C, *S), in channels-last layout."""
     order = channels_last(len(node.shape))
     desc = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
-    return desc, lowering.result_of(node, order)
+    return desc, lowering.buffer(node.spec, order, node)
 
 
 def plan_conv(lowering, node, dnnl, bias, relu) -> None:
@@ -451,7 +438,7 @@ def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
     x, g = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     (dx, x_view), (dg, g_view) = (data_desc(lowering, dnnl, n) for n in (x, g))
-    target = lowering.result_of(node)
+    target = lowering.buffer(node.spec, node=node)
     if is_product(attrs, node, x):
         plan_weight_product(lowering, node, dnnl, x_view, g_view, target)
         return

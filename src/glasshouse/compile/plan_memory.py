@@ -23,7 +23,6 @@ class Life:
 
 
 def aligned_bytes(buffer: Buffer) -> int:
-    """What a buffer takes in the arena."""
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 

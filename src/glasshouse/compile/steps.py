@@ -55,7 +55,6 @@ class Root:
 
     @property
     def number(self) -> int:
-        """That of the buffer that it makes."""
         return self.store.base.number
 
 

@@ -41,7 +41,6 @@ class Filtering(Source):
 
 
 def is_supported(node: Node) -> bool:
-    """Whether a node is computed in this way."""
     if node.op not in CONVOLUTIONS or not flags.winograd or node.spec.ndim != 4:
         return False
     attrs, weight = node.attrs, weight_of(node)
@@ -53,7 +52,6 @@ def is_supported(node: Node) -> bool:
 
 
 def weight_of(node: Node) -> tuple[int, ...]:
-    """The shape (made, channels, height, width) of the weights."""
     return node.shape if node.op == "conv_weight_grad" else node.inputs[1].shape
 
 
@@ -69,12 +67,10 @@ def is_faster(node: Node) -> bool:
 
 
 def tiles_of(images: int, height: int, width: int) -> int:
-    """Tiles that hold this many results."""
     return images * -(-height // TILE) * -(-width // TILE)
 
 
 def plan(lowering, node: Node, bias: View | None = None, relu: bool = False) -> bool:
-    """Add the step that computes a node."""
     if node.op == "conv_weight_grad":
         plan_weight_grad(lowering, node)
     else:
@@ -109,7 +105,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
     if few:
         sizes |= {"out_row": PANEL, "out_plane": (block + ROWS[-1]) * PANEL + SPARE}
     views = [channels_last_view(lowering, x), lowering.row_major(w), *([bias] if bias else [])]
-    target = lowering.result_of(node, channels_last(4))
+    target = lowering.buffer(node.spec, channels_last(4), node)
     panels = -(-sizes["made"] // PANEL)
     v, u, m = (PLACES * n for n in (sizes["in_plane"], PANEL * panels * sizes["channels"],
                                     sizes["out_plane"]))  # fmt: skip
@@ -243,7 +239,8 @@ def plan_weight_grad(lowering, node: Node) -> None:
     scratches = [scratch(lowering, PLACES * m),
                  scratch(lowering, PLACES * (sizes["in_plane"] + sizes["out_plane"]))]  # fmt: skip
     text = weight_panels_text(sizes, tiles, threads) if few else weight_blocks_text(sizes, tiles)
-    add_step(lowering, node, text, tiles, views, lowering.result_of(node), scratches)
+    target = lowering.buffer(node.spec, node=node)
+    add_step(lowering, node, text, tiles, views, target, scratches)
 
 
 WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels
