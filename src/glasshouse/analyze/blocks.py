@@ -38,7 +38,6 @@ class Block(NamedTuple):
 
     @property
     def means(self) -> str:
-        """How it does so, in words."""
         if ":" in self.path or " " in self.path:
             return "value" + "s" * (" " in self.path)
         if self.offload:

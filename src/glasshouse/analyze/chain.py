@@ -17,8 +17,7 @@ UNITS = 1000  # into which the longest time is divided: costs are compared to th
 
 
 class Stage(NamedTuple):
-    """A block: the bytes that it holds between its passes, the most that is in use while it runs
-    beside what is held, and its time."""
+    """A block: bytes held between its passes, the most used beside that while it runs, its time."""
 
     held_bytes: int = 0
     used_bytes: int = 0

@@ -102,8 +102,7 @@ class MachineProfile:
 
 
 def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
-    """What takes time in a step, its kind and the products in it with their dtypes, and how much:
-    bytes, FLOPs of all else, FLOPs of each product."""
+    """What takes time in a step: kind and products; bytes, FLOPs of all else, of each product."""
     numbers, products = [info.bytes, 0], []
     for source in info.sources:
         call = source.call

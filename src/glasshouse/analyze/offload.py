@@ -34,8 +34,7 @@ class Link:
         return sum(max(0.0, moving - ns) for ns in computing)
 
     def stage(self, path: str, plain: Stage) -> Stage | None:
-        """A block that is offloaded: all of it is there while it runs, nothing between its passes;
-        None where it has to wait for nobody."""
+        """A block that is offloaded, which holds nothing; None where it waits for no other."""
         if self.behind(path) is None or not self.held.get(path):
             return None
         used = plain.used_bytes + plain.held_bytes

@@ -127,8 +127,7 @@ def estimated(path: str, plain: Stage, stage: Stage, *how) -> Block:
 
 
 def repeated(plain: Chain, model: Module) -> dict[str, str]:
-    """By path, the blocks that others of their kind beside them can stand for, and which does: of
-    a row of equal ones all but the first two and the last."""
+    """By path, the blocks that another stands for: of equal ones in a row most, and which does."""
     rows: list[list[str]] = []
     for path, stage in plain.stages.items():
         before = rows[-1][-1] if rows else path
@@ -141,8 +140,7 @@ def repeated(plain: Chain, model: Module) -> dict[str, str]:
 
 
 class Planner:
-    """Looks for the cheapest choice whose step fits a budget; what was analysed stays known, so
-    that further budgets take less."""
+    """Looks for the cheapest choice that fits a budget; what was analysed stays known."""
 
     def __init__(self, trainer, paths: list[str], machine: MachineProfile, solver: str = "auto"):
         self.trainer, self.machine, self.model = trainer, machine, trainer.model
@@ -202,8 +200,7 @@ class Planner:
 
     @cached_property
     def chains(self) -> list[Chain]:
-        """By blocks: the plain analysis, that with elementwise work computed again, those with
-        light convolutions besides; last that with all blocks."""
+        """By blocks: the plain analysis, those of the ways, and that with all computed again."""
         infos = (info for run in self.plain.runs for info in run.plan.step_infos())
         convs = [
             source.call.cost.flops / max(1, source.call.out.nbytes)
@@ -251,8 +248,7 @@ class Planner:
         return Link(self.plain, self.paths, self.root, self.machine)
 
     def find_groups(self) -> dict[str, Option]:
-        """What it takes to checkpoint containers of several blocks, and the blocks in them: of
-        each only its argument is kept, and blocks run up to three times."""
+        """Ways to checkpoint containers of blocks and those in them, which run up to thrice."""
         blocks, parts = self.chains[0].stages, dict[str, list[str]]()
         for path in blocks:
             parts.setdefault(path.rpartition(".")[0], []).append(path)
@@ -269,8 +265,7 @@ class Planner:
         return groups
 
     def choice(self, number: int, budget: int) -> "Choice | None":
-        """The cheapest choice by the estimates that computes again what the way of this number
-        says, and blocks besides; None if none seems to fit."""
+        """The cheapest choice by the estimates of blocks besides a way; None if none fits."""
         base, options = self.chains[number], []
         for path, stage in base.stages.items():
             own = [Option(([], stage.ns), stage)]
@@ -340,8 +335,7 @@ class Planner:
         return None if self.solver == "auto" and len(found.nodes) > MAX_VALUES else found
 
     def explore_values(self, budget: int) -> None:
-        """Analyse the cheapest choices of values, until one fits: each is to leave what the one
-        before took too much."""
+        """Analyse choices of values until one fits: each leaves what the last took too much."""
         more_bytes = self.plain.peak_bytes - budget
         for _ in range(MAX_CHECKS):
             choice = self.values.choice(more_bytes)

@@ -31,8 +31,7 @@ class Value(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A choice: the numbers of the values that are kept and of those that are made again, the bytes
-    of the former, and the ns that the latter take."""
+    """A choice: which values are kept, which made again, bytes of the former, ns of the latter."""
 
     kept: frozenset[int]
     made: frozenset[int]
@@ -132,7 +131,6 @@ class Flow:
         return level
 
     def cut(self, source: int, sink: int) -> list[bool]:
-        """Which nodes are on the source's side."""
         while True:
             level = self.levels(source)
             if level[sink] < 0:
@@ -216,7 +214,6 @@ class Rows:
         self.most.append(most)
 
     def kept(self, i: int) -> list[tuple[float, int]]:
-        """The bytes of a value, if it is kept."""
         share = (self.values[i].nbytes or 0) / self.scale
         return [(share, 2 * i), (-share, 2 * i + 1)] if share else []
 
@@ -238,7 +235,6 @@ class Rows:
 
     @property
     def costs(self) -> np.ndarray:
-        """The ns of what is made again, as parts of the longest."""
         unit = max([v.ns or 0.0 for v in self.values] + [1e-9])
         costs = np.zeros(self.count)
         costs[1 : 2 * len(self.values) : 2] = [(v.ns or 0.0) / unit for v in self.values]

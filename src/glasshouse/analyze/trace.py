@@ -176,8 +176,7 @@ class Tracer(Mode):
 
 @contextmanager
 def forwards_replaced(model: Module, paths, make: Callable):
-    """Inside, the forward of these modules is what `make(path, module)` gives, but where it has
-    been replaced before."""
+    """Inside, `make(path, module)` gives the forward of modules where it has not been replaced."""
     replaced = []
     try:
         for path in paths:

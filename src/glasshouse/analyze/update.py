@@ -197,8 +197,7 @@ def address_of(tensor: Value | None) -> int | None:
 
 
 def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
-    """(allocations, work) of each unit, in a run of updates of parameters that made so many results
-    each, one after the other."""
+    """(allocations, work) of each unit in a run of updates; `made` counts results by parameter."""
     if len(runs) != 1:
         return None
     plan, donated, parts, seen = runs[0].plan, runs[0].donated, [], set()
@@ -252,8 +251,7 @@ def place_in(kernel, made) -> tuple[str, Any]:
 
 
 def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: dict):
-    """The record of a step with another optimizer, from that of one with plain descent; None if it
-    does not follow. `known` keeps what is the same for all others."""
+    """The record with another optimizer in place of plain descent, or None; `known` caches."""
     places, work = record.shape[-1], record.shape[3]
     if len(places) != len(plain.parameters()):
         return None

@@ -30,8 +30,7 @@ class Values:
 
     @cached_property
     def stored(self) -> dict[int, tuple[int, float, float]]:
-        """By number of its node, what lies in memory between the passes: its bytes, and the steps
-        in which the backward pass reads it first and last."""
+        """By node, what waits in memory: its bytes, and when backward reads it first and last."""
         plan = self.run.plan
         infos = enumerate(plan.step_infos())
         turn = next((i for i, x in infos if any(o.phase == "backward" for o in x.origins)), 0)

@@ -47,8 +47,7 @@ class Made(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step for the runner: `args` coded; `what` is the C of a kernel, a `onednn.Call`, or a
-    `HostCall`."""
+    """A step for the runner: coded `args`; `what` is C, a `onednn.Call` or a `HostCall`."""
 
     kind: int
     args: list[int]
@@ -117,8 +116,7 @@ def place_of(view: View) -> Place:
 
 
 def packed(infos: list[StepInfo]) -> bytes | list[StepInfo]:
-    """What is told of the steps, in a form that costs the garbage collector nothing; as it is where
-    a user's primitive has attributes that cannot be written down."""
+    """What is told of the steps, pickled if it can be: bytes cost the garbage collector nothing."""
     try:
         return pickle.dumps(infos)
     except (pickle.PicklingError, TypeError, AttributeError):

@@ -82,7 +82,6 @@ class Lowering:
                 self.visit_plain(node)
 
     def visit_plain(self, node: Node) -> None:
-        """Give one node an expression, and where it needs one a step and memory."""
         op = node.op
         if op == "input":
             buffer = self.buffer(node.spec, node=node)
@@ -228,7 +227,6 @@ class Lowering:
         self.steps.append(Kernel(part.shape, [Root(part, expr, node=node)], None, False))
 
     def add_opaque(self, kind: str, node: Node, sources, results, plan=None, scratch=()) -> None:
-        """Append a step that is no fused kernel."""
         self.steps.append(Opaque(kind, node, sources, results, plan, list(scratch)))
 
     def hand_out(self, node: Node, results: list[Buffer]) -> None:

@@ -184,8 +184,7 @@ def load_library() -> Library | None:
 
 
 class Call(NamedTuple):
-    """One primitive: its descriptor, number and descriptor of each argument, the bytes of scratch
-    memory that it was given, and the name of its implementation."""
+    """One primitive, its arguments by number, and the library's scratch bytes and implementation."""
 
     desc: Object
     args: list[tuple[int, Object]]

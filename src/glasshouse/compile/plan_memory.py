@@ -13,8 +13,7 @@ ALIGNMENT = 64  # bytes of a cache line
 
 @dataclass
 class Life:
-    """Buffers that follow each other at one place of the arena, and the steps from the first that
-    writes them to the last that reads them."""
+    """Buffers that follow each other at one place of the arena, from first write to last read."""
 
     buffers: list[Buffer]
     nbytes: int

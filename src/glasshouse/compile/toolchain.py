@@ -114,8 +114,7 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
 
 
 def extension(path: Path):
-    """The extension module of a C file, which has its name. Raises: CompileError without a compiler
-    or Python's headers"""
+    """The extension module of a C file. Raises: CompileError, also where headers are missing"""
     more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
     made = compile_one(path.read_text(), more)
     loader = importlib.machinery.ExtensionFileLoader(path.stem, made._name)

@@ -145,8 +145,7 @@ def scratch(lowering, size: int) -> Buffer:
 
 
 def add_step(lowering, node, text, tiles, reads, target, scratches) -> None:
-    """The step of a kernel whose pointers are two that it reads, the result, scratch memory, and
-    perhaps a third that it reads, the bias."""
+    """The step of a kernel with pointers to two reads, result, scratch memory, perhaps a bias."""
     views = [*reads[:2], target.view(), *(buffer.view() for buffer in scratches), *reads[2:]]
     flops = 2 * PLACES * tiles * prod(weight_of(node)[:2])
     source = Filtering(text, [(view.base, view.offset) for view in views], flops)
@@ -226,8 +225,7 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_P
 
 
 def plan_weight_grad(lowering, node: Node) -> None:
-    """The gradient of the weights, at each place a product over all tiles: by blocks of tiles or by
-    panels of weights."""
+    """The gradient of the weights: products over all tiles, by blocks of them or by panels."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
     tiles = tiles_of(g.shape[0], *g.shape[2:])
@@ -247,8 +245,7 @@ WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels
 
 
 def weight_blocks_text(sizes, tiles: int) -> str:
-    """The cores share the tiles of a block, then its products: their order does not depend on how
-    many cores there are."""
+    """Cores share a block's tiles, then its products: their order does not depend on the number."""
     return f"""\
 {head(sizes, WEIGHT_GRAD)}\
 float *v = work, *q = work + {PLACES} * s.in_plane;

@@ -126,8 +126,7 @@ def is_light(node: Node, modules: tuple[str, ...], convs: dict[str, int]) -> boo
 
 
 def behind_light(node: Node, light: set[int]) -> bool:
-    """Whether a value follows by elementwise work in its module, and not much, on a light
-    product."""
+    """Whether a value follows on a light product by some elementwise work in its module."""
     stack, seen = list(node.inputs), {node.number}
     while stack and len(seen) < MAX_CONE:
         x = stack.pop()
