@@ -223,8 +223,8 @@ def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[i
     name = type(layer).__name__ if layer else "".join(map(str.title, words))
     if name.startswith(POOLS):
         return size, prod(node.meta["spec"].shape)
-    if name in ATTENTION:  # softmax beside the products
-        scores = softmax_size(forward)
+    if name in ATTENTION:  # softmax beside the products: read and written, 4 bytes each
+        scores = sum(row.bytes // 8 for row in forward.rows("all") if row.primitive == "exp")
         return macs[0] + scores, macs[1] + scores
     kinds = {primitives[row.primitive].kind for row in forward.rows("all")}
     if any(macs) or kinds <= {"movement", "create"} or name == "Dropout" and layer and layer.p == 0:
@@ -244,12 +244,6 @@ def statistics_of(profiler, node: Node) -> int:
     shape = getattr(layer, "normalized_shape", None)
     row = prod(shape) if shape else spec.size // spec.shape[1]
     return 2 * 4 * spec.size // row
-
-
-def softmax_size(counter: FlopCounter) -> int:
-    """Elements of the exponentials that were counted."""
-    rows = [r for r in counter.rows("all") if r.primitive == "exp"]
-    return sum(r.bytes // 8 for r in rows)  # read and written, 4 bytes each
 
 
 def colossal_size(nbytes: float) -> str:

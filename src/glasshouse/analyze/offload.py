@@ -4,6 +4,8 @@ A block's values leave while the block behind it runs forward, and come back whi
 backward: what the link takes longer than that is time paid. Only for machines with memory of their
 own; nothing of it is chosen where the host's memory is the device's."""
 
+from itertools import accumulate
+
 from glasshouse.analyze.chain import Course, Stage, held_bytes
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis
@@ -52,8 +54,5 @@ class Link:
                 if behind.last + 1 < behind.back <= last:
                     change[max(first, behind.last) + 1] += aligned_bytes(buffer)
                     change[behind.back] -= aligned_bytes(buffer)
-        most, away = 0, 0
-        for used, more in zip(course.used, change, strict=False):
-            away += more
-            most = max(most, used - away)
-        return self.found.peak_bytes - max(course.used, default=0) + most
+        left = [used - away for used, away in zip(course.used, accumulate(change), strict=False)]
+        return self.found.peak_bytes - max(course.used, default=0) + max(left, default=0)

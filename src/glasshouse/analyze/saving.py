@@ -63,18 +63,13 @@ def min_cut(values: list[Value], room: int) -> Saved | None:
 
 def refined(values: list[Value], found: Saved, room: int) -> Saved:
     """A choice with values kept as long as there is room: what a single price leaves unused."""
-    kept, made = set(found.kept), set(found.made)
-    while True:
-        best = None
-        for i in made:
-            if values[i].nbytes is not None:
-                trial = needed(values, kept | {i}, made - {i})
-                gain = found.ns - trial.ns
-                if trial.nbytes <= room and gain > 0 and (best is None or trial.ns < best.ns):
-                    best = trial
-        if best is None:
-            return found
-        found, kept, made = best, set(best.kept), set(best.made)
+    best: Saved | None = found
+    while best is not None:
+        found, keepable = best, [i for i in best.made if values[i].nbytes is not None]
+        trials = [needed(values, found.kept | {i}, found.made - {i}) for i in keepable]
+        better = (x for x in trials if x.nbytes <= room and x.ns < found.ns)
+        best = min(better, key=lambda x: x.ns, default=None)
+    return found
 
 
 def needed(values: list[Value], kept, made) -> Saved:

@@ -264,11 +264,9 @@ class Lowering:
 
     def operand_view(self, node: Node) -> View:
         """The node's value in memory, as a view."""
-        expr = self.expr[node.number]
-        if expr.op != "load":
+        if self.expr[node.number].op != "load":
             self.materialise(node)
-            expr = self.expr[node.number]
-        return expr.view
+        return self.expr[node.number].view
 
     def row_major(self, node: Node) -> View:
         """The node's value in memory, packed in row-major order."""

@@ -184,7 +184,7 @@ def load_library() -> Library | None:
 
 
 class Call(NamedTuple):
-    """One primitive, its arguments by number, and the library's scratch bytes and implementation."""
+    """One primitive, its arguments by number, and its scratch bytes and implementation."""
 
     desc: Object
     args: list[tuple[int, Object]]
@@ -302,9 +302,7 @@ def matrix_desc(lowering, dnnl, node):
     strides = matrix_strides(view)
     repeated = [s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True)]
     if strides is None or any(repeated[-2:]):
-        view = lowering.row_major(node)
-        strides = strides_of(view.shape)
-        repeated = [False] * len(view.shape)
+        return row_major_desc(lowering, dnnl, node)
     shape = tuple(1 if r else n for r, n in zip(repeated, view.shape, strict=True))
     strides = tuple(prod(shape) if r else s for r, s in zip(repeated, strides, strict=True))
     return dnnl.desc(shape, view.base.dtype, strides), view

@@ -130,8 +130,7 @@ loaded: dict[str, ctypes.CDLL] = {}
 def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
     """The loaded library of a key; compiled if the cache has no sound entry."""
     if key not in loaded:
-        folder = usable_cache(cache_folder())
-        path = folder / f"{key}.so"
+        path = usable_cache(cache_folder()) / f"{key}.so"
         found = load_entry(path)
         if found is None:
             try:
