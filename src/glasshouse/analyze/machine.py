@@ -77,10 +77,7 @@ class MachineProfile:
         """The rates of a matrix primitive: its own, or those that stand in for it."""
         plain = primitive.removesuffix(" strided")
         known = (f"{primitive} {dtype}", f"{plain} {dtype}", f"matmul {dtype}", f"{plain} float32")
-        for key in known:
-            if key in self.matrix:
-                return self.matrix[key]
-        return self.matrix["matmul float32"]
+        return self.matrix[next((key for key in known if key in self.matrix), "matmul float32")]
 
     def save(self, path) -> None:
         """Write the profile as JSON."""

@@ -58,8 +58,7 @@ def is_owned(tensor: Value) -> bool:
 
 @contextmanager
 def without_storage(model, optimizer, backend):
-    """Inside, parameters, buffers, gradients and optimizer state are meta tensors; afterwards they
-    are what they were, and so is the random state."""
+    """Inside, what model and optimizer hold is meta tensors; then as it was, the seed too."""
     modules = list(model.modules()) if hasattr(model, "modules") else []
     members = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
     tensors = [t for _, *parts in members for part in parts for t in part.values() if t is not None]

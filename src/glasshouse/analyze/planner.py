@@ -176,8 +176,7 @@ class Planner:
         return self.analyse([EVERYWHERE, *map(Block, self.paths)])
 
     def search(self, budget: int) -> "Choice":
-        """The choice that takes the least time, of those that were analysed and fit. Raises:
-        OptionError, with the least peak that was found, if none fits"""
+        """The fastest of those analysed that fit. Raises: OptionError, with the least peak."""
         if self.plain.peak_bytes > budget:
             with no_collection():
                 if self.values is not None:

@@ -87,8 +87,7 @@ class Exprs:
 
 
 def walk(roots, stop: Callable = lambda expr: False, include: bool = False) -> list[Expr]:
-    """Every expression in `roots` once, operands first; nothing below those where `stop` holds, and
-    these themselves only if `include`."""
+    """Every expression in `roots` once, operands first; below `stop` none, there if `include`."""
     order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
     while stack:
         expr, expanded = stack.pop()

@@ -123,10 +123,8 @@ def mark_local(schedule: list, lowering: Lowering) -> None:
     """Mark the results that only their own kernel reads."""
     outside = {view.base for view in lowering.outputs}
     for step in schedule:
-        reads = step.reads()
-        if isinstance(step, Kernel):
-            reads = reads - {root.store.base for root in step.roots}
-        outside |= reads
+        own = {root.store.base for root in step.roots} if isinstance(step, Kernel) else set()
+        outside |= step.reads() - own
     for step in schedule:
         if isinstance(step, Kernel) and step.mergeable:
             for root in step.roots:

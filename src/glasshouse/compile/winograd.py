@@ -84,8 +84,7 @@ def padded(channels: int) -> int:
 
 
 def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str, int]:
-    """The sizes of a convolution from shape x to shape y, both (N, C, H, W), as `gh_winograd` has
-    them; blocks have room for `spare` tiles more."""
+    """The sizes from shape x to y as `gh_winograd` has them; blocks have `spare` tiles more."""
     (_, channels, height, width), (_, made, out_height, out_width) = x, y
     in_row, out_row = padded(channels), padded(made)
     return {"height": height, "width": width, "channels": channels, "out_height": out_height,
