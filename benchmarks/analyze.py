@@ -132,22 +132,21 @@ def memory_rows(name: str, smoke: bool) -> list[dict]:
         start = time.perf_counter()
         found = step(built.model, built.loss_of, opt, inputs, autocast=autocast)
         seconds = time.perf_counter() - start
-        given = sum(x.nbytes for x in inputs)
         del built, opt, inputs
         gc.collect()
         peak, flops, growth = in_new_process(real_peak, name, optimizer, dtype, smoke)
         rows.append({
             "model": name, "optimizer": optimizer, "dtype": dtype, "seconds": seconds,
             "planned_bytes": found.peaks[-1], "measured_bytes": peak, "resident_bytes": growth,
-            "input_bytes": given, "flops_equal": found.counter.total() == flops,
+            "foretold_bytes": found.resident, "flops_equal": found.counter.total() == flops,
         })  # fmt: skip
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
 
 def what_ifs(name: str, smoke: bool) -> list[dict]:
-    """Milliseconds of what-ifs about batch, optimizer and dtype after one preparation; whether they
-    are what analyses of their own say."""
+    """Milliseconds of what-ifs about optimizer and dtype after the first question, and of batches
+    after a preparation; whether they are what analyses of their own say."""
     rows, built = [], Ours(name, None, "float32", smoke)
     given = [built.inputs, *built.targets]
     size = 16 if smoke else given[0].shape[0]
@@ -157,7 +156,9 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
 
     arguments = built.model, built.loss_of, built.optimizer
     start = time.perf_counter()
-    costs = vary(*arguments, inputs).prepare((size,))
+    costs = vary(*arguments, inputs)
+    costs(size)
+    first = time.perf_counter() - start
     costs.prepare((5 * size // 4, 3 * size // 2, 2 * size), (None,))
     preparing = time.perf_counter() - start
     questions = [(n, None, None) for n in (size + 1, 5 * size // 4 + 1, 2 * size - 1)]
@@ -173,7 +174,8 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
         found = step(*arguments[:2], optimizer or built.optimizer, inputs(n), autocast=dtype)
         rows.append({
             "model": name, "batch": n, "optimizer": type(optimizer or built.optimizer).__name__,
-            "dtype": dtype or "float32", "ms": 1e3 * seconds, "prepare_s": preparing,
+            "dtype": dtype or "float32", "ms": 1e3 * seconds, "first_s": first,
+            "prepare_s": preparing,
             "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
             "peak_error": told.peak_bytes / found.peak_bytes - 1,
             "time_error": told.predicted_ns / found.predicted_ns - 1,
@@ -404,10 +406,10 @@ def show_parts(results: dict) -> None:
     show("memory of a step", ["", "planned", "measured", "equal", "resident", "FLOPs", "s"], [
         [f"{r['model']} {r['optimizer']} {r['dtype']}", f"{r['planned_bytes']:,}",
          f"{r['measured_bytes']:,}", str(r["planned_bytes"] == r["measured_bytes"]),
-         f"{(r['planned_bytes'] + r['input_bytes']) / max(1, r['resident_bytes']):.3f}",
+         f"{sum(r['foretold_bytes'].values()) / max(1, r['resident_bytes']):.3f}",
          str(r["flops_equal"]), f"{r['seconds']:.2f}"]
         for r in parts_of(results, "memory")
-    ], "resident: planned and inputs / growth of the process")  # fmt: skip
+    ], "resident: foretold / real growth of the process")  # fmt: skip
     show("what if batch, optimizer and dtype were …", ["", "ms", "equal", "peak", "time"], [
         [f"{r['model']} {r['batch']} {r['optimizer']} {r['dtype']}", f"{r['ms']:.1f}",
          str(r["equal"]), f"{r['peak_error']:.2%}", f"{r['time_error']:.2%}"]

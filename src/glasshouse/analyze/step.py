@@ -15,7 +15,7 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.shape import Spec
-from glasshouse.compile.plan import no_collection
+from glasshouse.compile.plan import Plan, no_collection
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch import backend as backends
@@ -27,6 +27,10 @@ KINDS = (
     "parameters", "buffers", "gradients", "optimizer state", "activations", "temporaries",
     "workspace", "other results", "unused arena", "rounding",
 )  # fmt: skip
+
+# What running takes beside arrays, for each primitive of the largest Program, as measured on
+# ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
+RUNTIME_BYTES = 4500
 
 
 class MemoryRow(NamedTuple):
@@ -65,6 +69,7 @@ class StepAnalysis:
 
     peak_bytes        the most that the memory manager will have allocated, in the worst step
     peaks             the same for each step
+    resident          bytes by which the process will grow from before the model, in parts
     arena_bytes       the planned arena of the largest Program
     memory            rows by kind and module that add up to the peak of the last step
     counter           the FlopCounter of the last step
@@ -72,14 +77,23 @@ class StepAnalysis:
     predicted_ns      their sum
     """
 
-    def __init__(self, runs, peaks, kinds, modules, counter: FlopCounter, machine: MachineProfile):
+    def __init__(self, runs, peaks, kinds, modules, outside_bytes: int, counter: FlopCounter,
+                 machine: MachineProfile):  # fmt: skip
         self.runs, self.peaks, self.counter, self.machine = runs, peaks, counter, machine
+        self.outside_bytes = outside_bytes
         self.peak_bytes = max(peaks)
         self.kinds, self.modules_of = kinds, modules
 
     @cached_property
     def arena_bytes(self) -> int:
         return max((run.plan.arena_bytes for run in self.runs), default=0)
+
+    @cached_property
+    def resident(self) -> dict[str, int]:
+        """What the process grows by: the peak, what NumPy holds, and about what running takes."""
+        counts = [len(run.plan.graph.nodes) for run in self.runs if isinstance(run.plan, Plan)]
+        return {"memory manager": self.peak_bytes, "arrays from NumPy": self.outside_bytes,
+                "runtime": RUNTIME_BYTES * max(counts, default=0)}  # fmt: skip
 
     @cached_property
     def memory(self) -> list[MemoryRow]:
@@ -142,9 +156,8 @@ class StepAnalysis:
         Source:  Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
         """
         if not self.machine.link_bytes_per_s:
-            raise OptionError(
-                "with_ranks: expected a machine profile with link_bytes_per_s; got none. Set it."
-            )
+            expected = "a machine profile with link_bytes_per_s"
+            raise OptionError("with_ranks", expected, "none", "Set it.")
         gradients = self.memory_by_kind.get("gradients", 0)
         sent = 2 * (ranks - 1) / ranks * gradients
         return self.predicted_ns + 1e9 * sent / self.machine.link_bytes_per_s
@@ -155,9 +168,11 @@ class StepAnalysis:
             [kind, scaled(n, "B"), percent(n, self.peaks[-1])]
             for kind, n in self.memory_by_kind.items()
         ]
+        parts = ", ".join(f"{name} {scaled(n, 'B')}" for name, n in self.resident.items())
         head = (
             f"peak {self.peak_bytes:,} bytes (by step: {', '.join(f'{p:,}' for p in self.peaks)}), "
             f"arena {self.arena_bytes:,}\n"
+            f"the process grows by about {scaled(sum(self.resident.values()), 'B')} ({parts})\n"
             f"{scaled(self.counter.total(), 'FLOP')} in products, "
             f"{scaled(self.counter.total('all'), 'FLOP')} in all; "
             f"{milliseconds(self.predicted_ns)} in kernels on {self.machine.name}\n\n"
@@ -194,7 +209,7 @@ class StepAnalysis:
         """All of it as what JSON can hold."""
         return {
             "peak_bytes": self.peak_bytes, "peaks": self.peaks, "arena_bytes": self.arena_bytes,
-            "memory": [row._asdict() for row in self.memory],
+            "resident": self.resident, "memory": [row._asdict() for row in self.memory],
             "flops": self.counter.total(), "all_flops": self.counter.total("all"),
             "predicted_ns": self.predicted_ns, "machine": self.machine.name,
             "kernels": [kernel._asdict() for kernel in self.kernels],
@@ -247,14 +262,10 @@ class Trainer:
 
     def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
         if not callable(model):
-            raise OptionError(
-                f"step: expected a model to call; got {type_name(model)}. Pass a Module."
-            )
+            raise OptionError("step", "a model to call", type_name(model), "Pass a Module.")
         if loss is not None and not callable(loss):
-            raise OptionError(
-                f"step: expected the loss to be a function; got {type_name(loss)}. "
-                "Pass loss(output, *targets), or None if the model returns it."
-            )
+            raise OptionError("step", "the loss to be a function", type_name(loss),
+                "Pass loss(output, *targets), or None if the model returns it.")  # fmt: skip
         given = inputs if isinstance(inputs, (tuple, list)) and not is_pair(inputs) else (inputs,)
         self.specs = [spec_of("step", x) for x in given]
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
@@ -286,7 +297,7 @@ class Trainer:
             if fixed is None:
                 optimizer = self.optimizer(self.model.parameters())
             inputs = [placed(spec, backend) for spec in self.specs]
-            manager = backend.manager
+            manager, outside_bytes = backend.manager, self.outside_bytes(inputs)
             for _ in range(steps):
                 backend.runs.clear()
                 manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
@@ -299,9 +310,13 @@ class Trainer:
                     tape.extend([*backend.runs, "step"])
             after = self.owners(optimizer)
             runs = list(backend.runs)
-        found = StepAnalysis(runs, peaks, kinds | after[0], modules | after[1], counter, machine)
-        counter.digest()
-        return found
+        owners = kinds | after[0], modules | after[1]
+        return StepAnalysis(runs, peaks, *owners, outside_bytes, counter, machine)
+
+    def outside_bytes(self, inputs) -> int:
+        """Bytes of inputs, weights and buffers that are not the manager's: NumPy holds them."""
+        tensors = {id(x): x for x in (*inputs, *self.model.parameters(), *self.model.buffers())}
+        return sum(x.spec.nbytes for x in tensors.values() if buffer_of(x) is None)
 
     def owners(self, optimizer) -> tuple[dict[int, str], dict[int, str]]:
         """By address: the kind of what lies there, and the path of its module."""
@@ -310,7 +325,7 @@ class Trainer:
         root = type(self.model).__name__
 
         def add(tensor, kind: str, name: str) -> None:
-            buffer = getattr(getattr(tensor.data, "value", None), "buffer", None)
+            buffer = buffer_of(tensor)
             if buffer is not None:
                 kinds[buffer.address] = kind
                 modules[buffer.address] = ".".join([root, *name.split(".")[:-1]])
@@ -328,6 +343,11 @@ class Trainer:
                 if isinstance(x, Value):
                     add(x, "optimizer state", names.get(id(p), ""))
         return kinds, modules
+
+
+def buffer_of(tensor):
+    """The manager's memory that a tensor lies in; None if it is NumPy's."""
+    return getattr(getattr(tensor.data, "value", None), "buffer", None)
 
 
 def is_pair(x) -> bool:
@@ -359,9 +379,7 @@ def step(
     """
     profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
-        raise OptionError(
-            f"step: expected 1 step or more; got {steps!r}. Two show the steady state."
-        )
+        raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")
     return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 

@@ -126,8 +126,9 @@ class vary:
     A value between others whose steps have one shape takes milliseconds; any other is analysed, and
     is one of those from then on. `inputs` is a function n -> inputs; the arguments are else those
     of `step`. `costs(n, optimizer, autocast)` asks for another optimizer of ours or of the same
-    make, which takes milliseconds too once a step with plain descent was analysed for it, or for
-    another dtype, which begins with an analysis. `prepare` does these analyses ahead.
+    make, or for another dtype. Both take milliseconds for the value that was asked about first
+    (plain descent is then analysed too, in each of the `dtypes`: autocast's, None for none) and for
+    those that `prepare` was given; for others they begin with an analysis.
 
     Example: >>> import glasshouse as gh
              >>> model = gh.nn.Linear(1000, 1000)
@@ -142,22 +143,27 @@ class vary:
     def __init__(
         self, model, loss, optimizer, inputs: Callable[[int], Any], *,
         autocast: str | None = None, steps: int = 2, machine: MachineProfile | str = "cpu2",
+        dtypes=(None, "bfloat16"),
     ):  # fmt: skip
         self.trainer = lambda n: Trainer(model, loss, optimizer, inputs(n), autocast)
         self.machine, self.steps = MachineProfile.load(machine), steps
         self.records: dict[int, Record] = {}
         self.known: dict[int, Costs] = {}
-        self.optimizer, self.autocast = optimizer, autocast
+        self.optimizer, self.autocast, self.dtypes = optimizer, autocast, dtypes
         self.others: dict[Any, vary] = {}
         self.updates: dict[Any, Any] = {}  # of plain descent
         self.another = lambda *how: vary(
-            model, loss, how[0], inputs, autocast=how[1], steps=steps, machine=self.machine
-        )
+            model, loss, how[0], inputs,
+            autocast=how[1], steps=steps, machine=self.machine, dtypes=(),
+        )  # fmt: skip
 
     def __call__(self, n: int, optimizer=None, autocast: str | None = "") -> Costs:
         if optimizer is not None or autocast not in ("", self.autocast):
             autocast = self.autocast if autocast == "" else autocast
             return self.otherwise(n, optimizer or self.optimizer, autocast)
+        if not self.records and self.dtypes:
+            self.analysed(n)
+            self.prepare((n,), self.dtypes)
         if n not in self.known:
             record = self.between(n)
             if record is None:
@@ -172,32 +178,39 @@ class vary:
         for n, autocast in product(values, dtypes):
             self(n, autocast=autocast)
             if is_separable(self.optimizer):
-                self.descent(self.optimizer, autocast).analysed(n)
+                base = self.descent(self.optimizer, autocast)
+                base.analysed(n)
+                put_together(base.records[n], self.machine)  # places the arena, which is kept
         return self
 
     def descent(self, optimizer, autocast: str | None) -> "vary":
         """Plain descent of the same parameters; what is known of it stays."""
         key = autocast, *map(id, optimizer.parameters())
         if key not in self.others:
-            self.others[key] = self.another(SGD(optimizer.parameters()), autocast)
+            plain = SGD(optimizer.parameters())
+            known = autocast == self.autocast and is_alike(plain, self.optimizer)
+            self.others[key] = self if known else self.another(plain, autocast)
         return self.others[key]
 
     def otherwise(self, n: int, optimizer, autocast: str | None) -> Costs:
         """The costs with another optimizer or dtype: what comes before the update from steps of
         plain descent, where the optimizer allows it."""
-        if is_separable(optimizer):
-            base = self.descent(optimizer, autocast)
+        record = self.updated(n, optimizer, autocast) if is_separable(optimizer) else None
+        if record is not None:
             with no_collection():
-                record = base.record(n)
-                changed = with_update(record, base.optimizer, optimizer, self.steps, base.updates)
-                if changed is not None:
-                    return put_together(changed, self.machine)
+                return put_together(record, self.machine)
         key = autocast, id(optimizer)
         if optimizer is not self.optimizer:
             return self.another(optimizer, autocast)(n)
         if key not in self.others:
             self.others[key] = self.another(optimizer, autocast)
         return self.others[key](n)
+
+    def updated(self, n: int, optimizer, autocast: str | None) -> Record | None:
+        """The record of plain descent with another optimizer's update, where that can be put in."""
+        base = self.descent(optimizer, autocast)
+        with no_collection():
+            return with_update(base.record(n), base.optimizer, optimizer, self.steps, base.updates)
 
     def analysed(self, n: int) -> Costs:
         """The costs by an analysis of their own."""
@@ -245,6 +258,13 @@ class vary:
         return total
 
 
+def is_alike(lhs, rhs) -> bool:
+    """Whether optimizers update the same parameters, by one rule but for its rate."""
+    rules = [[{**group, "lr": 0, "params": [*map(id, group["params"])]} for group in x.param_groups]
+             for x in (lhs, rhs) if type(x) is type(lhs)]  # fmt: skip
+    return len(rules) == 2 and rules[0] == rules[1]
+
+
 def max_batch(
     model, loss, optimizer, inputs, budget_bytes: int, *, limit: int = 1 << 16, **options
 ):
@@ -254,12 +274,11 @@ def max_batch(
 
     Raises:  OptionError, with the least that is needed, if not even one example fits
     """
+    options = {"dtypes": (), **options}
     costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
-        raise OptionError(
-            f"max_batch: expected a budget of at least {least:,} bytes, for one example; got "
-            f"{budget_bytes:,}. Use gh.checkpoint, autocast or a smaller model."
-        )
+        raise OptionError("max_batch", f"a budget of at least {least:,} bytes, for one example",
+            f"{budget_bytes:,}", "Use gh.checkpoint, autocast or a smaller model.")  # fmt: skip
     low, high = 1, 2
     while high <= limit and costs(high).peak_bytes <= budget_bytes:
         low, high = high, 2 * high

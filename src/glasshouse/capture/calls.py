@@ -11,7 +11,6 @@ from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.frame import Frame, Generator
 from glasshouse.capture.iteration import plain_value
-from glasshouse.capture.objects import pending
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.polyfills import (
@@ -30,6 +29,7 @@ from glasshouse.capture.values import (
     Source,
     Var,
     constant,
+    pending,
     static_lookup,
 )
 

@@ -8,6 +8,7 @@ differentiated outside gets a second Program for that.
 
 import sys
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,7 +27,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch import zeros
 from glasshouse.dispatch.bind import box, state, timers, watchers
 from glasshouse.dispatch.scope import phase
-from glasshouse.dispatch.watch import tell
+from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
 from glasshouse.graph.split import Half, split
 from glasshouse.nn.graph_module import GraphModule, Interpreter
@@ -107,10 +108,10 @@ class Kernelled:
             for node in recorded.nodes
             if node.scalar is not None
         ]
-        self.counts = [
+        self.tally = Tally([
             count for count in counts_of(recorded)
             if half is None or half.is_first == (count[2] == "forward")
-        ]  # fmt: skip
+        ])  # fmt: skip
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
         if half is not None:
@@ -133,10 +134,8 @@ class Kernelled:
             if not x.value.flags.c_contiguous:
                 x.value = np.ascontiguousarray(x.value)
             arrays.append(x.value)
-        if not watchers:
-            return self.program.run(arrays, scalars, donated)
         if not first:
-            tell("replay", self.counts)
+            self.tally.runs[get_ident()] += 1
         if not timers:
             return self.program.run(arrays, scalars, donated)
         return run_timed(self.program, self.events,

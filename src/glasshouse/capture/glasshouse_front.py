@@ -23,7 +23,7 @@ from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
-from glasshouse.profile.profiler import record_function
+from glasshouse.profile.annotation import record_function
 from glasshouse.tensor import Tensor, random
 
 FIXED = {
@@ -432,7 +432,7 @@ class GlasshouseFront(FrontEnd):
 
     def call(self, tracer, fn, args, kwargs, then):
         f = fn.value
-        if isinstance(f, types.MethodType):
+        if isinstance(f, types.MethodType | types.BuiltinMethodType):
             owner = f.__self__
             if f.__name__ in ("__enter__", "__exit__") and self.is_context(fn):
                 self.context(tracer, fn, f.__name__, then)

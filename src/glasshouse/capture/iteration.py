@@ -3,9 +3,8 @@
 import types
 
 from glasshouse.capture.frame import END, Enumerate, Generator, Iterator, Over, Zip
-from glasshouse.capture.objects import pending
 from glasshouse.capture.polyfills import iterate
-from glasshouse.capture.values import MISSING, Break, Made, UserError, Var, static_lookup
+from glasshouse.capture.values import MISSING, Break, Made, UserError, Var, pending, static_lookup
 
 
 class Iteration:

@@ -6,7 +6,6 @@ import types
 from collections import defaultdict
 
 from glasshouse.capture.frame import Generator, Iterator
-from glasshouse.capture.objects import pending
 from glasshouse.capture.opcodes import contains, delete, exact_bool, not_contains, store
 from glasshouse.capture.polyfills import contains_in
 from glasshouse.capture.values import (
@@ -19,6 +18,7 @@ from glasshouse.capture.values import (
     Source,
     Var,
     constant,
+    pending,
     static_lookup,
 )
 from glasshouse.graph.ir import Node

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
+from glasshouse.capture.attributes import Attributes
 from glasshouse.capture.bytecode import (
     VERSION,
     Decoded,
@@ -22,6 +23,7 @@ from glasshouse.capture.bytecode import (
     slot_names,
 )
 from glasshouse.capture.calls import Calls
+from glasshouse.capture.containers import Containers
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.iteration import Iteration, NextThen, takes_result
@@ -45,7 +47,7 @@ class Finished(Exception):
     """The outermost frame returned."""
 
 
-class Tracer(Opcodes, Objects, Operators, Methods, Iteration, Calls):
+class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Iteration, Calls):
     """One run of the interpreter, for one call of one function."""
 
     dispatcher_type: type

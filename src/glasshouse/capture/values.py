@@ -6,6 +6,7 @@ the arguments), a Node (computed by the graph), Made (a new container, object, f
 Number (arithmetic on numbers that vary).
 """
 
+import functools
 import types
 from collections import OrderedDict
 from typing import Any
@@ -151,6 +152,26 @@ class Break(Exception):
     def settle(self) -> None:
         """What waits for the result is known to the instruction."""
         self.then, self.settled = None, True
+
+
+def pending(method):
+    """A method whose last argument `then` gets the result: a Break within it remembers that."""
+    code = method.__code__
+    place = code.co_varnames[: code.co_argcount].index("then")
+
+    @functools.wraps(method)
+    def wrapped(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except Break as found:
+            then = (
+                kwargs["then"] if "then" in kwargs else args[place] if len(args) > place else None
+            )
+            if then is not None and found.then is None and not found.settled:
+                found.then = then
+            raise
+
+    return wrapped
 
 
 class UserError(Exception):

@@ -20,10 +20,6 @@ from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph import record
 from glasshouse.graph.record import INDEXED, Lazy
 
-UNKNOWN = frozenset(("constant", "full", "pad", *INDEXED))  # whose operands' contents matter, or
-# whose attrs are told apart by more than equality
-
-
 MOST_KNOWN = 1 << 14  # calls that a backend remembers; then it begins anew
 MOST_CALLS = 400  # of a composed function
 
@@ -47,7 +43,7 @@ def open_door() -> None:
         return
     node, numbers = hooks.tape
     native.setup(state=state, flags=flags, defaults=Default, watchers=watchers, timers=timers,
-                 clock_ns=perf_counter_ns, slow=run, learn=learn, learn_composed=learn_composed,
+                 clock_ns=perf_counter_ns, slow=run, learn=learn,
                  run_rules=run_rules, numbers=numbers, dtype=DType, tensor=hooks.tensor_class,
                  lazy=Lazy, node=node)  # fmt: skip
     Door.native = native
@@ -78,17 +74,6 @@ def in_python():
         if Door.native is not None:
             native = Door.native
             use(native.run, native.pull, native.compose, native.describe, native.forget)
-
-
-def learn(primitive, attrs: dict, result):
-    """(signature, spec, whether rules apply) of a call that C may record next time, or None."""
-    if primitive.num_outputs != 1 or primitive.name in UNKNOWN or type(result.data) is not Lazy:
-        return None
-    signature = result.data.signature
-    if signature is None or signature.host is not None:
-        return None
-    make_room(result.backend.known)
-    return signature, result.spec, primitive.vjp is not None and result.spec.dtype.is_inexact
 
 
 class Template(NamedTuple):
@@ -146,7 +131,8 @@ class Seen(Watcher):
         for number, (primitive, specs, attrs, spec, data, node) in enumerate(self.calls):
             places = tuple(self.places[id(x)] for x in data.inputs)
             packed = ... if scalar is not None and data.scalar == scalar else data.scalar
-            about = None if node is None else self.about(node)
+            known = remember(self.backend.known, (data.signature, specs), {})
+            about = None if node is None else self.about(node, known)
             made.append((data.signature, places, spec, packed, primitive, specs, attrs, about))
             self.places.setdefault(id(data), number)
             if node is not None:
@@ -164,11 +150,13 @@ class Seen(Watcher):
             raise KeyError
         return place, tracked
 
-    def about(self, node) -> tuple:
-        """(parents, saved, whether the result is kept, known, mask) of a place on the tape."""
+    def about(self, node, known: dict) -> tuple:
+        """(parents, saved, whether the result is kept, templates of the rules, which operands are
+        tracked) of a place on the tape."""
         parents = tuple(None if x is None else self.on_tape[id(x[0]), x[1]] for x in node.parents)
         saved = tuple(None if x is None else self.places[id(x)] for x in node.saved)
-        return parents, saved, node.saved_out[0] is not None, node.known, node.mask
+        mask = sum(1 << i for i, x in enumerate(parents) if x is not None)
+        return parents, saved, node.saved_out[0] is not None, known, mask
 
 
 def run_rules(node, g, given, key) -> list:
@@ -176,7 +164,7 @@ def run_rules(node, g, given, key) -> list:
     cannot be (a rule makes a constant, or has a value computed), an empty template says so."""
     with seeing(Seen(node.backend, given)) as seen:
         pulled = node.pull([g], False)
-    node.known.templates[key] = template_of(node, pulled, seen) or ()
+    node.known[key] = template_of(node, pulled, seen) or ()
     return pulled
 
 
@@ -204,34 +192,28 @@ def seeing(seen: Seen):
         watchers.remove(seen)
 
 
-def learn_composed(fn, args, named, backend, key, tensors, scalar):
+def learn(fn, args, named, backend, key, tensors, scalar):
     """fn(*args, **named), for the first time with such arguments."""
     given = [x.data for x in tensors]
     with seeing(Seen(backend, given)) as seen:
         result = fn(*args, **named)
     untouched = all(x.data is data for x, data in zip(tensors, given))
     made = composition(seen, tensors, scalar, result) if untouched else None
-    if made is not None or not is_new(seen):
-        make_room(backend.known)
-        backend.known[key] = made
+    remember(backend.known, key, made)
     return result
 
 
-def make_room(known: dict) -> None:
-    """Forget all calls where there are too many: of sizes that never come again, as a rule."""
+def remember(known: dict, key, value):
+    """What is known by the key from now on. Where there is too much, all is forgotten first: it is
+    of sizes that never come again, as a rule."""
     if len(known) >= MOST_KNOWN:
         known.clear()
-
-
-def is_new(seen: Seen) -> bool:
-    """Whether calls went on the tape that the door in C does not know yet, but will next time."""
-    return any(node is not None and node.known is None and primitive.name not in UNKNOWN
-               for primitive, *_, node in seen.calls)  # fmt: skip
+    return known.setdefault(key, value)
 
 
 def composition(seen: Seen, tensors, scalar, result) -> Composition | None:
     """What a composed function did, to be done again; None if it cannot be."""
-    if not seen.is_whole() or is_new(seen) or len(seen.calls) > MOST_CALLS:
+    if not seen.is_whole() or len(seen.calls) > MOST_CALLS:
         return None
     single = not isinstance(result, tuple)
     for i, x in enumerate(tensors):

@@ -1,5 +1,8 @@
 """The cache that finds the Program of a recording by its structure, and compiles it if need be."""
 
+import ctypes
+import gc
+import pickle
 import threading
 import warnings
 from contextlib import contextmanager
@@ -31,6 +34,7 @@ from glasshouse.graph.record import InC, Recording, compute, forget
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
+trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
 
 
 class Entry:
@@ -189,17 +193,31 @@ def make_program(recording: Recording) -> Program:
     program = load_program(key)
     if program is None:
         with let_through(), no_collection():
-            recorded = graph_of(recording)
-            plan = Plan(rewritten(recorded))
-            code = assemble(plan)
-            program = Program(code)
-        store.save(key, code)
-        if kept.plans:
-            program.plan, program.recorded = plan, recorded
-        show("steps", describe_steps(plan))
-        show("c", describe_c(plan.sources))
+            program = make_anew(recording, key)
     if begin_ns:
         tell("region", "compile", begin_ns)
+    return program
+
+
+def make_anew(recording: Recording, key: str) -> Program:
+    """Compile a recording, and store its code under the key if it has one. Such code is then read
+    as by another process, and what held the graph goes back to the system: made beside the graph,
+    code would keep most of its pages in use."""
+    recorded = graph_of(recording)
+    plan = Plan(rewritten(recorded))
+    code = assemble(plan)
+    show("steps", describe_steps(plan))
+    show("c", describe_c(plan.sources))
+    if not (data := store.packed(code) if key else b""):
+        program = Program(code)
+        if kept.plans:
+            program.plan, program.recorded = plan, recorded
+        return program
+    del recorded, plan, code
+    gc.collect()
+    program = Program(pickle.loads(data))
+    store.save(key, data)
+    trim(0)
     return program
 
 

@@ -7,6 +7,7 @@ recording, this package's compiler, the C compiler and processor, and oneDNN wit
 import functools
 import os
 import pickle
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -109,14 +110,18 @@ def load(key: str) -> Code | None:
         return None
 
 
-def save(key: str, code: Code) -> None:
-    """Store code; a folder that cannot be written to costs only the time of compiling again."""
-    if not key or not code.is_portable:
-        return
+def packed(code: Code) -> bytes:
+    """Code as it is stored; nothing for what cannot be."""
     try:
-        toolchain.write_entry(path_of(key), pickle.dumps(code))
-    except (OSError, pickle.PicklingError, TypeError, AttributeError):
-        return
+        return pickle.dumps(code) if code.is_portable else b""
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return b""
+
+
+def save(key: str, data: bytes) -> None:
+    """Store code; a folder that cannot be written to costs only the time of compiling again."""
+    with suppress(OSError):
+        toolchain.write_entry(path_of(key), data)
 
 
 def path_of(key: str) -> Path:

@@ -228,7 +228,7 @@ def plan_weight_grad(lowering, node: Node) -> None:
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
     tiles = tiles_of(g.shape[0], *g.shape[2:])
-    few = 4 * tiles <= min(x.shape[1], g.shape[1])
+    few = 8 * tiles <= min(x.shape[1], g.shape[1])
     sizes = sizes_of(x.shape, g.shape, low, tiles if few else GRAD_BLOCK, g.dtype is bfloat16)
     threads = min(CORES, -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL))
     views = [channels_last_view(lowering, n) for n in (x, g)]

@@ -3,12 +3,14 @@
 A watcher changes nothing. While `watchers` is empty nothing is told and no clock is read. They are
 told by all threads, each in its own."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
 from glasshouse.base.errors import OptionError, check_least, type_name
+from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import timers, watchers
 from glasshouse.dispatch.cost import call_of
 
@@ -73,8 +75,20 @@ class Watcher:
     def program(self, run: ProgramRun) -> None:
         """A Program ran."""
 
-    def replay(self, counts) -> None:
-        """A captured Program ran, whose calls did not pass the door: [(Call, module, pass)]."""
+
+class Tally:
+    """How often each thread ran a captured Program, whose calls do not pass the door: always
+    counted, for that is next to free. `counts` is what a run counts: [(Call, module, pass)]."""
+
+    def __init__(self, counts: list):
+        self.counts, self.runs = counts, defaultdict(int)  # type: ignore[var-annotated]
+        tallies.add(self)
+        for since in tuple(kept.values()):
+            since.setdefault(self, 0)
+
+
+tallies = Living()
+kept: dict[int, dict[Tally, int]] = {}  # by id: those that a counter holds on to, and since when
 
 
 def tell(what: str, *args) -> None:

@@ -12,21 +12,12 @@
 #include <structmember.h>
 
 enum {
-    MOST = 8, /* operands of a call that is recorded here */
-    FEW = 4,  /* operands for which what to keep is remembered */
-    ITEMS = 48 /* parts of the key of a composed function */
+    MOST = 8,  /* tensors among the arguments of a known call */
+    ITEMS = 48 /* parts of its key */
 };
 
-/* A call that was seen: what recording it needs. */
-typedef struct {
-    PyObject_HEAD
-    PyObject *signature, *spec, *templates; /* of its rules, by which operands are tracked */
-    PyObject *kept[1 << FEW];               /* (keep the result?, keep each operand?) */
-    int tracked;                            /* it has rules, and a result that they apply to */
-} Known;
-
 /* Given once, by `setup`. */
-static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow, *learn, *learn_composed, *run_rules, *numbers, *zero;
+static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow, *learn, *run_rules, *numbers, *zero;
 static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
@@ -48,65 +39,6 @@ static inline void put(PyObject *o, Py_ssize_t offset, PyObject *value) {
 }
 static inline PyObject *get(PyObject *o, Py_ssize_t offset) { return *(PyObject **)((char *)o + offset); }
 static inline PyObject *new(PyObject *o) { return Py_NewRef(o); }
-
-/* ---------------------------------------------------------------- what is known */
-
-static int known_traverse(Known *self, visitproc visit, void *arg) {
-    Py_VISIT(self->signature);
-    Py_VISIT(self->spec);
-    Py_VISIT(self->templates);
-    for (int i = 0; i < 1 << FEW; i++) Py_VISIT(self->kept[i]);
-    return 0;
-}
-static int known_clear(Known *self) {
-    Py_CLEAR(self->signature);
-    Py_CLEAR(self->spec);
-    Py_CLEAR(self->templates);
-    for (int i = 0; i < 1 << FEW; i++) Py_CLEAR(self->kept[i]);
-    return 0;
-}
-static void known_dealloc(Known *self) {
-    PyObject_GC_UnTrack(self);
-    known_clear(self);
-    PyObject_GC_Del(self);
-}
-static PyMemberDef known_members[] = {
-    {"spec", T_OBJECT, offsetof(Known, spec), READONLY, NULL},
-    {"templates", T_OBJECT, offsetof(Known, templates), READONLY, NULL},
-    {NULL},
-};
-static PyTypeObject KnownType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "glasshouse.Known", .tp_basicsize = sizeof(Known),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_traverse = (traverseproc)known_traverse, .tp_clear = (inquiry)known_clear,
-    .tp_dealloc = (destructor)known_dealloc, .tp_members = known_members,
-};
-
-/* One call: what it is made of, owned but for the first three. */
-typedef struct {
-    PyObject *primitive, *args, *attrs, *backend, *memo, *key, *data, *specs, *begin_ns, *nodes[MOST];
-    Py_ssize_t seen;
-    int tracked;
-} Call;
-
-/* Add to the memo what `learn` says of a call that went the slow way. */
-static int remember(Call *c, PyObject *result) {
-    PyObject *said = PyObject_CallFunctionObjArgs(learn, c->primitive, c->attrs, result, NULL);
-    if (!said || said == Py_None) { Py_XDECREF(said); return said ? 0 : -1; }
-    Known *made = PyObject_GC_New(Known, &KnownType);
-    if (!made) { Py_DECREF(said); return -1; }
-    memset((char *)made + sizeof(PyObject), 0, sizeof(Known) - sizeof(PyObject));
-    made->signature = new(PyTuple_GET_ITEM(said, 0));
-    made->spec = new(PyTuple_GET_ITEM(said, 1));
-    made->tracked = PyTuple_GET_ITEM(said, 2) == Py_True;
-    made->templates = PyDict_New();
-    PyObject_GC_Track((PyObject *)made);
-    int failed = !made->templates || PyDict_SetItem(c->memo, c->key, (PyObject *)made);
-    Py_DECREF(made);
-    Py_DECREF(said);
-    return failed ? -1 : 0;
-}
 
 /* ---------------------------------------------------------------- this thread's state */
 
@@ -174,19 +106,6 @@ static PyObject *boxed(PyObject *data, PyObject *spec, PyObject *backend) {
     return made;
 }
 
-/* What to keep for a backward to the operands in `mask`: (result?, each operand?), borrowed. */
-static PyObject *to_keep(Known *known, PyObject *primitive, unsigned mask, Py_ssize_t n) {
-    if (n <= FEW && known->kept[mask]) return known->kept[mask];
-    PyObject *needs = PyTuple_New(n);
-    if (!needs) return NULL;
-    for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(needs, i, PyBool_FromLong(mask >> i & 1));
-    PyObject *found = PyObject_CallMethodObjArgs(primitive, s_kept, needs, NULL);
-    Py_DECREF(needs);
-    if (found && n <= FEW) known->kept[mask] = found;
-    else Py_XDECREF(found); /* the card keeps it */
-    return found;
-}
-
 /* Fill a new node of the tape; takes `parents` and `saved`. */
 static int fill(PyObject *made, PyObject *primitive, PyObject *attrs, PyObject *parents, PyObject *specs,
                 PyObject *saved, PyObject *spec, PyObject *saved_out, PyObject *backend, PyObject *scope,
@@ -213,44 +132,6 @@ static int fill(PyObject *made, PyObject *primitive, PyObject *attrs, PyObject *
     return 0;
 }
 
-/* Put a call on the tape, with the result (its payload: `out`) as coming from it. */
-static int on_tape(Call *c, Known *known, PyObject *result, PyObject *out, PyObject *scope) {
-    Py_ssize_t n = c->seen;
-    unsigned mask = 0;
-    for (Py_ssize_t i = 0; i < n; i++) mask |= (unsigned)(c->nodes[i] != Py_None) << i;
-    PyObject *keep = to_keep(known, c->primitive, mask, n);
-    if (!keep) return -1;
-    PyObject *made = node_type->tp_alloc(node_type, 0), *parents = PyTuple_New(n), *saved = PyTuple_New(n);
-    if (!made || !parents || !saved) goto failed;
-    PyObject *keep_each = PyTuple_GET_ITEM(keep, 1);
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *place = Py_None;
-        if (c->nodes[i] != Py_None) {
-            PyObject *slot = PyObject_GetAttr(PyTuple_GET_ITEM(c->args, i), s_slot);
-            place = slot ? PyTuple_Pack(2, c->nodes[i], slot) : NULL;
-            Py_XDECREF(slot);
-            if (!place) goto failed;
-        } else
-            Py_INCREF(place);
-        PyTuple_SET_ITEM(parents, i, place);
-        int kept = PyTuple_GET_ITEM(keep_each, i) == Py_True;
-        PyTuple_SET_ITEM(saved, i, new(kept ? PyTuple_GET_ITEM(c->data, i) : Py_None));
-    }
-    PyObject *tracked = PyLong_FromUnsignedLong(mask);
-    int bad = !tracked || fill(made, c->primitive, c->attrs, parents, c->specs, saved, known->spec,
-                               PyTuple_GET_ITEM(keep, 0) == Py_True ? out : Py_None, c->backend, scope,
-                               (PyObject *)known, tracked);
-    bad = bad || PyObject_SetAttr(result, s_node, made) || PyObject_SetAttr(result, s_slot, zero);
-    Py_XDECREF(tracked);
-    Py_DECREF(made);
-    return bad ? -1 : 0;
-failed:
-    Py_XDECREF(made);
-    Py_XDECREF(parents);
-    Py_XDECREF(saved);
-    return -1;
-}
-
 /* Have the backend compute if the recording is to be cut here. */
 static int cut_if_full(PyObject *backend, PyObject *pending) {
     PyObject *held = now(here.recorder_dict, s_held_bytes);
@@ -261,17 +142,14 @@ static int cut_if_full(PyObject *backend, PyObject *pending) {
     return done ? 0 : -1;
 }
 
-/* Tell every watcher of a call. */
-static int tell(Call *c, PyObject *out, PyObject *result) {
-    PyObject *none = NULL, *begin_ns = c->begin_ns ? c->begin_ns : (none = PyLong_FromLong(0));
-    if (!begin_ns) return -1;
+/* Tell every watcher of a call: (…, …, spec, …, primitive, specs, attrs, …) as in a template. */
+static int tell(PyObject **call, PyObject *result, PyObject *begin_ns) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(watchers); i++) {
-        PyObject *told = PyObject_CallMethodObjArgs(PyList_GET_ITEM(watchers, i), s_op, c->primitive,
-                                                    c->specs, c->attrs, out, result, begin_ns, NULL);
+        PyObject *told = PyObject_CallMethodObjArgs(PyList_GET_ITEM(watchers, i), s_op, call[4], call[5],
+                                                    call[6], call[2], result, begin_ns, NULL);
         Py_XDECREF(told);
-        if (!told) { Py_XDECREF(none); return -1; }
+        if (!told) return -1;
     }
-    Py_XDECREF(none);
     return 0;
 }
 
@@ -299,89 +177,6 @@ static PyObject *recording_backend(PyObject **memo) {
         Py_CLEAR(backend);
     }
     return backend;
-}
-
-/* Read the operands and make the key. 1: done; 0: this is not for us; -1: an error. */
-static int read_call(Call *c) {
-    if (!PyTuple_CheckExact(c->args) || !PyDict_CheckExact(c->attrs)) return 0;
-    Py_ssize_t n = PyTuple_GET_SIZE(c->args), m = PyDict_GET_SIZE(c->attrs);
-    if (n == 0 || n > MOST) return 0;
-    if (!(c->backend = recording_backend(&c->memo))) return PyErr_Occurred() ? -1 : 0;
-    PyObject *key = PyTuple_New(1 + n + 2 * m);
-    c->data = PyTuple_New(n), c->specs = PyTuple_New(n);
-    if (!key || !c->data || !c->specs) { Py_XDECREF(key); return -1; }
-    PyTuple_SET_ITEM(key, 0, new(c->primitive));
-    for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *arg = PyTuple_GET_ITEM(c->args, i), *backend = PyObject_GetAttr(arg, s_backend);
-        Py_XDECREF(backend);
-        PyObject *spec = backend == c->backend ? PyObject_GetAttr(arg, s_spec) : NULL;
-        PyObject *data = spec ? PyObject_GetAttr(arg, s_data) : NULL;
-        PyObject *node = data ? PyObject_GetAttr(arg, s_node) : NULL;
-        if (!node) {
-            Py_XDECREF(spec);
-            Py_XDECREF(data);
-            Py_DECREF(key);
-            if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_AttributeError)) return -1;
-            PyErr_Clear(); /* the slow way moves it, or says what is wrong with it */
-            return 0;
-        }
-        PyTuple_SET_ITEM(c->specs, i, spec);
-        PyTuple_SET_ITEM(key, 1 + i, new(spec));
-        PyTuple_SET_ITEM(c->data, i, data);
-        c->nodes[c->seen++] = node;
-        c->tracked |= node != Py_None;
-    }
-    PyObject *name, *value;
-    for (Py_ssize_t i = 1 + n, next = 0; PyDict_Next(c->attrs, &next, &name, &value); i++) {
-        PyTuple_SET_ITEM(key, i, new(name));
-        PyTuple_SET_ITEM(key, i + m, new(value));
-    }
-    c->key = key;
-    return 1;
-}
-
-/* Record a call that is known; the result as a tensor, on the tape if need be. */
-static PyObject *record(Call *c, Known *known) {
-    PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
-    PyObject *pending = now(here.recorder_dict, s_pending), *records = now(here.state_dict, s_records);
-    PyObject *out = waiting(known->signature, new(c->data), known->spec, Py_None, scope, phase, pending);
-    if (!out) return NULL;
-    PyObject *result = cut_if_full(c->backend, pending) ? NULL : boxed(out, known->spec, c->backend);
-    if (result && c->tracked && known->tracked && records == Py_True && on_tape(c, known, result, out, scope))
-        Py_CLEAR(result);
-    Py_DECREF(out);
-    if (result && PyList_GET_SIZE(watchers) && tell(c, known->spec, result)) Py_CLEAR(result);
-    return result;
-}
-
-/* run(primitive, args, attrs) -> the result, as `slow` gives it. */
-static PyObject *run(PyObject *self, PyObject *const *in, Py_ssize_t count) {
-    (void)self;
-    if (count != 3) return PyErr_Format(PyExc_TypeError, "run: expected 3 arguments; got %zd.", count);
-    Call c = {.primitive = in[0], .args = in[1], .attrs = in[2]};
-    PyObject *result = NULL;
-    int usual = PyList_GET_SIZE(timers) && !(c.begin_ns = PyObject_CallNoArgs(clock_ns)) ? -1 : read_call(&c);
-    Known *known = usual > 0 ? (Known *)PyDict_GetItemWithError(c.memo, c.key) : NULL;
-    if (known) {
-        Py_INCREF(known);
-        result = record(&c, known);
-        Py_DECREF(known);
-    } else if (usual >= 0 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError))) {
-        if (PyErr_Occurred()) { /* attrs that cannot be hashed */
-            PyErr_Clear();
-            Py_CLEAR(c.key);
-        }
-        result = PyObject_CallFunctionObjArgs(slow, c.primitive, c.args, c.attrs, NULL);
-        if (result && c.key && remember(&c, result)) Py_CLEAR(result);
-    }
-    while (c.seen) Py_DECREF(c.nodes[--c.seen]);
-    Py_XDECREF(c.backend);
-    Py_XDECREF(c.memo);
-    Py_XDECREF(c.key);
-    Py_XDECREF(c.data);
-    Py_XDECREF(c.specs);
-    Py_XDECREF(c.begin_ns);
-    return result;
 }
 
 /* ---------------------------------------------------------------- the same calls again */
@@ -438,15 +233,10 @@ failed:
 }
 
 /* Tell the watchers of the call that was just made. */
-static int tell_again(Replay *r, PyObject **call) {
-    PyObject *result = boxed(r->nodes[r->made], call[2], r->backend);
-    Call c = {.primitive = call[4], .specs = call[5], .attrs = call[6]};
-    c.begin_ns = PyList_GET_SIZE(timers) ? PyObject_CallNoArgs(clock_ns) : PyLong_FromLong(0);
-    PyObject *node = r->tape[r->made];
-    int failed = !result || !c.begin_ns || (node && PyObject_SetAttr(result, s_node, node)) ||
-                 tell(&c, call[2], result);
+static int tell_again(Replay *r, PyObject **call, PyObject *begin_ns) {
+    PyObject *result = boxed(r->nodes[r->made], call[2], r->backend), *node = r->tape[r->made];
+    int failed = !result || (node && PyObject_SetAttr(result, s_node, node)) || tell(call, result, begin_ns);
     Py_XDECREF(result);
-    Py_XDECREF(c.begin_ns);
     return failed;
 }
 
@@ -458,16 +248,19 @@ static int replay(Replay *r) {
     for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); r->made < n; r->made++) {
         PyObject **call = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(r->calls, r->made), 0), *places = call[1];
         PyObject *inputs = PyTuple_New(PyTuple_GET_SIZE(places));
-        if (!inputs) return -1;
+        PyObject *begin_ns = PyList_GET_SIZE(timers) ? PyObject_CallNoArgs(clock_ns) : new(zero);
+        if (!inputs || !begin_ns) { Py_XDECREF(inputs); return -1; }
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++)
             PyTuple_SET_ITEM(inputs, i, new(payload_at(r, PyTuple_GET_ITEM(places, i))));
         PyObject *scalar = call[3] == Py_Ellipsis ? r->scalar : call[3];
         PyObject *out = waiting(call[0], inputs, call[2], scalar, scope, phase, pending);
-        if (!out) return -1;
+        if (!out) { Py_DECREF(begin_ns); return -1; }
         r->nodes[r->made] = out, r->tape[r->made] = NULL;
         int failed = r->tensors && call[7] != Py_None &&
                      !(r->tape[r->made] = tape_again(r, call, call[7], out, scope));
-        if (failed || (PyList_GET_SIZE(watchers) && tell_again(r, call))) { r->made++; return -1; }
+        failed = failed || (PyList_GET_SIZE(watchers) && tell_again(r, call, begin_ns));
+        Py_DECREF(begin_ns);
+        if (failed) { r->made++; return -1; }
     }
     return cut_if_full(r->backend, pending);
 }
@@ -535,7 +328,7 @@ static int is_usual(PyObject *node, PyObject *g, PyObject *backend) {
     PyErr_Clear();
     Py_XDECREF(spec);
     Py_XDECREF(place);
-    return place == backend && spec == ((Known *)get(node, tape.known))->spec;
+    return place == backend && spec == PyList_GET_ITEM(get(node, tape.out_specs), 0);
 }
 
 /* pull(node, slots, create_graph) -> [(parent, cotangent)], or None where the rules have to run. */
@@ -543,7 +336,7 @@ static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "pull: expected 3 arguments; got %zd.", count);
     PyObject *node = in[0], *memo = NULL, *key = NULL, *given = NULL, *result = NULL;
-    if (!Py_IS_TYPE(node, node_type) || !Py_IS_TYPE(get(node, tape.known), &KnownType) || in[2] != Py_False)
+    if (!Py_IS_TYPE(node, node_type) || !PyDict_CheckExact(get(node, tape.known)) || in[2] != Py_False)
         Py_RETURN_NONE;
     PyObject *g = PyDict_GetItemWithError(in[1], zero), *backend = recording_backend(&memo);
     if (!backend || !g || !is_usual(node, g, backend)) {
@@ -551,8 +344,7 @@ static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
         goto done;
     }
     if (!(given = given_to_rules(node, g, &key))) goto done;
-    PyObject *templates = ((Known *)get(node, tape.known))->templates;
-    PyObject *template = Py_XNewRef(PyDict_GetItemWithError(templates, key));
+    PyObject *template = Py_XNewRef(PyDict_GetItemWithError(get(node, tape.known), key));
     if (!template && !PyErr_Occurred())
         result = PyObject_CallFunctionObjArgs(run_rules, node, g, given, key, NULL);
     else if (template)
@@ -568,7 +360,7 @@ done:
 
 /* ---------------------------------------------------------------- composed functions */
 
-/* A call of a composed function: the parts of its key, owned, and its tensors. */
+/* A call, of a composed function or a primitive: the parts of its key, owned, and its tensors. */
 typedef struct {
     PyObject *backend, *memo, *items[ITEMS], *tensors[MOST], *data[MOST], *scalar;
     Py_ssize_t size, seen;
@@ -644,6 +436,14 @@ static int add_state(Request *r) {
     return add_item(r, new(now(here.state_dict, s_records)));
 }
 
+static int add_named(Request *r, PyObject *named) {
+    int added = 1;
+    PyObject *name, *value;
+    for (Py_ssize_t next = 0; added > 0 && PyDict_Next(named, &next, &name, &value);)
+        if ((added = add_item(r, new(name))) > 0) added = add_argument(r, value);
+    return added;
+}
+
 static int read_request(Request *r, PyObject *what, PyObject *args, PyObject *named) {
     if (!(r->backend = recording_backend(&r->memo))) return PyErr_Occurred() ? -1 : 0;
     r->takes_scalars = PyTuple_GET_ITEM(what, 1) == Py_True;
@@ -651,9 +451,7 @@ static int read_request(Request *r, PyObject *what, PyObject *args, PyObject *na
     if (added > 0) added = add_state(r);
     for (Py_ssize_t i = 0; added > 0 && i < PyTuple_GET_SIZE(args); i++)
         added = add_argument(r, PyTuple_GET_ITEM(args, i));
-    PyObject *name, *value;
-    for (Py_ssize_t next = 0; added > 0 && PyDict_Next(named, &next, &name, &value);)
-        if ((added = add_item(r, new(name))) > 0) added = add_argument(r, value);
+    if (added > 0) added = add_named(r, named);
     return added <= 0 ? added : r->seen > 0;
 }
 
@@ -700,32 +498,61 @@ static PyObject *compose_again(Request *q, PyObject *template) {
     return results;
 }
 
+/* The call again, if it is known (`usual`: it has a key); else fn(*args, **named), which is noted. */
+static PyObject *again_or_new(Request *r, int usual, PyObject *fn, PyObject *args, PyObject *named) {
+    PyObject *result = NULL, *key = NULL, *template = NULL, *tensors = NULL;
+    if (usual < 0 || (usual && !(key = tuple_of(r->items, r->size)))) goto done;
+    template = key ? Py_XNewRef(PyDict_GetItemWithError(r->memo, key)) : NULL;
+    if (template && template != Py_None)
+        result = compose_again(r, template);
+    else if (key && !template && !PyErr_Occurred() && (tensors = tuple_of(r->tensors, r->seen)))
+        result = PyObject_CallFunctionObjArgs(learn, fn, args, named, r->backend, key, tensors,
+                                              r->scalar ? r->scalar : Py_None, NULL);
+    else if (!PyErr_Occurred())
+        result = PyObject_Call(fn, args, named);
+done:
+    while (r->size) Py_DECREF(r->items[--r->size]);
+    while (r->seen) Py_DECREF(r->data[--r->seen]);
+    Py_XDECREF(r->backend);
+    Py_XDECREF(r->memo);
+    Py_XDECREF(r->scalar);
+    Py_XDECREF(key);
+    Py_XDECREF(template);
+    Py_XDECREF(tensors);
+    return result;
+}
+
 /* compose((function, whether a float becomes a scalar), args, named) -> function(*args, **named) */
 static PyObject *compose(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "compose: expected 3 arguments; got %zd.", count);
     Request r = {.size = 0};
-    PyObject *result = NULL, *key = NULL, *template = NULL, *tensors = NULL;
-    int usual = read_request(&r, in[0], in[1], in[2]);
-    if (usual < 0 || (usual && !(key = tuple_of(r.items, r.size)))) goto done;
-    template = key ? Py_XNewRef(PyDict_GetItemWithError(r.memo, key)) : NULL;
-    if (!template && PyErr_Occurred()) goto done;
-    if (template && template != Py_None)
-        result = compose_again(&r, template);
-    else if (key && !template && (tensors = tuple_of(r.tensors, r.seen)))
-        result = PyObject_CallFunctionObjArgs(learn_composed, PyTuple_GET_ITEM(in[0], 0), in[1], in[2], r.backend,
-                                              key, tensors, r.scalar ? r.scalar : Py_None, NULL);
-    else if (!PyErr_Occurred())
-        result = PyObject_Call(PyTuple_GET_ITEM(in[0], 0), in[1], in[2]);
-done:
-    while (r.size) Py_DECREF(r.items[--r.size]);
-    while (r.seen) Py_DECREF(r.data[--r.seen]);
-    Py_XDECREF(r.backend);
-    Py_XDECREF(r.memo);
-    Py_XDECREF(r.scalar);
-    Py_XDECREF(key);
-    Py_XDECREF(template);
-    Py_XDECREF(tensors);
+    return again_or_new(&r, read_request(&r, in[0], in[1], in[2]), PyTuple_GET_ITEM(in[0], 0), in[1], in[2]);
+}
+
+/* The key of a primitive's call, whose operands are tensors. */
+static int read_call(Request *r, PyObject *primitive, PyObject *args, PyObject *attrs) {
+    if (!PyTuple_CheckExact(args) || !PyDict_CheckExact(attrs) || !PyTuple_GET_SIZE(args)) return 0;
+    if (!(r->backend = recording_backend(&r->memo))) return PyErr_Occurred() ? -1 : 0;
+    if (is_traced()) return 0;
+    int added = add_item(r, new(primitive)) && add_item(r, new(now(here.state_dict, s_records)));
+    for (Py_ssize_t i = 0; added > 0 && i < PyTuple_GET_SIZE(args); i++) {
+        PyObject *x = PyTuple_GET_ITEM(args, i);
+        added = PyObject_TypeCheck(x, tensor_type) ? add_tensor(r, x) : 0;
+    }
+    return added > 0 ? add_named(r, attrs) : added;
+}
+
+/* run(primitive, args, attrs) -> the result, as `slow` gives it. */
+static PyObject *run(PyObject *self, PyObject *const *in, Py_ssize_t count) {
+    (void)self;
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "run: expected 3 arguments; got %zd.", count);
+    Request r = {.size = 0};
+    int usual = read_call(&r, in[0], in[1], in[2]);
+    PyObject *args = tuple_of((PyObject **)in, 3), *named = args ? PyDict_New() : NULL, *result = NULL;
+    if (named) result = again_or_new(&r, usual, slow, args, named);
+    Py_XDECREF(args);
+    Py_XDECREF(named);
     return result;
 }
 
@@ -747,11 +574,11 @@ static int offset_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
 static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
     (void)self;
     static char *names[] = {"state", "flags", "defaults", "watchers", "timers", "clock_ns", "slow", "learn",
-                            "learn_composed", "run_rules", "numbers", "dtype", "tensor", "lazy", "node", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOOO", names, &state, &flags, &defaults,
-            &watchers, &timers, &clock_ns, &slow, &learn, &learn_composed, &run_rules, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type))
+                            "run_rules", "numbers", "dtype", "tensor", "lazy", "node", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOOOOOOO", names, &state, &flags, &defaults,
+            &watchers, &timers, &clock_ns, &slow, &learn, &run_rules, &numbers, &dtype_type, &tensor_type, &lazy_type, &node_type))
         return NULL;
-    PyObject *kept[] = {state, flags, defaults, watchers, timers, clock_ns, slow, learn, learn_composed, run_rules, numbers,
+    PyObject *kept[] = {state, flags, defaults, watchers, timers, clock_ns, slow, learn, run_rules, numbers,
                         (PyObject *)dtype_type, (PyObject *)tensor_type, (PyObject *)lazy_type, (PyObject *)node_type};
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) Py_INCREF(kept[i]);
 #define FIND(type, where, name) if (offset_of(type, #name, &where.name)) return NULL;
@@ -786,6 +613,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "door", NULL, -1, fun
 PyMODINIT_FUNC PyInit_door(void) {
 #define INTERN(name) s_##name = PyUnicode_InternFromString(#name);
     NAMES(INTERN)
-    if (!(zero = PyLong_FromLong(0)) || PyType_Ready(&KnownType)) return NULL;
+    if (!(zero = PyLong_FromLong(0))) return NULL;
     return PyModule_Create(&module);
 }

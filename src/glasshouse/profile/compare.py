@@ -33,9 +33,7 @@ class Comparison:
     def __init__(self, before: dict, after: dict):
         steps = [np.array(run["step_ns"], float) for run in (before, after)]
         if not all(len(s) for s in steps):
-            raise OptionError(
-                "compare: expected runs with a step or more; got none. Call prof.step()."
-            )
+            raise OptionError("compare", "runs with a step or more", "none", "Call prof.step().")
         rng = np.random.default_rng(0)
         drawn = [rng.choice(s, (SAMPLES, len(s))) if len(s) > 1 else s[:, None] for s in steps]
         medians = [np.median(s, axis=1) for s in drawn]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.cost import call_of, key_of
-from glasshouse.dispatch.watch import Watcher
+from glasshouse.dispatch.watch import Tally, Watcher, kept, tallies
 from glasshouse.profile.text import percent, scaled, table
 
 VIEWS = ("matrix", "all")
@@ -65,23 +65,25 @@ class FlopCounter(Watcher):
                               "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
-        self.replays: dict[int, list] = {}  # [runs, what one of a captured Program counts]
+        self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
 
     def __enter__(self):
         if self in watchers:
-            raise OptionError(
-                "FlopCounter: expected a counter that is not counting; got one within itself. "
-                "Make a second one: counters may be nested."
-            )
+            raise OptionError("FlopCounter", "a counter that is not counting", "one within itself",
+                              "Make a second one: counters may be nested.")  # fmt: skip
         self.thread = get_ident()
         self.op = counting(self.counts, self.thread)
+        kept[id(self.since)] = self.since
+        self.since |= {tally: tally.runs.get(self.thread, 0) for tally in tallies}
         self.watch()
         return self
 
     def __exit__(self, *exc_info):
         self.unwatch()
-        del self.op
+        del self.op, kept[id(self.since)]
+        self.digest()
+        self.since.clear()
         if self.display:
             print(self)
 
@@ -90,21 +92,17 @@ class FlopCounter(Watcher):
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
 
-    def replay(self, counts):
-        if get_ident() == self.thread:
-            self.replays.setdefault(id(counts), [0, counts])[0] += 1
-
     def digest(self) -> None:
         """Add the calls of captured Programs to `counts`."""
-        replays, self.replays = self.replays, {}
-        for runs, calls in replays.values():
-            for key in calls:
-                self.counts.setdefault(key, [0, *key])[0] += runs
+        for tally, before in tuple(self.since.items()):
+            now = self.since[tally] = tally.runs.get(self.thread, 0)
+            for key in tally.counts if now > before else ():
+                self.counts.setdefault(key, [0, *key])[0] += now - before
 
     def reset(self) -> None:
         """Forget what was counted."""
+        self.digest()
         self.counts.clear()
-        self.replays.clear()
         self.called.clear()
 
     # -- results -------------------------------------------------------------------------------
@@ -194,7 +192,9 @@ class FlopCounter(Watcher):
     def uncalled(self) -> list[str]:
         """Names of modules of the model whose forward did not run."""
         modules = self.model.named_modules() if self.model is not None else ()
-        return [name for name, module in modules if name and id(module) not in self.called]
+        ran = {path for row in self.rows("all") for path in prefixes(row.module)}
+        return [name for name, module in modules if name and id(module) not in self.called
+                and f"{type(self.model).__name__}.{name}" not in ran]  # fmt: skip
 
     def table(self, depth: int | None = 3, view: str = "matrix") -> str:
         """The module tree with counts by pass and column, then the operators."""

@@ -1,6 +1,5 @@
 """The profiler: when to record, and what to do with a trace."""
 
-import functools
 import json
 from collections.abc import Callable
 from enum import Enum
@@ -11,8 +10,6 @@ import numpy as np
 
 from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import watchers
-from glasshouse.dispatch.watch import tell
 from glasshouse.profile import chrome
 from glasshouse.profile.hta import export
 from glasshouse.profile.memory import MemoryTimeline
@@ -88,10 +85,8 @@ class profile:
                  max_events=MAX_EVENTS, rank=0):  # fmt: skip
         for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if fn is not None and not callable(fn):
-                raise OptionError(
-                    f"profile: expected {name} to be a function; got {fn!r}. "
-                    "Use gh.profile.schedule(...) or a function of the profile."
-                )
+                raise OptionError("profile", f"{name} to be a function", repr(fn),
+                    "Use gh.profile.schedule(...) or a function of the profile.")  # fmt: skip
         check_least("profile", "max_events", max_events, 1, "Each event takes 40 bytes.")
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_flops = record_shapes, with_flops
@@ -186,10 +181,8 @@ class profile:
     def trace(self) -> Trace:
         """What was recorded last. Raises: BackendError if nothing was."""
         if self.recorded is None:
-            raise BackendError(
-                "profile: expected a recording that has ended; got none. Leave the with block, or "
-                "let the schedule come to an active step."
-            )
+            raise BackendError("profile", "a recording that has ended", "none", "Leave the with "
+                "block, or let the schedule come to an active step.")  # fmt: skip
         return self.recorded
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> Averages:
@@ -254,28 +247,3 @@ class profile:
 
     schedule = staticmethod(schedule)
     merge = staticmethod(chrome.merge)
-
-
-class record_function(str):
-    """Context and decorator: a named region of the user's in the trace; next to free when nothing
-    records. It is its name: a string, for those are made fast.
-    Example: >>> with record_function("load batch"):
-             ...     pass"""
-
-    begin_ns = 0  # 0: nothing recorded then
-
-    def __enter__(self):
-        if watchers:
-            self.begin_ns = perf_counter_ns()
-
-    def __exit__(self, kind, value, trace):
-        if watchers:
-            tell("annotation", str(self), self.begin_ns or perf_counter_ns())
-
-    def __call__(self, fn):
-        @functools.wraps(fn)
-        def annotated(*args, **kwargs):
-            with record_function(self):
-                return fn(*args, **kwargs)
-
-        return annotated

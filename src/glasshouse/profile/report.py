@@ -24,15 +24,14 @@ PLACE = "/*DATA*/null"
 
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
-    marks, machine = trace.loop_steps(), limits()
-    rows = kernels(trace)
+    machine, rows = limits(), kernels(trace)
     return {"made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
             "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
             "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
             "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
             "flops_per_s": max(machine.flops_per_s, best_rate(trace, rows)),
             "bytes_per_s": machine.bytes_per_s,
-            "step_ns": [end - begin for _, begin, end in marks] or [trace.wall_ns],
+            "step_ns": trace.step_ns() or [trace.wall_ns], "compile_ns": trace.compile_ns,
             "modules": [row._asdict() for row in ModuleTree(trace).rows()],
             "kernels": [row._asdict() for row in rows],
             "operators": [row._asdict() for row in key_averages(trace, True)],
@@ -55,28 +54,23 @@ def best_rate(trace: Trace, rows) -> float:
 
 def advice(trace: Trace) -> list[str]:
     """What the numbers say would help, each with its evidence; the largest gain first."""
-    rows, total, found = kernels(trace), trace.kernel_ns, []
-
-    def say(ns: float, text: str) -> None:
-        if total and ns > SHARE * trace.wall_ns:
-            found.append((ns, f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"))
-
-    idle = trace.wall_ns - total
-    say(idle, "Python takes this time, not the kernels: larger batches or gh.optimize would help")
-    say(
-        sum(r.time_ns for r in rows if r.kind in ("host", "reference")),
-        "primitives without a kernel of their own run as references on the host: "
-        + ", ".join(sorted({r.name for r in rows if r.kind in ("host", "reference")})[:5]),
-    )
-    say(
-        sum(r.time_ns for r in rows if r.name == "reorder"),
-        "layouts are changed between steps: channel counts that are multiples of 16 need fewer",
-    )
-    say(
-        sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs),
-        f"kernels shorter than {SMALL_NS // 1000} µs: their work is too small to fill the cores",
-    )
-    return [text for _, text in sorted(found, reverse=True)]
+    rows, host = kernels(trace), ("host", "reference")
+    names = sorted({r.name for r in rows if r.kind in host})[:5]
+    found = [
+        (trace.compile_ns, "Programs are compiled, or read from disk where a run before stored "
+         "them: schedule(wait=2, active=3) leaves it out of the recording"),
+        (trace.wall_ns - trace.compile_ns - trace.kernel_ns,
+         "Python takes this time, not the kernels: larger batches or gh.optimize would help"),
+        (sum(r.time_ns for r in rows if r.kind in host), "primitives without a kernel of their own "
+         f"run as references on the host: {', '.join(names)}"),
+        (sum(r.time_ns for r in rows if r.name == "reorder"),
+         "layouts are changed between steps: channel counts that are multiples of 16 need fewer"),
+        (sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs), "kernels shorter than "
+         f"{SMALL_NS // 1000} µs: their work is too small to fill the cores"),
+    ]  # fmt: skip
+    return [f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"
+            for ns, text in sorted(found, reverse=True)
+            if trace.kernel_ns and ns > SHARE * trace.wall_ns]  # fmt: skip
 
 
 def program_data(trace: Trace, number: int) -> dict:
@@ -117,10 +111,8 @@ def memory_data(trace: Trace) -> dict:
 def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:
     """[(frames, ns)]: Python frames if recorded, pass, modules, call. Raises: OptionError."""
     if metric not in ("kernel_ns", "self_ns"):
-        raise OptionError(
-            f"export_stacks: expected kernel_ns or self_ns as metric; got {metric!r}. "
-            "The one is time in kernels, the other time in Python."
-        )
+        raise OptionError("export_stacks", "kernel_ns or self_ns as metric", repr(metric),
+            "The one is time in kernels, the other time in Python.")  # fmt: skip
     values = trace.kernel_ns_of_events if metric == "kernel_ns" else trace.self_ns
     sums: dict[tuple, float] = {}
     for i in np.flatnonzero(trace.is_op):

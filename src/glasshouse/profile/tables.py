@@ -84,9 +84,7 @@ class Averages(list):
         for r in self:
             if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
                 found.add(r.name, r.calls, r.kernel_ns)
-        parts = [
-            f"{name} {calls:,} calls {milliseconds(ns)}" for name, (calls, ns) in found.items()
-        ]
+        parts = [f"{name} {n:,} calls {milliseconds(ns)}" for name, (n, ns) in found.items()]
         return f"without FLOPs: {', '.join(parts)}\n" if parts and self.flops else ""
 
     def __str__(self):
@@ -97,12 +95,13 @@ def summary(trace: Trace) -> str:
     """What the tables are of, and what is missing in them."""
     lines = [f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
              f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
-             f"{len(trace.steps.step):,} kernel runs"]  # fmt: skip
+             f"{len(trace.steps.step):,} kernel runs"
+             + (f"; compiling {milliseconds(trace.compile_ns)}" if trace.compile_ns else "")
+             ]  # fmt: skip
     if trace.dropped or trace.dropped_memory or trace.dropped_runs:
-        lines.append(
-            f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
-            f"{trace.dropped_runs:,} program runs. Raise max_events, or use a schedule."
-        )
+        lines.append(f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
+             f"{trace.dropped_runs:,} program runs. Raise max_events, or use a "
+             "schedule.")  # fmt: skip
     return "\n".join(lines) + "\n"
 
 

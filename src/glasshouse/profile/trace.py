@@ -5,6 +5,7 @@ Nothing here is worked out before it is asked for; all is done on whole columns.
 import os
 import socket
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from glasshouse.profile.captured import capture_data
 from glasshouse.profile.record import COMPUTED, KINDS, MEMORY, MODULE, PULL, REGION, STEP, Recorder
 
 HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
+LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
 
@@ -152,8 +154,10 @@ class Trace:
         return self.info(share.program, share.step).name
 
     def users(self, stack: int) -> list[tuple]:
-        """(code, instruction) of the user's functions of a stack, the innermost first."""
-        return [at for at in self.stacks[stack] if not at[0].co_filename.startswith(PACKAGE)]
+        """(code, instruction) of the user's functions of a stack, the innermost first, without
+        what started the script."""
+        inner = takewhile(lambda at: at[0].co_filename != LAUNCHER, self.stacks[stack])
+        return [at for at in inner if not at[0].co_filename.startswith(PACKAGE)]
 
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
@@ -191,6 +195,24 @@ class Trace:
         ends = events["end"][(events["kind"] == REGION) & (events["what"] == number)].tolist()
         begins = [self.begin_ns, *ends][: len(ends)]
         return [(i, *pair) for i, pair in enumerate(zip(begins, ends, strict=True))]
+
+    @cached_property
+    def compiling(self) -> np.ndarray:
+        """The events in which a Program was compiled."""
+        number = self.names.index("compile") if "compile" in self.names else -1
+        return self.events[(self.events["kind"] == REGION) & (self.events["what"] == number)]
+
+    @property
+    def compile_ns(self) -> int:
+        """Time in which Programs were compiled."""
+        return int((self.compiling["end"] - self.compiling["begin"]).sum())
+
+    def step_ns(self) -> list[int]:
+        """The time of each step of the user's loop, without compiling."""
+        events = self.compiling
+        time = events["end"] - events["begin"]
+        return [end - begin - int(time[(events["begin"] >= begin) & (events["end"] <= end)].sum())
+                for _, begin, end in self.loop_steps()]  # fmt: skip
 
     # -- the execution side --------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, compare, max_batch, step
+from glasshouse.analyze.step import RUNTIME_BYTES
 from glasshouse.base.errors import BackendError, DTypeError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES
+from glasshouse.compile.plan import SMALL_BYTES
 from glasshouse.nn.functional import cross_entropy, ctc_loss, log_softmax
 
 MODELS = list(CASES)
@@ -67,6 +69,22 @@ def small():
     model = gh.nn.Sequential(gh.nn.Linear(64, 64), gh.nn.ReLU(), gh.nn.Linear(64, 64))
     optimizer = gh.optim.AdamW(model.parameters(), lr=1e-3)
     return model, gh.nn.functional.mse_loss, optimizer, [((8, 64), "float32")] * 2
+
+
+def test_what_the_process_grows_by_is_told_in_parts():
+    model, loss, optimizer, inputs = small()
+    model.register_buffer("table", gh.asarray(np.ones((300, 300), np.float32)))
+    with flags.override(compile="always"):
+        found = step(model, loss, optimizer, inputs)
+    small_bytes = sum(p.nbytes for p in model.parameters() if p.nbytes < SMALL_BYTES)
+    nodes = max(len(run.plan.graph.nodes) for run in found.runs)
+    assert found.resident == {
+        "memory manager": found.peak_bytes,
+        "arrays from NumPy": 300 * 300 * 4 + 2 * 8 * 64 * 4 + small_bytes,
+        "runtime": RUNTIME_BYTES * nodes,
+    }
+    assert "the process grows by about" in str(found)
+    assert found.to_dict()["resident"] == found.resident
 
 
 def test_rows_name_kinds_and_modules():

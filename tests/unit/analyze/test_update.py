@@ -93,6 +93,27 @@ def test_batches_and_dtypes_come_with_it():
             check(costs(112, made("AdamW", model), autocast), found)
 
 
+@pytest.mark.parametrize("own", ["SGD", "AdamW"])
+@pytest.mark.parametrize("name", ["resnet50", "vit_b_16"])
+def test_optimizers_and_dtypes_are_known_after_the_first_question(name, own, monkeypatch):
+    gh.random.seed(0)
+    options, arrays = CASES[name].sizes(smoke=True)
+    model = CASES[name].make(**options)
+    inputs = [gh.asarray(a) for a in arrays]
+    arguments, n = (model, Ours.loss_of), inputs[0].shape[0]
+    with flags.override(compile="always"):
+        whole = {
+            (kind, autocast): step(*arguments, made(kind, model), inputs, autocast=autocast)
+            for kind in (own, "RMSprop") for autocast in (None, "bfloat16")
+        }  # fmt: skip
+        costs = vary(*arguments, made(own, model), lambda n: with_batch(inputs, n))
+        check(costs(n), whole[own, None])
+        monkeypatch.setattr(Trainer, "analyse", None)  # from here on nothing is analysed whole
+        check(costs(n, autocast="bfloat16"), whole[own, "bfloat16"])
+        for (kind, autocast), found in whole.items():
+            check(costs(n, made(kind, model), autocast), found)
+
+
 class Global(gh.optim.SGD):
     """Updates that look at all gradients."""
 

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,25 @@ def test_a_program_is_found_again_without_compiling(empty, monkeypatch):
     told = [[[(i.name, i.kind, i.flops, i.bytes, i.origins) for i in infos] for infos in found]
             for found in (before, after)]  # fmt: skip
     assert told[0] == told[1]
+
+
+def test_code_is_made_when_the_graph_is_gone(empty, monkeypatch):
+    graphs, alive = [], []
+
+    def planned(graph):
+        graphs.append(weakref.ref(graph))
+        return Plan(graph)
+
+    def made(code):
+        alive.extend(ref() is not None for ref in graphs)
+        return Program(code)
+
+    Plan, Program = program.Plan, program.Program
+    monkeypatch.setattr(program, "Plan", planned)
+    monkeypatch.setattr(program, "Program", made)
+    with flags.override(verify=False):
+        model().item()
+    assert alive == [False]
 
 
 def test_another_process_gives_the_same_key_and_finds_the_entry(empty):

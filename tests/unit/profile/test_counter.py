@@ -1,6 +1,8 @@
 """The FLOP counter: exact counts, whatever runs, by operator, module and pass."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -341,3 +343,81 @@ def test_a_counter_alone_reads_no_clock_in_captured_runs(monkeypatch):
     with gh.FlopCounter() as fc:
         product(x).numpy()
     assert fc.total() == 128
+
+
+def test_captured_runs_count_though_their_program_is_gone():
+    def products():
+        @gh.optimize
+        def product(x):
+            return x @ x
+
+        return product
+
+    x, kept = gh.ones((4, 4)), products()
+    kept(x), kept(x)
+    with gh.FlopCounter() as fc:
+        product = products()
+        for _ in range(3):
+            product(x).numpy()
+        kept(x).numpy()
+        alive = weakref.ref(product)
+        del product, kept
+        gc.collect()
+        assert alive() is None
+    assert fc.total() == 4 * 128
+
+
+def test_captured_runs_of_several_shapes_and_with_errors_inside():
+    @gh.optimize
+    def product(x):
+        return x @ x
+
+    sizes = (2, 3, 4)
+    for _ in range(2):
+        for n in sizes:
+            product(gh.ones((n, n)))
+    with pytest.raises(ZeroDivisionError), gh.FlopCounter() as fc:
+        for n in (*sizes, *sizes):
+            product(gh.ones((n, n))).numpy()
+        raise ZeroDivisionError
+    product(gh.ones((2, 2))).numpy()
+    assert fc.total() == 2 * sum(2 * n**3 for n in sizes)
+    with fc:  # again: it goes on
+        product(gh.ones((2, 2))).numpy()
+        assert fc.total() == fc.total() == 2 * sum(2 * n**3 for n in sizes) + 16
+        fc.reset()
+        assert fc.total() == 0
+        product(gh.ones((2, 2))).numpy()
+    assert fc.total() == 16
+
+
+def test_captured_runs_of_threads_at_a_time():
+    @gh.optimize
+    def product(x):
+        return x @ x
+
+    x, totals = gh.ones((4, 4)), {}
+    product(x), product(x)
+
+    def work(runs):
+        with gh.FlopCounter() as fc:
+            for _ in range(runs):
+                product(x).numpy()
+        totals[runs] = fc.total()
+
+    threads = [threading.Thread(target=work, args=(runs,)) for runs in (5, 50, 500)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert totals == {runs: 128 * runs for runs in (5, 50, 500)}
+
+
+def test_modules_of_captured_programs_have_run():
+    model = gh.nn.Sequential(gh.nn.Linear(4, 4), gh.nn.ReLU(), gh.nn.Linear(4, 2))
+    fast, x = gh.optimize(model), gh.ones((2, 4))
+    for _ in range(3):
+        fast(x)
+    with gh.FlopCounter(model) as fc:
+        fast(x)
+    assert fc.uncalled() == []

@@ -1,6 +1,7 @@
 """The profiler: schedules, events of both sides, tables, memory, threads, bad input."""
 
 import json
+import runpy
 import threading
 import time
 
@@ -10,6 +11,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
+from glasshouse.compile import program
 from glasshouse.profile import Comparison, ProfilerAction, schedule
 from glasshouse.profile.record import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.report import data_of
@@ -301,6 +303,31 @@ def test_self_times_add_up(prof):
     roots = trace.parents < 0
     assert trace.self_ns.sum() == whole[roots].sum()
     assert (trace.self_ns >= 0).all()
+
+
+def test_compiling_is_no_part_of_a_step(monkeypatch):
+    monkeypatch.setattr(program, "programs", {})
+    with flags.override(compile="always"):
+        step = make_step()
+        with gh.profile() as p:
+            for _ in range(3):
+                step()
+                p.step()
+    trace, whole = p.trace, [end - begin for _, begin, end in p.trace.loop_steps()]
+    lost = [total - net for total, net in zip(whole, trace.step_ns(), strict=True)]
+    assert trace.compile_ns == sum(lost) > 0 and lost[0] > 0 and lost[2] == 0
+    assert f"compiling {milliseconds(trace.compile_ns)}" in str(p)
+    assert data_of(trace)["compile_ns"] == trace.compile_ns
+
+
+def test_what_starts_a_script_is_not_in_its_stacks(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import glasshouse as gh\ndef work():\n    return gh.ones(3) + 1\nwork()\n")
+    with gh.profile(with_stack=True) as p:
+        runpy.run_path(str(script))
+    frames = p.key_averages(group_by_stack_n=9).find("add").stack
+    assert "work" in frames and "<module>" in frames
+    assert "runpy" not in frames and "test_profiler" not in frames
 
 
 def test_comparison_finds_what_became_slower():

@@ -1,0 +1,195 @@
+"""Reading and writing containers, with guards on what was read and a log of what was written."""
+
+from collections import OrderedDict
+
+from glasshouse.capture.frame import END, Enumerate, Over, Zip
+from glasshouse.capture.values import Break, Made, Source, Var, constant
+
+
+class Containers:
+    """The part of the tracer that knows lists, tuples, dicts and sets."""
+
+    def sequence(self, var: Var) -> list[Var] | None:
+        """The items as Vars, where they are known without running the user's code; else None."""
+        value = var.value
+        kind = type(value)
+        if not self.live and isinstance(value, (list, tuple, set, frozenset, dict)):
+            return [Var(x) for x in value]
+        if var.items is not None and isinstance(value, (list, tuple)):
+            return var.items
+        if isinstance(value, (list, tuple)) and (
+            kind in (list, tuple) or kind.__iter__ in (list.__iter__, tuple.__iter__)
+        ):
+            self.typed(var)
+            if self.live and isinstance(var.origin, Source):
+                self.guards.add("len", var.origin, len(value))
+            var.items = [self.load(x, self.sub(var, "item", i)) for i, x in enumerate(value)]
+            return var.items
+        if kind in (str, range, bytes):
+            return [Var(x) for x in self.known(var)]
+        if isinstance(value, dict) and kind.__iter__ in (dict.__iter__, OrderedDict.__iter__):
+            return [key for key, _ in self.entries(var)]
+        if kind is set or kind is frozenset:
+            self.whole_set(var)
+            return [var.items[x][0] for x in value]
+        if isinstance(var.origin, Made) and var.origin.kind == "view":
+            pairs = self.entries(var.origin.parts[0])
+            which = var.origin.parts[1]
+            if which == "items":
+                return [self.new_tuple([k, v]) for k, v in pairs]
+            return [pair[which == "values"] for pair in pairs]
+        if isinstance(value, (Over, Zip, Enumerate)):
+            found = []
+            while (x := value.step(self)) is not END:
+                found.append(x)
+            return found
+        if self.is_tensor(var):
+            return self.front.unbind(self, var)
+        return None
+
+    def sequence_or_dict(self, var: Var):
+        items = self.sequence(var)
+        return var.value if items is None else items
+
+    def whole_set(self, var: Var) -> None:
+        """Know every element of a set."""
+        if var.items is None:
+            if self.live and isinstance(var.origin, Source):
+                self.typed(var)
+                fixed = frozenset(var.value)
+                self.guards.add("call", var.origin, SetIs(fixed))
+            var.items = {x: (Var(x),) for x in var.value}
+
+    def is_dict(self, var: Var) -> bool:
+        kind = type(var.value)
+        return isinstance(var.value, dict) and kind.__getitem__ is dict.__getitem__ and (
+            kind.__iter__ in (dict.__iter__, OrderedDict.__iter__))  # fmt: skip
+
+    def entries(self, var: Var) -> list[tuple[Var, Var]]:
+        """All (key, value) of a dict, guarded."""
+        if not isinstance(var.value, dict):
+            raise Break(f"a {type(var.value).__name__} is unpacked as a mapping", None)
+        if not self.live:
+            return [(Var(k), Var(v)) for k, v in var.value.items()]
+        self.whole_dict(var)
+        return [(var.items[k][0], var.items[k][1]) for k in var.value]
+
+    def whole_dict(self, var: Var) -> None:
+        """Know every key of a dict."""
+        if var.origin is None or isinstance(var.origin, Made):
+            if var.items is None:
+                var.items = {k: (constant(k), constant(v)) for k, v in var.value.items()}
+            return
+        if id(var) not in self.whole:
+            self.whole[id(var)] = var
+            keys = self.original_keys.get(id(var), tuple(var.value))
+            if self.live and isinstance(var.origin, Source):
+                self.typed(var)
+                self.guards.add("keys", var.origin, keys)
+            for key in var.value:
+                self.entry(var, key)
+
+    def entry(self, var: Var, key) -> Var | None:
+        """The Var at a key of a dict, guarded; None if there is none."""
+        if self.scheduled and self.front.is_stale(self, var):
+            raise Break("a read behind a scheduler's step")
+        if not self.live:
+            return Var(var.value[key]) if key in var.value else None
+        if var.items is None:
+            if var.origin is None:
+                self.whole_dict(var)
+            else:
+                var.items = {}
+        found = var.items.get(key)
+        if found is not None:
+            return found[1]
+        if (
+            var.is_new
+            or var.origin is None
+            or id(var) in self.deleted
+            and key in self.deleted[id(var)]
+        ):
+            return None
+        if key not in var.value:
+            if self.live and isinstance(var.origin, Source) and id(var) not in self.whole:
+                self.typed(var)
+                if (
+                    type(key) in (str, int)
+                    or isinstance(key, Var)
+                    or type(key).__hash__ is object.__hash__
+                ):
+                    self.guards.add("absent", var.origin, key)
+                else:
+                    self.guards.add("call", var.origin, Lacks(key))
+            return None
+        self.typed(var)
+        value = self.load(var.value[key], self.entry_source(var.origin, key))
+        var.items[key] = (constant(key), value)
+        return value
+
+    def store_item(self, var: Var, key: Var, value: Var | None) -> None:
+        """var[key] = value of a list or dict (None deletes)."""
+        raw = self.known_key(key)
+        if not self.live:
+            args = (raw,) if value is None else (raw, value.value)
+            self.do(var.value.__delitem__ if value is None else var.value.__setitem__, *args)
+            return
+        if isinstance(var.value, dict):
+            if id(var) not in self.original_keys and not var.is_new:
+                self.original_keys[id(var)] = tuple(var.value)
+                self.typed(var)
+            if var.items is None:
+                var.items = {}
+            if value is None:
+                if self.entry(var, raw) is None:
+                    self.fail(KeyError(raw))
+                del var.value[raw], var.items[raw]
+                self.deleted.setdefault(id(var), set()).add(raw)
+            else:
+                if raw not in var.items:
+                    self.entry(var, raw)
+                old = var.items.get(raw)
+                var.value[raw] = value.value
+                var.items[raw] = (old[0] if old else key, value)
+        else:
+            items = self.sequence(var)
+            if value is None:
+                self.do(var.value.__delitem__, raw)
+                del items[raw]
+            elif isinstance(raw, slice):
+                new = self.sequence(value)
+                if new is None:
+                    raise Break("assignment of a slice", None)
+                self.do(var.value.__setitem__, raw, [x.value for x in new])
+                items[raw] = new
+            else:
+                self.do(var.value.__setitem__, raw, value.value)
+                items[raw] = value
+        if not var.is_new:
+            self.write(var, ("item", key, value))
+
+
+class SetIs:
+    """A guard: a set has exactly these elements."""
+
+    def __init__(self, elements: frozenset):
+        self.elements = elements
+
+    def __call__(self, value) -> bool:
+        return isinstance(value, (set, frozenset)) and value == self.elements
+
+    def __repr__(self):
+        return f"set is {set(self.elements)!r}"
+
+
+class Lacks:
+    """A guard: a dict has no such key."""
+
+    def __init__(self, key):
+        self.key = key
+
+    def __call__(self, value) -> bool:
+        return self.key not in value
+
+    def __repr__(self):
+        return f"lacks {self.key!r}"
