@@ -72,7 +72,7 @@ class CapturedStep:
             del arena
         peak_bytes += self.base_bytes
         run = CapturedRun(plan, peak_bytes)
-        return StepAnalysis([run], [peak_bytes], {}, {}, None, machine)
+        return StepAnalysis([run], [peak_bytes], {}, {}, 0, None, machine)
 
 
 class CapturedPlanner(Planner):
