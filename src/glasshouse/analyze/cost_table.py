@@ -215,7 +215,6 @@ ATTENTION = ("MultiheadAttention", "ScaledDotProductAttention")
 
 
 def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[int, int]:
-    """Forward and backward FLOPs of a node as ColossalAI counts."""
     macs = tuple(counter.total() // 2 for counter in (forward, backward))
     size = prod(operands[0].shape) if operands else 0
     layer = profiler.module.member(node.target) if node.op == "call_module" else None

@@ -91,12 +91,10 @@ class Tracer(Mode):
             self.paths[id(tensor.data)] = name
 
     def know(self, value, node: Node) -> None:
-        """Note that a node gives a value."""
         self.nodes[id(value.data)] = node
         self.kept.append(value.data)
 
     def describe(self, node: Node, out) -> None:
-        """Note what is known of a node."""
         specs = [x.spec for x in flatten(out)[0] if isinstance(x, Value)]
         node.meta["spec"] = specs[0] if len(specs) == 1 else tuple(specs) or None
         node.meta["module"] = "" if state.scope is None else state.scope.path

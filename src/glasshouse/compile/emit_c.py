@@ -92,20 +92,14 @@ class Emitter:
 
     def set_loops(self) -> None:
         """The loops: axes of the domain in memory order, kept ones first, neighbours merged."""
-        kernel = self.kernel
-        axes = kernel.axes or ()
+        kernel, axes = self.kernel, self.kernel.axes or ()
         order = [i for i in kernel_order(kernel) if kernel.domain[i] > 1]
-        self.inner_reduced = bool(order) and order[-1] in axes
-        if kernel.axes is not None and (not order or not any(i in axes for i in order)):
-            self.inner_reduced = True
-        kept = [i for i in order if i not in axes]
-        reduced = [i for i in order if i in axes]
+        kept, reduced = ([i for i in order if (i in axes) == summed] for summed in (False, True))
+        self.inner_reduced = kernel.axes is not None and (not reduced or order[-1] in axes)
+        inside: list[int] = []
         if axes and not self.inner_reduced:
-            first = min(order.index(i) for i in reduced)
-            inside = [i for i in order[first:] if i not in axes]
-            groups = [[i for i in kept if i not in inside], reduced, inside]
-        else:
-            groups = [kept, reduced, []]
+            inside = [i for i in order[order.index(reduced[0]) :] if i not in axes]
+        groups = [[i for i in kept if i not in inside], reduced, inside]
         shown = [e.view for e in walk(root.expr for root in kernel.roots) if e.view is not None]
         views = [*(root.store for root in kernel.roots), *shown]
         kept, summed, inner = (merge_axes(group, kernel.domain, views) for group in groups)

@@ -357,7 +357,6 @@ def relu_after(node: Node, users, outputs) -> list[Node] | None:
 
 
 def move(op: str, view: View, shape, attrs) -> View | None:
-    """A view after a movement primitive."""
     if op == "reshape":
         return views.reshaped(view, shape)
     if op == "permute":

@@ -270,7 +270,6 @@ def add_step(lowering, node, dnnl, desc, reads, writes, label: str) -> None:
 
 
 def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) -> None:
-    """A step that copies from one layout into another."""
     desc = dnnl.object("reorder_primitive_desc_create", source_desc, "engine", target_desc,
                        "engine", dnnl.attr)  # fmt: skip
     add_step(lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],

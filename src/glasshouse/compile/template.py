@@ -13,7 +13,6 @@ TEMPLATES = ("window_select", "window_scatter", "scatter_add", "scatter_set")
 
 
 def is_supported(node) -> bool:
-    """Whether there is a kernel for this card and these dtypes."""
     if node.op not in TEMPLATES:
         return False
     specs = [node.spec, *(x.spec for x in node.inputs)]

@@ -149,7 +149,6 @@ def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
 
 
 def load_entry(path: Path) -> ctypes.CDLL | None:
-    """The library of an entry whose contents have the digest written beside it."""
     if read_entry(path) is None:
         return None
     try:

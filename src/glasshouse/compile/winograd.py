@@ -14,7 +14,6 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.compile.emit_c import Source
 from glasshouse.compile.onednn import channels_last, channels_last_view
-from glasshouse.compile.steps import Buffer
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 
@@ -78,15 +77,10 @@ def plan(lowering, node: Node, bias: View | None = None, relu: bool = False) -> 
     return True
 
 
-def padded(channels: int) -> int:
-    """Floats of a row of transformed elements."""
-    return -(-channels // PANEL) * PANEL + SPARE
-
-
 def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str, int]:
     """The sizes from shape x to y as `gh_winograd` has them; blocks have `spare` tiles more."""
     (_, channels, height, width), (_, made, out_height, out_width) = x, y
-    in_row, out_row = padded(channels), padded(made)
+    in_row, out_row = (-(-n // PANEL) * PANEL + SPARE for n in (channels, made))
     return {"height": height, "width": width, "channels": channels, "out_height": out_height,
             "out_width": out_width, "made": made, "top": padding[0], "left": padding[1],
             "in_row": in_row, "in_plane": (block + spare) * in_row + SPARE,
@@ -112,8 +106,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
     threads = min(CORES, panels if few else -(-tiles // block))
     text = (panels_text if few else blocks_text)(sizes, tiles, block, part, threads,
                                                  bias is not None, relu)  # fmt: skip
-    scratches = [scratch(lowering, n) for n in (shared, threads * part)]
-    add_step(lowering, node, text, tiles, views, target, scratches)
+    add_step(lowering, node, text, tiles, views, target, (shared, threads * part))
 
 
 def conv_sizes(node: Node, block: int) -> dict[str, int]:
@@ -138,13 +131,9 @@ def block_of(tiles: int, weights: int) -> int:
     return -(-tiles // (rounds * CORES))
 
 
-def scratch(lowering, size: int) -> Buffer:
-    """Memory that only the step itself uses."""
-    return lowering.buffer(Spec((size,), float32))
-
-
-def add_step(lowering, node, text, tiles, reads, target, scratches) -> None:
+def add_step(lowering, node, text, tiles, reads, target, sizes) -> None:
     """The step of a kernel with pointers to two reads, result, scratch memory, perhaps a bias."""
+    scratches = [lowering.buffer(Spec((size,), float32)) for size in sizes]
     views = [*reads[:2], target.view(), *(buffer.view() for buffer in scratches), *reads[2:]]
     flops = 2 * PLACES * tiles * prod(weight_of(node)[:2])
     source = Filtering(text, [(view.base, view.offset) for view in views], flops)
@@ -233,8 +222,7 @@ def plan_weight_grad(lowering, node: Node) -> None:
     threads = min(CORES, -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL))
     views = [channels_last_view(lowering, n) for n in (x, g)]
     m = threads * CHUNK * PANEL if few else sizes["in_row"] * sizes["out_row"]
-    scratches = [scratch(lowering, PLACES * m),
-                 scratch(lowering, PLACES * (sizes["in_plane"] + sizes["out_plane"]))]  # fmt: skip
+    scratches = PLACES * m, PLACES * (sizes["in_plane"] + sizes["out_plane"])
     text = weight_panels_text(sizes, tiles, threads) if few else weight_blocks_text(sizes, tiles)
     target = lowering.buffer(node.spec, node=node)
     add_step(lowering, node, text, tiles, views, target, scratches)
