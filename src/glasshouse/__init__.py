@@ -6,8 +6,7 @@ names. Below them lie about 70 primitives behind one door; every layer can be se
     import glasshouse as gh
 
 What reaches outside (checkpoints, safetensors, torch) is imported by name:
-`from glasshouse import interop`.
-"""
+`from glasshouse import interop`."""
 
 # fmt: off
 # isort: off

@@ -28,7 +28,6 @@ def seeds_of(where: str, outputs, cotangents):
 
 
 def check_seed(where: str, y, g):
-    """The cotangent for `y` as a value of its spec, one level down where y has a mode."""
     if g is None:
         if y.size != 1:
             raise GradError(where, "an output of one element, or a gradient for it",
@@ -63,7 +62,6 @@ def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = Fa
 
 
 def tape_of(outputs):
-    """The tape level that the outputs are on; None for the base tape."""
     modes = [y.mode for y in outputs if isinstance(y, Value) and y.mode is not None]
     return modes[0] if modes else None
 
@@ -112,10 +110,9 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bo
 
 
 def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
-    """One cotangent per input, or None where the outputs do not depend on it."""
     targets = {x.node for x in inputs}
-    walk = Walk(create_graph if retain_graph is None else retain_graph, create_graph,
-                leading_to(outputs, targets))  # fmt: skip
+    retain = create_graph if retain_graph is None else retain_graph
+    walk = Walk(retain, create_graph, leading_to(outputs, targets))
     arrived: dict = {}
 
     def arrive(node, slots) -> bool:

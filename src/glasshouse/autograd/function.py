@@ -56,13 +56,9 @@ class FunctionNode(Node):
         return tensor
 
     def lifted(self, cotangents):
-        """The cotangents as values of the level that the saved tensors are of."""
-        gs = []
-        for g, spec in zip(cotangents, self.out_specs, strict=True):
-            if g is None:
-                g = zeros(spec)
-            gs.append(g if self.mode is None or g.mode is self.mode else self.mode.constant(g))
-        return gs
+        gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
+        mode = self.mode
+        return [g if mode is None or g.mode is mode else mode.constant(g) for g in gs]
 
     def release(self) -> None:
         self.freed, self.ctx = True, None
@@ -137,7 +133,6 @@ def owner(cls, values):
 
 
 def is_tracked_below(value) -> bool:
-    """Whether the value inside `value`, at any depth, is on a tape."""
     while value.mode is not None:
         value = value.data
         if value.node is not None:

@@ -148,7 +148,6 @@ def packed(tensors, kept) -> tuple:
 
 
 def detached(x):
-    """The value of a tensor, off the tape."""
     return box(x.data, x.spec, x.backend)
 
 

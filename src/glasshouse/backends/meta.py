@@ -87,7 +87,6 @@ class Backend(RecordingBackend):
         return outputs
 
     def note(self, plan, donated=()) -> None:
-        """Add a run to the list."""
         allocated = self.manager.stats().allocated_bytes
         self.runs.append(MetaRun(plan, dict(self.manager.live), allocated, tuple(donated)))
 

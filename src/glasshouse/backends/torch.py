@@ -23,20 +23,16 @@ WORD = 0xFFFFFFFF
 
 
 def missing(error: Exception) -> bool:
-    """Whether torch refused because it has no kernel for this dtype or rank."""
     text = str(error)
-    return isinstance(error, NotImplementedError) or any(
-        words in text for words in ("not implemented for", "not support")
-    )
+    unsupported = "not implemented for" in text or "not support" in text
+    return unsupported or isinstance(error, NotImplementedError)
 
 
 def over_axes(reduction):
-    """The method of a reduction over axes, which none leave as it is."""
     return lambda self, x, *, axes: reduction(x, dim=axes) if axes else x
 
 
 def along_axis(position):
-    """The method that finds a position along an axis; booleans count as numbers."""
     return lambda self, x, *, axis: position(
         x.to(torch.uint8) if x.dtype is torch.bool else x, axis
     )
@@ -76,7 +72,6 @@ class Backend(TensorBackend):
         return run
 
     def narrowed(self, card, data, attrs, out):
-        """Results of a widened call in the dtypes that the card infers."""
         specs = card.infer(*map(self.spec_of, data), **attrs)
         if card.num_outputs == 1:
             return out.to(TO_TORCH[specs.dtype])
@@ -105,8 +100,6 @@ class Backend(TensorBackend):
     def spec_of(self, data) -> Spec:
         return Spec(tuple(data.shape), FROM_TORCH[data.dtype])
 
-    # -- create ----------------------------------------------------------------------------
-
     def constant(self, *, value):
         return self.from_numpy(value)
 
@@ -133,8 +126,6 @@ class Backend(TensorBackend):
         flat = drawn.reshape((*key.shape[:-1], 4 * count))[..., : math.prod(shape)]
         return flat.reshape((*key.shape[:-1], *shape)).to(torch.uint32)
 
-    # -- elementwise -----------------------------------------------------------------------
-
     def div(self, x, y):
         if x.dtype.is_floating_point or x.dtype.is_complex:
             return torch.div(x, y)
@@ -154,8 +145,6 @@ class Backend(TensorBackend):
             return torch.view_as_complex(x.contiguous())
         return x.contiguous().view(TO_TORCH[dtype])
 
-    # -- reduce ----------------------------------------------------------------------------
-
     def sum(self, x, *, axes):
         return torch.sum(x, dim=axes, dtype=x.dtype) if axes else x
 
@@ -172,15 +161,11 @@ class Backend(TensorBackend):
             return self.cumsum(x.flip(axis), axis=axis, reverse=False).flip(axis)
         return torch.cumsum(x, dim=axis, dtype=x.dtype)
 
-    # -- movement --------------------------------------------------------------------------
-
     def pad(self, x, *, widths, value):
         shape = infer_pad(self.spec_of(x), widths=widths, value=value).shape
         out = torch.full(shape, value, dtype=x.dtype, device=x.device)
         out[placed(tuple(x.shape), widths)] = x
         return out
-
-    # -- index -----------------------------------------------------------------------------
 
     def gather(self, x, indices, *, axis):
         places = checked("gather", indices, x.shape[axis]).reshape(-1)
@@ -205,8 +190,6 @@ class Backend(TensorBackend):
         out = x.clone(memory_format=torch.contiguous_format)
         return out.index_copy_(axis, written, rows.index_select(axis, last[written]))
 
-    # -- contract --------------------------------------------------------------------------
-
     def conv(self, x, w, *, stride, padding, dilation, groups):
         x, even = even_padding(x, padding)
         if x.ndim - 2 not in CONVOLUTIONS or not x.numel():
@@ -223,8 +206,6 @@ class Backend(TensorBackend):
         w = g.new_empty((g.shape[1], x.shape[1] // groups, *shape))
         padded = functional.pad(x, torch_padding(padding))
         return conv_backward(g, padded, w, stride, dilation, groups, (False, True, False))[1]
-
-    # -- window ----------------------------------------------------------------------------
 
     def fold(self, w, *, shape, stride, dilation):
         d = len(shape)
@@ -248,8 +229,6 @@ class Backend(TensorBackend):
         spread.scatter_(-1, view.argmax(-1, keepdim=True), g[..., None])
         return self.fold(spread.unflatten(-1, size), shape=keys.shape[-d:], **options)
 
-    # -- sort ------------------------------------------------------------------------------
-
     def sort(self, x, *, axis, descending):
         if descending and x.dtype.is_floating_point:  # torch would put NaN first
             order = torch.sort(-x, dim=axis, stable=True).indices
@@ -259,8 +238,6 @@ class Backend(TensorBackend):
     def top_k(self, x, *, k):
         values, order = self.sort(x, axis=x.ndim - 1, descending=True)
         return values[..., :k], order[..., :k]
-
-    # -- linalg ----------------------------------------------------------------------------
 
     def cholesky(self, a):
         lower, info = torch.linalg.cholesky_ex(hermitian(a))
@@ -311,7 +288,6 @@ def wide_product(x, multiplier: int):
 
 
 def checked(where: str, indices, size: int):
-    """`indices` as int64 from the front. Raises: IndexOutOfRangeError, with the first wrong one."""
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
@@ -333,7 +309,6 @@ def even_padding(x, padding):
 
 
 def grown(shape, padding):
-    """The spatial shape with its padding."""
     return [size + low + high for size, (low, high) in zip(shape, padding, strict=True)]
 
 
@@ -359,7 +334,6 @@ def window_view(x, size, stride, dilation):
 
 
 def factors(where: str, factor, a, *options) -> tuple:
-    """The results of a factorisation; torch's failure as ours."""
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
@@ -368,5 +342,4 @@ def factors(where: str, factor, a, *options) -> tuple:
 
 
 def hermitian(a):
-    """(a + a^H) / 2."""
     return (a + a.mH) / 2

@@ -55,7 +55,6 @@ class DType:
 
 
 def family(kind: str, *bits: int) -> list[DType]:
-    """The dtypes of a kind, of these widths."""
     return [DType(f"{kind}{n}", kind, f"{kind}{n}") for n in bits]
 
 
@@ -80,9 +79,7 @@ by_python_type = {bool: bool_, int: default_int, float: default_float, complex: 
 
 def as_dtype(x) -> DType:
     """The DType that `x` names: a DType, a name, a Python type, or a NumPy type or dtype.
-    Raises: DTypeError if it names none of the fifteen types.
-    Example: >>> as_dtype("float32")
-             glasshouse.float32"""
+    Raises: DTypeError if it names none of the fifteen types."""
     if isinstance(x, DType):
         return x
     if isinstance(x, type) and x in by_python_type:
@@ -100,11 +97,8 @@ def as_dtype(x) -> DType:
 
 
 def from_numpy_dtype(np_dtype) -> DType:
-    """The DType of a NumPy dtype.
-    Raises: DTypeError for NumPy types that Glasshouse does not have (strings, dates, objects …)."""
-    found = by_numpy.get(np_dtype)
-    if found is None:
-        found = by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
+    """The DType of a NumPy dtype. Raises: DTypeError for one that Glasshouse does not have."""
+    found = by_numpy.get(np_dtype) or by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if found is None:
         raise DTypeError("dtype", "a boolean or numeric array", f"dtype {np_dtype}",
                          "Convert it to numbers first.")  # fmt: skip
@@ -130,15 +124,12 @@ def promote(a: DType, b: DType) -> DType:
     signed, unsigned = (a, b) if a.kind == "int" else (b, a)
     if unsigned.itemsize < signed.itemsize:
         return signed
-    wider = {1: int16, 2: int32, 4: int64, 8: float64}
-    return wider[unsigned.itemsize]
+    return {1: int16, 2: int32, 4: int64, 8: float64}[unsigned.itemsize]
 
 
 def promote_scalar(dtype: DType, scalar) -> DType:
     """The dtype of an operation between an array of `dtype` and a Python scalar.
-    The scalar is weak: it keeps the array's dtype unless its kind is higher.
-    Example: >>> promote_scalar(int8, 2.5)
-             glasshouse.float32"""
+    The scalar is weak: it keeps the array's dtype unless its kind is higher."""
     kind = by_python_type[type(scalar)].kind
     if KIND_ORDER[kind] <= KIND_ORDER[dtype.kind]:
         return dtype
@@ -148,19 +139,14 @@ def promote_scalar(dtype: DType, scalar) -> DType:
 
 
 def real_dtype(dtype: DType) -> DType:
-    """The dtype of the real part: complex64 → float32, complex128 → float64, others unchanged."""
     return {complex64: float32, complex128: float64}.get(dtype, dtype)
 
 
 def complex_dtype(dtype: DType) -> DType:
-    """The complex dtype whose parts hold `dtype`: float64 → complex128, smaller → complex64."""
-    if dtype.is_complex:
-        return dtype
-    return complex128 if dtype is float64 else complex64
+    return dtype if dtype.is_complex else complex128 if dtype is float64 else complex64
 
 
 def inexact_dtype(dtype: DType) -> DType:
-    """`dtype` itself when it is floating or complex, else the default floating dtype."""
     return dtype if dtype.is_inexact else default_float
 
 

@@ -76,9 +76,7 @@ class Flags(SimpleNamespace):
             setattr(self, flag.name, flag.default if text is None else flag.parse(text))
 
     def override(self, **settings) -> having:
-        """Inside, the given flags have the given values.
-
-        Raises: OptionError for an unknown flag; nothing is changed then."""
+        """Inside, flags have these values. Raises: OptionError for an unknown flag."""
         for name in settings:
             check_known("flags", "a declared flag", name, self.by_name)
         return having(self, **settings)

@@ -88,7 +88,6 @@ hold, release = held.__enter__, held.__exit__
 
 
 def note(number: int, frame) -> None:
-    """The handler of a signal that has to wait."""
     handler = dict(held.handlers).get(number)
     if number in came and handler is not None:
         handler(number, frame)

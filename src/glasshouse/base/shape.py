@@ -107,5 +107,4 @@ def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
 
 
 def drop_axes(shape: Shape, axes) -> Shape:
-    """`shape` without the given axes (counted from the front)."""
     return tuple(size for i, size in enumerate(shape) if i not in axes)

@@ -72,17 +72,13 @@ def build(treedef: TreeDef, leaves):
 
 
 def tree_map(fn, tree, *rest):
-    """The tree whose leaves are `fn` of the leaves of `tree` (and of `rest`, of equal structure).
-    Raises: ShapeError if the structures differ."""
-    leaves, treedef = flatten(tree)
-    columns = [leaves]
-    for other in rest:
-        other_leaves, other_def = flatten(other)
-        if other_def != treedef:
-            raise ShapeError("tree_map", "trees of one structure", f"{treedef} and {other_def}",
+    """The tree of `fn` of the leaves of `tree` and `rest`. Raises: ShapeError if they differ."""
+    columns, structures = zip(*map(flatten, (tree, *rest)), strict=True)
+    for treedef in structures:
+        if treedef != structures[0]:
+            raise ShapeError("tree_map", "trees of one structure", f"{structures[0]} and {treedef}",
                              "Give every argument the same nesting.")  # fmt: skip
-        columns.append(other_leaves)
-    return unflatten(treedef, [fn(*group) for group in zip(*columns, strict=True)])
+    return unflatten(structures[0], map(fn, *columns))
 
 
 def broadcast_prefix(where: str, prefix, treedef: TreeDef) -> list:

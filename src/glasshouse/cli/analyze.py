@@ -51,7 +51,6 @@ def load(name: str):
 
 
 def show_nodes(model: Model, inputs, convention: str, sort: str | None, as_json: bool) -> None:
-    """Print the table of the forward's nodes."""
     gm = symbolic_trace(model.model, [inputs[0]])
     found = symbolic_profile(gm, inputs[0], convention=convention)
     found = found.sorted(sort) if sort else found

@@ -63,7 +63,6 @@ class Worker:
         self.errors.close()
 
     def ask(self, do: str, **request) -> dict:
-        """The reply to a request. Raises: BackendError if the process fails or dies."""
         try:
             print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
@@ -76,7 +75,6 @@ class Worker:
         return reply
 
     def last_words(self) -> str:
-        """How the process ended."""
         code = self.process.wait()
         self.errors.seek(0)
         printed = self.errors.read().strip().splitlines()
@@ -98,7 +96,6 @@ class Run:
     loss: float = math.nan
 
     def start(self) -> None:
-        """Build the model, and take the first step and one to settle."""
         options = {"model": self.model, "mode": self.mode, "dtype": self.dtype}
         built = self.worker.ask("build", framework=self.framework, smoke=self.smoke, **options)
         self.mode = built["mode"]
@@ -112,7 +109,6 @@ class Run:
         self.seconds.append(self.worker.ask("step")["seconds"])
 
     def record(self, work: "Work", limits: dict) -> dict:
-        """What was measured, as one entry of the JSON file."""
         step_s = statistics.median(self.seconds)
         return {"model": self.model, "framework": self.framework, "mode": self.mode,
                 "dtype": self.dtype, "step_s": step_s, "first_step_s": self.first_step_s,
@@ -131,13 +127,11 @@ class Work:
     parameter_bytes: int
 
     def seconds(self, limits: dict) -> float:
-        """The time for it at the machine's measured limits."""
         moved = PARAMETER_PASSES * self.parameter_bytes
         return self.flops / limits["flops"] + moved / limits["copy"]
 
 
 def count_work(model: str, smoke: bool) -> Work:
-    """The work of a step, counted without computing it."""
     with gh.backends.use("stub"):
         run = Ours(model, None, "float32", smoke)
         with FlopCounter() as counter:
@@ -184,24 +178,15 @@ def tolerant(console: Console, model: str):
         console.print(Text(f"  {model}: {error}", style="red"))
 
 
-def best_of_pytorch(records: list[dict], model: str) -> float | None:
-    """The shortest step of PyTorch's modes, or None without any."""
-    rows = [r for r in records if r["model"] == model and r["framework"] == "pytorch"]
-    return min((r["step_s"] for r in rows), default=None)
-
-
 def our_steps(records: list[dict]) -> dict[str, float]:
-    """Seconds of a step here, by model."""
     return {r["model"]: r["step_s"] for r in records if is_ours(r)}
 
 
 def is_ours(record: dict) -> bool:
-    """Whether a record is of our plain loop, which the others are compared with."""
     return record["framework"] == "glasshouse" and record["mode"] != CAPTURED
 
 
 def show(console: Console, records: list[dict], limits: dict) -> None:
-    """Print the table, and how ours compares with the best of PyTorch's modes."""
     table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     headings = ("model", "", "step", "/ ours", "first step", "peak", "GFLOP/s", "of limit")
     for i, heading in enumerate(headings):
@@ -215,7 +200,11 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
                       f"{r['gflops_per_s']:.0f}", f"{r['fraction_of_limit']:.0%}",
                       style="bold" if mine else "")  # fmt: skip
     console.print(table)
-    ratios = [best / ours[m] for m in ours if (best := best_of_pytorch(records, m)) is not None]
+    theirs: dict[str, float] = {}
+    for r in records:
+        if r["framework"] == "pytorch":
+            theirs[r["model"]] = min(r["step_s"], theirs.get(r["model"], math.inf))
+    ratios = [theirs[model] / ours[model] for model in ours if model in theirs]
     if ratios:
         mean = math.prod(ratios) ** (1 / len(ratios))
         console.print(f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "
@@ -256,10 +245,8 @@ def save_chart(records: list[dict], path: Path) -> bool:
 
 def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
     """The modes to run beside ours; by default PyTorch's, the best for bfloat16, or a quick one."""
-    if against is None:
-        against = (
-            "eager" if smoke else "channels_last" if dtype == "bfloat16" else ",".join(MODES[:-1])
-        )
+    best = "channels_last" if dtype == "bfloat16" else ",".join(MODES[:-1])
+    against = ("eager" if smoke else best) if against is None else against
     modes = [mode for mode in against.split(",") if mode]
     for mode in modes:
         check_known("bench", f"--against with modes of {', '.join(MODES)}", mode, MODES)
@@ -268,7 +255,6 @@ def chosen_modes(against: str | None, dtype: str, smoke: bool) -> list[str]:
 
 
 def modes_for(model: str, modes: list[str]) -> list[str]:
-    """The modes that make sense for a model: channels_last is eager where nothing is convolved."""
     if CASES[model].convolutions:
         return modes
     return list(dict.fromkeys("eager" if mode == "channels_last" else mode for mode in modes))

@@ -29,13 +29,11 @@ LEARNING_RATE = 1e-3
 
 
 def images(batch: int, size: int, classes: int):
-    """Makes images and their classes."""
     return lambda rng: (rng.standard_normal((batch, 3, size, size), dtype=np.float32),
                         rng.integers(0, classes, batch))  # fmt: skip
 
 
 def tokens(batch: int, length: int, vocab: int):
-    """Makes tokens, and a token to be told for each."""
     return lambda rng: rng.integers(0, vocab, (2, batch, length))
 
 
@@ -44,10 +42,9 @@ def recordings(batch: int, length: int, features: int, labels: int, spoken: int)
 
     def make(rng):
         frames = np.full(batch, AsrTransformer.frames(length))
-        sizes = spoken - np.arange(batch) * (spoken // 10)
         targets = rng.integers(1, labels, (batch, spoken))
         speech = rng.standard_normal((batch, length, features), dtype=np.float32)
-        return speech, targets, frames, sizes
+        return speech, targets, frames, spoken - np.arange(batch) * (spoken // 10)
 
     return make
 
@@ -64,10 +61,8 @@ class Case:
     convolutions: bool = True
 
     def sizes(self, smoke: bool) -> tuple[dict, tuple]:
-        """(options of the model, arrays of the batch)."""
-        options, batch = self.options, self.batch
-        if smoke:
-            options, batch = {**options, **self.small_options}, self.small_batch
+        options = {**self.options, **(self.small_options if smoke else {})}
+        batch = self.small_batch if smoke else self.batch
         return options, tuple(batch(np.random.default_rng(0)))
 
 
@@ -94,7 +89,6 @@ class Trainer:
     """What both frameworks spell alike."""
 
     def train(self):
-        """The loss, after one step of training."""
         self.optimizer.zero_grad()
         loss = self.loss()
         loss.backward()
@@ -116,7 +110,6 @@ class Ours(Trainer):
             self.train = gh.optimize(self.train)
 
     def loss(self):
-        """The loss of the batch, to be differentiated."""
         with gh.autocast("bfloat16") if self.autocast else contextlib.nullcontext():
             return self.loss_of(self.model(self.inputs), *self.targets)
 
@@ -134,7 +127,6 @@ class Ours(Trainer):
 
     @staticmethod
     def multiplication(size: int, dtype: str) -> Callable:
-        """A product of two square matrices, to be called."""
         a = gh.asarray(np.random.default_rng(0).random((size, size), np.float32)).astype(dtype)
         a.numpy()
         return lambda: gh.matmul(a, a).numpy()
@@ -159,7 +151,6 @@ class Torch(Trainer):
         self.loss = torch.compile(self.eager_loss) if mode == "compile" else self.eager_loss
 
     def eager_loss(self):
-        """The loss of the batch, to be differentiated."""
         functions = self.torch.nn.functional
         with self.autocast:
             scores = self.model(self.inputs)
@@ -173,7 +164,6 @@ class Torch(Trainer):
 
     @staticmethod
     def multiplication(size: int, dtype: str) -> Callable:
-        """A product of two square matrices, to be called."""
         import torch
 
         a = torch.rand(size, size).to(getattr(torch, dtype))
@@ -184,10 +174,9 @@ FRAMEWORKS = {"glasshouse": Ours, "pytorch": Torch}
 
 
 def peak_bytes() -> int:
-    """The most memory of this process that was resident since `forget_peak`, or ever."""
-    status = read_fields("/proc/self/status")
-    if "VmHWM" in status:
-        return int(status["VmHWM"].split()[0]) * 1024
+    peak = read_fields("/proc/self/status").get("VmHWM")
+    if peak is not None:
+        return int(peak.split()[0]) * 1024
     import resource  # which not every system has
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -203,11 +192,9 @@ def forget_peak() -> None:
 class Server:
     """What a worker keeps between requests, and what it can be asked."""
 
-    def __init__(self):
-        self.run = None
+    run: Trainer
 
     def build(self, framework, **options) -> dict:
-        """Build a model; the mode that it runs in."""
         if framework == "pytorch":
             import torch
 
@@ -218,22 +205,18 @@ class Server:
         return {"mode": options["mode"] or gh.backends.current().name}
 
     def step(self) -> dict:
-        """Take a step of training; its seconds and loss."""
         start = time.perf_counter()
         loss = self.run.train().item()
         return {"seconds": time.perf_counter() - start, "loss": loss}
 
     def peak(self) -> dict:
-        """The peak of resident memory."""
         return {"peak_bytes": peak_bytes()}
 
     def limits(self, framework: str, dtype: str, smoke: bool) -> dict:
-        """What the machine can do, as this framework reaches it."""
         product = functools.partial(FRAMEWORKS[framework].multiplication, dtype=dtype)
         return {"flops": measure_matrix_flops(product, smoke), "copy": measure_copy(smoke)}
 
     def answer(self, request: dict) -> dict:
-        """The reply to a request; what went wrong, if something did."""
         try:
             return getattr(self, request.pop("do"))(**request)
         except Exception as error:
@@ -241,7 +224,6 @@ class Server:
 
 
 def serve() -> None:
-    """Answer requests until the input ends; what is printed meanwhile goes to standard error."""
     replies, sys.stdout = sys.stdout, sys.stderr
     server = Server()
     for line in sys.stdin:

@@ -40,7 +40,6 @@ def draw_in_terminal(history: list[dict], width: int) -> Text:
 
 
 def save_picture(history: list[dict], path: Path) -> bool:
-    """Save loss and accuracy by epoch as PNG; False if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator, PercentFormatter

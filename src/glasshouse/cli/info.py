@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -36,7 +37,6 @@ def read_fields(path: str) -> dict[str, str]:
 
 
 def processor() -> dict[str, str]:
-    """Model, usable cores and vector extensions of the processor."""
     cpu = read_fields("/proc/cpuinfo")
     flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
     return {
@@ -47,27 +47,22 @@ def processor() -> dict[str, str]:
 
 
 def memory() -> str:
-    """Total memory, and what of it is free for new work."""
     fields = read_fields("/proc/meminfo")
     if "MemTotal" not in fields:
         return "unknown"
-    total, free = (int(fields.get(name, "0").split()[0]) / 2**20 for name in
-                   ("MemTotal", "MemAvailable"))  # fmt: skip
-    return f"{total:.1f} GiB, {free:.1f} GiB available"
+    sizes = (fields.get(name, "0").split()[0] for name in ("MemTotal", "MemAvailable"))
+    return "{:.1f} GiB, {:.1f} GiB available".format(*(int(size) / 2**20 for size in sizes))
 
 
 def blas() -> str:
-    """The library behind NumPy's matrix products, and its threads."""
     found = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {})
-    limits = [f"{name}={os.environ[name]}" for name in
-              ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-              if name in os.environ]  # fmt: skip
+    libraries = ("OMP", "OPENBLAS", "MKL")
+    named = [name for library in libraries if (name := f"{library}_NUM_THREADS") in os.environ]
     name = f"{found.get('name', 'unknown')} {found.get('version', '')}".strip()
-    return ", ".join([name, *limits])
+    return ", ".join([name, *(f"{limit}={os.environ[limit]}" for limit in named)])
 
 
 def compiler() -> str:
-    """The first C compiler on the path, with its own first line about itself."""
     for name in COMPILERS:
         path = shutil.which(name)
         if path:
@@ -77,7 +72,6 @@ def compiler() -> str:
 
 
 def machine() -> dict[str, str]:
-    """What a measurement must say about the machine it was made on."""
     return {"system": f"{platform.system()} {platform.release()}, {platform.machine()}",
             **processor(), "memory": memory(), "BLAS": blas(),
             "python": f"{platform.python_version()} ({platform.python_implementation()})",
@@ -85,13 +79,11 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of Glasshouse and of what it can use."""
     found = {"glasshouse": gh.__version__}
     for name in PACKAGES:
-        try:
+        found[name] = "not installed"
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
     return found
 
 
@@ -113,7 +105,6 @@ def backend_states() -> dict[str, str]:
 
 
 def show_info(console: Console) -> None:
-    """Print all of it."""
     sections = {"machine": machine(), "versions": versions(), "backends": backend_states()}
     for title, fields in sections.items():
         console.print(f"[bold cyan]{title}[/]")

@@ -63,7 +63,6 @@ class Rate(click.ParamType):
 
 
 def recipe_option(name: str, kind, text: str):
-    """An option of `train digits`, with its default."""
     shown = f"{text}.  [default: {getattr(Recipe, name)}]"
     return click.option("--" + name.replace("_", "-"), type=kind, help=shown)
 
@@ -101,8 +100,7 @@ def train_digits(backend, out, resume, **options):
     """Train a small convolutional network on 1,797 handwritten digits.
 
     Takes seconds on a laptop. Each epoch ends with a checkpoint; the same seed gives the same
-    numbers, also when a run was stopped and resumed.
-    """
+    numbers, also when a run was stopped and resumed."""
     given = {name: value for name, value in options.items() if value is not None}
     try:
         train(given, Path(out), resume, backend or flags.backend, console())
@@ -134,9 +132,8 @@ def info():
 @main.command("flags")
 def show_flags():
     """Show the GH_… settings and their values."""
-    table = Table(box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in ("variable", "type", "default", "now", "meaning"):
-        table.add_column(column)
+    headings = ("variable", "type", "default", "now", "meaning")
+    table = Table(*headings, box=None, show_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for flag in declared:
         now, default = str(getattr(flags, flag.name)), str(flag.default)
         shown = now if now == default else f"[bold cyan]{now}[/]"

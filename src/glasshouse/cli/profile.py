@@ -30,7 +30,6 @@ class Model(Ours):
 
 
 def target_of(name: str) -> Path | str:
-    """A script's path, or a built-in model's name. Raises: OptionError, naming the nearest."""
     if name not in CASES and Path(name).is_file():
         return Path(name)
     return check_known("profile", f"a script or one of {', '.join(CASES)}", name, CASES)

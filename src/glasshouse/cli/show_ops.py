@@ -4,7 +4,7 @@ import numpy as np
 from rich.console import Console
 from rich.padding import Padding
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from glasshouse.base import Spec, as_dtype, check_known, from_numpy_dtype
@@ -19,7 +19,6 @@ FIELDS = (*TEXT_FIELDS, *CODE_FIELDS, *SAMPLE_FIELDS)
 
 
 def families() -> dict[str, list[Primitive]]:
-    """The cards by kind, in the order in which they were defined."""
     found: dict[str, list[Primitive]] = {}
     for card in primitives.values():
         found.setdefault(card.kind, []).append(card)
@@ -27,7 +26,6 @@ def families() -> dict[str, list[Primitive]]:
 
 
 def show_table(console: Console) -> None:
-    """Print all cards by family, a line each."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="dim")
     for column in ("card", "what it computes", "vjp", "jvp", "dtypes"):
         table.add_column(column, no_wrap=column != "what it computes")
@@ -42,7 +40,6 @@ def show_table(console: Console) -> None:
 
 
 def mark(rule) -> str:
-    """Whether a card has a derivative rule, in a column's width."""
     if rule is None or (isinstance(rule, tuple) and not any(rule)):
         return "[dim]·[/]"
     linear = rule == LINEAR or (isinstance(rule, tuple) and set(rule) <= {LINEAR, None})
@@ -50,7 +47,6 @@ def mark(rule) -> str:
 
 
 def dtype_group(card: Primitive) -> str:
-    """The name of the group of dtypes that a card takes, or the dtypes."""
     for name, group in DTYPE_GROUPS.items():
         if group == card.dtypes:
             return name
@@ -58,7 +54,6 @@ def dtype_group(card: Primitive) -> str:
 
 
 def show_field(console: Console, field: str) -> None:
-    """Print one field of every card. Raises: OptionError for a name that is no field."""
     check_known("ops", "the name of a field", field, FIELDS)
     for kind, cards in families().items():
         console.print(f"\n[bold cyan]{kind}[/]")
@@ -67,7 +62,6 @@ def show_field(console: Console, field: str) -> None:
 
 
 def show_card(console: Console, card: Primitive) -> None:
-    """Print every field of one card."""
     console.print(f"[bold cyan]{card.name}[/]  [dim]{card.kind}[/]")
     for field in FIELDS:
         if field != "kind":
@@ -78,9 +72,7 @@ def show_entry(console: Console, label: Text, field: str, card: Primitive) -> No
     """Print a label and a field's content: beside it if it is one line of text, else below it."""
     lines = describe(field, card)
     if field in TEXT_FIELDS:
-        table = Table(box=None, show_header=False, show_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(width=16)
-        table.add_column()
+        table = Table(Column(width=16), "", box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_row(label, Text("\n".join(lines)))
         console.print(Padding(table, (0, 0, 0, 2)))
         return
@@ -90,7 +82,6 @@ def show_entry(console: Console, label: Text, field: str, card: Primitive) -> No
 
 
 def describe(field: str, card: Primitive) -> list[str]:
-    """The content of one field as lines of text."""
     value = getattr(card, field)
     if field == "dtypes":
         return [dtype_group(card)]
@@ -107,7 +98,6 @@ def describe(field: str, card: Primitive) -> list[str]:
 
 
 def rule_lines(rules) -> list[str]:
-    """The rules of a card, one for each operand that has its own."""
     if not isinstance(rules, tuple):
         return source_text(rules).splitlines()
     texts = [source_text(rule) for rule in rules]
@@ -117,7 +107,6 @@ def rule_lines(rules) -> list[str]:
 
 
 def operand_spec(card: Primitive, operand) -> Spec:
-    """The spec that a sample operand has when the card is tested in its main dtype."""
     if not isinstance(operand, Arr):
         array = np.asarray(operand)
         return Spec(array.shape, from_numpy_dtype(array.dtype))
@@ -135,7 +124,6 @@ def call_text(card: Primitive, sample) -> str:
 
 
 def sample_text(card: Primitive, sample) -> str:
-    """A sample's call with the shape of its result, its FLOPs and bytes."""
     specs = [operand_spec(card, operand) for operand in sample.args]
     out = card.infer(*specs, **sample.attrs)
     shapes = ", ".join(str(spec.shape) for spec in (out if isinstance(out, tuple) else (out,)))

@@ -34,30 +34,23 @@ def as_main(path: Path, arguments):
 
 
 def run_script(path: Path, arguments: list[str]) -> list[Program]:
-    """The Programs of a run of the script, in the order in which they were compiled."""
     with as_main(path, arguments) as run, flags.override(compile="always"), plans_kept():
         run()
     return [entry.program for entry in programs.values() if entry.program is not None]
 
 
 def text_of(program: Program, stage: str) -> tuple[str, str]:
-    """(the result of a stage, its language)."""
     if stage == "steps":
         return describe_steps(program.plan), "text"
     if stage == "c":
         return describe_c(program.sources), "c"
     graph = program.recorded
-    for name, rewrite in PASSES:
-        if stage == "recorded":
-            break
+    for _, rewrite in PASSES[: STAGES.index(stage)]:
         graph = rewrite(graph)
-        if name == stage:
-            break
     return str(graph), "python"
 
 
 def show_programs(console: Console, made: list[Program]) -> None:
-    """A line for each Program."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for heading in ("program", "primitives", "steps", "kernels", "oneDNN", "host", "arena bytes"):
         table.add_column(heading, justify="right")

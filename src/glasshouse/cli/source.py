@@ -12,7 +12,6 @@ from glasshouse.dispatch import Rule
 
 @lru_cache
 def lambdas_of(path: str) -> tuple[str, list[ast.Lambda]]:
-    """The text of a file and the lambdas in it."""
     text = "".join(linecache.getlines(path))
     return text, [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
 
@@ -23,17 +22,13 @@ def lambda_text(fn: FunctionType) -> str:
     text, lambdas = lambdas_of(code.co_filename)
     begins = {(line, column) for line, _, column, _ in code.co_positions()}
     for node in lambdas:
-        if (
-            node.lineno == code.co_firstlineno
-            and (node.body.lineno, node.body.col_offset) in begins
-        ):
-            segment = ast.get_source_segment(text, node) or ""
-            return " ".join(segment.split())
+        begin = node.body.lineno, node.body.col_offset
+        if node.lineno == code.co_firstlineno and begin in begins:
+            return " ".join((ast.get_source_segment(text, node) or "").split())
     return textwrap.dedent(inspect.getsource(fn)).strip()
 
 
 def unwrap(fn):
-    """The function inside a Rule or a decorator."""
     fn = fn.fn if isinstance(fn, Rule) else fn
     return inspect.unwrap(fn) if callable(fn) else fn
 
@@ -63,9 +58,7 @@ def captured(fn: FunctionType) -> dict:
 
 def source_text(fn) -> str:
     """The text of a function of a card, followed by that of what it closes over.
-    A string, None or a library's function is shown by its name.
-    Example: >>> source_text("linear")
-             'linear'"""
+    A string, None or a library's function is shown by its name."""
     fn = unwrap(fn)
     if fn is None:
         return "none"
@@ -76,7 +69,6 @@ def source_text(fn) -> str:
 
 
 def inner_text(name: str, value) -> str:
-    """What a function closes over, as an assignment, or as a definition under its name."""
     if not isinstance(value, FunctionType):
         return f"{name} = {value!r}"
     text = source_text(value)

@@ -66,7 +66,6 @@ class Run:
         self.saved_epochs = 0
 
     def epoch(self, after_batch) -> dict:
-        """Train for one epoch, evaluate, and return the numbers of it."""
         start = time.perf_counter()
         number = len(self.history) + 1
         rate = self.schedule.get_last_lr()[0]
@@ -96,8 +95,7 @@ class Run:
 
     @gh.optimize
     def step(self, images, labels):
-        """One step of training on a batch: (loss, scores). Captured: after the first batch a call
-        goes straight to its compiled Program."""
+        """(loss, scores). Captured: after the first batch a call goes straight to its Program."""
         scores = self.model(images)
         loss = nn.functional.cross_entropy(scores, labels)
         self.optimizer.zero_grad()
@@ -106,7 +104,6 @@ class Run:
         return loss, scores
 
     def evaluate(self) -> tuple[float, float]:
-        """(loss, accuracy) on the held-out images."""
         losses, accuracy = Average(), Accuracy()
         self.model.eval()
         with gh.no_grad():
@@ -125,7 +122,6 @@ class Run:
         return sorted((true, read) for true, read in pairs if true != read)
 
     def save(self, out: Path) -> None:
-        """Replace the checkpoint in `out` by the state now."""
         out.mkdir(parents=True, exist_ok=True)
         save_checkpoint(out / CHECKPOINT, model=self.model, optimizer=self.optimizer,
                         scheduler=self.schedule, random_state=gh.random.default_generator(),
@@ -136,7 +132,6 @@ class Run:
 
     @classmethod
     def restore(cls, out: Path) -> "Run":
-        """The run whose checkpoint lies in `out`. Raises: CheckpointError if there is none."""
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
@@ -151,8 +146,7 @@ class Run:
 
 
 def resume_run(given: dict, out: Path) -> Run:
-    """The run whose checkpoint lies in `out`, with the number of epochs given now.
-    Raises: OptionError if an option differs from the run's, CheckpointError if there is none."""
+    """The run whose checkpoint lies in `out`, with the number of epochs given now."""
     run = Run.restore(out)
     planned = asdict(run.recipe)
     for name, value in given.items():
@@ -166,9 +160,7 @@ def resume_run(given: dict, out: Path) -> Run:
 
 
 def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> Run:
-    """Train as the command line asks, and show how it goes; the finished run.
-    Raises: OptionError, CheckpointError, BackendError as the parts do, Diverged, and
-    KeyboardInterrupt once the way to go on has been printed."""
+    """Train as the command line asks, and show how it goes; the finished run."""
     with gh.backends.use(backend):
         run = resume_run(given, out) if resume else Run(Recipe(**given))
         if not resume:
@@ -186,7 +178,6 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
 
 
 def train_to_end(console: Console, run: Run, out: Path) -> None:
-    """Run the epochs that are left, with a progress bar below the rows of the table."""
     epochs, steps = run.recipe.epochs, len(run.batches)
     columns = (TextColumn("  {task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
                TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())  # fmt: skip
@@ -207,12 +198,10 @@ COLUMNS = (("epoch", 7, "{epoch}"), ("rate", 10, "{lr:.3g}"),
 
 
 def row(entry: dict) -> str:
-    """One line of the table."""
     return "".join(number.format(**entry).rjust(width) for _, width, number in COLUMNS)
 
 
 def show_start(console: Console, run: Run, resume: bool) -> None:
-    """Print what is trained on what, and the head of the table with the epochs already done."""
     recipe, backend = run.recipe, gh.backends.current()
     size = sum(p.size for p in run.model.parameters())
     console.print("[bold cyan]Handwritten digits[/]")
@@ -230,7 +219,6 @@ def show_start(console: Console, run: Run, resume: bool) -> None:
 
 
 def show_end(console: Console, run: Run, out: Path) -> None:
-    """Draw and save the learning curve, write the numbers, say how well it reads."""
     history, total = run.history, len(run.held_out.dataset)
     wrong = run.mistakes()
     console.print()

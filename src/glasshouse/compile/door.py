@@ -48,7 +48,7 @@ def open_door() -> None:
                  lazy=Lazy, node=node)  # fmt: skip
     Door.native = native
     set_limits(record.MAX_PENDING, record.MAX_HELD_BYTES)
-    use(native.run, native.pull, native.compose, native.describe, native.forget)
+    use(native.run, native.pull, native.compose, native.needed, native.forget)
 
 
 def set_limits(pending: int, held_bytes: int) -> None:
@@ -58,10 +58,9 @@ def set_limits(pending: int, held_bytes: int) -> None:
         Door.native.limits(pending, held_bytes)
 
 
-def use(run, pull, compose, describe, forget) -> None:
-    """Have these record from now on."""
+def use(run, pull, compose, needed, forget) -> None:
     hooks.run, hooks.pull, hooks.compose = run, pull, compose
-    record.InC.describe, record.InC.forget = describe, forget
+    record.InC.needed, record.InC.forget = needed, forget
 
 
 @contextmanager
@@ -73,7 +72,7 @@ def in_python():
     finally:
         if Door.native is not None:
             native = Door.native
-            use(native.run, native.pull, native.compose, native.describe, native.forget)
+            use(native.run, native.pull, native.compose, native.needed, native.forget)
 
 
 class Template(NamedTuple):

@@ -198,7 +198,6 @@ class Program:
         return self.frame, self.frame.filled(self.arena.address, arrays, outputs, scalars)
 
     def run_host(self, step: HostCall, arrays, outputs) -> None:
-        """A step that the card's reference computes."""
         operands = [self.array_of(place, arrays, outputs) for place in step.sources]
         results = quiet.run(run_node, step.node, operands, arrays, ())
         if not isinstance(results, tuple):
@@ -207,7 +206,6 @@ class Program:
             self.array_of(place, arrays, outputs)[...] = value
 
     def array_of(self, place: Place, arrays, outputs) -> np.ndarray:
-        """A view of a buffer as a NumPy array."""
         spec = place.buffer
         if place.kind == "arena":
             assert self.arena is not None
@@ -230,7 +228,6 @@ def in_shape(array: np.ndarray, shape) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array's data lie."""
     return array.__array_interface__["data"][0]
 
 

@@ -165,7 +165,6 @@ loading = threading.Lock()  # two libraries would have two engines, whose object
 
 
 def library() -> Library | None:
-    """The library; None, with one warning, where it cannot be loaded."""
     with loading:
         return load_library()
 
@@ -339,7 +338,6 @@ def channels_last(ndim: int) -> tuple[int, ...]:
 
 
 def channels_last_view(lowering, node) -> View:
-    """(N, C, *S) data in channels-last layout."""
     view = lowering.operand_view(node)
     order = channels_last(len(view.shape))
     if not same_strides(view, strides_of(view.shape, order)):

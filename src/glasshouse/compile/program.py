@@ -66,7 +66,6 @@ def run_recording(recording: Recording) -> None:
 
 
 def entry_of(recording: Recording) -> Entry:
-    """What is known of the recording's structure."""
     key: tuple = recording.key
     if state.recompute or not flags.winograd:
         key = (key, state.recompute, flags.winograd)
@@ -88,7 +87,6 @@ def compiled_graph(graph: Graph) -> Program:
 
 
 def settle(recording: Recording, outputs, owns: list[bool]) -> None:
-    """Give the nodes their values; they forget their operands."""
     for place, value in enumerate(outputs):
         node = recording.nodes[recording.outputs[place]]
         node.value, node.owned = value, bool(owns) and owns[place]
@@ -96,7 +94,6 @@ def settle(recording: Recording, outputs, owns: list[bool]) -> None:
 
 
 def run_program(program: Program, recording: Recording, ends_ns=None):
-    """Run a Program on the leaves of a recording."""
     arrays = []
     for leaf in recording.leaves:
         if not leaf.value.flags.c_contiguous:

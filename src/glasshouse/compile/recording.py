@@ -13,7 +13,6 @@ KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check a
 
 
 def check_indices(name: str, data, attrs: dict) -> None:
-    """Raise IndexOutOfRangeError now, at the user's call, for indices known or cheap to know."""
     indices, size = data[1], data[0].spec.shape[attrs["axis"]]
     value = indices.value
     if value is None and indices.spec.size <= KNOWN_ELEMENTS:
@@ -30,9 +29,7 @@ class RecordingBackend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu":
-            raise DeviceError(
-                f"{self.name}: expected device 'cpu'; got {device!r}. Use {self.name!r}."
-            )
+            raise DeviceError(self.name, "device 'cpu'", repr(device), f"Use {self.name!r}.")
         super().__init__(device)
         self.recorder = record.recorder
         self.replaced: dict[str, object] = {}
@@ -78,11 +75,9 @@ class RecordingBackend(TensorBackend):
             self.execute(record.describe(record.with_ancestors(missing), missing))
 
     def execute(self, recording) -> None:
-        """Compute what was recorded."""
         run_recording(recording)
 
     def sync(self) -> None:
-        """Return when all work handed over so far is done."""
         self.evaluate()
 
     def to_numpy(self, data: record.Lazy) -> np.ndarray:
@@ -92,7 +87,6 @@ class RecordingBackend(TensorBackend):
         return data.value
 
     def exported(self, data: record.Lazy) -> np.ndarray:
-        """The computed value, which shares its memory."""
         return self.to_numpy(data)
 
     def from_numpy(self, array) -> record.Lazy:
@@ -106,5 +100,4 @@ class RecordingBackend(TensorBackend):
         return node
 
     def spec_of(self, data: record.Lazy):
-        """Shape and dtype of a payload."""
         return data.spec

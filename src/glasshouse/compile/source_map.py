@@ -38,7 +38,6 @@ class StepInfo(NamedTuple):
 
     @property
     def origins(self) -> list[Origin]:
-        """Where its primitives come from."""
         return [source.origin for source in self.sources] or [self.origin]
 
     @property
@@ -80,7 +79,6 @@ def step_infos(program) -> list[StepInfo]:
 
 
 def name_of(ops: list[str], step) -> str:
-    """The primitives of a step, each once."""
     shown = [op for op in ops if primitives[op].kind not in ("create", "movement")]
     names = list(dict.fromkeys(shown or ops))
     if len(names) > NAME_OPS:
@@ -151,13 +149,11 @@ def computed_in(own: list[Node], homes) -> list[Node]:
 
 
 def source_of(node: Node) -> Source:
-    """The call of a node of the graph."""
     specs = tuple(x.spec for x in node.inputs)
     return Source(call_of(primitives[node.op], specs, node.attrs, node.spec), node.origin)
 
 
 def views_of(step) -> dict[Any, set]:
-    """The views of each buffer that a step reads."""
     views: dict[Any, set] = {}
     roots = step.roots if isinstance(step, Kernel) else ()
     loads = [v for r in roots for v in r.expr.loads] if roots else step.sources
@@ -176,7 +172,6 @@ def bytes_of(views: set) -> int:
 
 
 def calls_of(recording: Recording) -> list[Source | None]:
-    """The call of each node of a recording; None for what is no call."""
     made: list[Source | None] = []
     for place, node in enumerate(recording.nodes):
         name = node.signature.name
@@ -209,7 +204,6 @@ class References:
 
 
 def info_of(source: Source | None, number: int) -> StepInfo:
-    """A step of one reference."""
     if source is None:
         return StepInfo("pick", "reference", [], Origin(), 0, 0, number)
     call = source.call

@@ -98,7 +98,6 @@ def onednn_identity() -> str:
 
 
 def load(key: str) -> Code | None:
-    """The code of an entry, if there is a sound one."""
     if not key:
         return None
     data = toolchain.read_entry(path_of(key))

@@ -31,7 +31,6 @@ def collate(samples: list):
 
 
 def stack_leaves(leaves: tuple):
-    """The leaves as one tensor with a new first axis, or as a list where they are not numeric."""
     if not all(isinstance(leaf, STACKABLE) for leaf in leaves):
         return list(leaves)
     arrays = [np.asarray(leaf) for leaf in leaves]

@@ -109,7 +109,6 @@ def check_index(where: str, index, length: int) -> int:
 
 
 def check_source(where: str, source):
-    """`source`, which must have a length and be indexable."""
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
         raise DTypeError(where, "a data set with a length and an index", type_name(source),
                          "Make a list of it first.")  # fmt: skip
@@ -134,9 +133,8 @@ class TensorDataset(Dataset):
 
     def __getitem__(self, index):
         index = check_index("TensorDataset", index, len(self.arrays[0]))
-        if len(self.arrays) == 1:
-            return self.arrays[0][index]
-        return tuple([array[index] for array in self.arrays])
+        sample = tuple([array[index] for array in self.arrays])
+        return sample if len(sample) > 1 else sample[0]
 
     def __repr__(self):
         fields = ", ".join(f"{array.dtype}{list(array.shape)}" for array in self.arrays)
@@ -144,7 +142,6 @@ class TensorDataset(Dataset):
 
 
 def as_host_array(x) -> np.ndarray:
-    """`x` as a numeric NumPy array. Raises: DTypeError if it holds anything but numbers."""
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
         raise DTypeError("TensorDataset", "arrays of numbers", f"{type_name(x)} of {array.dtype}",

@@ -48,7 +48,6 @@ class DataLoader:
         return self.count(ahead, epoch, start)
 
     def count(self, batches, epoch: int, start: int):
-        """Pass the batches on, noting how far the loop is."""
         for position, batch in enumerate(batches, start + 1):
             self.epoch, self.position = epoch, position
             yield batch

@@ -11,9 +11,8 @@ import numpy as np
 
 
 def random_order(count: int, *path: int) -> np.ndarray:
-    """A uniformly random permutation of 0 … count-1, determined by the integers in `path`.
-    The positions are sorted by one 64-bit random number each; ties (a chance of count^2 / 2^65)
-    keep their order. Shapes: (count,). Dtypes: int64.
+    """A uniformly random permutation of 0 … count-1, determined by the integers in `path`: they are
+    sorted by one 64-bit random number each; ties have a chance of count^2 / 2^65.
     Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox)."""
     return np.argsort(bit_source(path).random_raw(count), kind="stable")
 
@@ -31,9 +30,7 @@ def bit_source(path: tuple[int, ...]) -> "np.random.Philox":
 
 def read_ahead(read, indices, workers: int, depth: int):
     """Yield read(index) for each index in order, up to `depth` of them computed ahead by threads.
-    An error in a worker is raised here, where its sample would have come, with the worker's
-    traceback. When the reader stops early or an error comes, waiting work is dropped and the
-    threads end before this returns."""
+    A worker's error is raised where its sample would have come; threads end before this returns."""
     if workers == 0:
         yield from map(read, indices)
         return

@@ -42,7 +42,6 @@ class autocast(Mode, ContextDecorator):
 
 
 def autocast_modes() -> tuple:
-    """The autocasts on the stack, outermost first."""
     return tuple(mode for mode in state.modes if isinstance(mode, autocast))
 
 

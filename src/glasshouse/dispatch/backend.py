@@ -127,9 +127,8 @@ class Replacement(AbstractContextManager):
 
     def undo(self) -> None:
         """Put the former kernel back."""
-        if self.before is None:
-            self.kernels.pop(self.name, None)
-        else:
+        self.kernels.pop(self.name, None)
+        if self.before is not None:
             self.kernels[self.name] = self.before
 
     def __exit__(self, *exc_info):

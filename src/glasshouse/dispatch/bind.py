@@ -78,15 +78,13 @@ def run(primitive, args, attrs):
     if flags.verify:
         check_result(primitive, backend, out, spec)
     result = box(out, spec, backend) if primitive.num_outputs == 1 else box_all(out, spec, backend)
-    if state.records:
+    if state.records and primitive.vjp is not None:
         for arg in args:
             if arg.node is not None:
-                if primitive.vjp is not None:
-                    hooks.record(primitive, args, attrs, specs, result)
+                hooks.record(primitive, args, attrs, specs, result)
                 break
-    if watchers:
-        for watcher in watchers:
-            watcher.op(primitive, specs, attrs, spec, result, begin_ns)
+    for watcher in watchers:
+        watcher.op(primitive, specs, attrs, spec, result, begin_ns)
     return result
 
 
@@ -103,7 +101,6 @@ def box(data, spec, backend):
 
 
 def box_all(data, specs, backend):
-    """Tensors around the payloads of a primitive with several outputs."""
     return tuple(box(d, s, backend) for d, s in zip(data, specs, strict=True))
 
 

@@ -36,7 +36,6 @@ class Call:
 
     @cached_property
     def cost(self) -> Cost:
-        """What one such call costs."""
         card = self.primitive
         flops = int(card.flops(*self.specs, **self.attrs)) if self.specs else 0
         exact = flops
@@ -60,22 +59,10 @@ known: dict[Any, Call] = {}
 
 def key_of(primitive: Primitive, specs, attrs: dict, out) -> Any:
     """What tells a call from others: hashed by C alone, for it is asked at each call watched."""
-    key: tuple
-    if len(specs) == 2:
-        x, y = specs
-        key = primitive, x.shape, y.shape, x.dtype.name, y.dtype.name
-    elif len(specs) == 1:
-        (x,) = specs
-        key = primitive, x.shape, x.dtype.name
-    elif specs:
-        key = (primitive, *[(x.shape, x.dtype.name) for x in specs])
-    else:
-        return (primitive, out) if type(out) is tuple else (primitive, out.shape, out.dtype.name)
-    return key + tuple(attrs.values()) if attrs else key
+    return (primitive, *specs, *attrs.values()) if specs else (primitive, out)
 
 
 def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
-    """The one Call for these; `out` is the inferred spec, or a tuple of them."""
     key = key_of(primitive, specs, attrs, out)
     try:
         found = known.get(key)

@@ -59,7 +59,6 @@ class Sample:
     attrs: dict = field(default_factory=dict)
 
     def fill(self, rng, dtype) -> list[np.ndarray]:
-        """The operands as NumPy arrays."""
         return [a.fill(rng, dtype) if isinstance(a, Arr) else np.asarray(a) for a in self.args]
 
 
@@ -75,7 +74,6 @@ class ErrorSample:
 
 
 def operands(given) -> tuple:
-    """Shapes as sample operands; others as they are."""
     return tuple(Arr(x) if isinstance(x, tuple) else x for x in given)
 
 
@@ -173,21 +171,18 @@ class Primitive:
 
     def kept(self, needs: tuple[bool, ...]) -> tuple[bool, tuple[bool, ...]]:
         """(keep the result?, keep each operand?) for a backward to the operands in `needs`."""
-        found = self.kept_cache.get(needs)
-        if found is None:
+        if needs not in self.kept_cache:
             rules = [r for i, need in enumerate(needs) if need and (r := self.vjp_rule(i))]
             operands = tuple(any(r.reads_operand(i) for r in rules) for i in range(len(needs)))
-            found = self.kept_cache[needs] = (any(r.reads_y for r in rules), operands)
-        return found
+            self.kept_cache[needs] = (any(r.reads_y for r in rules), operands)
+        return self.kept_cache[needs]
 
 
 primitives: dict[str, Primitive] = {}
 
 
 def moved_bytes(specs: tuple[Spec, ...], out) -> int:
-    """Bytes of all operands plus all results."""
-    outs = out if isinstance(out, tuple) else (out,)
-    return sum(spec.nbytes for spec in (*specs, *outs))
+    return sum(spec.nbytes for spec in (*specs, *(out if isinstance(out, tuple) else (out,))))
 
 
 def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_samples=(),

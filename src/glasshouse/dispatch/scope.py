@@ -27,11 +27,9 @@ class Scope:
     @property
     def path(self) -> str:
         if self.found is None:
-            if self.parent is None:
-                self.found = self.kind
-            else:
-                name = name_within(self.parent.module(), self.module())
-                self.found = f"{self.parent.path}.{name or self.kind}"
+            parent = self.parent
+            name = None if parent is None else name_within(parent.module(), self.module())
+            self.found = self.kind if parent is None else f"{parent.path}.{name or self.kind}"
         return self.found
 
 
@@ -39,7 +37,6 @@ outermost: dict[int, Scope] = {}
 
 
 def scope_of(module, parent: Scope | None) -> Scope:
-    """The Scope of `module` called within `parent`."""
     known = outermost if parent is None else parent.inner
     scope = known.get(id(module))
     if scope is None or scope.module() is not module:
@@ -49,16 +46,13 @@ def scope_of(module, parent: Scope | None) -> Scope:
 
 
 def forget(ref, key: int) -> None:
-    """Drop the Scope of a module that is gone."""
     scope = ref()
-    if scope is not None:
-        known = outermost if scope.parent is None else scope.parent.inner
-        if known.get(key) is scope:
-            del known[key]
+    known = scope.parent.inner if scope and scope.parent else outermost
+    if scope is not None and known.get(key) is scope:
+        del known[key]
 
 
 def name_within(parent, module) -> str | None:
-    """The dotted name of `module` below `parent`, or None."""
     if parent is None or module is None:
         return None
     return next((name for name, found in parent.named_modules() if found is module), None)

@@ -3,6 +3,8 @@
 The operators live here, not on Tensor, so that the rules of the cards can use them on every kind
 of value. An operator promotes dtypes, broadcasts shapes, and binds one primitive."""
 
+from functools import reduce
+
 import numpy as np
 
 from glasshouse.base import DTypeError, Shape, ShapeError, Spec, broadcast_shapes, type_name
@@ -17,13 +19,11 @@ FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
 
 
 def of_card(name: str):
-    """An operator that is one card, and its reflection."""
     return (lambda self, other: arithmetic(name, self, other),
             lambda self, other: arithmetic(name, other, self))  # fmt: skip
 
 
 def both_ways(compute):
-    """An operator, and its reflection."""
     return lambda self, other: compute(self, other), lambda self, other: compute(other, self)
 
 
@@ -194,23 +194,15 @@ def match(where: str, *operands):
 
 def as_operand(where: str, x):
     """`x` as a Value, or unchanged when it is a Python scalar."""
-    if isinstance(x, Value) or type(x) in SCALARS:
-        return x
-    return as_value(x, where=where)
+    return x if isinstance(x, Value) or type(x) in SCALARS else as_value(x, where=where)
 
 
 def common_dtype(where: str, operands) -> DType:
-    """The dtype that all operands promote to."""
-    dtypes = [x.dtype for x in operands if isinstance(x, Value)]
-    if not dtypes:
+    found = [x.dtype for x in operands if isinstance(x, Value)]
+    if not found:
         raise DTypeError(where, "at least one tensor", "Python scalars only", "Use gh.asarray.")
-    dtype = dtypes[0]
-    for other in dtypes[1:]:
-        dtype = promote(dtype, other)
-    for x in operands:
-        if not isinstance(x, Value):
-            dtype = promote_scalar(dtype, x)
-    return dtype
+    scalars = [x for x in operands if not isinstance(x, Value)]
+    return reduce(promote_scalar, scalars, reduce(promote, found))
 
 
 def full(shape: Shape, value, dtype: DType, where: str = "full"):
@@ -259,7 +251,6 @@ def leaf_types(x) -> set[type]:
 
 
 def reject_foreign(where: str, kinds) -> None:
-    """Raise DTypeError for tensors of other libraries."""
     for kind in kinds:
         if kind.__module__.partition(".")[0] in FOREIGN:
             raise DTypeError(where, "a Glasshouse tensor, NumPy array or number",
@@ -268,7 +259,6 @@ def reject_foreign(where: str, kinds) -> None:
 
 
 def join(where: str, items: list[Value]):
-    """The values, promoted to each other, along a new first axis."""
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
         raise ShapeError(where, "tensors of equal shape in a list",

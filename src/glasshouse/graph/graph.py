@@ -80,7 +80,6 @@ class Graph:
         return node
 
     def inputs(self) -> list[Node]:
-        """The nodes that stand for arrays from outside."""
         return [node for node in self.nodes if node.op == "input"]
 
     def __str__(self):
@@ -121,7 +120,6 @@ def users_of(nodes) -> dict[int, list[Node]]:
 
 
 def needed_nodes(graph: Graph) -> list[Node]:
-    """The nodes that the outputs depend on, in order."""
     needed = {node.number for node in graph.outputs}
     kept = []
     for node in reversed(graph.nodes):
@@ -152,7 +150,6 @@ def run(graph: Graph, arrays, scalars=()):
 
 
 def run_node(node: Node, operands, arrays, scalars):
-    """One node by its reference."""
     if node.op == "input":
         return arrays[node.attrs["number"]]
     if node.op == "pick":
@@ -165,7 +162,6 @@ def run_node(node: Node, operands, arrays, scalars):
 
 
 def print_graph(graph: Graph) -> str:
-    """The graph as a Python function of its arrays and scalars."""
     arrays = [f"v{node.number}" for node in graph.nodes if node.op == "input"]
     fulls = [node.attrs for node in graph.nodes if node.op == "full"]
     scalars = sorted({attrs["number"] for attrs in fulls if "number" in attrs})
@@ -177,7 +173,6 @@ def print_graph(graph: Graph) -> str:
 
 
 def print_node(node: Node) -> str:
-    """The statement that computes a node."""
     operands = [f"v{x.number}" for x in node.inputs]
     if node.op == "pick":
         return f"v{node.number} = {operands[0]}[{node.attrs['number']}]"
@@ -189,7 +184,6 @@ def print_node(node: Node) -> str:
 
 
 def print_attr(value) -> str:
-    """An attr as Python."""
     if isinstance(value, str) and value[:1] == "s" and value[1:].isdigit():
         return value
     if isinstance(value, float) and repr(value) in ("inf", "-inf", "nan"):

@@ -4,8 +4,7 @@ A node is a placeholder (an argument), get_attr (a parameter, buffer or constant
 call_function, call_method, call_module, or output. Its `args` and `kwargs` may nest other nodes in
 lists, tuples, dicts and slices. A graph prints as the Python that computes it (`python_code`). The
 compiler has a graph of its own (`graph/graph.py`), of primitives only, to which this one is lowered
-by running it.
-"""
+by running it."""
 
 import builtins
 import keyword
@@ -13,6 +12,7 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any
 
 from glasshouse.base import OptionError, having, suggest
@@ -47,8 +47,7 @@ def map_nodes(x: Any, fn: Callable) -> Any:
 class Node:
     """One step: `op`, `target` (a name, function or path), operands; `users` are who reads it.
 
-    `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint".
-    """
+    `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
 
     def __init__(self, graph: "Graph", name: str, op: str, target, args: tuple, kwargs: dict):
         self.graph, self.name, self.op, self.target = graph, name, op, target
@@ -114,7 +113,6 @@ class Node:
 
 
 def target_name(target) -> str:
-    """A target as people call it."""
     if isinstance(target, Primitive):
         return target.name
     return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
@@ -137,10 +135,7 @@ class Graph:
     # -- making nodes --------------------------------------------------------------------------
 
     def create_node(self, op: str, target, args=(), kwargs=None, name: str | None = None) -> Node:
-        """A new node, at the place of `inserting_before` or at the end.
-
-        Raises:  OptionError for an unknown op
-        """
+        """A new node, where `inserting_before` says or last. Raises: OptionError for the op."""
         if op not in OPS:
             raise OptionError("create_node", f"one of {', '.join(OPS)}", repr(op), suggest(op, OPS))
         wanted = name or target_name(target)
@@ -153,7 +148,6 @@ class Graph:
         return node
 
     def free_name(self, wanted: str) -> str:
-        """A Python name like `wanted` that no node has."""
         stem = re.sub(r"\W+", "_", wanted).strip("_") or "value"
         if stem[0].isdigit() or keyword.iskeyword(stem) or hasattr(builtins, stem):
             stem = f"{stem}_" if not stem[0].isdigit() else f"_{stem}"
@@ -191,10 +185,7 @@ class Graph:
         return having(self, place=self.nodes.index(node) + 1)
 
     def erase_node(self, node: Node) -> None:
-        """Take out a node.
-
-        Raises:  OptionError if somebody reads it
-        """
+        """Take out a node. Raises: OptionError if somebody reads it."""
         if node.users:
             raise OptionError("erase_node", "a node that nobody reads",
                               f"{node}, which {', '.join(map(str, node.users))} reads",
@@ -263,7 +254,6 @@ class Graph:
     # -- printing ------------------------------------------------------------------------------
 
     def rows(self) -> list[list[str]]:
-        """(op, name, target, args, kwargs) of each node, as text."""
         found = ((n, target_name(n.target)) for n in self.nodes)
         return [[n.op, n.name, target, str(n.args), str(n.kwargs)] for n, target in found]
 
@@ -284,10 +274,7 @@ class Graph:
 
 class Code:
     """Source of a graph: `text` defines `forward(self, ...)`; `names` are the globals it needs.
-
-    Nodes whose meta has the same "checkpoint" become a function of their own, which is called
-    through `checkpoint`.
-    """
+    Nodes of one "checkpoint" in their meta become a function, called through `checkpoint`."""
 
     def __init__(self, graph: Graph):
         self.names: dict[str, Any] = {"primitives": primitives}
@@ -295,14 +282,9 @@ class Code:
         arguments = [self.argument(n) for n in graph.nodes if n.op == "placeholder"]
         body: list[str] = []
         nodes = [n for n in graph.nodes if n.op != "placeholder"]
-        at = 0
-        while at < len(nodes):
-            label, end = nodes[at].meta.get("checkpoint"), at + 1
-            while end < len(nodes) and nodes[end].meta.get("checkpoint") == label:
-                end += 1
-            part = nodes[at:end]
+        for label, run in groupby(nodes, lambda node: node.meta.get("checkpoint")):
+            part = list(run)
             body += self.plain(part) if label is None else self.region(part, f"region_{label}")
-            at = end
         head = f"def forward({', '.join(['self', *arguments])}):"
         self.text = "\n".join([head, *(f"    {line}" for line in body)]) + "\n"
 
@@ -310,12 +292,9 @@ class Code:
         return f"{node.name}={node.args[0]!r}" if node.args else node.name
 
     def plain(self, nodes: list[Node]) -> list[str]:
-        """A statement for each node, with its spec."""
-        lines = []
-        for node in nodes:
-            note = f"  # {node.meta['spec']}" if node.meta.get("spec") is not None else ""
-            lines.append(self.statement(node) + note)
-        return lines
+        specs = [node.meta.get("spec") for node in nodes]
+        notes = ["" if spec is None else f"  # {spec}" for spec in specs]
+        return [self.statement(node) + note for node, note in zip(nodes, notes, strict=True)]
 
     def region(self, nodes: list[Node], name: str) -> list[str]:
         """A checkpoint region: a nested function of what it reads, called through checkpoint."""
@@ -331,7 +310,6 @@ class Code:
         return [f"def {name}({names}):", *body, f"{returned} = checkpoint({name})({names})"]
 
     def statement(self, node: Node) -> str:
-        """The line that computes a node."""
         words = [self.text_of(a) for a in node.args]
         words += [f"{k}={self.text_of(v)}" for k, v in node.kwargs.items()]
         inside = ", ".join(words)
@@ -352,7 +330,6 @@ class Code:
         return f"{node.name} = {value}"
 
     def index(self, x) -> str:
-        """An index in the source, with slices as people write them."""
         if isinstance(x, tuple) and x:
             return ", ".join(map(self.index, x)) + "," * (len(x) == 1)
         if not isinstance(x, slice):
@@ -361,8 +338,7 @@ class Code:
         return ":".join(ends if x.step is not None else ends[:2])
 
     def function(self, fn) -> str:
-        """A function in the source: a primitive by its name, ours as people write them, others as a
-        global."""
+        """A function in the source: ours as people write them, others as a global."""
         if isinstance(fn, Primitive):
             return f"primitives[{fn.name!r}]"
         for short, home in SHORT.items():
@@ -376,7 +352,6 @@ class Code:
         return name
 
     def text_of(self, x) -> str:
-        """An operand in the source."""
         if isinstance(x, Node):
             return x.name
         if isinstance(x, tuple):

@@ -63,7 +63,6 @@ def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Ma
 
 
 def insert(graph: Graph, other: Graph, values: list) -> Any:
-    """What stands for the result of `other`, copied to the place of insertion, of `values`."""
     arguments = iter(values)
     made: dict[Node, Any] = {}
     for node in other.nodes:

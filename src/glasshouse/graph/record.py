@@ -3,8 +3,7 @@
 A node is also the payload that a tensor of the lazy backend holds. Nodes wait in a list per thread,
 in the order of the calls, which is a topological order. `Recorder.take` turns the list into a
 recording: what is still referenced becomes an output, the rest is computed only where an output
-needs it. Nodes that nobody refers to any more cost nothing.
-"""
+needs it. Nodes that nobody refers to any more cost nothing."""
 
 import struct
 import sys
@@ -78,13 +77,11 @@ class Lazy:
 
 
 def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
-    """A node for an array that is there."""
     node = Lazy()
-    node.signature = node.scalar = None
-    node.inputs = ()
+    node.signature = node.scalar = node.scope = None
+    node.inputs, node.phase = (), ""
     node.spec, node.value, node.owned = spec, array, owned
     node.index = node.uses = -1
-    node.scope, node.phase = None, ""
     return node
 
 
@@ -93,8 +90,7 @@ class Recording(NamedTuple):
 
     `nodes` are the needed nodes, `leaves` the computed ones they start from, `scalars` the packed
     values of the inputs that are scalars, `outputs` the positions in `nodes` of what is still
-    referred to, `donated` the numbers of the leaves that nobody else will read.
-    """
+    referred to, `donated` the numbers of the leaves that nobody else will read."""
 
     key: tuple[int, ...]
     nodes: list["Lazy"]
@@ -114,7 +110,6 @@ class Recorder(threading.local):
         self.imported: list[Lazy] | None = None  # gets the nodes of arrays from outside, if a list
 
     def record(self, signature: Signature, inputs, spec) -> Lazy:
-        """A new node that waits."""
         node = Lazy()
         node.signature = signature
         node.inputs = inputs
@@ -128,7 +123,6 @@ class Recorder(threading.local):
         return node
 
     def is_full(self) -> bool:
-        """Whether the recording should be cut here."""
         return len(self.pending) >= MAX_PENDING or self.held_bytes > MAX_HELD_BYTES
 
     def forget(self) -> None:
@@ -136,14 +130,13 @@ class Recorder(threading.local):
         self.pending, self.held_bytes = [], 0
 
     def take(self) -> Recording | None:
-        """The recording of everything that waits and is still referred to; None if nothing is."""
         pending = self.pending
         self.forget()
         return describe(pending)
 
 
-def with_ancestors(wanted) -> list[Lazy]:
-    """Nodes that are not computed and that `wanted` need, in topological order."""
+def with_ancestors(wanted, limit: float = float("inf")) -> list[Lazy]:
+    """Nodes that wait and that `wanted` need, in topological order; none for more than `limit`."""
     order, seen, stack = [], set(), [(node, False) for node in wanted]
     while stack:
         node, expanded = stack.pop()
@@ -151,6 +144,8 @@ def with_ancestors(wanted) -> list[Lazy]:
             order.append(node)
         elif node.value is None and id(node) not in seen:
             seen.add(id(node))
+            if len(seen) > limit:
+                return []
             stack.append((node, True))
             stack.extend((parent, False) for parent in node.inputs)
     return order
@@ -159,24 +154,20 @@ def with_ancestors(wanted) -> list[Lazy]:
 class InC:
     """What native/door.c does in place of functions here, once it is loaded."""
 
-    describe: Any = None
+    needed: Any = None
     forget: Any = None
 
 
 def describe(pending: list[Lazy], wanted=()) -> Recording | None:
     """The recording of the nodes in `pending` that are referred to from outside, or `wanted`."""
-    if InC.describe is not None:
-        parts = InC.describe(pending, wanted, spec_numbers)
-        if parts is not None:
-            return Recording(*parts) if parts else None
-    stray = count_uses(pending)
-    if stray:  # recorded by another thread, or in a list that another thread took
-        pending = with_ancestors([*pending, *stray])
-        count_uses(pending)
-    needed = mark_needed(pending, wanted)
-    if not any(needed):
-        return None
-    return encode(pending, needed)
+    needed = None if InC.needed is None else InC.needed(pending, wanted)
+    if needed is None:
+        stray = count_uses(pending)
+        if stray:  # recorded by another thread, or in a list that another thread took
+            pending = with_ancestors([*pending, *stray])
+            count_uses(pending)
+        needed = mark_needed(pending, wanted)
+    return encode(pending, needed) if any(needed) else None
 
 
 def count_uses(pending: list[Lazy]) -> list[Lazy]:
@@ -201,13 +192,12 @@ def mark_needed(pending: list[Lazy], wanted) -> list[int]:
     for node in wanted:
         if node.value is None:
             needed[node.index] = 2
-    refcount = sys.getrefcount
     for i in range(len(pending) - 1, -1, -1):
         node = pending[i]
         if node.value is not None:
             continue
         # The list, the name `node` and the argument of getrefcount are three references.
-        if refcount(node) - node.uses > 3:
+        if sys.getrefcount(node) - node.uses > 3:
             needed[i] = 2
         if needed[i]:
             for operand in node.inputs:
@@ -217,8 +207,7 @@ def mark_needed(pending: list[Lazy], wanted) -> list[int]:
     return needed
 
 
-def encode(pending: list[Lazy], needed: list[int]) -> Recording:
-    """The needed nodes with the key of their structure."""
+def encode(pending: list[Lazy], needed: list[int] | bytes) -> Recording:
     code: list[int] = []
     nodes: list[Lazy] = []
     leaves: list[Lazy] = []
@@ -233,9 +222,8 @@ def encode(pending: list[Lazy], needed: list[int]) -> Recording:
             if operand.value is None:
                 code.append(operand.index)
             else:
-                number = leaf_number.get(id(operand))
-                if number is None:
-                    number = leaf_number[id(operand)] = len(leaves)
+                number = leaf_number.setdefault(id(operand), len(leaves))
+                if number == len(leaves):
                     leaves.append(operand)
                 code.append(-1 - number)
         if node.scalar is not None:
@@ -300,10 +288,7 @@ recorder = Recorder()
 
 
 def signature_of(name: str, count: int, attrs: dict, host=None) -> Signature:
-    """The signature of a call with `count` operands; one object for equal calls.
-
-    `host` is a user's function that computes it instead of the card's reference.
-    """
+    """The one signature of a call; `host` is a user's function that computes it."""
     key = (name, count, host, *attrs, *attrs.values())
     if name == "pad":  # 0, 0.0, -0.0 and False are equal, but not the same padding
         key += (repr(attrs["value"]),)
@@ -331,72 +316,49 @@ def record_full(recorder: Recorder, spec: Spec, value) -> Lazy:
 
 
 def pack(value, kind: str) -> bytes:
-    """A scalar as the eight bytes that kernels read."""
     if kind == "float":
         return struct.pack("<d", float(value))
     return struct.pack(PACK[kind], int(value))
 
 
 def unpack(data: bytes, kind: str):
-    """The scalar that `pack` packed."""
     return struct.unpack(PACK[kind], data)[0]
 
 
 def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.ndarray]:
-    """The outputs of a recording by the cards' references, one node after the other.
-
-    The time at the end of each node is added to `ends_ns`.
-    """
+    """The outputs by the cards' references; the time at each node's end is added to `ends_ns`."""
     values: list = [None] * len(recording.nodes)
-    last = {}
-    for i, node in enumerate(recording.nodes):
-        for operand in node.inputs:
-            if operand.value is None:
-                last[operand.index] = i
-    kept = set(recording.outputs)
-    ends: dict[int, list[int]] = {}
-    for operand, i in last.items():
-        if operand not in kept:
-            ends.setdefault(i, []).append(operand)
+    uses = [(x.index, i) for i, node in enumerate(recording.nodes) for x in node.inputs
+            if x.value is None]  # fmt: skip
+    last = dict(uses) | dict.fromkeys(recording.outputs)  # where a value is read last; None: kept
     for i, node in enumerate(recording.nodes):
         operands = [values[x.index] if x.value is None else x.value for x in node.inputs]
         values[i] = compute_node(node, operands)
-        for done in ends.get(i, ()):
-            values[done] = None
+        for x in node.inputs:
+            if x.value is None and last[x.index] == i:
+                values[x.index] = None
         if ends_ns is not None:
             ends_ns.append(perf_counter_ns())
     return [np.asarray(values[i]) for i in recording.outputs]
 
 
 def peek(node: Lazy, limit: int) -> np.ndarray | None:
-    """The value of a waiting node that fewer than `limit` waiting nodes lead to, else None.
-
-    The node keeps waiting: this is a look, not an evaluation.
-    """
-    order: list[Lazy] = []
-    stack, seen = [node], set()
-    while stack:
-        x = stack.pop()
-        if x.value is None and id(x) not in seen:
-            seen.add(id(x))
-            order.append(x)
-            stack.extend(x.inputs)
-            if len(order) > limit or isinstance(x.spec, tuple) or x.signature.host is not None:
-                return None
+    """The value of a node to which few waiting ones lead, which keep waiting; else None."""
+    order = with_ancestors([node], limit)
+    if not order or any(isinstance(x.spec, tuple) or x.signature.host for x in order):
+        return None
     values: dict[int, np.ndarray] = {}
-    for x in with_ancestors([node]):
+    for x in order:
         operands = [values[id(y)] if y.value is None else y.value for y in x.inputs]
         values[id(x)] = compute_node(x, operands)
     return np.asarray(values[id(node)])
 
 
 def compute_node(node: Lazy, operands):
-    """One node by its card's reference, or by the kernel that replaces it."""
     signature = node.signature
     if signature.name == "full" and node.scalar is not None:
         value = unpack(node.scalar, node.spec.dtype.kind)
         return primitives["full"].ref(**{**signature.attrs, "value": value})
     if signature.name == "pick":
         return operands[0][signature.attrs["number"]]
-    run = signature.host or primitives[signature.name].ref
-    return run(*operands, **signature.attrs)
+    return (signature.host or primitives[signature.name].ref)(*operands, **signature.attrs)

@@ -16,7 +16,6 @@ def simplify(graph: Graph) -> Graph:
 
 
 def simplest(graph: Graph, node: Node, inputs) -> Node:
-    """The node in its simplest form, made in `graph`."""
     if node.host is None:
         found = RULES[node.op](graph, node, inputs) if node.op in RULES else None
         if found is None and inputs and is_elementwise(node.op):
@@ -82,7 +81,6 @@ def is_static(node: Node, value) -> bool:
 
 
 def make(graph: Graph, op: str, *inputs: Node, **attrs) -> Node:
-    """A node in its simplest form."""
     spec = primitives[op].infer(*(x.spec for x in inputs), **attrs)
     return simplest(graph, Node(op, inputs, attrs, spec, -1), inputs)
 
@@ -138,12 +136,10 @@ def permute_rule(graph, node, inputs):
 
 
 def is_product(x: Node) -> bool:
-    """Whether x is a matrix product, or one in another dtype."""
     return x.op == "matmul" or (x.op == "cast" and is_product(x.inputs[0]))
 
 
 def swaps_last(axes) -> bool:
-    """Whether a permutation exchanges the last two axes and nothing else."""
     n = len(axes)
     return n >= 2 and axes == (*range(n - 2), n - 1, n - 2)
 
@@ -200,9 +196,8 @@ def cast_rule(graph, node, inputs):
     if x.op == "cast" and x.inputs[0].dtype is node.dtype and widens(node.dtype, x.dtype):
         return x.inputs[0]
     value = x.attrs["value"] if x.op == "full" else None
-    if not (isinstance(value, (int, float)) and node.dtype.is_floating):
-        return None
-    if float(node.dtype.np.type(value)) != value:
+    known = isinstance(value, (int, float)) and node.dtype.is_floating
+    if not known or float(node.dtype.np.type(value)) != value:
         return None
     attrs = {"shape": x.shape, "value": float(value), "dtype": node.dtype}
     return graph.emit("full", (), attrs, node.spec)
@@ -224,9 +219,7 @@ def sub_rule(graph, node, inputs):
     x, y = inputs
     if is_static(y, 0):
         return x
-    if y.op == "neg":
-        return make(graph, "add", x, y.inputs[0])
-    return None
+    return make(graph, "add", x, y.inputs[0]) if y.op == "neg" else None
 
 
 def mul_rule(graph, node, inputs):
@@ -235,9 +228,7 @@ def mul_rule(graph, node, inputs):
         return x
     if is_static(x, 1):
         return y
-    if is_static(y, -1) and not node.dtype.is_bool:
-        return make(graph, "neg", x)
-    return None
+    return make(graph, "neg", x) if is_static(y, -1) and not node.dtype.is_bool else None
 
 
 def div_rule(graph, node, inputs):
@@ -272,20 +263,16 @@ def repeated_axes(x: Node) -> frozenset[int] | None:
 
 
 def shrunk(graph: Graph, x: Node, axes) -> Node:
-    """A value repeated along `axes`, with these axes of size 1."""
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     return full_like(graph, x, shape) if x.op == "full" else expanded(graph, x.inputs[0], shape)
 
 
 def at_smaller_shape(graph: Graph, node: Node, inputs):
     """An elementwise operation on values repeated along the same axes, done before repeating."""
-    common = None
+    common = frozenset(i for i, n in enumerate(node.shape) if n != 1)
     for x in inputs:
         axes = repeated_axes(x)
-        if axes is not None:
-            common = axes if common is None else common & axes
-    if common is None:  # all are `full`
-        common = frozenset(i for i, n in enumerate(node.shape) if n != 1)
+        common = common if axes is None else common & axes
     if not common or 0 in node.shape:
         return None
     small = [shrunk(graph, x, common) for x in inputs]
@@ -326,9 +313,7 @@ def sum_rule(graph, node, inputs):
         return make(graph, "neg", make(graph, "sum", x.inputs[0], axes=axes))
     if x.op in ("mul", "div"):
         return sum_of_product(graph, x, axes)
-    if x.op in ("add", "sub"):
-        return sum_of_terms(graph, x, axes)
-    return None
+    return sum_of_terms(graph, x, axes) if x.op in ("add", "sub") else None
 
 
 def sum_of_product(graph, x, axes):

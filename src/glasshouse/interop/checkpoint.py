@@ -63,7 +63,6 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
 
 
 def load_all(path, targets: dict, tree: dict) -> None:
-    """Set every target to its part of `tree`, or none of them."""
     for name in targets:
         if tree.get(name) is None:
             raise CheckpointError("load_checkpoint", f"{path} to have a {name}", "none",
@@ -111,7 +110,6 @@ def encode(x, name: str, tensors: dict):
 
 
 def decode(x, arrays: dict):
-    """The inverse of `encode`."""
     if isinstance(x, list):
         return [decode(item, arrays) for item in x]
     if not isinstance(x, dict):

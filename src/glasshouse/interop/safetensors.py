@@ -29,10 +29,9 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
     that are no strings, or values that are no tensors; CheckpointError if the file cannot be
     written. Source: https://github.com/huggingface/safetensors, "Format"."""
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
-        raise DTypeError(
-            f"save_safetensors: expected a dict from names to tensors; got {type_name(tensors)}"
-            f"{' with other keys' if isinstance(tensors, dict) else ''}. Pass model.state_dict()."
-        )
+        others = " with other keys" if isinstance(tensors, dict) else ""
+        raise DTypeError("save_safetensors", "a dict from names to tensors",
+                         type_name(tensors) + others, "Pass model.state_dict().")  # fmt: skip
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
         raise DTypeError("save_safetensors", "metadata of strings", repr(metadata), "Use JSON.")
@@ -40,7 +39,6 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
 
 
 def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
-    """The bytes of a safetensors file, with a checksum over tensors and metadata in its header."""
     import safetensors.numpy
 
     arrays = {name: to_array(name, x) for name, x in tensors.items()}
@@ -53,7 +51,6 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
 
 
 def to_array(name: str, x) -> np.ndarray:
-    """A tensor or array as a NumPy array of a dtype that we have."""
     if not isinstance(x, (Value, np.ndarray, np.generic)):
         raise DTypeError("save_safetensors", "tensors or arrays", f"{type_name(x)} for {name!r}",
                          "Convert it with gh.asarray.")  # fmt: skip
@@ -64,13 +61,10 @@ def to_array(name: str, x) -> np.ndarray:
 def to_storable(array: np.ndarray) -> np.ndarray:
     """The array in row-major order; complex128 as float64 with a last axis of 2."""
     array = np.asarray(array, order="C")
-    if array.dtype == np.complex128:
-        array = array[..., None].view(np.float64)
-    return array
+    return array[..., None].view(np.float64) if array.dtype == np.complex128 else array
 
 
 def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
-    """SHA-256 over metadata and names, dtypes, shapes and contents, in the order of the names."""
     digest = hashlib.sha256(json.dumps(sorted(metadata.items())).encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -81,8 +75,7 @@ def checksum(arrays: dict[str, np.ndarray], metadata: dict[str, str]) -> str:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Put `data` at `path` in one step, after it has reached the disk."""
-    own = f"{os.getpid()}.{threading.get_ident()}"
-    temporary = path.parent / f".{path.name}.{own}.tmp"
+    temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         remove_leftovers(path)
         try:
@@ -109,13 +102,10 @@ def remove_leftovers(path: Path) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process with this number exists here."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -152,15 +142,14 @@ def read_safetensors(path, needs_checksum: bool = False):
     metadata = dict(header.get("__metadata__", {}))
     expected = metadata.pop(CHECKSUM, None)
     if (needs_checksum or expected is not None) and checksum(stored, metadata) != expected:
-        found = "contents that differ from their checksum"
-        raise damaged(path, "no checksum" if expected is None else found)
+        differ = "contents that differ from their checksum"
+        raise damaged(path, "no checksum" if expected is None else differ)
     for name in json.loads(metadata.pop(WIDE_COMPLEX, "[]")):
         stored[name] = stored[name].view(np.complex128)[..., 0]
     return stored, metadata
 
 
 def from_entry(path, name: str, entry: dict) -> np.ndarray:
-    """One stored tensor as an array."""
     if entry["dtype"] not in CODES:
         raise CheckpointError("load", f"dtypes {', '.join(CODES)} in {path}",
                               f"{entry['dtype']} for {name!r}", "Convert the file.")  # fmt: skip
@@ -168,6 +157,5 @@ def from_entry(path, name: str, entry: dict) -> np.ndarray:
 
 
 def damaged(path, found) -> CheckpointError:
-    """The error for a file that is not what was written."""
     return CheckpointError("load", f"{path} to be a whole safetensors file", found,
                            "Load an earlier checkpoint.")  # fmt: skip

@@ -8,7 +8,6 @@ from glasshouse.tensor.creation import asarray, from_dlpack
 
 
 def import_torch():
-    """The torch module. Raises: BackendError if it is not installed."""
     return optional("interop.torch", "PyTorch to be installed", "torch", "torch")
 
 

@@ -44,7 +44,6 @@ class Pool:
         del self.blocks[bisect_left(self.blocks, (block.nbytes, block.address))]
 
     def best(self, nbytes: int) -> Block | None:
-        """The smallest block that is large enough."""
         at = bisect_left(self.blocks, (nbytes, 0))
         return self.blocks[at][2] if at < len(self.blocks) else None
 
@@ -97,11 +96,9 @@ class CachingManager(MemoryManager):
         return block.pool is self.small or block.nbytes <= self.split_limit
 
     def serves(self, block: Block, wanted: int) -> bool:
-        """Whether a free block may be used for a request."""
         return self.may_split(block) or block.nbytes <= self.reuse_limit * wanted
 
     def split(self, block: Block, wanted: int) -> None:
-        """Cut off what a request does not need, as a free block."""
         rest = Block(block.mapping, block.address + wanted, block.nbytes - wanted, block.pool)
         rest.before, rest.after = block, block.after
         if block.after is not None:
@@ -111,7 +108,6 @@ class CachingManager(MemoryManager):
         self.counts.splits += 1
 
     def give_back(self, block: Block) -> None:
-        """Join the block with its free neighbours, and keep it."""
         if block.after is not None and block.after.free:
             self.join(block, block.after)
         if block.before is not None and block.before.free:
@@ -141,14 +137,12 @@ class CachingManager(MemoryManager):
                 self.unmap(block)
 
     def release_cached(self) -> None:
-        """Unmap every mapping that is one free block."""
         for pool in (self.small, self.large):
             for *_, block in list(pool.blocks):
                 if block.is_whole:
                     self.unmap(block)
 
     def unmap(self, block: Block) -> None:
-        """Return a free block that is a mapping to the system."""
         block.pool.remove(block)
         block.mapping.close()
         self.unmapped(block.nbytes)

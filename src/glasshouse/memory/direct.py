@@ -7,9 +7,8 @@ from glasshouse.memory.manager import MemoryManager, register
 
 # Private, since a forked process must not write into its parent's tensors, and since shared memory
 # (what Python takes by default) is slow to touch: measured, 134 MB take 85 ms, and 7 ms private.
-# Huge pages are not asked for: where memory is fragmented, the system moves pages about to make
-# room for them. Measured on a virtual machine: touching 3 GB takes 3 to 8 s so instead of 1.2 to
-# 1.8 s, and later steps of a training take as long with them as without.
+# Huge pages are not asked for: where memory is fragmented they are slower to get (3 GB touched in 3
+# to 8 s instead of 1.2 to 1.8 s), and steps of a training take as long with them.
 PRIVATE = {}
 if hasattr(mmap, "MAP_ANONYMOUS"):
     PRIVATE["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -26,7 +25,6 @@ class Mapping:
         self.nbytes = nbytes
 
     def close(self) -> None:
-        """Return the memory to the system."""
         self.map.close()
 
 

@@ -81,14 +81,12 @@ class Buffer:
         """A writable array on this memory, which stays as long as the array does.
         Raises: ShapeError if it does not fit, BackendError if the buffer was freed."""
         dtype = np.dtype(dtype)
-        if shape is None:
-            shape = self.nbytes // dtype.itemsize
-        if isinstance(shape, int):
-            shape = (shape,)
+        shape = self.nbytes // dtype.itemsize if shape is None else shape
+        shape = (shape,) if isinstance(shape, int) else shape
         nbytes = prod(shape) * dtype.itemsize
         if not 0 <= nbytes <= self.nbytes:
-            raise ShapeError(f"numpy: expected a shape within {self.nbytes} bytes; got {shape} of "
-                             f"{dtype}, {nbytes} bytes. Allocate more.")  # fmt: skip
+            raise ShapeError("numpy", f"a shape within {self.nbytes} bytes",
+                             f"{shape} of {dtype}, {nbytes} bytes", "Allocate more.")  # fmt: skip
         if self.freed:
             raise BackendError("numpy", "a buffer in use", f"one of {self.nbytes} bytes that was "
                                "freed", "Free it last.")  # fmt: skip
@@ -164,11 +162,9 @@ class MemoryManager:
         self.ended: deque[Lease] = deque()
 
     def take(self, nbytes: int) -> tuple[int, int, Any]:
-        """(address, bytes, block) for a request."""
         raise NotImplementedError
 
     def give_back(self, block) -> None:
-        """Take a block back."""
         raise NotImplementedError
 
     def release_cached(self) -> None:
@@ -231,7 +227,6 @@ class MemoryManager:
                 f"bytes that {what}", "Free each buffer once, where it comes from.")  # fmt: skip
 
     def settle(self) -> None:
-        """Take back the memory of buffers that died."""
         while self.ended:
             lease = self.ended.popleft()
             del self.live[lease.address], self.leases[lease.address]
@@ -265,7 +260,6 @@ class MemoryManager:
         return Subscription(self, fn)
 
     def catch_up(self) -> None:
-        """Take back the memory of buffers that died, and tell of it."""
         with held, self.lock:
             self.settle()
         self.tell()
@@ -273,8 +267,7 @@ class MemoryManager:
     # -- what subclasses call ------------------------------------------------------------------
 
     def map(self, nbytes: int, get: Callable[[int], Any]):
-        """Memory from the system through `get(nbytes)`, within the limit.
-        A failure empties the cache and tries once more."""
+        """Memory from `get(nbytes)`, within the limit; a failure empties the cache, and again."""
         if self.simulated:
             get = Pretended
         elif not self.fits(nbytes):
@@ -297,7 +290,6 @@ class MemoryManager:
         return got
 
     def unmapped(self, nbytes: int) -> None:
-        """Count memory that went back to the system."""
         self.counts.reserved_bytes -= nbytes
         self.report("unmap", 0, nbytes, Tag())
 
@@ -305,7 +297,6 @@ class MemoryManager:
         return Limit.nbytes is None or self.counts.reserved_bytes + nbytes <= Limit.nbytes
 
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
-        """Note an event for the listeners."""
         if self.listeners:
             event = Event(kind, address, nbytes, self.counts.allocated_bytes,
                           self.counts.reserved_bytes, time.perf_counter_ns(), tag,
@@ -313,8 +304,7 @@ class MemoryManager:
             self.events.append(event)
 
     def tell(self, patience: float = float("inf")) -> None:
-        """Tell the listeners what was noted, unless another thread does; wait for that thread where
-        more than `patience` events do."""
+        """Tell the listeners, unless another thread does: it is waited for beyond `patience`."""
         me = threading.get_ident()
         while self.events and self.teller != me:
             if not self.telling.acquire(blocking=len(self.events) > patience):
@@ -330,7 +320,6 @@ class MemoryManager:
                 self.telling.release()
 
     def out_of_memory(self, nbytes: int, what: str) -> OutOfMemoryError:
-        """The error that names what occupies the most."""
         self.report("oom", 0, nbytes, Tag())
         totals: dict[Tag, int] = {}
         for size, tag in self.live.values():
@@ -385,7 +374,6 @@ known: dict[str, type[MemoryManager]] = {}
 
 
 def register(cls: type[MemoryManager]) -> type[MemoryManager]:
-    """Let `use` find a manager class by its name."""
     known[cls.name] = cls
     return cls
 

@@ -15,7 +15,6 @@ COLOURS = 8  # groups in a picture that the eye still tells apart; the rest is d
 
 
 def row_of(event: Event) -> dict:
-    """An event as a flat record."""
     return dict(zip(FIELDS, (*event[:6], *event.tag, event.manager), strict=True))
 
 
@@ -33,9 +32,7 @@ def log(path):
             writer.writeheader()
             subscription = manager.subscribe(lambda event: writer.writerow(row_of(event)))
         else:
-            subscription = manager.subscribe(
-                lambda event: file.write(json.dumps(row_of(event)) + "\n") and None
-            )
+            subscription = manager.subscribe(lambda e: print(json.dumps(row_of(e)), file=file))
         try:
             yield path
         finally:
@@ -53,7 +50,6 @@ def read_log(path) -> list[Event]:
 
 
 def event_of(row: dict) -> Event:
-    """The event that `row_of` wrote."""
     numbers = {name: int(row[name]) for name in FIELDS[1:6]}
     tag = Tag(*(row[name] for name in Tag._fields))
     return Event(kind=row["kind"], tag=tag, manager=row["manager"], **numbers)
@@ -65,13 +61,14 @@ def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
     groups: dict[str, np.ndarray] = {}
     held: dict[int, tuple[str, int]] = {}
     for i, event in enumerate(events):
-        sign = 1 if event.kind == "alloc" else -1
         if event.kind == "alloc":
-            held[event.address] = getattr(event.tag, by) or f"no {by}", event.nbytes
-        elif event.kind != "free" or event.address not in held:
+            name, change = getattr(event.tag, by) or f"no {by}", event.nbytes
+            held[event.address] = name, -change
+        elif event.kind == "free" and event.address in held:
+            name, change = held.pop(event.address)
+        else:
             continue
-        name, nbytes = held[event.address] if sign > 0 else held.pop(event.address)
-        groups.setdefault(name, np.zeros(len(events)))[i] = sign * nbytes
+        groups.setdefault(name, np.zeros(len(events)))[i] = change
     groups = {name: np.cumsum(changes) for name, changes in groups.items()}
     largest = sorted(groups, key=lambda name: -groups[name].max())[:COLOURS]
     rest = np.array([event.allocated_bytes for event in events], float)

@@ -36,22 +36,16 @@ class TopK(Metric):
             raise ShapeError(where, "scores (N, C, *S) and targets (N, *S)", f"{scores.shape} and "
                 f"{targets.shape}", "Give one score per class, classes on axis 1.")  # fmt: skip
         scores = np.moveaxis(scores, 1, -1).reshape(-1, scores.shape[1])  # (M, C)
-        scores, targets = self.checked(where, scores, targets.reshape(-1))
-        self.correct += int((rank_of(scores, targets) < self.k).sum())
-        self.total += len(targets)
-
-    def checked(self, where: str, scores, targets):
-        """Scores and targets without the ignored samples."""
-        kept = targets != self.ignore_index if self.ignore_index is not None else slice(None)
-        scores, targets = scores[kept], targets[kept]
-        num_classes = scores.shape[1]
+        counts, num_classes = targets.reshape(-1) != self.ignore_index, scores.shape[1]
+        scores, targets = scores[counts], targets.reshape(-1)[counts]
         if self.k > num_classes:
             raise ShapeError(where, f"k = {self.k} classes", num_classes, "Lower k.")
         outside = targets[(targets < 0) | (targets >= num_classes)]
         if outside.size:
             raise IndexOutOfRangeError(where, f"classes from 0 to {num_classes - 1}", outside[0],
                 "Set ignore_index for labels that mean no class.")  # fmt: skip
-        return scores, targets
+        self.correct += int((rank_of(scores, targets) < self.k).sum())
+        self.total += len(targets)
 
     def value(self) -> float:
         """The share of hits, from 0 to 1; nan before the first update."""
@@ -87,9 +81,7 @@ class Accuracy(TopK):
         if scores.shape != targets.shape:
             super().update(scores, targets)
             return
-        scores = to_labels(where, "predicted classes", scores)
-        if self.ignore_index is not None:
-            scores = scores[targets != self.ignore_index]
-            targets = targets[targets != self.ignore_index]
-        self.correct += int((scores == targets).sum())
-        self.total += targets.size
+        counts = targets != self.ignore_index
+        hits = to_labels(where, "predicted classes", scores) == targets
+        self.correct += int((hits & counts).sum())
+        self.total += int(np.sum(counts))

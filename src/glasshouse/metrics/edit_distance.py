@@ -22,13 +22,9 @@ class EditDistance(Metric):
     def update(self, predicted, target) -> None:
         """Compare one predicted sequence with its target: strings, lists or 1-d tensors.
         Raises: DTypeError if either is no sequence."""
-        predicted = to_sequence("predicted", predicted)
-        target = to_sequence("target", target)
-        insertions, deletions, substitutions = count_edits(predicted, target)
-        self.insertions += insertions
-        self.deletions += deletions
-        self.substitutions += substitutions
-        self.length += len(target)
+        predicted, target = to_sequence("predicted", predicted), to_sequence("target", target)
+        edits = (*count_edits(predicted, target), len(target))
+        vars(self).update({k: getattr(self, k) + n for k, n in zip(self.gathered, edits)})
 
     def distance(self) -> int:
         """All edits so far."""
@@ -40,7 +36,6 @@ class EditDistance(Metric):
 
 
 def to_sequence(name: str, x) -> list:
-    """`x` as a list of comparable elements."""
     values = x.detach().numpy() if isinstance(x, Value) else x
     if getattr(values, "ndim", 1) != 1 or not hasattr(values, "__len__") or isinstance(x, dict):
         got = f"shape {x.shape}" if hasattr(x, "shape") else type_name(x)

@@ -50,7 +50,6 @@ class Metric:
 
 
 def to_numbers(where: str, name: str, x) -> np.ndarray:
-    """A number, array, list or tensor as a real NumPy array."""
     try:
         array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     except ValueError:  # a ragged list
@@ -62,11 +61,8 @@ def to_numbers(where: str, name: str, x) -> np.ndarray:
 
 
 def to_labels(where: str, name: str, x) -> np.ndarray:
-    """Class numbers as an integer NumPy array. Raises: DTypeError if they are not integers."""
     array = to_numbers(where, name, x)
-    if array.size == 0:
-        return array.astype(np.int64)
-    if array.dtype.kind not in "iub":
+    if array.size and array.dtype.kind not in "iub":
         raise DTypeError(where, f"{name} to be integer class numbers", array.dtype, "Cast it.")
     return array.astype(np.int64)
 

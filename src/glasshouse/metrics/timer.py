@@ -38,8 +38,7 @@ class Timer(Metric):
 
     def seconds(self) -> float:
         """Seconds so far, also while running."""
-        running = 0.0 if self.started_s is None else self.clock() - self.started_s
-        return self.elapsed_s + running
+        return self.elapsed_s + (0.0 if self.started_s is None else self.clock() - self.started_s)
 
     def update(self, seconds) -> None:
         """Add time measured elsewhere.

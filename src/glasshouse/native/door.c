@@ -22,7 +22,7 @@ static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
 #define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) \
-    X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(kept) X(op) X(number) X(base) \
+    X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(kept) X(op) \
     X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
@@ -556,7 +556,86 @@ static PyObject *run(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     return result;
 }
 
-#include "door_describe.h"
+/* ---------------------------------------------------------------- what was recorded */
+
+static inline int waits(PyObject *node) { return get(node, lazy.value) == Py_None; }
+static inline Py_ssize_t index_of(PyObject *node) { return PyLong_AsSsize_t(get(node, lazy.index)); }
+static int set_index(PyObject *node, Py_ssize_t i) {
+    PyObject *before = get(node, lazy.index), *number = PyLong_FromSsize_t(i);
+    if (!number) return -1;
+    put(node, lazy.index, number);
+    Py_XDECREF(before);
+    return 0;
+}
+
+/* Number the nodes and count their uses among each other; 0 if an operand
+   waits elsewhere: in another thread, or in a list that was taken. */
+static int count_uses(PyObject *pending, Py_ssize_t *uses) {
+    Py_ssize_t size = PyList_GET_SIZE(pending);
+    for (Py_ssize_t i = 0; i < size; i++)
+        if (set_index(PyList_GET_ITEM(pending, i), i)) return -1;
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject *inputs = get(PyList_GET_ITEM(pending, i), lazy.inputs);
+        for (Py_ssize_t j = 0; j < PySequence_Fast_GET_SIZE(inputs); j++) {
+            PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
+            if (!waits(operand)) continue;
+            Py_ssize_t at = index_of(operand);
+            if (at < 0 || at >= size || PyList_GET_ITEM(pending, at) != operand) return 0;
+            uses[at]++;
+        }
+    }
+    return 1;
+}
+
+/* Per node 2 if it is referred to from outside (or is wanted: 2 already), 1 if another needs it. */
+static void mark_needed(PyObject *pending, const Py_ssize_t *uses, char *needed) {
+    for (Py_ssize_t i = PyList_GET_SIZE(pending) - 1; i >= 0; i--) {
+        PyObject *node = PyList_GET_ITEM(pending, i), *inputs = get(node, lazy.inputs);
+        if (!waits(node)) { needed[i] = 0; continue; }
+        if (Py_REFCNT(node) - uses[i] > 1) needed[i] = 2;
+        for (Py_ssize_t j = 0; needed[i] && j < PySequence_Fast_GET_SIZE(inputs); j++) {
+            PyObject *operand = PySequence_Fast_GET_ITEM(inputs, j);
+            if (waits(operand) && !needed[index_of(operand)]) needed[index_of(operand)] = 1;
+        }
+    }
+}
+
+/* needed(pending, wanted) -> bytes, one per node; None if an operand waits elsewhere. */
+static PyObject *needed(PyObject *self, PyObject *const *in, Py_ssize_t count) {
+    (void)self;
+    if (count != 2) return PyErr_Format(PyExc_TypeError, "needed: expected 2 arguments; got %zd.", count);
+    Py_ssize_t size = PyList_GET_SIZE(in[0]), *uses = PyMem_Calloc((size_t)size + 1, sizeof *uses);
+    PyObject *found = PyBytes_FromStringAndSize(NULL, size);
+    int sound = uses && found ? count_uses(in[0], uses) : -1;
+    if (sound > 0) {
+        char *marks = PyBytes_AS_STRING(found);
+        memset(marks, 0, (size_t)size);
+        for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(in[1]); i++) {
+            PyObject *node = PySequence_Fast_GET_ITEM(in[1], i);
+            if (waits(node)) marks[index_of(node)] = 2;
+        }
+        mark_needed(in[0], uses, marks);
+    }
+    PyMem_Free(uses);
+    if (sound <= 0) Py_CLEAR(found);
+    return sound ? found : new(Py_None);
+}
+
+/* forget(nodes): computed, or no longer needed, they let go of their operands and modules. */
+static PyObject *forget(PyObject *self, PyObject *nodes) {
+    (void)self;
+    PyObject *empty = PyTuple_New(0);
+    for (Py_ssize_t i = 0; empty && i < PyList_GET_SIZE(nodes); i++) {
+        PyObject *node = PyList_GET_ITEM(nodes, i);
+        PyObject *inputs = get(node, lazy.inputs), *scope = get(node, lazy.scope);
+        put(node, lazy.inputs, new(empty));
+        put(node, lazy.scope, new(Py_None));
+        Py_XDECREF(inputs);
+        Py_XDECREF(scope);
+    }
+    Py_XDECREF(empty);
+    Py_RETURN_NONE;
+}
 
 /* ---------------------------------------------------------------- the module */
 
@@ -604,7 +683,7 @@ static PyMethodDef functions[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "One call through the door."},
     {"pull", (PyCFunction)(void (*)(void))pull, METH_FASTCALL, "The calls of a rule once more."},
     {"compose", (PyCFunction)(void (*)(void))compose, METH_FASTCALL, "A composed function."},
-    {"describe", (PyCFunction)(void (*)(void))describe, METH_FASTCALL, "The recording of what waits."},
+    {"needed", (PyCFunction)(void (*)(void))needed, METH_FASTCALL, "Which nodes are needed."},
     {"forget", forget, METH_O, "Let nodes go of their operands."},
     {NULL},
 };

@@ -73,21 +73,17 @@ class MultiheadAttention(Module):
         mask = self.merge_masks(attn_mask, key_padding_mask, q, k)
         k, v, mask = self.extend_keys(k, v, mask)
         where, rate = "MultiheadAttention", self.dropout if self.training else 0.0
-        if need_weights:
-            weights = dropout(attention_weights(where, q, k, mask), rate)
-            y = weights @ v
-        else:
-            y = attend(where, q, k, v, mask, dropout_p=rate)
+        weights = dropout(attention_weights(where, q, k, mask), rate) if need_weights else None
+        y = attend(where, q, k, v, mask, dropout_p=rate) if weights is None else weights @ v
         y = permute(y, axes=(0, 2, 1, 3))  # (N, L, H, D)
         y = self.out_proj(reshape(y, (*y.shape[:2], self.embed_dim)))
         if single:
             y = reshape(y, y.shape[1:])
         elif not self.batch_first:
             y = permute(y, axes=(1, 0, 2))
-        if not need_weights:
+        if weights is None:
             return y, None
-        if average_attn_weights:
-            weights = reduce.mean(weights, axis=1)
+        weights = reduce.mean(weights, axis=1) if average_attn_weights else weights
         return y, reshape(weights, weights.shape[1:]) if single else weights
 
     def batch_first_operands(self, *inputs):
@@ -114,15 +110,14 @@ class MultiheadAttention(Module):
         return ndim == 2, found
 
     def project(self, query, key, value):
-        """Queries, keys and values of each head; equal inputs are projected in one product."""
         size, weight, bias = self.embed_dim, self.in_proj_weight, self.in_proj_bias
         if weight is not None and query is key and key is value:
             return self.heads(query, weight, bias, 3)
-        biases = [None] * 3 if bias is None else [bias[i * size : (i + 1) * size] for i in range(3)]
-        if weight is None:
-            weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
-        else:
-            weights = [weight[i * size : (i + 1) * size] for i in range(3)]
+        parts = [slice(i * size, (i + 1) * size) for i in range(3)]
+        biases = [None if bias is None else bias[part] for part in parts]
+        weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        if weight is not None:
+            weights = [weight[part] for part in parts]
             if key is value:
                 rest = None if bias is None else bias[size:]
                 queries = self.heads(query, weights[0], biases[0], 1)
@@ -177,7 +172,6 @@ class MultiheadAttention(Module):
 
 
 def check_mask(name: str, mask, shapes: dict) -> Value:
-    """`mask`, boolean or floating, reshaped from one of the shapes to that listed for it."""
     mask = as_value(mask, where="MultiheadAttention")
     if mask.shape not in shapes:
         raise ShapeError("MultiheadAttention", f"{name} of {' or '.join(map(str, shapes))}",

@@ -7,7 +7,6 @@ REDUCTIONS = ("none", "mean", "sum")
 
 
 def check_floating(where: str, x, name: str = "input") -> Value:
-    """`x` as a value of a floating or complex dtype."""
     x = as_value(x, where=where)
     if not x.dtype.is_inexact:
         raise DTypeError(where, f"a floating {name}", f"{x.dtype.name} {x.shape}",
@@ -16,21 +15,18 @@ def check_floating(where: str, x, name: str = "input") -> Value:
 
 
 def check_same_dtype(where: str, x: Value, weight: Value) -> None:
-    """Raise DTypeError unless input and weight have one dtype; an autocast casts both."""
     if x.dtype is not weight.dtype and not is_autocast_enabled():
         raise DTypeError(where, f"an input of the weight's dtype {weight.dtype.name}", x.dtype.name,
             f"Convert it with input.to({weight.dtype.name!r}), or the module.")  # fmt: skip
 
 
 def check_probability(where: str, p: float) -> float:
-    """`p` as a float in [0, 1]. Raises: OptionError outside that range."""
     if not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise OptionError(where, "a probability p in [0, 1]", repr(p), "Change p.")
     return float(p)
 
 
 def check_positive(where: str, **sizes: int) -> None:
-    """Raise OptionError unless every size is an integer of at least 1."""
     for name, size in sizes.items():
         if not isinstance(size, int) or size < 1:
             raise OptionError(where, f"{name} to be an integer of at least 1", repr(size),
@@ -38,7 +34,6 @@ def check_positive(where: str, **sizes: int) -> None:
 
 
 def check_divides(where: str, size_name: str, size: int, parts_name: str, parts: int) -> None:
-    """Raise OptionError unless `parts` divides `size`."""
     check_positive(where, **{parts_name: parts})
     if size % parts:
         raise OptionError(where, f"{parts_name} to divide {size_name}", f"{size_name}={size} and "
@@ -46,9 +41,7 @@ def check_divides(where: str, size_name: str, size: int, parts_name: str, parts:
 
 
 def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
-    """`value` (an integer, or a sequence of n integers) as a tuple of n integers of at least low.
-    Example: >>> int_tuple("conv2d", "stride", 2, 2)
-             (2, 2)"""
+    """`value` (an integer, or a sequence of n) as a tuple of n integers of at least `low`."""
     sizes = (value,) * n if isinstance(value, int) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
     if not fits or not all(isinstance(s, int) and s >= low for s in sizes):
@@ -65,7 +58,6 @@ def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> Non
 
 
 def check_callable(where: str, name: str, fn) -> None:
-    """Raise DTypeError unless `fn` can be called."""
     if not callable(fn):
         raise DTypeError(where, f"{name} to be callable", f"{fn!r} ({type_name(fn)})",
                          "Pass a function.")  # fmt: skip

@@ -21,14 +21,12 @@ class Indexed(Module):
         return i % size
 
     def _add(self, name: str, value) -> None:
-        """Make `value` the member called `name`."""
         if not isinstance(value, Module):
             raise DTypeError(type(self).__name__, "modules", f"{value!r} ({type_name(value)}) at "
                 f"{name!r}", "Use a Module, e.g. nn.ReLU() for a function.")  # fmt: skip
         self.add_module(name, value)
 
     def _renumber(self, values) -> None:
-        """Have `values` as members, named by their positions."""
         self._members().clear()
         for i, value in enumerate(values):
             self._add(str(i), value)
@@ -73,8 +71,7 @@ class Indexed(Module):
         self._renumber(values)
         return self
 
-    def __iadd__(self, values):
-        return self.extend(values)
+    __iadd__ = extend
 
     def __add__(self, values):
         return self._like([*self, *values])

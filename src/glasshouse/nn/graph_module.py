@@ -1,6 +1,7 @@
 """A module whose forward is a graph: printable, changeable Python."""
 
 import importlib
+from operator import attrgetter
 from typing import Any
 
 from glasshouse.base.errors import OptionError
@@ -23,8 +24,7 @@ class GraphModule(Module):
              >>> y = graph.call_method("sum", (x,))
              >>> _ = graph.output(y)
              >>> GraphModule(Module(), graph)(gh.ones(3)).item()
-             3.0
-    """
+             3.0"""
 
     def __init__(self, root, graph: Graph):
         super().__init__()
@@ -42,10 +42,7 @@ class GraphModule(Module):
                 self.member(node.target)
 
     def member(self, path: str) -> Any:
-        """The parameter, buffer, constant or module at a path.
-
-        Raises:  OptionError if there is none
-        """
+        """The parameter, buffer, constant or module at a path. Raises: OptionError."""
         found: Any = self
         for part in path.split("."):
             found = getattr(found, part, None)
@@ -58,9 +55,7 @@ class GraphModule(Module):
         """Make `code` and `forward` of the graph as it is now."""
         self.graph.lint()
         made = self.graph.python_code()
-        names = dict(made.names)
-        if "checkpoint" in names:
-            names["checkpoint"] = checkpoint
+        names = made.names | ({"checkpoint": checkpoint} if "checkpoint" in made.names else {})
         exec(compile(made.text, "<graph module>", "exec"), names)
         self.__dict__["code"] = made.text
         self.__dict__["run"] = names["forward"]
@@ -81,15 +76,11 @@ class GraphModule(Module):
 def encode(node: Node) -> tuple:
     """A node as plain data: operands that are nodes become their names."""
 
-    def named(x):
-        return map_nodes(x, lambda n: Named(n.name))
-
-    target = node.target
-    if isinstance(target, (Primitive, str)):
-        kept: Any = target
-    else:
-        kept = (target.__module__, target.__qualname__)
-    return node.name, node.op, kept, named(node.args), named(node.kwargs), node.meta
+    args, kwargs = (map_nodes(x, lambda n: Named(n.name)) for x in (node.args, node.kwargs))
+    target: Any = node.target
+    if not isinstance(target, (Primitive, str)):
+        target = (target.__module__, target.__qualname__)
+    return node.name, node.op, target, args, kwargs, node.meta
 
 
 class Named(str):
@@ -97,7 +88,6 @@ class Named(str):
 
 
 def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
-    """The module that `__reduce__` took apart."""
     graph, made = Graph(), {}
 
     def revived(x):
@@ -109,10 +99,7 @@ def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
 
     for name, op, target, args, kwargs, meta in rows:
         if isinstance(target, tuple):
-            found: Any = importlib.import_module(target[0])
-            for part in target[1].split("."):
-                found = getattr(found, part)
-            target = found
+            target = attrgetter(target[1])(importlib.import_module(target[0]))
         node = graph.create_node(op, target, revived(args), revived(kwargs), name)
         node.meta = meta
         made[name] = node
@@ -139,7 +126,6 @@ class Interpreter:
         return None
 
     def run_node(self, node: Node):
-        """The value of one node."""
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
         return getattr(self, node.op)(node.target, args, kwargs)
 

@@ -21,7 +21,6 @@ class Layer(Module):
             (self.register_buffer if name in self.tensors else self.__setattr__)(name, value)
 
     def chosen(self) -> dict:
-        """What the function is given beside its inputs, by name."""
         return {name: getattr(self, name) for name in self.passed}
 
     def forward(self, input):
@@ -69,10 +68,8 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
 
 
 def by_axes(base: type) -> list[type]:
-    """The classes `base`1d, 2d and 3d; `n` is their number of spatial axes.
-
-    In the docstring of `base`, which becomes theirs, stand {n} for it, {s} for the names of the
-    axes and {t} for those of the result."""
+    """The classes `base`1d, 2d and 3d. In the docstring of `base`, which becomes theirs, stand {n}
+    for the number of spatial axes, {s} for their names and {t} for those of the result."""
     about = base.__doc__ or ""
     return [type(f"{base.__name__}{n}d", (base,),
                  {"__doc__": about.format(n=n, s=AXES[n], t=RESULTS[n]),

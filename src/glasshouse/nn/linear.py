@@ -87,11 +87,11 @@ class Unflatten(Module):
     def forward(self, input):
         x = as_value(input, where="Unflatten")
         axis = check_axis("Unflatten", self.dim, x.ndim)
-        if math.prod(self.unflattened_size) != x.shape[axis]:
-            raise ShapeError("Unflatten",
-                             f"axis {axis} of {math.prod(self.unflattened_size)} elements", x.shape,
-                             f"Change unflattened_size {self.unflattened_size}.")  # fmt: skip
-        return reshape(x, x.shape[:axis] + self.unflattened_size + x.shape[axis + 1 :])
+        sizes = self.unflattened_size
+        if math.prod(sizes) != x.shape[axis]:
+            raise ShapeError("Unflatten", f"axis {axis} of {math.prod(sizes)} elements", x.shape,
+                             f"Change unflattened_size {sizes}.")  # fmt: skip
+        return reshape(x, x.shape[:axis] + sizes + x.shape[axis + 1 :])
 
 
 class Embedding(Module):

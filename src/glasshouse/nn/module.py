@@ -47,6 +47,14 @@ class IncompatibleKeys(NamedTuple):
         return text.replace("self.", "")
 
 
+def conversion(dtype):
+    def method(self):
+        return self.to(dtype)
+
+    method.__doc__ = f"This module in {dtype.name}."
+    return method
+
+
 class Module:
     """Base class of layers and models.
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
@@ -71,9 +79,8 @@ class Module:
     # -- calling ---------------------------------------------------------------------------
     def forward(self, *args, **kwargs):
         """What the module computes; subclasses define it."""
-        raise NotImplementedError(
-            f"{type(self).__name__}: expected a method forward; got none. Define it."
-        )
+        name = type(self).__name__
+        raise NotImplementedError(f"{name}: expected a method forward; got none. Define it.")
 
     def __call__(self, *args, **kwargs):
         outer = state.scope
@@ -155,7 +162,6 @@ class Module:
         return sorted({*object.__dir__(self), *chain(*members)})
 
     def _register(self, kind: str, name, value, replace: bool = False) -> None:
-        """Put `value` among the members of this kind, after all checks."""
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
             raise MemberError(where, "super().__init__() to have run", f"{name!r} before it",
@@ -330,21 +336,7 @@ class Module:
                     tensor.grad = grad
         return self
 
-    def float(self):
-        """This module in float32."""
-        return self.to(float32)
-
-    def double(self):
-        """This module in float64."""
-        return self.to(float64)
-
-    def half(self):
-        """This module in float16."""
-        return self.to(float16)
-
-    def bfloat16(self):
-        """This module in bfloat16."""
-        return self.to(bfloat16)
+    float, double, half, bfloat16 = map(conversion, (float32, float64, float16, bfloat16))
 
     def cpu(self):
         """This module in host memory."""
@@ -385,7 +377,6 @@ class Module:
         return IncompatibleKeys(missing, unexpected)
 
     def _check_loaded(self, name: str, own, given, found: dict, wrong: list) -> None:
-        """Put `given`, as a tensor to copy, into `found`, or what is wrong with it into `wrong`."""
         try:
             value = given if isinstance(given, Value) else adopted(given)
             if value.shape != own.shape:
@@ -419,14 +410,12 @@ KINDS = {"parameter": Parameter, "module": Module, "buffer": Value}  # of member
 
 
 def adopted(given) -> Value:
-    """A tensor of its own with the contents of an array or of another library's tensor."""
     if hasattr(given, "__dlpack__") and not hasattr(given, "__array_interface__"):
         given = from_dlpack(given)
     return asarray(given, copy=True)
 
 
 def load_error(where: str, missing, unexpected, wrong, strict: bool) -> CheckpointError:
-    """The error for a state that does not fit."""
     kinds = {"missing": missing, "unexpected": unexpected} if strict else {}
     kinds["mismatched"] = wrong
     parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
@@ -436,7 +425,6 @@ def load_error(where: str, missing, unexpected, wrong, strict: bool) -> Checkpoi
 
 
 def indented(text: str) -> str:
-    """`text` with all lines but the first two spaces further in."""
     return text.replace("\n", "\n  ")
 
 

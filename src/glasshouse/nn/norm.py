@@ -15,7 +15,6 @@ class Norm(Module):
     """What the layers share: weight and bias, where wanted, and a repr of their attributes."""
 
     def add_affine(self, shape, weight: bool, bias: bool, device, dtype) -> None:
-        """Register weight and bias of `shape`, None where not wanted."""
         shapes = {"weight": shape if weight else None, "bias": shape if weight and bias else None}
         add_parameters(self, device, dtype, **shapes)
 
@@ -61,7 +60,6 @@ class RunningNorm(Norm):
         super().reset_parameters()
 
     def check_input(self, input, ndims: tuple[int, ...], layout: str, axis: int):
-        """The input, if its number of axes fits and it has num_features channels on `axis`."""
         name = type(self).__name__
         x = check_floating(name, input)
         check_ndim(name, x, ndims, layout)

@@ -54,7 +54,6 @@ class TransformerLayer(Module):
         return self.add(i, x, part)
 
     def feed(self, i: int, x):
-        """x after its i-th part, the two linear maps."""
         inner = self.linear1
         return self.add(i, x, lambda x: self.linear2(self.dropout(self.activation(inner(x)))))
 

@@ -88,7 +88,6 @@ def parts(x):
 
 
 def part(x, index: int):
-    """One of the two parts of complex x."""
     bounds = {"starts": (*(0,) * x.ndim, index), "stops": (*x.shape, index + 1)}
     return reshape(find("slice")(parts(x), **bounds, steps=(1,) * (x.ndim + 1)), x.shape)
 

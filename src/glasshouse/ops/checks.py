@@ -30,21 +30,23 @@ def check_type(where: str, x, kinds, expected: str, fix: str):
 
 
 def check_integers(where: str, x, fix: str = "Cast them to int64."):
-    """The value `x`; raises DTypeError unless it holds integer indices."""
     if not x.dtype.is_integer:
         raise DTypeError(where, "integer indices", f"{x.dtype.name} {x.shape}", fix)
     return x
 
 
+def check_ordered(where: str, x, fix: str) -> None:
+    if x.dtype.is_complex:
+        raise DTypeError(where, "an order", x.dtype.name, fix)
+
+
 def check_like(where: str, name: str, x, shape, fix: str = "Reshape it."):
-    """The value `x`; raises ShapeError unless it has this shape."""
     if x.shape != tuple(shape):
         raise ShapeError(where, f"{name} of {tuple(shape)}", x.shape, fix)
     return x
 
 
 def check_matrices(where: str, x):
-    """The value `x`; raises ShapeError unless it has two axes or more."""
     if x.ndim < 2:
         raise ShapeError(where, "matrices (two axes or more)", f"shape {x.shape}", "Reshape it.")
     return x

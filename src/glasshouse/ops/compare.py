@@ -8,16 +8,12 @@ from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_sam
 
 
 def comparison(name, doc, *, ref, dtypes, why):
-    """A card of two operands of one spec, whose result is boolean."""
     check = infer_same(name, dtypes)
-
-    def infer(x: Spec, y: Spec) -> Spec:
-        return Spec(check(x, y).shape, bool_)
-
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
         errors.append(refusal(DTypeError, "expected a dtype", (2,), (2,), on="complex64"))
-    return define(name, "compare", doc, why=why, infer=infer, ref=ref,
+    return define(name, "compare", doc, why=why, ref=ref,
+                  infer=lambda x, y: Spec(check(x, y).shape, bool_),
                   batch=batch_elementwise(name), flops=lambda x, _y: x.size,
                   samples=[sample(Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))],
                   error_samples=errors, dtypes=dtypes, traits=("elementwise",),

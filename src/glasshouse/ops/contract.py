@@ -22,7 +22,6 @@ from glasshouse.ops.window import check_window, window_counts, window_positions,
 
 
 def check_pair(where: str, group: str, lhs: Spec, rhs: Spec) -> None:
-    """Raise unless both have one dtype, of the group."""
     infer_same(where, group)(Spec((), lhs.dtype), Spec((), rhs.dtype))
 
 
@@ -37,7 +36,6 @@ def transpose(x):
 
 
 def adjoint(x):
-    """Their conjugate transpose."""
     return conj(transpose(x))
 
 
@@ -117,8 +115,7 @@ def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
 
 def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:
     check_pair("conv_data_grad", "inexact", g, w)
-    channels = w.shape[1] * options["groups"] if w.ndim > 1 else 0
-    x_shape = (*g.shape[:1], channels, *shape)
+    x_shape = (*g.shape[:1], w.shape[1] * options["groups"] if w.ndim > 1 else 0, *shape)
     check_cotangent("conv_data_grad", g, check_conv("conv_data_grad", x_shape, w.shape, **options))
     return Spec(x_shape, g.dtype)
 
@@ -171,7 +168,6 @@ def merge(x, axis: int, groups: int):
 
 
 def unmerge(x, axis: int, groups: int, b: int):
-    """The inverse of `merge`: the batch axis of size b back in front."""
     shape = x.shape
     size = shape[axis] // b
     x = reshape(x, shape=(*shape[:axis], groups, b, size // groups, *shape[axis + 1 :]))
@@ -218,7 +214,6 @@ def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilatio
 
 
 def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **others):
-    """Attrs of a sample: the plain convolution unless given."""
     ones = (1,) * spatial_ndim
     return {"stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
             "dilation": dilation or ones, "groups": groups, **others}  # fmt: skip

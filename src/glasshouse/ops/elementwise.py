@@ -19,12 +19,11 @@ POLYNOMIAL = 8  # FLOPs of exp, log, sin …: a typical range reduction and poly
 
 
 def infer_same(name: str, dtypes: str):
-    """An infer for operands of one spec, which is the result's; dtypes from a group."""
     allowed = frozenset(d.name for d in DTYPE_GROUPS[dtypes])
 
     def infer(first: Spec, *rest: Spec, **_) -> Spec:
         for other in rest:
-            if other is not first and other != first:
+            if other is not first:
                 raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
             raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
@@ -36,7 +35,6 @@ def infer_same(name: str, dtypes: str):
 
 
 def mismatch(name: str, specs):
-    """The error for operands of unequal shape or dtype."""
     if any(s.shape != specs[0].shape for s in specs):
         shapes = " and ".join(str(s.shape) for s in specs)
         return ShapeError(name, "operands of equal shape", shapes, "Broadcast them first.")
@@ -75,9 +73,8 @@ def derivative_rules(derivative):
 
 def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric",
                 flops=1, ranges=None, traits=(), source="standard", complex_flops=4):  # fmt: skip
-    """A card whose infer, batch, flops and samples follow from its being elementwise.
-    `derivatives` has one function (y, *operands) -> derivative per operand; `ranges` the
-    (low, high) of each operand's samples, (-2, 2) unless given."""
+    """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
+    `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high)."""
     ranges = ranges or ((-2, 2),) * ref.nin
     if derivatives is not None:
         vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
@@ -100,7 +97,6 @@ polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
 
 
 def scalar(value, like):
-    """The Python scalar `value` as a Value of the spec of `like`."""
     return full(like.shape, value, like.dtype)
 
 
@@ -109,13 +105,11 @@ def where_(condition, x, y):
 
 
 def sign_of(x):
-    """-1, 0 or 1 by the sign of real x."""
     one = scalar(1, x)
     return where_(x > 0, one, where_(x < 0, -one, scalar(0, x)))
 
 
 def zero_rule(g, _y, *_operands, **_):
-    """The vjp of a function that is constant between its jumps."""
     return scalar(0, g)
 
 
@@ -194,13 +188,11 @@ remainder = elementwise("remainder", "x - floor(x / y) · y, with the sign of y.
 
 
 def pow_ref(x, y):
-    """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does.
-    For one exponent of 0.5 NumPy takes the square root, which is wrong for -0 and -infinity; it
-    does not notice when the exponents are laid out one by one."""
+    """x ** y; integers to a negative power give 0, 1 or -1, as exact division rounded to 0 does."""
     if x.dtype.kind == "i" and (y < 0).any():
-        odd = np.where(y % 2, x, x * x)
-        inverse = np.where(np.abs(x) == 1, odd, 0)
+        inverse = np.where(np.abs(x) == 1, np.where(y % 2, x, x * x), 0)
         return np.where(y < 0, inverse, np.power(x, np.abs(y))).astype(x.dtype)
+    # Laid out one by one: for one exponent of 0.5 NumPy takes the root, wrong for -0 and -infinity.
     return np.power(np.atleast_1d(x), np.ascontiguousarray(y)).reshape(x.shape)
 
 

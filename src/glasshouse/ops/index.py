@@ -20,15 +20,12 @@ from glasshouse.ops.movement import permute, reshape
 
 
 def indexed_shape(where_: str, x: Spec, indices: Spec, axis: int) -> Shape:
-    """The shape of the rows of x that `indices` name."""
     check_integers(where_, indices, "Cast them to int64, or use gh.where for a mask.")
     axis = check_axis(where_, axis, x.ndim)
     return (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
 
 
 def infer_scatter(name: str):
-    """The infer of a scatter: the spec of x, after a check of the updates against it."""
-
     def infer(x: Spec, indices: Spec, updates: Spec, *, axis) -> Spec:
         shape = indexed_shape(name, x, indices, axis)
         if name == "scatter_add":
@@ -85,8 +82,7 @@ def merged_indices(indices, size: int):
     indices = cast(indices, int64)
     forward = where(indices < 0, indices + size, indices)
     row = reshape(iota(size=b, dtype=int64), shape=(b, *(1,) * (indices.ndim - 1)))
-    inside = (forward >= 0) & (forward < size)
-    return where(inside, forward + row * size, indices * b)
+    return where((forward >= 0) & (forward < size), forward + row * size, indices * b)
 
 
 def merged_rows(x, axis: int):
@@ -124,7 +120,6 @@ def batch_scatter(card):
 
 
 def index(*shape, low=-2, high=2):
-    """A sample operand of indices, negative ones and repetitions among them."""
     return Arr(shape, low, high, dtype="int64")
 
 

@@ -20,7 +20,7 @@ from glasshouse.dispatch.value import broadcast_to, cast, full, reshape, zeros
 from glasshouse.ops.cast import conj, imag, make_complex, real
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.compare import where
-from glasshouse.ops.contract import adjoint, matmul, transpose
+from glasshouse.ops.contract import adjoint, check_pair, matmul, transpose
 from glasshouse.ops.create import iota
 from glasshouse.ops.elementwise import batch_together, infer_same
 from glasshouse.ops.movement import concatenate, section
@@ -28,7 +28,6 @@ from glasshouse.ops.reduce import sum_
 
 
 def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
-    """The sizes (m, n) of the matrices."""
     infer_same(where_, "linalg")(Spec((), a.dtype))
     if a.ndim < 2:
         raise ShapeError(where_, "matrices (..., m, n)", a.shape, "Add an axis.")
@@ -46,28 +45,23 @@ def diagonals(m: int, n: int):
 
 def tril(x, k: int = 0):
     """x with zeros above its k-th diagonal."""
-    outside = broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape)
-    return where(outside, zeros(x), x)
+    return where(broadcast_to(diagonals(*x.shape[-2:]) > k, x.shape), zeros(x), x)
 
 
 def triu(x, k: int = 0):
     """x with zeros below its k-th diagonal."""
-    outside = broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape)
-    return where(outside, zeros(x), x)
+    return where(broadcast_to(diagonals(*x.shape[-2:]) < k, x.shape), zeros(x), x)
 
 
 def diagonal_part(x):
-    """x with zeros off its diagonal."""
     return triu(tril(x))
 
 
 def hermitian_part(x):
-    """(x + x^H) / 2."""
     return (x + adjoint(x)) / 2
 
 
 def real_part(x):
-    """x with its imaginary part dropped, in the dtype of x."""
     return cast(real(x), x.dtype)
 
 
@@ -85,12 +79,10 @@ def diagonal_matrix(v, dtype):
 
 
 def diagonal_of(x):
-    """The diagonals of square matrices."""
     return sum_(diagonal_part(x), axes=(x.ndim - 1,))
 
 
 def columns(x, start: int, stop: int):
-    """x[..., start:stop]."""
     return section(x, x.ndim - 1, start, stop)
 
 
@@ -98,8 +90,7 @@ def quotient(x, gap):
     """x / gap, and 0 where both are 0: a cotangent of 0 stays 0 where values repeat.
     Where only the gap is 0, the result is infinite, for there the derivative does not exist."""
     gap = broadcast_to(cast(gap, x.dtype), x.shape)
-    both = (x == 0) & (gap == 0)
-    return x / where(both, full(x.shape, 1, x.dtype), gap)
+    return x / where((x == 0) & (gap == 0), full(x.shape, 1, x.dtype), gap)
 
 
 def spectral_quotient(x, v):
@@ -127,8 +118,6 @@ def pivots(a, perm):
 
 
 def of_square(where_: str, result):
-    """The infer `result(a)` of a card that takes square matrices."""
-
     def infer(a: Spec):
         check_matrix(where_, a, square=True)
         return result(a)
@@ -155,7 +144,6 @@ def batch_first(card):
 
 
 def spd(rng, shape):
-    """Symmetric positive definite matrices, well conditioned."""
     x = rng.uniform(-1, 1, shape)
     return x @ x.mT + shape[-1] * np.eye(shape[-1])
 
@@ -183,7 +171,6 @@ def dominant(rng, shape):
 
 
 def triangle(rng, shape):
-    """Full matrices with a large diagonal: both triangles can be solved with."""
     return rng.uniform(-1, 1, shape) + 3 * np.eye(shape[-1])
 
 
@@ -316,7 +303,6 @@ def qr(a, *, mode):
 
 
 def unpacked(packed):
-    """(L, U)."""
     return tril(packed, -1) + diagonal_part(full(packed.shape, 1, packed.dtype)), triu(packed)
 
 
@@ -372,9 +358,7 @@ def lu(a):
 def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal) -> Spec:
     check_matrix("triangular_solve", a, square=True)
     check_matrix("triangular_solve", b)
-    if a.dtype is not b.dtype:
-        raise DTypeError("triangular_solve", "operands of one dtype",
-                         f"{a.dtype.name} and {b.dtype.name}", "Cast one of them.")  # fmt: skip
+    check_pair("triangular_solve", "linalg", a, b)
     if a.shape[:-1] != b.shape[:-1]:
         raise ShapeError("triangular_solve", "a (..., n, n) and b (..., n, k) with equal leading "
                          "axes", f"{a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip
@@ -420,7 +404,6 @@ def solve_jvp_a(t, y, a, b, **attrs):
 
 
 def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
-    """Attrs of a sample."""
     return {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
 
 
@@ -509,7 +492,6 @@ def imaginary_diagonal(x):
 
 
 def outside(u, x):
-    """(1 - U U^H) x."""
     return x - matmul(u, matmul(adjoint(u), x))
 
 

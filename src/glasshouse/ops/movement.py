@@ -46,7 +46,6 @@ def infer_permute(x: Spec, *, axes) -> Spec:
 
 
 def inverse_permutation(axes) -> tuple[int, ...]:
-    """The permutation that undoes `axes`."""
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
@@ -97,7 +96,6 @@ def infer_pad(x: Spec, *, widths, value) -> Spec:
 
 
 def placed(x_shape, widths) -> tuple[slice, ...]:
-    """Where the elements of x stand in the padded result."""
     spread = [low + size + max(size - 1, 0) * gap for size, (low, _, gap) in zip(x_shape, widths)]
     return tuple(slice(w[0], stop, w[2] + 1) for stop, w in zip(spread, widths))
 
@@ -166,7 +164,6 @@ def slice_(x, *, starts, stops, steps):
 
 
 def section(x, axis: int, start: int, stop: int, step: int = 1):
-    """x[start:stop:step] along one axis."""
     starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
     starts[axis], stops[axis], steps[axis] = start, stop, step
     return slice_(x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
@@ -205,20 +202,16 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
 
 
 def begin_of(i: int, xs, axis: int) -> int:
-    """Where operand `i` begins in the result."""
     return sum(x.shape[axis] for x in xs[:i])
 
 
 def concatenate_vjp(i: int):
-    """The part of the cotangent that operand `i` supplied."""
     return lambda g, _y, *_xs, axis: section(
         g, axis, begin_of(i, _xs, axis), begin_of(i + 1, _xs, axis)
     )
 
 
 def concatenate_jvp(i: int):
-    """The tangent of operand `i` in its place, zeros elsewhere."""
-
     def jvp(t, y, *xs, axis):
         starts = [begin_of(i, xs, axis) if along == axis else 0 for along in range(t.ndim)]
         return pad(t, widths=widths_around(y.shape, t.shape, starts, (1,) * t.ndim), value=0)

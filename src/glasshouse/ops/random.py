@@ -21,7 +21,6 @@ WORD = np.uint64(32)
 
 
 def high_low(product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The upper and lower 32 bits of 64-bit words."""
     return (product >> WORD).astype(np.uint32), product.astype(np.uint32)
 
 

@@ -15,21 +15,13 @@ NAMES = {group: frozenset(d.name for d in dtypes) for group, dtypes in DTYPE_GRO
 
 
 def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False) -> None:
-    """Raise unless `axes` are sorted axes of x, the dtype is right, and there is an element."""
     if x.dtype.name not in NAMES[dtypes]:
         raise DTypeError(name, f"a dtype of '{dtypes}'", x.dtype.name, "Cast it.")
-    last = -1
-    for axis in axes:
-        if axis <= last or axis >= len(x.shape):
-            check_axis(name, axis, x.ndim)
-            break
-        last = axis
-    else:
-        if nonempty and any(x.shape[axis] == 0 for axis in axes):
-            raise ShapeError(name, f"at least one element along axes {tuple(axes)}",
-                             f"shape {x.shape}", "An empty axis has no extreme.")  # fmt: skip
-        return
-    raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
+    if list(axes) != sorted({check_axis(name, axis, x.ndim) for axis in axes}):
+        raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
+    if nonempty and any(x.shape[axis] == 0 for axis in axes):
+        raise ShapeError(name, f"at least one element along axes {tuple(axes)}",
+                         f"shape {x.shape}", "An empty axis has no extreme.")  # fmt: skip
 
 
 def spread(g, shape, axes):
@@ -40,8 +32,6 @@ def spread(g, shape, axes):
 
 def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None, jvp=None,
               source="standard", traits=()):  # fmt: skip
-    """A card that reduces the sorted `axes` of one operand."""
-
     def infer(x: Spec, *, axes) -> Spec:
         check_reduced(name, x, axes, dtypes, nonempty)
         return Spec(drop_axes(x.shape, axes), x.dtype)
@@ -62,7 +52,6 @@ def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None
 
 
 def dtype_for(dtypes: str) -> str:
-    """A dtype of the group, for error samples."""
     return "bool" if dtypes == "bool" else "float32"
 
 
@@ -147,8 +136,6 @@ all_ = reduction("all", "True where every element over `axes` is.", dtypes="bool
 
 
 def position(name, doc, *, ref, why):
-    """A card that gives the first position of an extreme along one axis."""
-
     def infer(x: Spec, *, axis) -> Spec:
         check_reduced(name, x, (axis,), "ordered", nonempty=True)
         return Spec(drop_axes(x.shape, (axis,)), int64)

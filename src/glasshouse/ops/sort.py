@@ -6,16 +6,12 @@ import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, check_axis, float32, int64
 from glasshouse.dispatch.primitive import Arr, card, refusal, sample
+from glasshouse.ops.checks import check_ordered
 from glasshouse.ops.index import gather_along, scatter_along
 
 
-def check_ordered(where: str, x: Spec) -> None:
-    if x.dtype.is_complex:
-        raise DTypeError(where, "an order", x.dtype.name, "Sort gh.abs.")
-
-
 def infer_sort(x: Spec, *, axis, descending) -> tuple[Spec, Spec]:
-    check_ordered("sort", x)
+    check_ordered("sort", x, "Sort gh.abs.")
     check_axis("sort", axis, x.ndim)
     return x, Spec(x.shape, int64)
 
@@ -29,12 +25,10 @@ def order_of(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 
 
 def comparisons(size: int, length: int) -> int:
-    """size · log2(length): the comparisons of a merge sort of lines of that length."""
     return size * math.ceil(math.log2(max(length, 2)))
 
 
 def distinct(rng, shape):
-    """A shuffled ramp: no two values are near each other."""
     return rng.permutation(math.prod(shape)).reshape(shape) * 0.5 - 2
 
 
@@ -60,7 +54,7 @@ def sort(x, *, axis, descending):
 
 
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
-    check_ordered("top_k", x)
+    check_ordered("top_k", x, "Sort gh.abs.")
     if not x.ndim or not 0 <= k <= x.shape[-1]:
         raise ShapeError("top_k", "k from 0 to the length of the last axis",
                          f"k={k} for shape {x.shape}", "Choose a smaller k.")  # fmt: skip

@@ -13,11 +13,11 @@ from numpy.lib.stride_tricks import as_strided
 from glasshouse.base import Shape, Spec, accumulation_dtype, from_numpy_dtype
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
 from glasshouse.dispatch.primitive import LINEAR, Arr, card, refusal, sample
+from glasshouse.ops.checks import check_ordered
 from glasshouse.ops.elementwise import batch_together, infer_same
 
 
 def check_window(where: str, spatial_ndim: int, **options) -> None:
-    """Raise unless each option is a tuple of `spatial_ndim` positive integers."""
     for name, value in options.items():
         if len(value) != spatial_ndim:
             raise ShapeError(where, f"{name} with {spatial_ndim} entries, one per spatial axis",
@@ -27,7 +27,6 @@ def check_window(where: str, spatial_ndim: int, **options) -> None:
 
 
 def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
-    """How many windows lie along each of the axes with `sizes` elements."""
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):
@@ -62,7 +61,6 @@ def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
 
 
 def options(size, stride=None, dilation=None, **others):
-    """Attrs of a sample: stride and dilation are 1 unless given."""
     ones = (1,) * len(size)
     return {"size": size, "stride": stride or ones, "dilation": dilation or ones, **others}
 
@@ -153,17 +151,12 @@ def choose_in_windows(keys, size, stride, dilation):
 
 
 def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
-    check_keys("window_select", keys)
+    check_ordered("window_select", keys, "Take gh.abs.")
     if x.shape != keys.shape:
         raise ShapeError("window_select", "x and keys of equal shape",
                          f"{x.shape} and {keys.shape}", "Broadcast one of them.")  # fmt: skip
     windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
     return Spec(windowed.shape[: keys.ndim], x.dtype)
-
-
-def check_keys(where: str, keys: Spec) -> None:
-    if keys.dtype.is_complex:
-        raise DTypeError(where, "an order", keys.dtype.name, "Take gh.abs.")
 
 
 def batch_with_keys(card):
@@ -202,7 +195,7 @@ def window_select(x, keys, *, size, stride, dilation):
 
 def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
     infer_same("window_scatter", "real")(g)
-    check_keys("window_scatter", keys)
+    check_ordered("window_scatter", keys, "Take gh.abs.")
     expected = infer_select(keys, keys, **attrs).shape
     if g.shape != expected:
         raise ShapeError("window_scatter",

@@ -66,7 +66,6 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
 
 
 def with_grad(where: str, parameters) -> list[Tensor]:
-    """The parameters that have a gradient."""
     found = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     for p in found:
         check_type(where, p, Tensor, "tensors", "Pass model.parameters().")

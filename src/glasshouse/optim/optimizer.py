@@ -56,7 +56,6 @@ class Optimizer:
         self.add_checked(list_groups(self.where, [group])[0])
 
     def add_checked(self, group: dict) -> None:
-        """Append `group` with the defaults filled in."""
         unknown = set(group) - {"params"} - set(self.defaults) - {"initial_lr"}
         if unknown:
             name = sorted(map(str, unknown))[0]
@@ -143,7 +142,6 @@ class Optimizer:
         self.param_groups, self.state = groups, state
 
     def checked_groups(self, state_dict) -> list[dict]:
-        """Our groups with the saved options."""
         names = {"state", "param_groups"}
         is_state = isinstance(state_dict, dict) and names <= set(state_dict)
         if not is_state or not isinstance(state_dict["state"], dict):
@@ -157,11 +155,10 @@ class Optimizer:
         if sizes != saved:
             raise CheckpointError(self.where, f"parameter groups of sizes {sizes}", saved,
                 "Build the optimizer with the groups it was saved with.")  # fmt: skip
-        groups = []
-        for own, group in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            options = {**own, **group, "params": own["params"]}
+        pairs = zip(self.param_groups, state_dict["param_groups"], strict=True)
+        groups = [{**own, **group, "params": own["params"]} for own, group in pairs]
+        for options in groups:
             self.check_options(options)
-            groups.append(options)
         return groups
 
     def checked_state(self, number: int, p: Tensor, entry: dict) -> dict:
@@ -200,7 +197,6 @@ class Optimizer:
 
 
 def list_groups(where: str, params) -> list[dict]:
-    """`params` as a list of groups, each a dict with a list under "params"."""
     if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
         raise DTypeError(where, "an iterable of parameters or of groups", type_name(params),
                          "Pass model.parameters() or a list.")  # fmt: skip
@@ -220,7 +216,6 @@ def list_groups(where: str, params) -> list[dict]:
 
 
 def check_params(where: str, params: list, seen: set[int]) -> None:
-    """Raise unless these parameters of a group can be trained, and none is in `seen`, or twice."""
     if not params:
         raise OptionError(where, "every group to have parameters", "an empty group", "Drop it.")
     for i, p in enumerate(params):
@@ -238,7 +233,6 @@ def check_params(where: str, params: list, seen: set[int]) -> None:
 
 
 def check_gradient(where: str, p: Tensor) -> None:
-    """Raise unless the gradient is a tensor of the parameter's shape and dtype."""
     if isinstance(p.grad, Tensor) and p.grad.spec == p.spec:
         return
     got = p.grad.spec if isinstance(p.grad, Tensor) else type_name(p.grad)

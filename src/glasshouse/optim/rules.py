@@ -127,9 +127,8 @@ class RMSprop(Optimizer):
             square = square - mean * mean
         scaled = grad / (sqrt(square) + group["eps"])
         if group["momentum"]:
-            buffer = state.get("momentum_buffer")
-            if buffer is not None:
-                scaled = buffer * group["momentum"] + scaled
+            if "momentum_buffer" in state:
+                scaled = state["momentum_buffer"] * group["momentum"] + scaled
             state["momentum_buffer"] = scaled
         return scaled * -float(group["lr"])
 

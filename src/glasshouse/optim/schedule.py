@@ -95,12 +95,10 @@ def has_form(own, given) -> bool:
 
 
 def check_optimizer(where: str, optimizer) -> None:
-    """Raise DTypeError unless `optimizer` is one."""
     check_type(where, optimizer, Optimizer, "an optimizer", "Pass e.g. SGD(parameters, lr=0.1).")
 
 
 def check_range(where: str, name: str, value, low: float, high: float) -> float:
-    """`value` as a float in [low, high]; raises OptionError otherwise."""
     if not isinstance(value, numbers.Real) or not low <= value <= high:
         raise OptionError(where, f"{name} as a number in [{low}, {high}]", repr(value), "Check it.")
     return float(value)
@@ -116,7 +114,6 @@ def per_group(where: str, name: str, value, count: int) -> list:
 
 
 def set_momentum(group: dict, momentum: float) -> None:
-    """Set the group's momentum: Adam's first beta, or the option of that name."""
     if "betas" in group:
         group["betas"] = (momentum, group["betas"][1])
     else:

@@ -58,15 +58,12 @@ class Exporter:
         self.flows = 0
 
     def time(self, ns: int):
-        """A time in µs."""
         return int(ns) / 1000
 
     def call_name(self, name: str) -> str:
-        """What the call of a primitive is called."""
         return name
 
     def records(self) -> Iterator[dict]:
-        """Every trace event, metadata first."""
         slices = self.host_slices()
         if self.trace.with_stack:
             slices += self.stack_slices()
@@ -84,7 +81,6 @@ class Exporter:
     # -- slices --------------------------------------------------------------------------------
 
     def host_slices(self) -> list[Slice]:
-        """What the Python threads did."""
         trace, made = self.trace, []
         forward_thread = self.forward_threads()
         for i, e in enumerate(trace.events):
@@ -103,7 +99,6 @@ class Exporter:
         return made
 
     def call_args(self, e) -> dict:
-        """What is shown of a call."""
         trace, call = self.trace, Call.by_number[e["what"]]
         cost = call.cost
         args = {"FLOPs": cost.flops, "bytes": cost.bytes, "pass": trace.phases[e["phase"]]}
@@ -146,7 +141,6 @@ class Exporter:
                 yield Slice(STACKS + thread, since, last, name, "python_function", {})
 
     def run_slices(self) -> Iterator[Slice]:
-        """Program runs, around their kernels."""
         for run in self.trace.runs:
             program = self.trace.number_of[id(run.program)]
             begin, end = run.begin_ns - self.trace.begin_ns, run.end_ns - self.trace.begin_ns
@@ -154,7 +148,6 @@ class Exporter:
             yield Slice(EXECUTION + run.thread, begin, end, f"program {program}", "program", args)
 
     def kernels(self) -> Iterator[Kernel]:
-        """The steps that ran."""
         trace, steps = self.trace, self.trace.steps
         sources: dict[tuple[int, int], list] = {}
         for share in trace.shares:
@@ -190,18 +183,15 @@ class Exporter:
                             "launch", args)  # fmt: skip
 
     def slice_record(self, s: Slice) -> dict:
-        """A slice as a trace event."""
         begin = self.time(s.begin)
         return {"ph": "X", "cat": s.category, "name": s.name, "pid": self.pid, "tid": s.track,
                 "ts": begin, "dur": self.time(s.end) - begin, "args": s.args}  # fmt: skip
 
     def meta(self, what: str, tid: int, args: dict, pid: int | None = None) -> dict:
-        """A piece of metadata."""
         pid = self.pid if pid is None else pid
         return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args}
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
-        """The names of process and tracks."""
         yield self.meta("process_name", 0, {"name": f"glasshouse rank {self.trace.rank}"})
         yield self.meta("process_labels", 0, {"labels": "CPU"})
         yield self.meta("process_sort_index", 0, {"sort_index": self.trace.rank})
@@ -220,7 +210,6 @@ class Exporter:
     # -- arrows and counters -------------------------------------------------------------------
 
     def arrow(self, category: str, start: Slice, end: Slice) -> Iterator[dict]:
-        """A flow from the start of one slice to that of another."""
         self.flows += 1
         for ph, s in (("s", start), ("f", end)):
             record = self.slice_record(self.moved.get(id(s), s))
@@ -308,7 +297,6 @@ def head_of(trace: Trace, shapes: bool) -> dict:
 
 
 def open_text(path: Path, mode: str):
-    """A text file, compressed if its name ends in .gz."""
     if path.suffix == ".gz":
         return gzip.open(path, mode + "t", compresslevel=5, encoding="utf-8")
     return path.open(mode, encoding="utf-8")

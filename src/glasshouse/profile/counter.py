@@ -93,14 +93,12 @@ class FlopCounter(Watcher):
         self.called.add(id(scope.module()))
 
     def digest(self) -> None:
-        """Add the calls of captured Programs to `counts`."""
         for tally, before in tuple(self.since.items()):
             now = self.since[tally] = tally.runs.get(self.thread, 0)
             for key in tally.counts if now > before else ():
                 self.counts.setdefault(key, [0, *key])[0] += now - before
 
     def reset(self) -> None:
-        """Forget what was counted."""
         self.digest()
         self.counts.clear()
         self.called.clear()
@@ -133,7 +131,6 @@ class FlopCounter(Watcher):
         return sum(n for row, n in self.column(view, column) if fits(row, where))
 
     def column(self, view: str, column: str) -> list[tuple[Counted, int]]:
-        """The rows, each with what it has in a column."""
         check_one_of("column", column, (*COLUMNS, "bytes", "calls"))
         return [(row, getattr(row, column)) for row in self.rows(view)]
 
@@ -244,7 +241,6 @@ def counting(counts: dict, thread: int):
 
 
 def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
-    """One line of the table."""
     own = [r for r in rows if fits(r, where)]
     model, algorithmic, executed, moved, calls = (
         sum(getattr(r, column) for r in own) for column in (*COLUMNS, "bytes", "calls")
@@ -271,7 +267,6 @@ def is_within(path: str, outer: str) -> bool:
 
 
 def fits(row: Counted, where: dict) -> bool:
-    """Whether a row belongs to a phase, primitive or module."""
     return all(is_within(row.module, value) if part == "module" else getattr(row, part) == value
                for part, value in where.items())  # fmt: skip
 

@@ -26,7 +26,6 @@ class HtaExporter(Exporter):
         self.has_device = bool((trace.steps.device >= 0).any())
 
     def time(self, ns: int) -> int:
-        """A time in whole µs."""
         return int(ns) // 1000
 
     def call_name(self, name: str) -> str:
@@ -56,7 +55,6 @@ class HtaExporter(Exporter):
         return Kernel(s._replace(name=name, category=category, args=args), events, row)
 
     def run_slices(self) -> Iterator[Slice]:
-        """Program runs, as operators of the thread that called them."""
         for s in super().run_slices():
             args = s.args | {"External id": 0}
             yield s._replace(track=s.track - EXECUTION + 1, name=f"aten::{s.name}",
@@ -77,14 +75,12 @@ class HtaExporter(Exporter):
                     yield from region([s for at, s in ran if host.begin <= at < host.end], host)
 
     def slice_record(self, s: Slice) -> dict:
-        """A slice as a trace event, of a stream or of the host."""
         record = super().slice_record(s)
         if s.category in DEVICE:
             record |= {"pid": s.args["device"], "tid": s.args["stream"]}
         return record
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
-        """The names of processes and tracks, devices among them."""
         steps = self.trace.steps
         yield from super().names({t for t in tracks if t < EXECUTION or t >= 2 * EXECUTION})
         found = sorted({(int(d), int(s)) for d, s in zip(steps.device, steps.stream) if d >= 0})
@@ -134,7 +130,6 @@ class HtaExporter(Exporter):
         return begin, begin + 1, 0
 
     def collective_args(self, info, row: int) -> dict:
-        """What HTA and PyTorch say of a collective."""
         out = info.sources[0].call.out if info.sources else None
         return {"Collective name": info.name, "dtype": out.dtype.name if out else "",
                 "In msg nelems": out.size if out else 0, "Out msg nelems": out.size if out else 0,
@@ -159,6 +154,5 @@ def counters(info, s: Slice) -> dict:
 
 
 def export(trace, path, shapes: bool = True, hta: bool = False):
-    """Write the trace of one process."""
     made = (HtaExporter if hta else Exporter)(trace, shapes)
     return write(path, head_of(trace, shapes), made.records())

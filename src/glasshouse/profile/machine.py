@@ -31,7 +31,6 @@ def count_cores() -> int:
 
 
 def seconds_of(fn: Callable, repeats: int = 5) -> float:
-    """The shortest of some calls."""
     found = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -38,7 +38,6 @@ class MemoryTimeline:
         self.program, self.step = step_at(trace, self.peak_ns + trace.begin_ns)
 
     def table(self, row_limit: int = 20) -> str:
-        """What was alive at the peak, as text."""
         lines = [
             [str(a.tag), scaled(a.nbytes, "B"), percent(a.nbytes, self.peak_bytes), f"{a.count:,}"]
             for a in self.alive[:row_limit]

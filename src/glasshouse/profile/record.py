@@ -124,7 +124,6 @@ class Recorder(Watcher):
     # -- what a watcher is told ----------------------------------------------------------------
 
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
-        """One event that is no call."""
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
             PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
@@ -146,7 +145,6 @@ class Recorder(Watcher):
         self.write(PULL, self.names[name], begin_ns, getattr(node, "scope", None), node.seq)
 
     def step(self, number: int, begin_ns: int) -> None:
-        """A step of the user's loop ended."""
         self.write(STEP, number, begin_ns)
 
     def program(self, run: ProgramRun):
@@ -160,7 +158,6 @@ class Recorder(Watcher):
         self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
 
     def allocation(self, event: memory.Event) -> None:
-        """The memory manager did something."""
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
             self.dropped_memory += 1
             return

@@ -179,7 +179,6 @@ def timeline_data(trace: Trace) -> dict:
 
 
 def page_of(data: dict) -> str:
-    """The page with its data inside."""
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
     text = json.dumps(data, separators=(",", ":"), default=str).replace("</", "<\\/")
     return template.replace(PLACE, text, 1)

@@ -144,7 +144,6 @@ def add_captured(trace: Trace, groups: Sums, shapes: bool, stack_n: int) -> None
 
 
 def listed(call: Call) -> str:
-    """The shapes of a call's operands."""
     return ", ".join(str(list(spec.shape)) for spec in call.specs)
 
 
@@ -161,7 +160,6 @@ def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str,
 
 
 def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    """FLOPs and bytes of each event that is a call."""
     events, is_op = trace.events, trace.is_op
     flops, moved = np.zeros(len(events)), np.zeros(len(events))
     numbers = np.unique(events["what"][is_op])
@@ -218,7 +216,6 @@ def kernels(trace: Trace) -> list[KernelRow]:
 
 
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
-    """The kernels as text."""
     rows, total = kernels(trace), trace.kernel_ns
     lines = [[f"{r.kind} {r.name}", f"{r.module} {r.phase} {Path(r.line).name}".strip(),
               milliseconds(r.time_ns),

@@ -40,7 +40,6 @@ def writable(where: str, path) -> Path:
 
 
 def percent(part: float, whole: float) -> str:
-    """A share; empty where there is no whole."""
     return f"{part / whole:.1%}" if whole else ""
 
 

@@ -123,7 +123,6 @@ class Trace:
 
     @cached_property
     def self_ns(self) -> np.ndarray:
-        """The time of each event without the events in it."""
         time = (self.events["end"] - self.events["begin"]).astype(np.int64)
         inside = self.parents >= 0
         return time - np.bincount(self.parents[inside], time[inside], len(time)).astype(np.int64)
@@ -133,7 +132,6 @@ class Trace:
         return self.events["kind"] <= COMPUTED
 
     def name_of(self, event) -> str:
-        """What an event is called."""
         kind, what = int(event["kind"]), int(event["what"])
         if kind <= COMPUTED:
             return self.call_name(what)
@@ -144,7 +142,6 @@ class Trace:
         return f"{self.names[what]}_backward" if kind == PULL else self.names[what]
 
     def call_name(self, what: int) -> str:
-        """The primitive of a call by its number."""
         return Call.by_number[what].primitive.name
 
     def name_of_share(self, share: Share) -> str:
@@ -204,7 +201,6 @@ class Trace:
 
     @property
     def compile_ns(self) -> int:
-        """Time in which Programs were compiled."""
         return int((self.compiling["end"] - self.compiling["begin"]).sum())
 
     def step_ns(self) -> list[int]:
@@ -218,7 +214,6 @@ class Trace:
 
     @cached_property
     def programs(self) -> list[Any]:
-        """The Programs that ran, each once."""
         return list({id(run.program): run.program for run in self.runs}.values())
 
     @cached_property
@@ -239,7 +234,6 @@ class Trace:
         return Steps(*(np.concatenate(c) if c else np.zeros(0, np.int64) for c in columns))
 
     def info(self, program: int, step: int):
-        """What a step does."""
         return self.programs[program].step_infos()[step]
 
     @cached_property
@@ -330,7 +324,6 @@ class Trace:
 
     @property
     def kernel_ns(self) -> int:
-        """Time in kernels, over all runs."""
         now = self.events["kind"] == COMPUTED
         computed = (self.events["end"] - self.events["begin"])[now].sum()
         return int(self.steps.time_ns.sum() + computed)
@@ -341,7 +334,6 @@ class Trace:
 
 
 def shares_of(trace: Trace, program: int, step: int, info, events) -> list[Share]:
-    """The parts of one step."""
     if not info.sources:
         origin = info.origin
         return [Share(program, step, origin.place, None, *where(trace, origin, events), 1.0)]
@@ -368,7 +360,6 @@ def where(trace: Trace, origin, events) -> tuple[str, str]:
 
 
 def line_of(code, lasti: int) -> int:
-    """The line of an instruction."""
     for start, end, line in code.co_lines():
         if start <= lasti < end:
             return line or code.co_firstlineno

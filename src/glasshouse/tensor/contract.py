@@ -65,9 +65,7 @@ def stacked_product(x1: Value, x2: Value):
         rows = reshape(x1, (math.prod(x1.shape[:-1]), x1.shape[-1]))
         return reshape(cards.matmul(rows, x2), (*x1.shape[:-1], x2.shape[-1]))
     stack = broadcast_shapes("matmul", x1.shape[:-2], x2.shape[:-2])
-    x1 = broadcast_to(x1, stack + x1.shape[-2:])
-    x2 = broadcast_to(x2, stack + x2.shape[-2:])
-    return cards.matmul(x1, x2)
+    return cards.matmul(*(broadcast_to(x, stack + x.shape[-2:]) for x in (x1, x2)))
 
 
 @composed
@@ -110,7 +108,6 @@ def tensordot(x1, x2, /, *, axes=2):
 
 
 def summed_axes(x1: Value, x2: Value, axes):
-    """The summed axes of both operands, counted from the front."""
     if isinstance(axes, int):
         if not 0 <= axes <= min(x1.ndim, x2.ndim):
             raise ShapeError("tensordot", f"axes from 0 to {min(x1.ndim, x2.ndim)}",
@@ -170,10 +167,7 @@ def einsum(subscripts: str, /, *operands):
         (t2, x2), (t1, x1) = pool.pop(j), pool.pop(i)
         kept = set(result).union(*(t for t, _ in pool)) if pool else set(result)
         pool.append(contract_pair(t1, x1, t2, x2, kept, sizes))
-    term, x = pool[0]
-    summed = tuple(i for i, letter in enumerate(term) if letter not in result)
-    x = sum_(x, axes=summed) if summed else x
-    term = [letter for letter in term if letter in result]
+    term, x = sum_alone(*pool[0], result)
     return permute(x, axes=tuple(term.index(letter) for letter in result))
 
 
@@ -209,7 +203,6 @@ def parse_subscripts(subscripts: str, values):
 
 
 def letter_sizes(subscripts: str, terms, values) -> dict[str, int]:
-    """The size that each letter stands for."""
     sizes: dict[str, int] = {}
     for term, x in zip(terms, values, strict=True):
         for letter, size in zip(term, x.shape, strict=True):
@@ -271,6 +264,4 @@ def contract_pair(t1, x1, t2, x2, kept, sizes):
 def sum_alone(term, x: Value, needed):
     """The operand with letters that nobody else needs summed at once."""
     axes = tuple(i for i, c in enumerate(term) if c not in needed)
-    if not axes:
-        return list(term), x
-    return [c for c in term if c in needed], sum_(x, axes=axes)
+    return [c for c in term if c in needed], sum_(x, axes=axes) if axes else x

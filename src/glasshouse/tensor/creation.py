@@ -19,7 +19,6 @@ from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, 
 
 
 def check_device(where: str, device) -> None:
-    """Raise DeviceError unless `device` is None or that of the current backend."""
     here = backends.current()
     if device is not None and device != here.device:
         raise DeviceError(where, f"device {here.device!r} of backend {here.name}", repr(device),
@@ -56,7 +55,6 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
 
 
 def shares(obj, dtype) -> bool:
-    """Whether a tensor of `obj` in `dtype` needs no copy."""
     return isinstance(obj, (Value, np.ndarray)) and dtype in (None, as_dtype(obj.dtype))
 
 
@@ -117,8 +115,6 @@ def full_like(x, /, fill_value, dtype=None, *, device=None):
 
 
 def filling(name: str, value: int, what: str):
-    """The functions `name` and `name`_like, which make tensors of `value`."""
-
     def of_shape(shape, *sizes, dtype=None, device=None):
         check_device(name, device)
         if sizes and not hasattr(sizes[-1], "__index__"):  # a dtype, as in NumPy
@@ -145,7 +141,6 @@ empty, empty_like = filling("empty", 0, "to be written to, in fact of zeros")
 
 
 def number(where: str, x):
-    """`x` as a Python number: one itself, or the element of a 0-d tensor or array."""
     x = x if type(x) in SCALARS else getattr(x, "item", lambda: x)()
     if type(x) not in SCALARS:
         raise DTypeError(where, "a number", type_name(x), "Pass a Python number.")
@@ -165,8 +160,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     if step == 0:
         raise OptionError("arange", "a step other than 0", "0", "Use gh.full instead.")
     whole = all(isinstance(x, int) for x in (start, stop, step))
-    dtype = ((dtypes.default_int if whole else dtypes.default_float) if dtype is None
-             else as_dtype(dtype))  # fmt: skip
+    dtype = as_dtype(dtype or (dtypes.default_int if whole else dtypes.default_float))
     if whole and dtype.is_integer:
         return whole_range(range(start, stop, step), dtype)
     size = max(0, math.ceil((stop - start) / step))
@@ -174,7 +168,6 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
 
 
 def whole_range(numbers: range, dtype: DType) -> Value:
-    """The numbers of a range: lowest first as a count, which holds for unsigned dtypes too."""
     step = abs(numbers.step)
     ends = values.to_array([*numbers[:1], *numbers[1:][-1:]], "arange", dtype)  # raises if unfit
     if len(numbers) < 3:  # the step may not fit the dtype
@@ -198,10 +191,8 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
     count = operator.index(num)
     if count < 0:
         raise OptionError("linspace", "num of 0 or more", num, "Use 1 for start alone.")
-    if dtype is None:
-        is_complex = isinstance(start, complex) or isinstance(stop, complex)
-        dtype = by_python_type[complex if is_complex else float]
-    dtype = as_dtype(dtype)
+    is_complex = isinstance(start, complex) or isinstance(stop, complex)
+    dtype = as_dtype(dtype or by_python_type[complex if is_complex else float])
     points = np.linspace(start, stop, count, endpoint=endpoint)
     return as_value((np.floor(points) if dtype.is_integer else points).astype(dtype.np))
 

@@ -30,7 +30,6 @@ def sign_is_set(x):
 
 
 def flip_if(condition, x):
-    """-x where the condition holds, else x."""
     return compare.where(condition, -x, x)
 
 
@@ -40,22 +39,18 @@ def copy_sign(value: float, y):
 
 
 def is_infinite(x):
-    """True where real x is +∞ or -∞."""
     return cards.abs_(x) == math.inf
 
 
 def is_nan(x):
-    """True where x is NaN."""
     return x != x
 
 
 def machine_epsilon(dtype) -> float:
-    """The distance from 1 to the next larger number of a floating dtype."""
     return float(finfo(dtype.np).eps)
 
 
 def largest_number(dtype) -> float:
-    """The largest finite number of a floating dtype."""
     return float(finfo(dtype.np).max)
 
 
@@ -139,7 +134,6 @@ def scaled(factor: float):
 
 
 def complex_log(base: float):
-    """The function log(z) / log(base)."""
     divide = scaled(1 / math.log(base))
     return lambda z: divide(cards.log(z))
 

@@ -29,12 +29,10 @@ def operands(where: str, *xs) -> list[Value]:
 
 
 def inexact(where: str, *xs) -> list[Value]:
-    """`operands` as floating or complex values; integers and booleans become float32."""
     return [cast(x, inexact_dtype(x.dtype)) for x in operands(where, *xs)]
 
 
 def check_real(where: str, *xs: Value) -> None:
-    """Raise DTypeError if a value is complex."""
     for x in xs:
         if x.dtype.is_complex:
             raise DTypeError(where, "real values", x.dtype.name,
@@ -42,7 +40,6 @@ def check_real(where: str, *xs: Value) -> None:
 
 
 def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
-    """Raise DTypeError unless all values are integers (or booleans)."""
     for x in xs:
         if x.dtype.is_inexact or (x.dtype.is_bool and not bools):
             raise DTypeError(where, f"{'booleans or ' if bools else ''}integers", x.dtype.name,
@@ -64,14 +61,12 @@ NO_FLOATS = "floating and complex values"
 
 
 def named(function, name: str, **doc):
-    """`function` under its public name, with the docstring that DOC makes of `doc`."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = DOC.format(**doc)
     return composed(function)
 
 
 def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):
-    """`function` as the public function `name` of one argument."""
     example = f"{name}([{given}]).tolist()"
     return named(function, name, about=about, shapes="x (...) -> (...)", dtypes=dtypes,
                  errors=f"DTypeError for {errors}", example=example,
@@ -100,7 +95,6 @@ def unary(name, real, of_complex, about, given="0.0", result="0.0"):
 
 
 def same(name, card, about, given="0.0", result="0.0"):
-    """A function that `card` computes for real and complex values alike."""
     return unary(name, card, card, about, given, result)
 
 
@@ -188,12 +182,10 @@ def round(x, /, decimals: int = 0):
 
 
 def truth(x: Value) -> Value:
-    """True where x is not 0."""
     return x if x.dtype is bool_ else x != 0
 
 
 def floats(where: str, *xs: Value) -> list[Value]:
-    """Real values as floats; integers and booleans become float32."""
     check_real(where, *xs)
     return [cast(x, inexact_dtype(x.dtype)) for x in xs]
 
@@ -211,7 +203,6 @@ KINDS = {"numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "boo
 
 
 def binary(name, kind, compute, about, given, result):
-    """A function of two arguments that are promoted and broadcast to each other."""
     prepare, dtypes, errors = KINDS[kind]
 
     def function(x1, x2, /):
@@ -310,8 +301,6 @@ logical_xor = binary("logical_xor", "truth", operator.xor, "True where just one 
 
 
 def plain(name, compute, about, dtypes, errors, given, result):
-    """A function of one argument of any dtype."""
-
     def function(x, /):
         return compute(as_value(x, where=name))
 
@@ -417,7 +406,6 @@ def clip(x, /, min=None, max=None):
 
 
 def bounded(x: Value, bound, beyond) -> Value:
-    """x, with `bound` where x is beyond it or the bound is NaN."""
     if type(bound) is int and x.dtype.is_integer:  # a bound that x cannot reach is its last number
         info = np.iinfo(x.dtype.np)
         bound = sorted((int(info.min), bound, int(info.max)))[1]
@@ -427,8 +415,7 @@ def bounded(x: Value, bound, beyond) -> Value:
     if bound.dtype.is_floating:
         replace = replace | is_nan(bound)
     out = compare.where(replace, bound, value)
-    same_kind = KIND_ORDER[out.dtype.kind] == KIND_ORDER[x.dtype.kind]
-    return cast(out, x.dtype) if same_kind else out
+    return cast(out, x.dtype) if KIND_ORDER[out.dtype.kind] == KIND_ORDER[x.dtype.kind] else out
 
 
 def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):

@@ -10,7 +10,7 @@ import numpy as np
 
 from glasshouse.autograd.backward import backward
 from glasshouse.autograd.tape import Leaf
-from glasshouse.base import ShapeError, TransformError
+from glasshouse.base import OptionError, ShapeError, TransformError
 from glasshouse.base.dtype import as_dtype, by_name
 from glasshouse.base.errors import CaptureError, DeviceError, DTypeError, GradError
 from glasshouse.dispatch import Value, as_value, broadcast_to, cast, primitives
@@ -21,28 +21,17 @@ from glasshouse.tensor import contract, index, printing
 
 
 def check_visible() -> None:
-    """Raise while capture traces: a value read now would be wrong in later calls."""
     if state.values_hidden:
         raise CaptureError("value", "no look at a tensor's value", "one while tracing",
                            "Return the tensor.")  # fmt: skip
 
 
 def writing(where: str, compute):
-    """The method of an operator like +=: its result is written back."""
-
-    def method(self, other):
-        return self.in_place(where, compute(self, other))
-
-    return method
+    return lambda self, other: self.in_place(where, compute(self, other))
 
 
 def converted(kind: type):
-    """The method that makes the one element a Python number of this kind."""
-
-    def method(self):
-        return kind(self.one(kind.__name__))
-
-    return method
+    return lambda self: kind(self.one(kind.__name__))
 
 
 class Tensor(Value):
@@ -215,10 +204,8 @@ class Tensor(Value):
         array = self.numpy()
         if dtype is not None and np.dtype(dtype) != array.dtype:
             if copy is False:
-                raise ValueError(
-                    f"__array__: expected no copy; got a change of dtype from {array.dtype} to "
-                    f"{dtype}, which needs one. Leave copy at None."
-                )
+                got = f"a change of dtype from {array.dtype} to {dtype}, which needs one"
+                raise OptionError("__array__", "no copy", got, "Leave copy at None.")
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -290,7 +277,9 @@ class Tensor(Value):
         check_visible()
         if self.mode is None:
             payload = self.backend.exported(self.data)
-            if hasattr(payload, "__dlpack__") and 0 not in strides(payload):
+            strides = getattr(payload, "strides", ())
+            shares = isinstance(strides, tuple) and 0 in strides
+            if hasattr(payload, "__dlpack__") and not shares:
                 return payload
         return self.numpy().copy()
 
@@ -364,13 +353,6 @@ def recording(tensor) -> bool:
     return (tensor.mode or state).records
 
 
-def strides(payload) -> tuple:
-    """The strides of a payload, or none where it has no such notion."""
-    found = getattr(payload, "strides", ())
-    return found if isinstance(found, tuple) else ()
-
-
 def rebuild(cls, raw: bytes, dtype: str, shape, requires_grad: bool):
-    """A pickled tensor."""
     array = np.frombuffer(raw, as_dtype(dtype).np).reshape(shape)
     return cls.__new__(cls, array.copy()).requires_grad_(requires_grad)

@@ -7,7 +7,7 @@ import math
 import operator
 from collections import namedtuple
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -75,7 +75,6 @@ def expand_key(key, ndim: int) -> list:
 
 
 def listed(item):
-    """A list of indices as an array; as a tensor if there are tensors in it."""
     if not len(item):
         return np.zeros(0, np.int64)
     if any(isinstance(i, Value) for i in item):
@@ -84,7 +83,6 @@ def listed(item):
 
 
 def is_mask(item) -> bool:
-    """Whether an index is a boolean array or tensor."""
     return isinstance(item, (np.ndarray, Value)) and item.dtype == "bool"
 
 
@@ -103,7 +101,6 @@ def mask_indices(mask) -> list:
 
 
 def plan_key(key, shape: Shape) -> Plan:
-    """The plan of `key` for a value of `shape`."""
     plan = Plan()
     places: list[int] = []
     for item in expand_key(key, len(shape)):
@@ -123,7 +120,6 @@ def plan_key(key, shape: Shape) -> Plan:
 
 
 def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None:
-    """Add one axis of the source, indexed by `item`, to the plan."""
     if isinstance(item, slice):
         try:
             plan.shape.append(plan.cover(*item.indices(size)))
@@ -160,7 +156,6 @@ def as_integer(item) -> int | None:
 
 
 def index_array(item, axis: int, size: int):
-    """`item` as integer indices counted from the front."""
     if isinstance(item, MaskPart):
         if item.size != size:
             raise ShapeError("index", f"a mask of size {size} on axis {axis}", item.size,
@@ -185,8 +180,7 @@ def places_in(indices: Value, size: int, beyond: int) -> Value:
 
 
 def explained(where_: str, run, indexed):
-    """`run()`; if an index is out of range, the error names it, its axis and the axis' size.
-    `indexed`: for every index tensor the axis that it indexes, and the size of that axis."""
+    """`run()`; an index out of range is named; `indexed`: (index tensor, its axis, its size)."""
     try:
         return run()
     except IndexOutOfRangeError:
@@ -218,7 +212,6 @@ def take_basic(x: Value, plan: Plan):
 
 
 def kept_shape(plan: Plan) -> Shape:
-    """The shape after slices, new axes and single integers."""
     return tuple(s for i, s in enumerate(plan.shape) if i not in plan.dropped)
 
 
@@ -248,27 +241,23 @@ class Merged:
             return as_value(np.broadcast_to(np.asarray(total, np.int64), shape))
         if len(arrays) == 1:
             return arrays[0]
-        total = None
+        parts = []
         for axis, a, s in zip(self.axes, arrays, strides, strict=True):
             known = isinstance(a, np.ndarray)  # and so checked and counted from the front
             part = as_value(a) if known else places_in(a, self.shape[axis], self.count)
-            part = broadcast_to(part * s if s > 1 else part, shape)
-            total = part if total is None else total + part
-        return total
+            parts.append(broadcast_to(part * s if s > 1 else part, shape))
+        return reduce(operator.add, parts)
 
     def indexed(self, plan: Plan):
-        """Each index tensor with its axis and the size of that."""
         tensors = [i for i in self.axes if isinstance(plan.arrays[i], Value)]
         return [(plan.arrays[i], plan.origins[i], self.shape[i]) for i in tensors]
 
     def merge(self, x):
-        """x with the indexed axes as one, at `axis`."""
         if self.order != tuple(range(len(self.shape))):
             x = permute(x, axes=self.order)
         return reshape(x, (*self.before, self.count, *self.after))
 
     def split(self, x):
-        """The inverse of `merge`."""
         x = reshape(x, tuple(self.shape[i] for i in self.order))
         if self.order == tuple(range(len(self.shape))):
             return x
@@ -308,19 +297,16 @@ def add_at(x: Value, key, value):
     """x with `value` added at x[key]; repeated indices add up. Raises: as setitem.
     Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
              [0.0, 4.0]"""
-    x = as_value(x)
-    plan = plan_key(key, x.shape)
-    if not plan.arrays:
-        part = take_basic(x, plan)
-        return set_basic(x, plan, part + contents("add_at", value, x, part.shape))
-    return update(x, key, value, "add_at", cards.scatter_add)
+    return update(as_value(x), key, value, "add_at", cards.scatter_add)
 
 
 def update(x: Value, key, value, name: str, scatter):
     """x with the places that `key` names written by `scatter`, or by slices where they suffice."""
     plan = plan_key(key, x.shape)
     if not plan.arrays:
-        return set_basic(x, plan, contents(name, value, x, kept_shape(plan)))
+        new = contents(name, value, x, kept_shape(plan))
+        adds = scatter is cards.scatter_add
+        return set_basic(x, plan, take_basic(x, plan) + new if adds else new)
     merged = Merged(plan)
     part = merged.merge(take_basic(x, plan))
     value = contents(name, value, x, merged.result_shape)
@@ -455,8 +441,7 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     for _ in range(n.bit_length()):
         middle = (low + high) >> 1
         inside = where(middle < n, middle, full(shape, max(n - 1, 0), int64))
-        pivot = cards.gather(x1, inside, axis=0)
-        right = goes_right(pivot, x2, side) & (low < high)
+        right = goes_right(cards.gather(x1, inside, axis=0), x2, side) & (low < high)
         low, high = where(right, middle + 1, low), where(right | (low >= high), high, middle)
     return low
 

@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 from glasshouse.base import DTypeError, LinAlgError, ShapeError, inexact_dtype
-from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis
+from glasshouse.base.shape import broadcast_shapes, check_axes, check_axis, drop_axes
 from glasshouse.dispatch import value as values
 from glasshouse.dispatch.value import Value, as_value, broadcast_to, cast, full, reshape
 from glasshouse.ops import linalg as cards
@@ -16,8 +16,7 @@ from glasshouse.ops.movement import section
 from glasshouse.tensor import elementwise, reduce
 from glasshouse.tensor.contract import matmul, matrix_transpose, outer, promoted, tensordot, vecdot
 from glasshouse.tensor.creation import eye, triu
-from glasshouse.tensor.index import getitem
-from glasshouse.tensor.manipulate import moveaxis, stack
+from glasshouse.tensor.manipulate import moveaxis, stack, unstack
 from glasshouse.tensor.namespace import finfo
 from glasshouse.tensor.search import argsort, result
 
@@ -39,7 +38,6 @@ LstsqResult = result("LstsqResult", "solution residuals rank singular_values",
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:
-    """`x` as a stack of matrices."""
     x = as_value(x, where=where_)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "square matrices (..., n, n)" if square else "matrices (..., m, n)"
@@ -128,8 +126,7 @@ def trace(x, /, *, offset: int = 0, dtype=None):
 def pivot_sign(order: Value) -> Value:
     """1 or -1 (int64): whether a permutation swaps an even or odd number of pairs."""
     later = cards.as_column(order) > cards.as_row(order)
-    inversions = reduce.sum(triu(cast(later, order.dtype), k=1), axis=(-2, -1))
-    return 1 - 2 * (inversions % 2)
+    return 1 - 2 * (reduce.sum(triu(cast(later, order.dtype), k=1), axis=(-2, -1)) % 2)
 
 
 def det(x, /):
@@ -144,14 +141,12 @@ def det(x, /):
 
 
 def signed_product(packed: Value, order: Value) -> Value:
-    """The determinant from an LU factorisation."""
     return reduce.prod(diagonal(packed), axis=-1) * cast(pivot_sign(order), packed.dtype)
 
 
 def regular_shift(x: Value) -> Value:
-    """What to add to singular matrices to make each pivot of 0 a small one; 0 for others.
-    The derivative of an LU factorisation divides by the pivots; with pivots of sqrt(eps) the
-    determinant's comes out right up to sqrt(eps)."""
+    """What to add to singular matrices to make each pivot of 0, by which derivatives divide, a
+    small one; with sqrt(eps) the determinant's comes out right up to sqrt(eps)."""
     if not x.size:
         return x
     packed, order = cards.lu(x)
@@ -196,7 +191,6 @@ def system(where_: str, x1, x2, square: bool = False):
 
 
 def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
-    """`solve` on stacks of matrices that broadcast."""
     lead = broadcast_shapes(where_, x1.shape[:-2], x2.shape[:-2])
     x1, x2 = (broadcast_to(x, lead + x.shape[-2:]) for x in (x1, x2))
     packed, order = cards.lu(x1)
@@ -209,7 +203,6 @@ def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
 
 
 def check_regular(where_: str, packed: Value) -> None:
-    """Raise LinAlgError if a pivot is 0, where its contents can be seen."""
     value = packed
     while value.mode is not None:
         if value.mode.hides:
@@ -301,9 +294,8 @@ def cross(x1, x2, /, *, axis: int = -1):
         raise ShapeError("cross", f"size 3 along axis {axis}", f"{x1.shape} and {x2.shape}",
                          "Choose the axis of the vectors.")  # fmt: skip
     both = values.broadcast_values("cross", x1, x2)
-    a, b = ([getitem(moveaxis(x, axis, 0), i) for i in range(3)] for x in both)
-    parts = [a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)]
-    return stack(parts, axis=axis)
+    a, b = (unstack(x, axis) for x in both)
+    return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], axis=axis)
 
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
@@ -336,14 +328,12 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
     if not x.size or not axes:
         return reduce.sum(size, axis=axes, keepdims=keepdims) if axes else size
     peak = reduce.max(size.detach(), axis=axes, keepdims=True)
-    usable = (peak > 0) & elementwise.isfinite(peak)
-    peak = where(usable, peak, full(peak.shape, 1, peak.dtype))
+    peak = where((peak > 0) & elementwise.isfinite(peak), peak, full(peak.shape, 1, peak.dtype))
     total = reduce.sum(elementwise.square(size / peak), axis=axes, keepdims=True)
     zero = total == 0
     root = elementwise.sqrt(where(zero, full(total.shape, 1, total.dtype), total))
     out = where(zero, full(total.shape, 0, total.dtype), root * peak)
-    left = tuple(s for i, s in enumerate(out.shape) if i not in axes)
-    return out if keepdims else reshape(out, left)
+    return out if keepdims else reshape(out, drop_axes(out.shape, axes))
 
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
@@ -360,13 +350,11 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     elif abs(ord) == 2:
         out = extreme(svdvals(x), ord)
     else:
-        along = -2 if abs(ord) == 1 else -1
-        out = extreme(reduce.sum(elementwise.abs(x), axis=along), ord)
+        out = extreme(reduce.sum(elementwise.abs(x), axis=-2 if abs(ord) == 1 else -1), ord)
     return reshape(out, (*out.shape, 1, 1)) if keepdims else out
 
 
 def extreme(x: Value, ord) -> Value:
-    """The largest element along the last axis for a positive ord, else the smallest; 0 if empty."""
     if not x.shape[-1]:
         return reduce.sum(x, axis=-1)
     return (reduce.max if ord > 0 else reduce.min)(x, axis=-1)
@@ -385,8 +373,7 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     if len(axes) == 1:
         return vector_norm(x, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
     out = matrix_norm(moveaxis(x, axes, (-2, -1)), ord="fro" if ord is None else ord)
-    kept = tuple(1 if i in axes else s for i, s in enumerate(x.shape))
-    return reshape(out, kept) if keepdims else out
+    return reshape(out, reduce.kept_shape(x.shape, axes)) if keepdims else out
 
 
 def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:

@@ -169,7 +169,6 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
 
 
 def sequence(where: str, arrays) -> list[Value]:
-    """The arrays as values of one dtype; there must be one at least."""
     if isinstance(arrays, Value) and not arrays.ndim or not hasattr(arrays, "__iter__"):
         raise DTypeError(where, "a sequence of tensors", type_name(arrays), "Put them in a list.")
     arrays = [as_value(x, where=where) for x in arrays]
@@ -206,7 +205,6 @@ def stack(arrays, /, axis: int = 0):
 
 
 def check_equal(where: str, shapes, arrays) -> None:
-    """Raise ShapeError unless the shapes that matter are all the same."""
     if len({*shapes, *(x.ndim for x in arrays)}) > 2:
         raise ShapeError(where, f"equal shapes{' but for the axis' if where == 'concat' else ''}",
             ", ".join(str(x.shape) for x in arrays), "Pad or reshape them first.")  # fmt: skip
@@ -299,7 +297,7 @@ def roll(x, /, shift, axis=None):
 
 def rolled(x: Value, shift: int, axis: int) -> Value:
     size = x.shape[axis]
-    cut = -shift % size if size else 0
+    cut = -shift % max(size, 1)
     if cut == 0:
         return x
     return movement.concatenate(part(x, axis, cut, size), part(x, axis, 0, cut), axis=axis)
@@ -377,7 +375,6 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
 
 
 def pad_widths(pad_width, x: Value) -> list[tuple[int, int]]:
-    """One (before, after) per axis of x."""
     try:
         pairs = np.broadcast_to(np.asarray(pad_width), (x.ndim, 2))
     except ValueError:

@@ -27,10 +27,8 @@ AS_METHODS = {
 
 
 def sizes(shape) -> tuple:
-    """Sizes given one by one, or as one tuple or list."""
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        return tuple(shape[0])
-    return tuple(shape)
+    lone = len(shape) == 1 and isinstance(shape[0], (tuple, list))
+    return tuple(shape[0] if lone else shape)
 
 
 def transpose(self, *axes):
@@ -88,12 +86,10 @@ CASTS = {"bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half"
 
 
 def casting(dtype):
-    """A method that casts to one dtype, like PyTorch's `.float()`, and its docstring."""
     return lambda self: cast(self, dtype), f"The tensor in {dtype.name}."
 
 
 def complete(cls) -> None:
-    """Give `cls` all methods listed above."""
     for module, names in AS_METHODS.items():
         for name in names.split():
             setattr(cls, name, getattr(module, name))

@@ -108,8 +108,7 @@ def result_type(*arrays_and_dtypes) -> DType:
     found = [dtype_of(x) for x in arrays_and_dtypes if type(x) not in SCALARS]
     if not arrays_and_dtypes:
         raise OptionError("result_type", "arrays or dtypes", "none", "Give one or more.")
-    if not found:
-        found = [as_dtype(type(scalars[0]))]
+    found = found or [as_dtype(type(scalars[0]))]
     return reduce(promote_scalar, scalars, reduce(promote, found))
 
 

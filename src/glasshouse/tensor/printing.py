@@ -46,9 +46,7 @@ class set_print_options(having):
 
 
 def format_tensor(x: Value) -> str:
-    """The text of repr(x): contents, dtype, and what is not as usual.
-    Example: >>> format_tensor(gh.asarray([1, 2]))
-             'Tensor([1, 2], dtype=int64)'"""
+    """The text of repr(x): contents, dtype, and what is not as usual."""
     name = type(x).__name__
     if not isinstance(x.mode, TapeMode | None):
         kind = type(x.mode).__name__.removesuffix("Mode")
@@ -61,15 +59,13 @@ def format_tensor(x: Value) -> str:
     width = options.line_width or max(40, shutil.get_terminal_size((88, 24)).columns)
     body = format_array(x.numpy(), len(name) + 1, width, options)
     tail = ", ".join(notes) + ")"
-    last = body.rsplit("\n", 1)[-1]
-    start = 0 if "\n" in body else len(name) + 1
-    fits = start + len(last) + 2 + len(tail) <= width
+    last = f"{name}({body}".rsplit("\n", 1)[-1]
+    fits = len(last) + 2 + len(tail) <= width
     gap = ", " if fits else ",\n" + " " * (len(name) + 1)
     return f"{name}({body}{gap}{tail}"
 
 
 def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptions) -> str:
-    """The contents as nested brackets, lines after the first indented."""
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if not array.size:
@@ -82,7 +78,6 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
 
 
 def single_float(value) -> str:
-    """A lone number with the digits that the options give."""
     plain = 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
     write = np.format_float_positional if plain else np.format_float_scientific
     return write(value, precision=Current.options.precision, unique=True, trim="0")

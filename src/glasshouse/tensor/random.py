@@ -41,7 +41,6 @@ def mixed(n: int) -> int:
 
 
 def key_of(seed: int) -> tuple[int, int]:
-    """Two key words from a seed of any size and sign."""
     state = mixed(int(seed < 0))
     rest = abs(seed)
     while True:
@@ -87,9 +86,8 @@ class Generator:
             start, words, seed = self.draws, self.key_words, self.seed
             self.draws += n
         children = [Generator(seed) for _ in range(n)]
-        parent = words[0] << 32 | words[1]
         for i, child in enumerate(children):
-            child.key_words = key_of(parent ^ (mixed(start + i) << 64))
+            child.key_words = key_of((words[0] << 32 | words[1]) ^ (mixed(start + i) << 64))
         return children
 
     def state(self) -> dict:
@@ -132,7 +130,6 @@ def bits(shape, generator: Generator | None = None) -> Value:
 
 
 def check_floating(where_: str, dtype) -> DType:
-    """`dtype` as a DType. Raises: DTypeError unless it is floating."""
     dtype = as_dtype(dtype)
     if not dtype.is_floating:
         raise DTypeError(where_, "a floating dtype", dtype.name, "Cast later.")
@@ -140,19 +137,16 @@ def check_floating(where_: str, dtype) -> DType:
 
 
 def words(shape, generator) -> tuple[Value, Value]:
-    """Two words of 32 uniform random bits, as int64."""
     pair = cast(bits((2, *shape), generator), default_int)
     return getitem(pair, 0), getitem(pair, 1)
 
 
 def long_bits(shape, generator) -> Value:
-    """63 uniform random bits as int64: every backend computes with those, not all with uint64."""
     high, low = words(shape, generator)
     return (high >> 1) * 2**32 + low
 
 
 def longer_bits(shape, generator) -> Value:
-    """64 uniform random bits as uint64."""
     high, low = (cast(word, uint64) for word in words(shape, generator))
     return high * 2**32 + low
 
@@ -196,11 +190,8 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     angle = getitem(pair, 1) * (2 * math.pi)
     drawn = concatenate(radius * cards.cos(angle), radius * cards.sin(angle), axis=0)
     drawn = reshape(getitem(drawn, slice(0, size)), shape)
-    if not (type(std) is float and std == 1.0):
-        drawn = drawn * std
-    if not (type(mean) is float and mean == 0.0):
-        drawn = drawn + mean
-    return cast(drawn, dtype)
+    drawn = drawn if type(std) is float and std == 1.0 else drawn * std
+    return cast(drawn if type(mean) is float and mean == 0.0 else drawn + mean, dtype)
 
 
 def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32,
@@ -219,8 +210,7 @@ def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=floa
 def erfinv(y: Value) -> Value:
     """The inverse of erf, by a closed first guess and three Newton steps.
     Source: Winitzki 2008, A handy approximation for the error function and its inverse."""
-    a = 0.147
-    edge = 1.0 - 2.0**-53
+    a, edge = 0.147, 1.0 - 2.0**-53
     y = cards.minimum(cards.maximum(y, y * 0 - edge), y * 0 + edge)
     log = cards.log1p(-y * y)
     first = 2 / (math.pi * a) + log / 2
@@ -253,10 +243,9 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
 
 
 def below(span: int, shape, generator) -> Value:
-    """Integers uniform in [0, span): int64, or uint64 for a span above 2**63.
-    A remainder of 63 bits is uniform up to span / 2**63. Above 2**40 numbers too large are drawn
-    again, up to 40 times; each draw succeeds with probability above one half."""
-    if span <= 2**40:
+    """Integers uniform in [0, span): int64, or uint64 for a span above 2**63. Above 2**40 numbers
+    too large are drawn again, up to 40 times; each draw succeeds for more than one half."""
+    if span <= 2**40:  # a remainder of 63 bits is uniform up to span / 2**63
         return long_bits(shape, generator) % span
     draw = longer_bits if span > 2**63 else long_bits
     mask = 2 ** (span - 1).bit_length() - 1
@@ -286,8 +275,7 @@ def gumbel(shape=(), dtype=float32, generator=None) -> Value:
     """Standard Gumbel numbers. Raises: DTypeError unless dtype is floating."""
     dtype, shape = check_floating("gumbel", dtype), check_shape("gumbel", shape)
     tiny = 2.0**-54 if dtype is float64 else 2.0**-25  # the middle of the lowest step, for log(0)
-    u = unit(shape, dtype, generator) + tiny
-    return cast(-cards.log(-cards.log(u)), dtype)
+    return cast(-cards.log(-cards.log(unit(shape, dtype, generator) + tiny)), dtype)
 
 
 def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
@@ -328,12 +316,11 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
                          "Draw fewer, or pass replace=True.")  # fmt: skip
     weights = None
     if p is not None:
-        p = check_like("choice", "p", as_value(p, where="choice"), (n,))
-        weights = cast(p, float64)
+        weights = cast(check_like("choice", "p", as_value(p, where="choice"), (n,)), float64)
     places = choose(n, count, replace, weights, generator)
-    picked = places if x is None else gather(x, places, axis=axis)
     if x is None:
-        return reshape(picked, shape)
+        return reshape(places, shape)
+    picked = gather(x, places, axis=axis)
     return reshape(picked, x.shape[:axis] + shape + x.shape[axis + 1 :])
 
 

@@ -18,19 +18,16 @@ from glasshouse.tensor.elementary import choose, is_infinite, split
 
 
 def kept_shape(shape, axes) -> tuple[int, ...]:
-    """`shape` with the reduced axes of size 1."""
     return tuple(1 if i in axes else size for i, size in enumerate(shape))
 
 
 def reduced(card, where: str, x: Value, axis, keepdims: bool) -> Value:
-    """`card` over the given axes of x."""
     axes = check_axes(where, axis, x.ndim)
     out = card(x, axes=axes)
     return reshape(out, kept_shape(x.shape, axes)) if keepdims else out
 
 
 def summed_dtype(where: str, dtype, wanted):
-    """The dtype of a sum or product: `wanted`, or int64 (uint64) for smaller integers."""
     if wanted is None:
         return {"bool": int64, "int": int64, "uint": uint64}.get(dtype.kind, dtype)
     wanted = as_dtype(wanted)
@@ -40,8 +37,6 @@ def summed_dtype(where: str, dtype, wanted):
 
 
 def reduction(dtypes: str, example: str, result: str, errors="an axis out of range", axes="axes"):
-    """A decorator that completes the docstring of a function (x, axis, …)."""
-
     def decorate(function):
         name, about = function.__name__, function.__doc__
         shapes = f"x (...) -> without the {axes}, or with 1 there"
@@ -75,7 +70,6 @@ def prod(x, /, axis=None, dtype=None, keepdims: bool = False):
 
 
 def extreme(card, of_bools, where: str, x, axis, keepdims: bool) -> Value:
-    """The largest or smallest element; `of_bools` finds it for booleans."""
     x = as_value(x, where=where)
     if x.dtype.is_bool and 0 not in x.shape:
         return reduced(of_bools, where, x, axis, keepdims)
@@ -117,7 +111,6 @@ def count_nonzero(x, /, axis=None, keepdims: bool = False):
 
 
 def position(card, where: str, x, axis, keepdims: bool) -> Value:
-    """Where the extreme along `axis` (None: of x flattened) is first."""
     x = as_value(x, where=where)
     elementwise.check_real(where, x)
     if axis is None:
@@ -203,7 +196,6 @@ def logsumexp(x, /, axis=None, keepdims: bool = False):
 
 
 def along(where: str, x, axis, dtype) -> tuple[Value, int]:
-    """(x in its summed dtype, the axis): of several axes one must be named."""
     x = as_value(x, where=where)
     if axis is None and x.ndim != 1:
         raise ShapeError(where, f"an axis for {x.ndim} axes", f"None for {x.shape}", "Name one.")
@@ -211,13 +203,10 @@ def along(where: str, x, axis, dtype) -> tuple[Value, int]:
 
 
 def with_first(x: Value, axis: int, value) -> Value:
-    """x with one more element, `value`, in front along `axis`."""
     return movement.pad(x, widths=tuple((int(i == axis), 0, 0) for i in range(x.ndim)), value=value)
 
 
 def cumulative(name: str, scan, first: int, about: str, result):
-    """The function `name` of running results along an axis, which `scan` gives."""
-
     def function(x, /, axis=None, *, dtype=None, include_initial: bool = False):
         x, axis = along(name, x, axis, dtype)
         out = scan(x, axis)
@@ -266,7 +255,6 @@ def piece(p, x: Value, axis: int) -> Value:
 
 
 def shifted(x: Value, axis: int, by: int) -> Value:
-    """x along `axis` without its first (by = 1) or last (by = -1) element."""
     size = x.shape[axis]
     one = int(size > 0)
     return movement.section(x, axis, *((one, size) if by > 0 else (0, size - one)))

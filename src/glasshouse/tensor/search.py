@@ -15,14 +15,12 @@ from glasshouse.tensor.manipulate import concat, moveaxis, part
 
 
 def result(name: str, fields: str, doc: str, module: str = __name__) -> type:
-    """The named tuple that a function of several results returns."""
     cls = namedtuple(name, fields, module=module)
     cls.__doc__ = doc
     return cls
 
 
 def sorted_with_positions(where: str, x, axis: int, descending: bool):
-    """(x sorted along the axis, the positions that its elements came from)."""
     x = as_value(x, where=where)
     check_real(where, x)
     axis = check_axis(where, axis, x.ndim)
@@ -61,19 +59,15 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
         raise OptionError("topk", f"k from 0 to {x.shape[axis]}", f"{k} for shape {x.shape} and "
                           f"axis {axis}", "Choose a smaller k.")  # fmt: skip
     if largest:
-        found = sorting.top_k(moveaxis(x, axis, -1), k=k)
-        return TopK(*(moveaxis(y, -1, axis) for y in found))
+        return TopK(*(moveaxis(y, -1, axis) for y in sorting.top_k(moveaxis(x, axis, -1), k=k)))
     return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
 
 
-UniqueAll = result(
-    "UniqueAll", "values indices inverse_indices counts",
-    "Distinct elements, where each is first, where x has which, and how often each occurs.",
-)  # fmt: skip
+UniqueAll = result("UniqueAll", "values indices inverse_indices counts", "Distinct elements, where "
+                   "each is first, where x has which, and how often each occurs.")  # fmt: skip
 UniqueCounts = result("UniqueCounts", "values counts", "Distinct elements, how often each occurs.")
-UniqueInverse = result(
-    "UniqueInverse", "values inverse_indices", "Distinct elements, and which each element of x is."
-)
+UniqueInverse = result("UniqueInverse", "values inverse_indices", "Distinct elements, and which "
+                       "each element of x is.")  # fmt: skip
 
 
 def sorting_positions(x: Value) -> Value:
@@ -109,7 +103,6 @@ def unique_all(x, /) -> UniqueAll:
 
 
 def distinct(where: str, x) -> UniqueAll:
-    """unique_all, for any of the functions below."""
     shape = as_value(x, where=where).shape
     x, order, new = runs(where, x)
     (starts,) = index.nonzero(new)

@@ -86,7 +86,6 @@ def tape_in_force():
 
 
 def attach(fn, leaves, treedef, out, tape, before):
-    """The results of a region, as coming from one node."""
     outputs, out_def = flatten(out)
     node = RegionNode()
     tracked = [isinstance(x, Value) and x.mode is tape and x.node is not None for x in leaves]

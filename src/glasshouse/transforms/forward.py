@@ -30,7 +30,6 @@ class JvpMode(Level):
 
 
 def push(primitive, primals, tangents, y, attrs):
-    """The tangent of the result: the contributions of the operands' tangents, summed."""
     given = [(i, t) for i, t in enumerate(tangents) if t is not None and primitive.jvp is not None]
     parts = [contribution(primitive, i, t, y, primals, attrs) for i, t in given]
     parts = [part for part in parts if part is not None]
@@ -44,7 +43,6 @@ def add_tangents(a, b):
 
 
 def contribution(primitive, i: int, t, y, primals, attrs):
-    """What the tangent of operand `i` adds to the result's."""
     rule = primitive.jvp
     if rule is not LINEAR:
         rule = rule(i) if callable(rule) else rule[i]
@@ -83,7 +81,6 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
 
 
 def check_tangent(x: Value, t):
-    """The tangent for `x` as a value of its spec."""
     t = as_value(t, where="jvp")
     check_like("jvp", "a tangent of shape", t, x.shape)
     if t.dtype is not x.dtype:

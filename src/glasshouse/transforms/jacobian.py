@@ -39,7 +39,6 @@ def jacobian(fn, argnums=0, mode: str = "reverse"):
 
 
 def reverse_columns(fn, primals):
-    """The Jacobian by one pullback per output element."""
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
         raise GradError("jacobian", "a function that returns one tensor", "a structure of them",
@@ -51,7 +50,6 @@ def reverse_columns(fn, primals):
 
 
 def forward_columns(fn, primals):
-    """The Jacobian by one push per input element."""
     leaves, treedef = flatten(primals)
     zeros = [x * 0 for x in leaves]
     found = []

@@ -11,20 +11,16 @@ from glasshouse.transforms.vmap import tie_to_batch
 
 
 def as_leaves(where: str, tree):
-    """The leaves of a tree of tensors, arrays and numbers as values, and its structure."""
     leaves, treedef = flatten(tree)
-    values = []
-    for leaf in leaves:
-        value = as_value(leaf, where=where)
-        if not value.dtype.is_inexact:
-            raise DTypeError(where, "floating or complex inputs to differentiate", value.dtype.name,
+    values = [as_value(leaf, where=where) for leaf in leaves]
+    for x in values:
+        if not x.dtype.is_inexact:
+            raise DTypeError(where, "floating or complex inputs to differentiate", x.dtype.name,
                              "Cast them, or choose other argnums.")  # fmt: skip
-        values.append(value)
     return values, treedef
 
 
 def check_outputs(where: str, out):
-    """The leaves of what the function returned, and their structure."""
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
@@ -137,7 +133,6 @@ def check_scalar(out) -> None:
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:
-    """`argnums` as a tuple of positions."""
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
         raise DTypeError(where, "argnums as a position from 0, or a tuple of them", repr(argnums),

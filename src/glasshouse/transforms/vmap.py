@@ -4,7 +4,7 @@ import functools
 
 from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_axis, type_name
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
-from glasshouse.dispatch import Level, Value, as_value, broadcast_to, zeros
+from glasshouse.dispatch import Level, as_value, broadcast_to, zeros
 from glasshouse.dispatch.bind import state
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import move_axes
@@ -46,7 +46,6 @@ class VmapMode(Level):
         return self.wrap(result) if primitive.num_outputs == 1 else tuple(map(self.wrap, result))
 
     def random(self, primitive, args, attrs, below):
-        """Random bits asked for by the mapped function, by the chosen `randomness`."""
         if self.randomness == "same":
             return below(primitive, args, attrs)
         if self.randomness == "different":
@@ -65,7 +64,6 @@ def tie_to_batch(value):
 
 
 def depends_on(value, mode) -> bool:
-    """Whether a value, at any depth, belongs to `mode`."""
     while value.mode is not None:
         if value.mode is mode:
             return True
@@ -103,17 +101,14 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
 
 
 def tuple_axes(in_axes, args):
-    """`in_axes` as a prefix of the argument tuple."""
-    if isinstance(in_axes, (tuple, list)):
-        if len(in_axes) != len(args):
-            raise ShapeError("vmap", f"one entry of in_axes per argument, {len(args)}",
-                repr(in_axes), "Use None for arguments that are not mapped.")  # fmt: skip
-        return tuple(in_axes)
-    return (in_axes,) * len(args)
+    axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
+    if len(axes) != len(args):
+        raise ShapeError("vmap", f"one entry of in_axes per argument, {len(args)}",
+            repr(in_axes), "Use None for arguments that are not mapped.")  # fmt: skip
+    return tuple(axes)
 
 
 def batch_size(values, axes) -> int:
-    """The size that all mapped axes share."""
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
         raise ShapeError("vmap", "at least one mapped argument", "in_axes=None for all",
@@ -129,12 +124,11 @@ def finish(mode: VmapMode, out, out_axes):
     axes = broadcast_prefix("vmap", out_axes, treedef)
     results = []
     for leaf, axis in zip(leaves, axes, strict=True):
-        if not isinstance(leaf, Value):
-            try:
-                leaf = as_value(leaf, where="vmap")
-            except DTypeError:
-                raise DTypeError("vmap", "the function to return tensors", type_name(leaf),
-                                 "Return tensors only.") from None  # fmt: skip
+        try:
+            leaf = as_value(leaf, where="vmap")
+        except DTypeError:
+            raise DTypeError("vmap", "the function to return tensors", type_name(leaf),
+                             "Return tensors only.") from None  # fmt: skip
         if axis is None:
             if leaf.mode is mode:
                 raise ShapeError("vmap", "an unmapped result where out_axes is None",

@@ -98,8 +98,7 @@ def celu(input, alpha=1.0, inplace=False):
 
 def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
     """scale · (x where x > 0, else alpha · (exp(inner · x) - 1))."""
-    # The exponential never sees a positive x: it could overflow, and inf · 0 would reach the
-    # gradient as NaN.
+    # The exponential never sees a positive x: inf · 0 would reach the gradient as NaN.
     negative = expm1(where(x > 0, 0, x) * inner) * (alpha * scale)
     return where(x > 0, x if scale == 1 else x * scale, negative)
 
@@ -220,7 +219,6 @@ def glu(input, dim=-1):
 
 
 def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
-    """The input as a floating value, in `dtype` if one is given, and the one axis."""
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):

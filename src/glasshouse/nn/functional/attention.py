@@ -71,7 +71,6 @@ def causal_mask(queries: int, keys: int) -> Value:
 
 @composed
 def repeat_heads(x: Value, times: int) -> Value:
-    """Each entry of axis -3 `times` times."""
     lead, (heads, length, size) = x.shape[:-3], x.shape[-3:]
     x = reshape(x, (*lead, heads, 1, length, size))
     x = broadcast_to(x, (*lead, heads, times, length, size))

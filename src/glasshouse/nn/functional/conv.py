@@ -42,7 +42,6 @@ def on_batch(x: Value, n: int, compute) -> Value:
 
 
 def check_operands(where: str, n: int, input, weight, stride, dilation):
-    """Input and weight as values whose numbers of axes and dtypes fit; stride and dilation."""
     x, weight = spatial_input(where, n, input), check_floating(where, weight, "weight")
     if weight.ndim != n + 2:
         raise ShapeError(where, f"a weight of {n + 2} axes", weight.shape, "Reshape the weight.")
@@ -59,7 +58,6 @@ def check_channels(where: str, x: Value, n: int, channels: int) -> None:
 
 
 def check_extent(where, sizes, kernel, dilation, widths) -> None:
-    """Raise ShapeError if the dilated kernel is larger than the padded input."""
     for size, k, d, (low, high) in zip(sizes, kernel, dilation, widths, strict=True):
         if size + low + high < d * (k - 1) + 1:
             raise ShapeError(where, "a padded input of at least the kernel's size",
@@ -83,7 +81,6 @@ def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, i
 
 
 def add_channels(where: str, y: Value, bias) -> Value:
-    """y + bias, with the bias along the channel axis."""
     if bias is None:
         return y
     check_like(where, "a bias", bias, y.shape[1:2], "Give one number for each output channel.")
@@ -127,14 +124,10 @@ def convolve_transposed(
 
 
 def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
-    """(output sizes, zeros to append to the input), per spatial axis.
-    With output_padding >= stride the output has windows beyond the input, which zeros continue."""
-    sizes, missing = [], []
-    for i, k, s, p, e, d in zip(inputs, kernel, stride, padding, extra, dilation, strict=True):
-        span = d * (k - 1) + 1
-        sizes.append((i - 1) * s - 2 * p + span + e)
-        missing.append(e // s)
-    return tuple(sizes), tuple(missing)
+    """(output sizes, zeros to append to the input for windows beyond it), per spatial axis."""
+    axes = zip(inputs, kernel, stride, padding, extra, dilation, strict=True)
+    sizes = tuple((i - 1) * s - 2 * p + d * (k - 1) + 1 + e for i, k, s, p, e, d in axes)
+    return sizes, tuple(e // s for e, s in zip(extra, stride, strict=True))
 
 
 conv1d, conv2d, conv3d = by_axes(convolve, "conv")

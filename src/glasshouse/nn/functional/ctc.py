@@ -15,8 +15,7 @@ from glasshouse.ops.reduce import max_, sum_
 from glasshouse.tensor import arange, reduce, zeros
 from glasshouse.tensor import where as choose
 
-# The logarithm of no probability: finite, so that differences of two are no NaN, and far below
-# any sum of log-probabilities.
+# The logarithm of no probability: finite, for differences, and far below any sum of logarithms.
 NEVER = -1e30
 
 
@@ -55,7 +54,6 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
 
 
 def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction) -> list[Value]:
-    """The operands as values whose shapes and dtypes fit; of tensors, nothing is read."""
     where = "ctc_loss"
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, y = check_floating(where, log_probs, "log_probs"), as_value(targets, where=where)
@@ -130,21 +128,19 @@ def align(x, labels, frames, sizes, blank, both: bool):
     times = reshape(arange(t), (t, 1, 1))
     frames = reshape(frames, (1, n, 1))
     begin = full((n, 1), 0, frames.dtype)
+    rows = emitted
     if both:  # the recursion from the end is that from the start of the mirrored problem
         rows = concatenate(emitted, flip(emitted, axes=(0, 2)), axis=1)
         labels = concatenate(labels, flip(labels, axes=(1,)), axis=0)
         starts = concatenate(starts, flip(ends, axes=(1,)), axis=0)
         begin = concatenate(begin, t - reshape(frames, (n, 1)), axis=0)
-    else:
-        rows = emitted
     reached = follow(rows, labels, starts, begin, times, blank)
     ahead = reached[:, :n]
     last = (times == frames - 1) & ends
     total = reduce.logsumexp(choose(last, ahead, NEVER), axis=(0, 2), keepdims=True)  # (1, N, 1)
     possible = total > NEVER / 2
     loss = choose(possible, -total, float("inf"))
-    nothing = (frames == 0) & reshape(sizes == 0, (1, n, 1))
-    loss = reshape(choose(nothing, 0, loss), (n,))
+    loss = reshape(choose((frames == 0) & reshape(sizes == 0, (1, n, 1)), 0, loss), (n,))
     if not both:
         return loss, None
     back = flip(reached[:, n:], axes=(0, 2))

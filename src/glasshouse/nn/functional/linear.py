@@ -70,7 +70,6 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
 
 
 def check_padding_idx(where: str, padding_idx, rows: int):
-    """`padding_idx` counted from the front, or None."""
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:

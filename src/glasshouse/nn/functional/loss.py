@@ -15,15 +15,12 @@ from glasshouse.tensor import where as choose
 
 def reduced(loss: Value, reduction: str, dtype=None) -> Value:
     """`loss` as it is, or its mean or sum, in `dtype`."""
-    if reduction == "mean":
-        loss = reduce.mean(loss)
-    elif reduction == "sum":
-        loss = reduce.sum(loss)
+    if reduction != "none":
+        loss = (reduce.mean if reduction == "mean" else reduce.sum)(loss)
     return loss if dtype is None else cast(loss, dtype)
 
 
 def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
-    """Input and target, checked to be floating (input) and of one shape."""
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
@@ -135,7 +132,6 @@ def class_axis(where: str, x: Value) -> int:
 
 
 def check_class_weight(where: str, weight, classes: int):
-    """`weight`, checked to hold one number per class."""
     if weight is None:
         return None
     weight = as_value(weight, where=where)
@@ -143,9 +139,8 @@ def check_class_weight(where: str, weight, classes: int):
 
 
 def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: int):
-    """(x at the target class, the classes with ignored ones as 0, where they count or None).
-    A negative class that is not ignored is moved out of range, so that it is an error like one that
-    is too large; no value has to be read before it is used."""
+    """(x at the target class, the classes with ignored ones as 0, where they count). A negative one
+    that is not ignored is moved out of range: an error then, without a value read before."""
     classes = x.shape[axis]
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if not target.dtype.is_integer:
@@ -229,7 +224,6 @@ def cross_entropy(
 
 
 def along(weight: Value, axis: int, like: Value) -> Value:
-    """One number per class, shaped to broadcast along the class axis."""
     return reshape(cast(weight, like.dtype), (weight.size,) + (1,) * (like.ndim - axis - 1))
 
 

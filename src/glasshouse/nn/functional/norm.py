@@ -20,7 +20,6 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
 
 @composed
 def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value, Value]:
-    """The input normalised by the statistics of its batch, their mean and biased variance."""
     x = check_channels(where, input, weight=weight, bias=bias)
     if x.size <= x.shape[1]:
         raise ShapeError(where, "more than 1 value per channel while training", x.shape,
@@ -31,7 +30,6 @@ def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value,
 
 @composed
 def by_running(input, running_mean, running_var, weight, bias, eps: float, where: str) -> Value:
-    """The input normalised by running statistics."""
     x = check_channels(where, input, running_mean=running_mean, running_var=running_var,
                        weight=weight, bias=bias)  # fmt: skip
     wide = widened(x)
@@ -39,14 +37,14 @@ def by_running(input, running_mean, running_var, weight, bias, eps: float, where
     return scaled(x, centred, along_channels(running_var, wide), weight, bias, eps)
 
 
-def check_channels(where: str, input, **given) -> Value:
+def check_channels(where: str, input, option="num_features", /, **given) -> Value:
     """The input as a value (N, C, ...), if each of `given` that is not None has C elements."""
     x = check_floating(where, input)
     if x.ndim < 2:
         raise ShapeError(where, "an input (N, C, ...)", x.shape, "Add an axis.")
     for name, value in given.items():
         if value is not None:
-            check_like(where, name, value, x.shape[1:2], "Set num_features to the size of axis 1.")
+            check_like(where, name, value, x.shape[1:2], f"Set {option} to the size of axis 1.")
     return x
 
 
@@ -55,8 +53,7 @@ def scaled(x: Value, centred: Value, var: Value, weight, bias, eps: float) -> Va
     scale = 1 / sqrt(var + eps)
     if weight is not None:
         scale = scale * along_channels(weight, centred)
-    y = centred * scale
-    return cast(y if bias is None else y + along_channels(bias, centred), x.dtype)
+    return cast(affine_channels(centred * scale, None, bias), x.dtype)
 
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
@@ -130,8 +127,7 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
 
 def affine_channels(x: Value, weight, bias) -> Value:
     """x · weight + bias along axis 1; either may be None."""
-    if weight is not None:
-        x = x * along_channels(weight, x)
+    x = x if weight is None else x * along_channels(weight, x)
     return x if bias is None else x + along_channels(bias, x)
 
 
@@ -143,15 +139,11 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _wh
     x, axes = trailing_axes(_where, input, normalized_shape, weight, bias)
     _, centred, var = moments(widened(x), axes)
     y = centred * (1 / sqrt(var + eps))
-    if weight is not None:
-        y = y * cast(weight, y.dtype)
-    if bias is not None:
-        y = y + cast(bias, y.dtype)
-    return cast(y, x.dtype)
+    y = y if weight is None else y * cast(weight, y.dtype)
+    return cast(y if bias is None else y + cast(bias, y.dtype), x.dtype)
 
 
 def trailing_axes(where: str, input, normalized_shape, *parameters):
-    """Input, checked, and the axes that `normalized_shape` names."""
     x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(where, f"an input that ends in {shape}", x.shape,
@@ -179,14 +171,8 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
     """(x - mean) / √(var + eps) · weight + bias, with statistics by sample and group of channels.
     Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...). Raises: OptionError unless
     num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494, eq. 7."""
-    x = check_floating(_where, input)
-    if x.ndim < 2:
-        raise ShapeError(_where, "an input (N, C, ...)", x.shape, "Add an axis.")
+    x = check_channels(_where, input, "num_channels", weight=weight, bias=bias)
     check_divides(_where, "channels", x.shape[1], "num_groups", num_groups)
-    for value in (weight, bias):
-        if value is not None:
-            fix = "Set num_channels to the size of axis 1."
-            check_like(_where, "weight and bias", value, x.shape[1:2], fix)
     rows = (x.shape[0], num_groups, x.size // max(x.shape[0] * num_groups, 1))
     _, centred, var = moments(reshape(widened(x), rows), (2,))
     y = reshape(centred * (1 / sqrt(var + eps)), x.shape)

@@ -2,6 +2,8 @@
 
 from math import prod
 
+import numpy as np
+
 from glasshouse.base.errors import OptionError, ShapeError
 from glasshouse.dispatch.value import Value, as_value, reshape
 from glasshouse.nn.checks import check_floating, check_ndim, int_tuple
@@ -41,18 +43,17 @@ def pad(input, pad, mode="constant", value=None):
 
 
 def pad_constant(x: Value, pairs: dict, value) -> Value:
-    """x grown by the positive widths and cropped by the negative ones."""
-    if not all(low == high == 0 for low, high in pairs.values()):
-        widths = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
-        for axis, (low, high) in pairs.items():
-            if low + high + x.shape[axis] < 0:
-                raise ShapeError("pad", f"to crop at most the size of axis {axis} of {x.shape}",
-                                 (low, high), "Crop less.")  # fmt: skip
-        if any(w < 0 for pair in widths for w in pair):
-            x = crop(x, widths)
-        grown = tuple((max(low, 0), max(high, 0), 0) for low, high in widths)
-        x = movement.pad(x, widths=grown, value=value)
-    return x
+    widths = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
+    if not any(map(any, widths)):
+        return x
+    for axis, (low, high) in pairs.items():
+        if low + high + x.shape[axis] < 0:
+            raise ShapeError("pad", f"to crop at most the size of axis {axis} of {x.shape}",
+                             (low, high), "Crop less.")  # fmt: skip
+    if any(w < 0 for pair in widths for w in pair):
+        x = crop(x, widths)
+    grown = tuple((max(low, 0), max(high, 0), 0) for low, high in widths)
+    return movement.pad(x, widths=grown, value=value)
 
 
 def crop(x: Value, widths) -> Value:
@@ -62,20 +63,17 @@ def crop(x: Value, widths) -> Value:
     return movement.slice_(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
 
 
-def source_indices(mode: str, shape, axis: int, low: int, high: int) -> list[int]:
+def source_indices(mode: str, shape, axis: int, low: int, high: int) -> np.ndarray:
     """The position of x that each place of the padded axis shows; "circular" crops first."""
     size = shape[axis]
     limits = {"reflect": size - 1, "replicate": max(low, high) if size else 0, "circular": size}
     if max(low, high) > limits[mode] or size + low + high < 1:
         raise ShapeError("pad", f"widths of at most {limits[mode]} for mode {mode!r} on axis "
             f"{axis} of {shape}", (low, high), "Pad less or choose mode='constant'.")  # fmt: skip
+    grown, kept = (max(low, 0), max(high, 0)), slice(max(-low, 0), -max(-high, 0) or None)
     if mode == "circular":
-        kept = range(max(-low, 0), size - max(-high, 0))
-        return [kept[i % len(kept)] for i in range(-max(low, 0), len(kept) + max(high, 0))]
-    positions = range(-low, size + high)
-    if mode == "replicate":
-        return [min(max(i, 0), size - 1) for i in positions]
-    return [size - 1 - abs(size - 1 - abs(i)) for i in positions]
+        return np.pad(np.arange(size)[kept], grown, "wrap")
+    return np.pad(np.arange(size), grown, "edge" if mode == "replicate" else mode)[kept]
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):

@@ -44,7 +44,6 @@ def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, c
 
 
 def pool_options(where: str, n: int, kernel, stride, padding):
-    """Kernel, stride (the kernel unless given) and padding, as tuples."""
     kernel = int_tuple(where, "kernel_size", kernel, n, 1)
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
@@ -71,7 +70,6 @@ def pool_widths(where, sizes, kernel, stride, padding, dilation, ceil_mode):
 
 
 def grow(x: Value, widths, value) -> Value:
-    """x with `value` around its last axes."""
     if not any(low or high for low, high in widths):
         return x
     lead = ((0, 0, 0),) * (x.ndim - len(widths))
@@ -140,7 +138,6 @@ def adaptive_avg_pool(where: str, n: int, input, output_size):
 
 
 def adaptive_operands(where: str, n: int, input, output_size):
-    """Input, checked, and the number of bins for each of its last n axes."""
     x = spatial_input(where, n, input)
     given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * n
     kept = tuple(x.shape[i - n] if s is None else s for i, s in enumerate(given))
@@ -155,12 +152,10 @@ def bins(size: int, count: int) -> list[range]:
 def bin_indices(size: int, count: int) -> list[list[int]]:
     """The positions of each bin, its last one repeated so that all bins have one length."""
     found = bins(size, count)
-    longest = max(map(len, found))
-    return [[*b, *[b[-1]] * (longest - len(b))] for b in found]
+    return [[*b, *[b[-1]] * (max(map(len, found)) - len(b))] for b in found]
 
 
 def sum_bins(x: Value, axis: int, count: int) -> Value:
-    """The sums over `count` bins along one axis."""
     size = x.shape[axis]
     if size == count:
         return x
@@ -168,8 +163,7 @@ def sum_bins(x: Value, axis: int, count: int) -> Value:
         split = reshape(x, (*x.shape[:axis], count, size // count, *x.shape[axis + 1 :]))
         return reduce.sum(split, axis=axis + 1)
     found = bins(size, count)
-    longest = max(map(len, found))
-    used = as_value([[i < len(b) for i in range(longest)] for b in found])
+    used = as_value([[i < len(b) for i in range(max(map(len, found)))] for b in found])
     taken = gather(x, as_value(bin_indices(size, count)), axis=axis)  # (…, count, longest, …)
     used = reshape(used, used.shape + (1,) * (taken.ndim - axis - 2))
     return reduce.sum(choose(used, taken, 0), axis=axis + 1)
@@ -197,8 +191,8 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
     y = reshape(take_along_axis(taken, best, axis=-1), (*x.shape[:lead], *sizes))
     if not return_indices:
         return y
-    chosen = take_along_axis(broadcast_to(places, taken.shape), best, axis=-1)
-    return y, reshape(chosen, y.shape)
+    places = broadcast_to(places, taken.shape)
+    return y, reshape(take_along_axis(places, best, axis=-1), y.shape)
 
 
 def flat_bins(spatial, sizes) -> Value:

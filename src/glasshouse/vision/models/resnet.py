@@ -5,7 +5,6 @@ from glasshouse.nn.functional import relu
 
 
 def conv_norm(channels: int, out: int, kernel: int, stride: int = 1):
-    """A convolution without bias that keeps the size up to its stride, and its batch norm."""
     conv = nn.Conv2d(channels, out, kernel, stride, padding=kernel // 2, bias=False)
     return conv, nn.BatchNorm2d(out)
 

@@ -37,7 +37,6 @@ class VGG(nn.Module):
 
 
 def reset(module) -> None:
-    """Initial values that keep the variance through the ReLUs; biases 0."""
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     elif isinstance(module, nn.Linear):
