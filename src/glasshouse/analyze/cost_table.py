@@ -152,7 +152,6 @@ class Profiler(Interpreter):
         cost.forward_ns, cost.backward_ns = (time_of(c, self.machine) for c in (forward, backward))
 
     def finish(self) -> list[NodeCost]:
-        """The rows: sizes that depend on later nodes are known now."""
         known: set[int] = set()
         total = 0
         for node, cost in self.costs.items():

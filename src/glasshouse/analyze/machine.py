@@ -209,8 +209,7 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
-    """Rates of convolutions and their gradients, for layers like those of a ResNet; also those
-    by Winograd's algorithm, the time of moving taken off."""
+    """Rates of convolutions like a ResNet's and their gradients; Winograd's without moving."""
     layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
               (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
               (8, 128, 56, 3, 2)]  # fmt: skip

@@ -189,7 +189,6 @@ def forwards_replaced(model: Module, paths, make: Callable):
 
 
 def leaves_watched(model: Module, tracer: Tracer):
-    """Context: calls of leaf modules go to the tracer."""
     paths = [path for path, module in model.named_modules() if path and tracer.is_leaf(module)]
 
     def watched(path: str, module: Module):

@@ -117,7 +117,6 @@ def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] |
 
 
 def three_of(sizes) -> list[int]:
-    """The least, the one in the middle, and the largest."""
     found = sorted(sizes)
     return sorted({found[0], found[len(found) // 2], found[-1]})
 
@@ -224,8 +223,7 @@ def writers_of(plan) -> dict[Any, int]:
 
 
 def places_of(runs) -> tuple[Place, ...]:
-    """Where each parameter is updated, in a step of plain descent: the optimizer's only results are
-    the parameters, in order. Steps are numbered through all runs."""
+    """Where each parameter is updated in plain descent; steps are numbered through all runs."""
     places, before = [], 0
     for run in runs:
         writers = writers_of(run.plan) if hasattr(run.plan, "made") else {}

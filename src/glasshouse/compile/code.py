@@ -103,7 +103,6 @@ def coded(arg) -> int:
 
 
 def host_call(step: Opaque) -> HostCall:
-    """The call without what its operands were made of."""
     node = step.node
     alone = Node(node.op, (), node.attrs, node.spec, node.number, node.host)
     sources, results = map(place_of, step.sources), (place_of(b.view()) for b in step.results)

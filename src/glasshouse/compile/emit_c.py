@@ -71,7 +71,6 @@ def literal(value, dtype: DType) -> str:
 
 
 def emit(kernel: Kernel) -> Source:
-    """The C function of a fused kernel."""
     return Emitter(kernel).emit()
 
 
@@ -305,7 +304,6 @@ class Emitter:
                 self.row_of_stores(roots, "0", inner.size)
 
     def row_of_stores(self, roots, lo, hi) -> None:
-        """The inner loop of a kernel without reduction."""
         exprs = [root.expr for root in roots]
         self.declare(exprs, False)
         with self.loop("i", hi, lo, pragma="simd"):

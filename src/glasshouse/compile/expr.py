@@ -61,7 +61,6 @@ class Exprs:
         return found
 
     def load(self, view: View) -> Expr:
-        """The element of a buffer at each position."""
         return self.make("load", (), view.base.dtype, view)
 
     def moved(self, expr: Expr, move: Callable, memo=None) -> Expr | None:

@@ -73,7 +73,6 @@ class Lowering:
             self.visit_plain(node)
 
     def visit_epilogue(self, epilogue: "Epilogue", last: Node) -> None:
-        """A product or convolution with its bias and relu as one step."""
         bias = None if epilogue.bias is None else self.row_major(epilogue.bias)
         if self.plan_product(epilogue.node, bias, epilogue.relu):
             self.expr[last.number] = self.expr[epilogue.node.number]
@@ -194,7 +193,6 @@ class Lowering:
         self.expr[node.number] = self.exprs.load(whole)
 
     def visit_concatenate(self, node: Node) -> None:
-        """Each operand into its part of the result."""
         axis = node.attrs["axis"]
         order = order_of(self.expr[node.inputs[0].number], node.inputs[0].shape)
         whole, at = self.buffer(node.spec, order, node).view(), 0

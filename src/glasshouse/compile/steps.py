@@ -36,7 +36,6 @@ class Buffer:
         return views.same_strides(self.view(), strides_of(self.shape))
 
     def view(self) -> View:
-        """The whole buffer in its logical shape."""
         return View(self, 0, self.shape, strides_of(self.shape, self.order))
 
     def __repr__(self):

@@ -110,8 +110,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
 
 
 def conv_sizes(node: Node, block: int) -> dict[str, int]:
-    """The sizes of a convolution; the gradient of its data is the convolution with the weights
-    turned by half a circle, their channels exchanged."""
+    """The sizes of a convolution, or of its data's gradient: one with turned weights."""
     x, w = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
     steps, backward = [9 * w.shape[1], 9], node.op == "conv_data_grad"
@@ -185,8 +184,7 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.cha
 
 
 def panels_text(sizes, tiles: int, _block: int, part: int, threads: int, bias, relu) -> str:
-    """Elements are transformed first; each core then takes panels of weights through all parts, so
-    many channels at a time that the transformed weights stay in its cache."""
+    """Elements are transformed first; cores then take panels of weights, channels in parts."""
     return f"""\
 {head(sizes, ["x", "w", "y", "v", "work"])}\
 float *bias = {"a[5]" if bias else "0"};

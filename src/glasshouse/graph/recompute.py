@@ -112,8 +112,7 @@ def is_cheap(node: Node) -> bool:
 
 
 def is_light(node: Node, modules: tuple[str, ...], convs: dict[str, int]) -> bool:
-    """Whether making a product again takes about as long as moving it; of convolutions, whether
-    they take up to what is said for their module."""
+    """Whether a product takes as long as moving it; a convolution, what its module allows."""
     limit = 0
     if node.op == "matmul" and within(node.origin.module, modules):
         limit = LIGHT_FLOPS
