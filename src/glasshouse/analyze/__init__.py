@@ -14,25 +14,3 @@ from glasshouse.analyze.trace import (
     symbolic_trace,
 )
 from glasshouse.analyze.vary import Costs, max_batch, vary
-
-__all__ = [
-    "Compared",
-    "CostTable",
-    "Costs",
-    "MachineProfile",
-    "Plan",
-    "StepAnalysis",
-    "calibrate",
-    "compare",
-    "max_batch",
-    "meta",
-    "plan",
-    "register_function",
-    "register_leaf_module",
-    "register_non_leaf_module",
-    "register_shape_rule",
-    "step",
-    "symbolic_profile",
-    "symbolic_trace",
-    "vary",
-]

@@ -1,13 +1,13 @@
 """Blocks of a model that compute again in the backward pass, and how a model is made to do that."""
 
-import functools
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
-from glasshouse.analyze.trace import no_leaf_types
+from glasshouse.analyze.trace import forwards_replaced, no_leaf_types
 from glasshouse.autograd import saved_on_host
+from glasshouse.base.flags import having
 from glasshouse.dispatch.bind import state
 from glasshouse.nn.module import Module
 from glasshouse.profile.counter import is_within
@@ -38,7 +38,6 @@ class Block(NamedTuple):
 
     @property
     def means(self) -> str:
-        """How it does so, in words."""
         if ":" in self.path or " " in self.path:
             return "value" + "s" * (" " in self.path)
         if self.offload:
@@ -58,73 +57,40 @@ def asked(block: Block, root: str) -> str:
     return path + ("!" if block.whole else f"+{block.convs}" if block.convs else "")
 
 
-class Applied:
-    """Blocks that compute again, until `undo()`."""
+class Applied(ExitStack):
+    """Blocks that compute again, until `undo()`, or the end of this as a context."""
+
+    undo = ExitStack.close
 
     def __init__(self, model: Module, blocks: Iterable[Block]):
-        self.before, self.wrapped = state.recompute, []
-        root = type(model).__name__
-        state.recompute = (
-            *self.before,
-            *(asked(b, root) for b in blocks if not (b.whole or b.offload)),
-        )
-        for block in blocks:
-            module = model.get_submodule(block.path) if block.whole or block.offload else None
-            if module is not None and "forward" not in module.__dict__:
-                forward = module.forward
-                module.__dict__["forward"] = (
-                    offloaded(forward) if block.offload
-                    else checkpoint(once_updated(module, forward))
-                )  # fmt: skip
-                self.wrapped.append(module)
+        super().__init__()
+        root, replaced = type(model).__name__, [b for b in blocks if b.whole or b.offload]
+        others = [asked(b, root) for b in blocks if not (b.whole or b.offload)]
+        ways = {b.path: offloaded if b.offload else checkpointed for b in replaced[::-1]}
 
-    def undo(self) -> None:
-        state.recompute = self.before
-        for module in self.wrapped:
-            module.__dict__.pop("forward", None)
+        def forward(path: str, module: Module):
+            return ways[path](module)
+
+        self.enter_context(having(state, recompute=(*state.recompute, *others)))
+        self.enter_context(forwards_replaced(model, ways, forward))
 
 
-@contextmanager
-def undone(applied: Applied):
-    """Inside, blocks compute again; then not."""
-    try:
-        yield
-    finally:
-        applied.undo()
+undone = closing  # context: the blocks of an Applied compute again; then not
 
 
-@contextmanager
-def forwards_replaced(model: Module, paths, forward):
-    """Inside, calling these modules calls `forward`."""
-    modules = [model.get_submodule(path) for path in paths]
-    modules = [module for module in modules if "forward" not in module.__dict__]
-    try:
-        for module in modules:
-            module.__dict__["forward"] = forward
-        yield
-    finally:
-        for module in modules:
-            del module.__dict__["forward"]
+def first_argument(path: str, module: Module):
+    """What stands for the forward of a block that is left out."""
+    return lambda x, *args, **kwargs: x
 
 
-def first_argument(x, *args, **kwargs):
-    """What stands for a block that is left out."""
-    return x
-
-
-def offloaded(forward):
+def offloaded(module: Module):
     """The forward, which leaves what it saves in the host's memory."""
-
-    @functools.wraps(forward)
-    def run(*args, **kwargs):
-        with saved_on_host():
-            return forward(*args, **kwargs)
-
-    return run
+    return saved_on_host()(module.forward)
 
 
-def once_updated(module: Module, forward):
+def checkpointed(module: Module):
     """The forward, whose second run leaves buffers (running statistics) as the first made them."""
+    forward = module.forward
 
     def run(*args, **kwargs):
         if state.phase != "recompute":
@@ -141,7 +107,7 @@ def once_updated(module: Module, forward):
             for b, data, spec in held:
                 b.data, b.spec = data, spec
 
-    return run
+    return checkpoint(run)
 
 
 def candidates_of(model: Module) -> list[str]:

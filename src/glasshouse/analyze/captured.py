@@ -1,8 +1,7 @@
 """Plans for captured calls: what a graph of a training step computes again to fit a budget.
 
 A captured call is planned from its recording, in which both passes stand: each choice is tried as a
-rewriting of that graph (`graph/rerun.py`, `graph/recompute.py`) and planned up to its memory.
-"""
+rewriting of that graph (`graph/rerun.py`, `graph/recompute.py`) and planned up to its memory."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -38,8 +37,7 @@ class CapturedStep:
     donated      numbers of the inputs whose memory results take
     freed        bytes of each gradient that a run gives up before it begins
     given        bytes of each gradient of a result that the second Program is given
-    base_bytes   what else is in use: parameters, optimizer state, what waits outside
-    """
+    base_bytes   what else is in use: parameters, optimizer state, what waits outside"""
 
     def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), given=()):
         self.graph, self.count = graph_of(recording), count
@@ -53,16 +51,14 @@ class CapturedStep:
         return having(state, recompute=(*state.recompute, *(asked(b, self.root) for b in blocks)))
 
     def rewritten(self) -> Graph:
-        """The graph with the blocks of the context computed again."""
         return rewritten(self.graph)
 
     def analyse(self, steps: int, machine: MachineProfile) -> StepAnalysis:
         """Memory and time of a later call."""
         graph = self.rewritten()
         plan = MemoryPlan(graph)
-        parts = [plan]
-        if self.count is not None:
-            parts = [MemoryPlan(half.graph) for half in split(graph, self.count)]
+        halves = split(graph, self.count) if self.count is not None else ()
+        parts = [MemoryPlan(half.graph) for half in halves] or [plan]
         manager, kept, peak_bytes = memory.current().simulate(), [], 0
         for part in parts:
             if part is not parts[0]:  # gradients of the results are given
@@ -94,15 +90,13 @@ class CapturedPlanner(Planner):
 
 
 def plan_captured(step: CapturedStep, budget: int | float) -> tuple[Planned, int]:
-    """The plan of a captured call, and the most bytes that may be in use when a call begins.
-    Raises: OptionError, with the least that can be met"""
+    """The plan of a captured call, and the most bytes that may be in use when a call begins."""
     with no_collection():
         found = Planned(CapturedPlanner(step, MachineProfile.load("cpu2")), budget)
     return found, in_bytes(budget, found.plain_bytes) - found.peak_bytes + step.base_bytes
 
 
 def in_use() -> int:
-    """Bytes that the memory manager has handed out."""
     return memory.current().stats().allocated_bytes
 
 
@@ -119,10 +113,8 @@ def check_budget(budget) -> None:
     """Raise unless it is bytes, or a part of a peak."""
     fits = isinstance(budget, (int, float)) and not isinstance(budget, bool) and budget > 0
     if not fits or isinstance(budget, float) and budget > 1:
-        raise OptionError(
-            f"optimize: expected memory_budget to be bytes, or a part of the peak above 0 and at "
-            f"most 1; got {budget!r}. Write 0.5 for half of the peak."
-        )
+        expected = "memory_budget to be bytes, or a part of the peak above 0 and at most 1"
+        raise OptionError("optimize", expected, repr(budget), "Write 0.5 for half of the peak.")
 
 
 def has_both_passes(recording: Recording) -> bool:

@@ -3,9 +3,9 @@
 An analysis is taken apart into what each block holds between its two passes, and what is in use
 beside that while it runs. Of analyses in which the blocks compute in different ways, any mixture is
 then put together, and a dynamic program finds the cheapest that stays within some room.
-Source:  the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own
-"""
+Source:  the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own"""
 
+from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -18,8 +18,7 @@ UNITS = 1000  # into which the longest time is divided: costs are compared to th
 
 
 class Stage(NamedTuple):
-    """A block: the bytes that it holds between its passes, the most that is in use while it runs
-    beside what is held, and its time."""
+    """A block: bytes held between its passes, the most used beside that while it runs, its time."""
 
     held_bytes: int = 0
     used_bytes: int = 0
@@ -57,19 +56,12 @@ class Chain(NamedTuple):
         return sum(stage.ns for stage in (*self.stages.values(), self.other))
 
 
-class Passes:
+class Passes(NamedTuple):
     """The steps in which a block runs: first and last of its forward pass, first after that."""
 
-    def __init__(self):
-        self.first, self.last, self.back = -1, -1, -1
-
-    def add(self, step: int, turned: bool) -> None:
-        """Note that it runs in a step; `turned`: after the backward pass has begun."""
-        if not turned:
-            self.first = step if self.first < 0 else self.first
-            self.last = step
-        elif self.back < 0:
-            self.back = step
+    first: int
+    last: int
+    back: int
 
 
 class Course:
@@ -81,23 +73,19 @@ class Course:
         self.used, self.spans = occupancy(run.plan)
         self.homes = {f"{root}.{path}" if path else root: path for path in paths}
         self.owners: list[str | None] = []
-        self.passes, turned = {path: Passes() for path in paths}, False
-        known: dict[str, str | None] = {}
+        steps: dict[str | None, tuple[list[int], list[int]]] = {path: ([], []) for path in paths}
+        turned, home_of = False, cache(self.home_of)
         for i, info in enumerate(run.plan.step_infos() if self.used else ()):
             module, phase = info.origins[-1][:2]
             turned = turned or phase == "backward"
-            if module not in known:
-                known[module] = self.home_of(module)
-            self.owners.append(known[module])
-            if known[module] is not None:
-                self.passes[known[module]].add(i, turned)
-        passes = self.passes
-        self.order = sorted((p for p in paths if passes[p].back > passes[p].last >= 0),
-                            key=lambda p: passes[p].first)  # fmt: skip
-        self.turn = min((passes[p].back for p in self.order), default=-1)
+            self.owners.append(home_of(module))
+            if self.owners[-1] is not None:
+                steps[self.owners[-1]][turned].append(i)
+        self.passes = {p: Passes(a[0], a[-1], b[0]) for p, (a, b) in steps.items() if a and b}
+        self.order = sorted(self.passes, key=lambda path: self.passes[path].first)
+        self.turn = min((own.back for own in self.passes.values()), default=-1)
 
     def home_of(self, module: str) -> str | None:
-        """The block in which a module is."""
         return next((self.homes[p] for p in prefixes(module) if p in self.homes), None)
 
 

@@ -2,8 +2,7 @@
 
 Each node runs by itself on tensors without storage, with gradients; the tape then says what it
 saves for backward, and the FLOP counter what both passes take. Storages are counted, not views of
-them, and each once.
-"""
+them, and each once."""
 
 import html
 import json
@@ -16,7 +15,7 @@ from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
-from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.base.tree import flatten, tree_map
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.primitive import primitives
@@ -41,8 +40,7 @@ class NodeCost:
     incremental   what this node adds to it
     output, temp  its new results: that somebody saves, and that nobody does
     param         parameters that it reads
-    backward      gradients that its backward makes for its operands
-    """
+    backward      gradients that its backward makes for its operands"""
 
     name: str
     op: str
@@ -104,17 +102,11 @@ class Profiler(Interpreter):
         with FlopCounter() as backward:
             self.pull(cost, results, operands)
         self.count_work(node, cost, forward, backward, operands)
-        cost.param = sum(
-            x.nbytes for x in self.parameters_of(node, operands) if isinstance(x, Value)
-        )
-        return tree_map(lambda x: alone(x) if isinstance(x, Value) else x, out)
-
-    def parameters_of(self, node: Node, operands) -> list:
-        """The parameters that a node reads."""
         read = [x for x in operands if isinstance(x, Parameter)]
         if node.op == "call_module":
-            read += list(self.module.member(node.target).parameters())
-        return list({id(p): p for p in read}.values())
+            read += self.module.member(node.target).parameters()
+        cost.param = sum({id(p): p.nbytes for p in read}.values())
+        return tree_map(lambda x: alone(x) if isinstance(x, Value) else x, out)
 
     def count_storage(self, node: Node, results, operands) -> None:
         """What the node makes, and what its part of the tape keeps."""
@@ -123,42 +115,32 @@ class Profiler(Interpreter):
             root = storage(x.data)
             if id(root) not in before and root is not None:
                 self.made[node][id(root)] = root.spec.nbytes
-        stack = [x.node for x in results if x.node is not None]
-        seen: set[int] = set()
+        places = tape_behind(results)
         statistics = self.convention == "colossal" and operands and statistics_of(self, node)
-        if statistics and stack:  # there a normalisation keeps its operand and two numbers a row
-            root, stack = storage(operands[0].data), []
+        if statistics and places:  # there a normalisation keeps its operand and two numbers a row
+            root, places = storage(operands[0].data), []
             for key, nbytes in ((id(root), root.spec.nbytes), (-id(node), statistics)):
                 self.saved.setdefault(key, nbytes)
                 self.saved_by[node].add(key)
-        while stack:
-            place = stack.pop()
-            if id(place) in seen or isinstance(place, Leaf):
-                continue
-            seen.add(id(place))
+        for place in places:
             for data in (*place.saved, *place.saved_out) if hasattr(place, "saved") else ():
                 root = storage(data)
                 if root is not None and id(data) not in self.params and id(root) not in self.params:
                     self.saved.setdefault(id(root), root.spec.nbytes)
                     self.saved_by[node].add(id(root))
-            stack += [parent[0] for parent in place.parents if parent is not None]
 
     def pull(self, cost: NodeCost, results, operands) -> None:
-        """The backward of this node alone."""
         outputs = [x for x in results if x.node is not None]
         if not outputs:
             return
-        reached = leaves_of(outputs)
-        inputs = [leaf.tensor() for leaf in reached]
-        inputs = [x for x in inputs if x is not None]
+        reached = (place.tensor() for place in tape_behind(outputs) if isinstance(place, Leaf))
+        inputs = [x for x in reached if x is not None]
         seeds = [full(x.shape, 0, x.dtype) for x in outputs]
         pull_back("symbolic_profile", outputs, inputs, seeds, True, False)
-        own = {id(x) for x in operands}
-        mine = [x for x in inputs if id(x) in own and not isinstance(x, Parameter)]
-        cost.backward = sum(x.nbytes for x in mine)
+        own = {id(x) for x in operands if not isinstance(x, Parameter)}
+        cost.backward = sum(x.nbytes for x in inputs if id(x) in own)
 
     def count_work(self, node: Node, cost: NodeCost, forward, backward, operands) -> None:
-        """FLOPs and bytes of both passes."""
         if self.convention == "colossal":
             cost.forward_flops, cost.backward_flops = colossal_flops(
                 self, node, forward, backward, operands
@@ -170,7 +152,6 @@ class Profiler(Interpreter):
         cost.forward_ns, cost.backward_ns = (time_of(c, self.machine) for c in (forward, backward))
 
     def finish(self) -> list[NodeCost]:
-        """The rows: sizes that depend on later nodes are known now."""
         known: set[int] = set()
         total = 0
         for node, cost in self.costs.items():
@@ -204,19 +185,16 @@ def alone(x: Value) -> Value:
     return x.detach().requires_grad_()
 
 
-def leaves_of(outputs) -> list[Leaf]:
-    """The ends of the tape that outputs depend on."""
-    found: dict[int, Leaf] = {}
-    stack, seen = [x.node for x in outputs], set()
+def tape_behind(outputs) -> list:
+    """The nodes and leaves of the tape that outputs depend on."""
+    found: dict[int, Any] = {}
+    stack = [x.node for x in outputs if x.node is not None]
     while stack:
         place = stack.pop()
-        if id(place) in seen:
-            continue
-        seen.add(id(place))
-        if isinstance(place, Leaf):
+        if id(place) not in found:
             found[id(place)] = place
-        else:
-            stack += [parent[0] for parent in place.parents if parent is not None]
+            parents = () if isinstance(place, Leaf) else place.parents
+            stack += [parent[0] for parent in parents if parent is not None]
     return list(found.values())
 
 
@@ -228,39 +206,31 @@ def time_of(counter: FlopCounter, machine: MachineProfile) -> float:
 
 # -- ColossalAI's convention --------------------------------------------------------------------
 
-# Operations for each element of the first operand: forward, backward. Source: its formulas, with a
-# multiply-add as 1.
-ELEMENTWISE = {
-    "LayerNorm": (5, 5), "BatchNorm1d": (5, 5), "BatchNorm2d": (5, 5), "BatchNorm3d": (5, 5),
-    "GroupNorm": (5, 5),
-}  # fmt: skip
+# Take 5 operations for each element of the first operand, forward and backward. Source: its
+# formulas, with a multiply-add as 1.
+NORMS = ("LayerNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm")
 POOLS = ("MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool")
 ATTENTION = ("MultiheadAttention", "ScaledDotProductAttention")
 
 
 def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[int, int]:
-    """Forward and backward FLOPs of a node as ColossalAI counts."""
     macs = tuple(counter.total() // 2 for counter in (forward, backward))
     size = prod(operands[0].shape) if operands else 0
     layer = profiler.module.member(node.target) if node.op == "call_module" else None
-    name = type(layer).__name__ if layer else "".join(map(str.title, parts_of(node)))
+    words = target_name(node.target).split("_")  # those of "layer_norm" are those of LayerNorm
+    name = type(layer).__name__ if layer else "".join(map(str.title, words))
     if name.startswith(POOLS):
         return size, prod(node.meta["spec"].shape)
-    if name in ATTENTION:  # softmax beside the products
-        scores = softmax_size(forward)
+    if name in ATTENTION:  # softmax beside the products: read and written, 4 bytes each
+        scores = sum(row.bytes // 8 for row in forward.rows("all") if row.primitive == "exp")
         return macs[0] + scores, macs[1] + scores
     kinds = {primitives[row.primitive].kind for row in forward.rows("all")}
     if any(macs) or kinds <= {"movement", "create"} or name == "Dropout" and layer and layer.p == 0:
         return macs
-    ahead, back = ELEMENTWISE.get(name, (1, 1))
+    each = 5 if name in NORMS else 1
     if layer and name.endswith("Norm") and getattr(layer, "weight", None) is None:
-        ahead, back = 4, 4
-    return ahead * size, back * size
-
-
-def parts_of(node: Node) -> list[str]:
-    """The words of a function's or method's name: those of "layer_norm" are those of LayerNorm."""
-    return target_name(node.target).split("_")
+        each = 4
+    return each * size, each * size
 
 
 def statistics_of(profiler, node: Node) -> int:
@@ -274,14 +244,7 @@ def statistics_of(profiler, node: Node) -> int:
     return 2 * 4 * spec.size // row
 
 
-def softmax_size(counter: FlopCounter) -> int:
-    """Elements of the exponentials that were counted."""
-    rows = [r for r in counter.rows("all") if r.primitive == "exp"]
-    return sum(r.bytes // 8 for r in rows)  # read and written, 4 bytes each
-
-
 def colossal_size(nbytes: float) -> str:
-    """Bytes as ColossalAI prints them."""
     for unit, size in UNITS:
         if nbytes >= size:
             return f"{nbytes / size:.2f} {unit}"
@@ -289,7 +252,6 @@ def colossal_size(nbytes: float) -> str:
 
 
 def colossal_count(flops: float) -> str:
-    """FLOPs as ColossalAI prints them."""
     for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if flops > size:
             return f"{flops / size:.2f} {unit}FLOPs"
@@ -314,20 +276,12 @@ class CostTable:
     def __getitem__(self, key: int | str) -> NodeCost:
         if isinstance(key, int):
             return self.rows[key]
-        for row in self.rows:
-            if row.name == key:
-                return row
-        names = [row.name for row in self.rows]
-        raise OptionError(
-            f"symbolic_profile: expected the name of a node; got {key!r}. {suggest(key, names)}"
-        )
+        named = {row.name: row for row in self.rows}
+        return named[check_known("symbolic_profile", "the name of a node", key, named)]
 
     def total(self, column: str) -> float:
         """The sum of a column; of `accumulate`, its last value."""
-        if column not in NUMBERS:
-            raise OptionError(
-                f"total: expected a column; got {column!r}. {suggest(column, NUMBERS)}"
-            )
+        check_known("total", "a column", column, NUMBERS)
         if column == "accumulate":
             return self.rows[-1].accumulate if self.rows else 0
         return sum(getattr(row, column) for row in self.rows)
@@ -417,20 +371,14 @@ def symbolic_profile(
              >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(4, 2)), [spec])
              >>> found = symbolic_profile(gm, spec)
              >>> found.total("forward_flops"), found.total("param")
-             (144, 40)
-    """
-    if convention not in CONVENTIONS:
-        raise OptionError(
-            f"symbolic_profile: expected one of {', '.join(CONVENTIONS)}; got {convention!r}. "
-            f"{suggest(convention, CONVENTIONS)}"
-        )
+             (144, 40)"""
+    where = "symbolic_profile"
+    check_known(where, f"one of {', '.join(CONVENTIONS)}", convention, CONVENTIONS)
     if not isinstance(gm, GraphModule):
-        raise OptionError(
-            f"symbolic_profile: expected a traced module; got {type_name(gm)}. Use symbolic_trace."
-        )
+        raise OptionError(where, "a traced module", type_name(gm), "Use symbolic_trace.")
     backend = meta_backend()
     with backends.use(backend), without_storage(gm, None, backend):
-        inputs = [placed(spec_of("symbolic_profile", x), backend) for x in args]
+        inputs = [placed(spec_of(where, x), backend) for x in args]
         profiler = Profiler(gm, convention, MachineProfile.load(machine))
         profiler.run(*inputs)
     found = CostTable(profiler.finish(), convention)

@@ -2,12 +2,12 @@
 
 A profile has rates by size, measured by `calibrate` or taken from a data sheet. The time of a
 kernel is the longer of computing and moving, at the rates for its size, plus a constant; a
-convolution by Winograd's algorithm does one after the other.
-"""
+convolution by Winograd's algorithm does one after the other."""
 
 import json
 import math
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +35,7 @@ class MachineProfile:
 
     `matrix` has FLOP/s by the FLOPs of a product, for each "primitive dtype" ("matmul" stands in
     for what is missing); `bandwidth` bytes/s by the bytes that a kernel moves;
-    `elementwise` FLOP/s of all else.
-    """
+    `elementwise` FLOP/s of all else."""
 
     name: str
     matrix: dict[str, list[tuple[float, float]]]
@@ -71,19 +70,14 @@ class MachineProfile:
 
     def ns_of_call(self, call: Call) -> float:
         """The time of a call as a kernel of its own."""
-        origin = Origin()
-        return self.ns(
-            StepInfo("", "kernel", [Source(call, origin)], origin, call.cost.bytes, 0, 0)
-        )
+        place, nbytes = Origin(), call.cost.bytes
+        return self.ns(StepInfo("", "kernel", [Source(call, place)], place, nbytes, 0, 0))
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """The rates of a matrix primitive: its own, or those that stand in for it."""
         plain = primitive.removesuffix(" strided")
         known = (f"{primitive} {dtype}", f"{plain} {dtype}", f"matmul {dtype}", f"{plain} float32")
-        for key in known:
-            if key in self.matrix:
-                return self.matrix[key]
-        return self.matrix["matmul float32"]
+        return self.matrix[next((key for key in known if key in self.matrix), "matmul float32")]
 
     def save(self, path) -> None:
         """Write the profile as JSON."""
@@ -92,24 +86,20 @@ class MachineProfile:
     @classmethod
     def load(cls, path) -> "MachineProfile":
         """The profile in a file, or a built-in one by name ("cpu2", "h200"); a profile itself.
-
-        Raises:  OptionError for what is neither
-        """
+        Raises: OptionError for what is neither"""
         if isinstance(path, cls):
             return path
         if str(path) in BUILT_IN:
             return BUILT_IN[str(path)]
         if not Path(path).is_file():
-            raise OptionError(
-                f"machine: expected a file or one of {', '.join(BUILT_IN)}; got {str(path)!r}. "
-                f"{suggest(str(path), BUILT_IN)} Write one with `glasshouse calibrate`."
-            )
+            expected, given = f"a file or one of {', '.join(BUILT_IN)}", str(path)
+            fix = f"{suggest(given, BUILT_IN)} Write one with `glasshouse calibrate`."
+            raise OptionError("machine", expected, repr(given), fix)
         return cls(**json.loads(Path(path).read_text()))
 
 
 def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
-    """What takes time in a step, its kind and the products in it with their dtypes, and how much:
-    bytes, FLOPs of all else, FLOPs of each product."""
+    """What takes time in a step: kind and products; bytes, FLOPs of all else, of each product."""
     numbers, products = [info.bytes, 0], []
     for source in info.sources:
         call = source.call
@@ -182,7 +172,6 @@ def measured(make, name: str = "") -> tuple[float, float, float]:
 
 
 def chain(fn, x, length: int = 6) -> list:
-    """fn applied again and again."""
     for _ in range(length):
         x = fn(x)
     return [x]
@@ -220,8 +209,7 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
-    """Rates of convolutions and their gradients, for layers like those of a ResNet; also those
-    by Winograd's algorithm, the time of moving taken off."""
+    """Rates of convolutions like a ResNet's and their gradients; Winograd's without moving."""
     layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
               (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
               (8, 128, 56, 3, 2)]  # fmt: skip
@@ -229,27 +217,17 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
     for batch, channels, size, kernel, stride in layers[: 2 if smoke else None]:
         pad = (kernel // 2,) * 2
         options = {"stride": (stride,) * 2, "padding": (pad, pad), "dilation": (1, 1), "groups": 1}
-        images = [full(batch, channels, size, size) for _ in range(3)]
-        x = images[0]
+        xs = [full(batch, channels, size, size) for _ in range(3)]
         w = full(channels, channels, kernel, kernel, scale=2 / (channels * kernel**2))
-        others = [full(batch, channels, size // stride, size // stride) for _ in range(3)]
-
-        def forward(y, w=w, options=options):
-            return conv(y, w, **options)
-
-        def data(y, w=w, options=options, shape=x.shape[2:]):
-            return conv_data_grad(y, w, shape=shape, **options)
-
-        def weight(y, x=x, options=options, shape=w.shape[2:]):
-            return conv_weight_grad(x, y, shape=shape, **options)
-
-        for name, make in (
-            ("conv", lambda xs=images, f=forward: [f(x) for x in xs]),
-            ("conv_data_grad", lambda ys=others, f=data: [f(y) for y in ys]),
-            ("conv_weight_grad", lambda ys=others, f=weight: [f(y) for y in ys]),
+        gs = [full(batch, channels, size // stride, size // stride) for _ in range(3)]
+        for card, pairs, more in (
+            (conv, [(x, w) for x in xs], {}),
+            (conv_data_grad, [(g, w) for g in gs], {"shape": xs[0].shape[2:]}),
+            (conv_weight_grad, [(xs[0], g) for g in gs], {"shape": w.shape[2:]}),
         ):
-            flops, nbytes, ns = measured(make, name)
-            defined = 2 * others[0].size * w.size // channels
+            call, name = partial(card, **options, **more), card.name
+            flops, nbytes, ns = measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], name)
+            defined = 2 * gs[0].size * w.size // channels
             how, seconds = " strided" * (stride > 1), ns / 1e9
             if flops != defined:
                 moving = nbytes / rate_at(bandwidth, nbytes)

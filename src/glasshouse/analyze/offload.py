@@ -2,8 +2,9 @@
 
 A block's values leave while the block behind it runs forward, and come back while that one runs
 backward: what the link takes longer than that is time paid. Only for machines with memory of their
-own; nothing of it is chosen where the host's memory is the device's.
-"""
+own; nothing of it is chosen where the host's memory is the device's."""
+
+from itertools import accumulate
 
 from glasshouse.analyze.chain import Course, Stage, held_bytes
 from glasshouse.analyze.machine import MachineProfile
@@ -35,8 +36,7 @@ class Link:
         return sum(max(0.0, moving - ns) for ns in computing)
 
     def stage(self, path: str, plain: Stage) -> Stage | None:
-        """A block that is offloaded: all of it is there while it runs, nothing between its passes;
-        None where it has to wait for nobody."""
+        """A block that is offloaded, which holds nothing; None where it waits for no other."""
         if self.behind(path) is None or not self.held.get(path):
             return None
         used = plain.used_bytes + plain.held_bytes
@@ -54,8 +54,5 @@ class Link:
                 if behind.last + 1 < behind.back <= last:
                     change[max(first, behind.last) + 1] += aligned_bytes(buffer)
                     change[behind.back] -= aligned_bytes(buffer)
-        most, away = 0, 0
-        for used, more in zip(course.used, change, strict=False):
-            away += more
-            most = max(most, used - away)
-        return self.found.peak_bytes - max(course.used, default=0) + most
+        left = [used - away for used, away in zip(course.used, accumulate(change), strict=False)]
+        return self.found.peak_bytes - max(course.used, default=0) + max(left, default=0)

@@ -5,27 +5,20 @@ make again from what it keeps anyway are dropped (`graph/recompute.py`), at almo
 a block is checkpointed, keeps its arguments only, and runs a second time. The planner estimates
 from three analyses what each block saves and costs either way, chooses by a dynamic program, and
 checks choices by analysing the step with them: the budget is met in earnest, or an error names the
-least that is possible.
-"""
+least that is possible."""
 
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import NamedTuple
 
-from glasshouse.analyze.blocks import (
-    Applied,
-    Block,
-    candidates_of,
-    first_argument,
-    forwards_replaced,
-    key_of,
-)
+from glasshouse.analyze.blocks import Applied, Block, candidates_of, first_argument, key_of
 from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.offload import Link
 from glasshouse.analyze.step import StepAnalysis, Trainer
+from glasshouse.analyze.trace import forwards_replaced
 from glasshouse.analyze.values import Values
-from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.compile.plan import no_collection
 from glasshouse.nn.module import Module
 from glasshouse.profile.text import milliseconds, percent, scaled, table
@@ -37,6 +30,7 @@ MIN_ROW = 5  # equal blocks of which some stand for the others
 MAX_SHOWN = 24  # single values in a plan's table
 MAX_VALUES = 2000  # of a forward pass, among which a minimum cut is found in half a second
 SOLVERS = ("auto", "chain", "exact", "min-cut")
+EVERYWHERE = Block("", whole=False)  # elementwise work of all of it
 LIGHT_CONVS = (40, 80)  # FLOPs a byte of convolutions that may be made again: 64 and 128 channels
 
 
@@ -47,8 +41,7 @@ class Planned:
     peak_bytes    the planned peak of a step with them; at most the budget
     plain_bytes   that without
     plain_ns      the predicted time of a step without
-    extra_ns      by how much it grows
-    """
+    extra_ns      by how much it grows"""
 
     def __init__(self, planner: "Planner", budget: int | float):
         _, self.plain_bytes, self.plain_ns = planner.check([])
@@ -56,16 +49,11 @@ class Planned:
         self.extra_ns, self.root = ns - self.plain_ns, planner.root
 
     def code(self) -> str:
-        """The plan as Python to paste."""
         lines = "".join(f"    {block.code()},\n" for block in self.blocks)
-        return (
-            "from glasshouse.analyze.planner import Applied, Block\n\n"
-            f"blocks = [\n{lines}]\n"
-            "Applied(model, blocks)\n"
-        )
+        head = "from glasshouse.analyze.planner import Applied, Block\n\n"
+        return f"{head}blocks = [\n{lines}]\nApplied(model, blocks)\n"
 
     def table(self) -> str:
-        """The plan as text."""
         lines = [
             [b.path or self.root or "all of it", b.means, scaled(b.saved_bytes, "B"),
              milliseconds(b.extra_ns)]
@@ -75,9 +63,8 @@ class Planned:
             f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
             f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
         )
-        if not lines:
-            return head + "nothing is computed again\n"
-        return head + table(["compute again", "", "saves about", "takes"], lines, left=2) + "\n"
+        names = ["compute again", "", "saves about", "takes"]
+        return head + (table(names, lines, left=2) if lines else "nothing is computed again") + "\n"
 
     def shown(self) -> list[Block]:
         """The modules, the largest of the single values, and what the others come to."""
@@ -140,8 +127,7 @@ def estimated(path: str, plain: Stage, stage: Stage, *how) -> Block:
 
 
 def repeated(plain: Chain, model: Module) -> dict[str, str]:
-    """By path, the blocks that others of their kind beside them can stand for, and which does: of
-    a row of equal ones all but the first two and the last."""
+    """By path, the blocks that another stands for: of equal ones in a row most, and which does."""
     rows: list[list[str]] = []
     for path, stage in plain.stages.items():
         before = rows[-1][-1] if rows else path
@@ -154,19 +140,16 @@ def repeated(plain: Chain, model: Module) -> dict[str, str]:
 
 
 class Planner:
-    """Looks for the cheapest choice whose step fits a budget; what was analysed stays known, so
-    that further budgets take less."""
+    """Looks for the cheapest choice that fits a budget; what was analysed stays known."""
 
     def __init__(self, trainer, paths: list[str], machine: MachineProfile, solver: str = "auto"):
         self.trainer, self.machine, self.model = trainer, machine, trainer.model
-        self.solver = solver
-        self.root, self.paths = type(self.model).__name__, paths
+        self.root, self.paths, self.solver = type(self.model).__name__, paths, solver
         self.checked: dict[tuple, Choice] = {}
         self.ways: list[tuple[Block, ...]] = []  # what is computed again in any case
         self.groups: dict[str, Option] | None = None  # by the first block of each
         self.plain = self.analyse([])
         self.plain_ns = self.plain.predicted_ns
-        self.everywhere = [Block("", 0, 0.0, whole=False)]
 
     def analyse(self, chosen: list[Block]) -> StepAnalysis:
         """The step with a choice applied; what is offloaded is taken off its course."""
@@ -181,7 +164,6 @@ class Planner:
         return found
 
     def check(self, chosen: list[Block]) -> "Choice":
-        """A choice with what it comes to."""
         key = key_of(chosen)
         if key not in self.checked:
             self.analyse(chosen)
@@ -191,13 +173,10 @@ class Planner:
     @cached_property
     def least(self) -> StepAnalysis:
         """The step with all blocks computed again."""
-        return self.analyse([*self.everywhere, *(Block(path, 0, 0.0) for path in self.paths)])
+        return self.analyse([EVERYWHERE, *map(Block, self.paths)])
 
     def search(self, budget: int) -> "Choice":
-        """The choice that takes the least time, of those that were analysed and fit.
-
-        Raises:  OptionError, with the least peak that was found, if none fits
-        """
+        """The fastest of those analysed that fit. Raises: OptionError, with the least peak."""
         if self.plain.peak_bytes > budget:
             with no_collection():
                 if self.values is not None:
@@ -207,14 +186,11 @@ class Planner:
         found = self.best(budget)
         if found is None:
             least = min(choice.peak_bytes for choice in self.checked.values())
-            raise OptionError(
-                f"plan: expected a budget of at least {least:,} bytes, the peak with all of it "
-                f"computed again; got {budget:,}. Use a smaller batch or autocast."
-            )
+            raise OptionError("plan", f"a budget of at least {least:,} bytes, the peak with all of "
+                "it computed again", f"{budget:,}", "Use a smaller batch or autocast.")  # fmt: skip
         return found
 
     def best(self, budget: int) -> "Choice | None":
-        """The cheapest of the choices that were analysed and fit."""
         found = [choice for choice in self.checked.values() if choice.peak_bytes <= budget]
         return min(found, key=lambda choice: choice.ns, default=None)
 
@@ -223,8 +199,7 @@ class Planner:
 
     @cached_property
     def chains(self) -> list[Chain]:
-        """By blocks: the plain analysis, that with elementwise work computed again, those with
-        light convolutions besides; last that with all blocks."""
+        """By blocks: the plain analysis, those of the ways, and that with all computed again."""
         infos = (info for run in self.plain.runs for info in run.plan.step_infos())
         convs = [
             source.call.cost.flops / max(1, source.call.out.nbytes)
@@ -232,8 +207,8 @@ class Planner:
         ]  # fmt: skip
         limits = [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
         plain = self.chain(self.plain)
-        ways = [[Block("", 0, 0.0, False, n)] for n in (0, *limits)]
-        all_blocks = [*ways[0], *(Block(path, 0, 0.0) for path in self.paths)]
+        ways = [[EVERYWHERE._replace(convs=n)] for n in (0, *limits)]
+        all_blocks = [EVERYWHERE, *map(Block, self.paths)]
         found = [plain, *self.chains_of(plain, [*ways, all_blocks])]
         self.ways = [()]
         for (way,), own in zip(ways, found[1:], strict=False):
@@ -272,26 +247,24 @@ class Planner:
         return Link(self.plain, self.paths, self.root, self.machine)
 
     def find_groups(self) -> dict[str, Option]:
-        """What it takes to checkpoint containers of several blocks, and the blocks in them: of
-        each only its argument is kept, and blocks run up to three times."""
+        """Ways to checkpoint containers of blocks and those in them, which run up to thrice."""
         blocks, parts = self.chains[0].stages, dict[str, list[str]]()
         for path in blocks:
             parts.setdefault(path.rpartition(".")[0], []).append(path)
         parts = {group: own for group, own in parts.items() if 1 < len(own) < len(blocks)}
-        every = [Block(path, 0, 0.0) for path in (*parts, *self.paths)]
+        every = [*map(Block, (*parts, *self.paths))]
         if not parts:
             return {}
         chain, groups = chain_of(self.analyse([*self.ways[1], *every]), list(parts), self.root), {}
         for group, stage in chain.stages.items():
             own = parts[group]
             plain = Stage(sum(blocks[p].held_bytes for p in own), 0, sum(blocks[p].ns for p in own))
-            every = [estimated(group, plain, stage), *(Block(path, 0, 0.0) for path in own)]
+            every = [estimated(group, plain, stage), *map(Block, own)]
             groups[own[0]] = Option((every, stage.ns), stage, len(own))
         return groups
 
     def choice(self, number: int, budget: int) -> "Choice | None":
-        """The cheapest choice by the estimates that computes again what the way of this number
-        says, and blocks besides; None if none seems to fit."""
+        """The cheapest choice by the estimates of blocks besides a way; None if none fits."""
         base, options = self.chains[number], []
         for path, stage in base.stages.items():
             own = [Option(([], stage.ns), stage)]
@@ -361,8 +334,7 @@ class Planner:
         return None if self.solver == "auto" and len(found.nodes) > MAX_VALUES else found
 
     def explore_values(self, budget: int) -> None:
-        """Analyse the cheapest choices of values, until one fits: each is to leave what the one
-        before took too much."""
+        """Analyse choices of values until one fits: each leaves what the last took too much."""
         more_bytes = self.plain.peak_bytes - budget
         for _ in range(MAX_CHECKS):
             choice = self.values.choice(more_bytes)
@@ -425,22 +397,13 @@ def plan(
              >>> data = [((4096, 64), "float32")] * 2
              >>> found = plan(model, gh.nn.functional.mse_loss, opt, data, 0.7)
              >>> found.peak_bytes <= 0.7 * found.plain_bytes
-             True
-    """
+             True"""
     if not isinstance(model, Module):
-        raise OptionError(f"plan: expected a Module; got {type_name(model)}. Pass the model.")
-    if solver not in SOLVERS:
-        raise OptionError(
-            f"plan: expected a solver of {', '.join(SOLVERS)}; got {solver!r}. "
-            f"{suggest(str(solver), SOLVERS)}"
-        )
+        raise OptionError("plan", "a Module", type_name(model), "Pass the model.")
+    check_known("plan", f"a solver of {', '.join(SOLVERS)}", solver, SOLVERS)
     chosen = MachineProfile.load(machine)
-    known = dict(model.named_modules())
     for path in blocks or ():
-        if path not in known:
-            raise OptionError(
-                f"plan: expected paths of modules; got {path!r}. {suggest(path, known)}"
-            )
+        check_known("plan", "paths of modules", path, dict(model.named_modules()))
     trainer = Trainer(model, loss, optimizer, inputs, autocast)
     return Plan(Planner(trainer, list(blocks or candidates_of(model)), chosen, solver), budget)
 
@@ -450,8 +413,6 @@ def in_bytes(budget: int | float, whole: int) -> int:
     if not isinstance(budget, float):
         return budget
     if not 0 < budget <= 1:
-        raise OptionError(
-            f"plan: expected a part above 0 and at most 1, or bytes; got {budget!r}. "
-            "Write 0.5 for half of the peak."
-        )
+        raise OptionError("plan", "a part above 0 and at most 1, or bytes", repr(budget),
+                          "Write 0.5 for half of the peak.")  # fmt: skip
     return int(budget * whole)

@@ -5,8 +5,7 @@ choose: `exact`, a mixed-integer program that also knows when in the backward pa
 again is alive; and `min_cut`, which puts a price on a byte, for which a minimum cut tells the best
 choice, and looks for the price at which what is kept fits.
 Source:  Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer program is the part in
-         which a value is made again once; Picard 1976 for closures as minimum cuts
-"""
+         which a value is made again once; Picard 1976 for closures as minimum cuts"""
 
 from collections import deque
 from math import inf
@@ -32,8 +31,7 @@ class Value(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A choice: the numbers of the values that are kept and of those that are made again, the bytes
-    of the former, and the ns that the latter take."""
+    """A choice: which values are kept, which made again, bytes of the former, ns of the latter."""
 
     kept: frozenset[int]
     made: frozenset[int]
@@ -65,18 +63,13 @@ def min_cut(values: list[Value], room: int) -> Saved | None:
 
 def refined(values: list[Value], found: Saved, room: int) -> Saved:
     """A choice with values kept as long as there is room: what a single price leaves unused."""
-    kept, made = set(found.kept), set(found.made)
-    while True:
-        best = None
-        for i in made:
-            if values[i].nbytes is not None:
-                trial = needed(values, kept | {i}, made - {i})
-                gain = found.ns - trial.ns
-                if trial.nbytes <= room and gain > 0 and (best is None or trial.ns < best.ns):
-                    best = trial
-        if best is None:
-            return found
-        found, kept, made = best, set(best.kept), set(best.made)
+    best: Saved | None = found
+    while best is not None:
+        found, keepable = best, [i for i in best.made if values[i].nbytes is not None]
+        trials = [needed(values, found.kept | {i}, found.made - {i}) for i in keepable]
+        better = (x for x in trials if x.nbytes <= room and x.ns < found.ns)
+        best = min(better, key=lambda x: x.ns, default=None)
+    return found
 
 
 def needed(values: list[Value], kept, made) -> Saved:
@@ -89,11 +82,9 @@ def needed(values: list[Value], kept, made) -> Saved:
 
 
 def cut_at(values: list[Value], price: float) -> Saved:
-    """The choice with the least ns, where each byte that is kept costs `price`.
-
-    For each value there are two yes or no: whether it is there, and whether it is made again. That
-    one implies others costs nothing to say in a cut: an edge that cannot be cut.
-    """
+    """The choice with the least ns, where each byte that is kept costs `price`. Of each value two
+    things are decided: whether it is there, and whether it is made again; that one implies another
+    is an edge that cannot be cut."""
     flow = Flow(2 * len(values) + 2)
     source, sink = 2 * len(values), 2 * len(values) + 1
     for i, v in enumerate(values):
@@ -105,8 +96,7 @@ def cut_at(values: list[Value], price: float) -> Saved:
         # Kept: there and not again. Again implies there, and that all it is made of are there.
         flow.add(there, again, keeping)
         flow.add(again, sink, making)
-        flow.add(again, there, inf)
-        for p in v.parents:
+        for p in (i, *v.parents):
             flow.add(again, 2 * p, inf)
     side = flow.cut(source, sink)
     kept = {i for i in range(len(values)) if side[2 * i] and not side[2 * i + 1]}
@@ -136,7 +126,6 @@ class Flow:
         return level
 
     def cut(self, source: int, sink: int) -> list[bool]:
-        """Which nodes are on the source's side."""
         while True:
             level = self.levels(source)
             if level[sink] < 0:
@@ -177,17 +166,13 @@ def exact(
 ) -> Saved | None:
     """The cheapest choice that keeps at most `room` bytes, and at each time of `beside` (time,
     room) has no more alive; None if there is none, or none was found in `limit_s`.
-
-    Raises:  OptionError where scipy is not installed
-    """
+    Raises: OptionError where scipy is not installed"""
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
     except ImportError:
-        raise OptionError(
-            "plan: expected scipy for solver='exact'; got none. Install glasshouse[plan], or take "
-            "solver='min-cut'."
-        ) from None
+        fix = "Install glasshouse[plan], or take solver='min-cut'."
+        raise OptionError("plan", "scipy for solver='exact'", "none", fix) from None
     rows = Rows(values, room, beside)
     lower, upper = rows.bounds()
     data, row, column = zip(*rows.entries, strict=True) if rows.entries else ((), (), ())
@@ -212,8 +197,7 @@ class Rows:
         self.values, self.entries, self.most = values, list[tuple[float, int, int]](), list[float]()
         self.scale = max([v.nbytes or 0 for v in values] + [1])
         for i, v in enumerate(values):
-            self.add([(1, 2 * i + 1), (-1, 2 * i)], 0)
-            for p in v.parents:
+            for p in (i, *v.parents):
                 self.add([(1, 2 * i + 1), (-1, 2 * p)], 0)
         self.add([x for i in range(len(values)) for x in self.kept(i)], room / self.scale)
         self.count = 2 * len(values)
@@ -225,7 +209,6 @@ class Rows:
         self.most.append(most)
 
     def kept(self, i: int) -> list[tuple[float, int]]:
-        """The bytes of a value, if it is kept."""
         share = (self.values[i].nbytes or 0) / self.scale
         return [(share, 2 * i), (-share, 2 * i + 1)] if share else []
 
@@ -247,7 +230,6 @@ class Rows:
 
     @property
     def costs(self) -> np.ndarray:
-        """The ns of what is made again, as parts of the longest."""
         unit = max([v.ns or 0.0 for v in self.values] + [1e-9])
         costs = np.zeros(self.count)
         costs[1 : 2 * len(self.values) : 2] = [(v.ns or 0.0) / unit for v in self.values]

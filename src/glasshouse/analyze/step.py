@@ -1,8 +1,7 @@
 """A training step, ahead of time: peak memory, FLOPs and time before anything is allocated.
 
 The step runs on meta tensors through the same door, tape, compiler and memory manager as in
-earnest, up to the plan of each Program; so what is planned here is what a run allocates.
-"""
+earnest, up to the plan of each Program; so what is planned here is what a run allocates."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -74,8 +73,7 @@ class StepAnalysis:
     memory            rows by kind and module that add up to the peak of the last step
     counter           the FlopCounter of the last step
     kernels           every kernel with FLOPs, bytes and predicted time
-    predicted_ns      their sum
-    """
+    predicted_ns      their sum"""
 
     def __init__(self, runs, peaks, kinds, modules, outside_bytes: int, counter: FlopCounter,
                  machine: MachineProfile):  # fmt: skip
@@ -153,8 +151,7 @@ class StepAnalysis:
         """Predicted ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
 
         Raises:  OptionError if the machine's profile has no link
-        Source:  Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
-        """
+        Source:  Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data"""
         if not self.machine.link_bytes_per_s:
             expected = "a machine profile with link_bytes_per_s"
             raise OptionError("with_ranks", expected, "none", "Set it.")
@@ -375,8 +372,7 @@ def step(
              >>> loss = gh.nn.functional.mse_loss
              >>> found = step(model, loss, opt, [((8, 1000), "float32"), ((8, 1000), "float32")])
              >>> found.counter.total()
-             32000000
-    """
+             32000000"""
     profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
         raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")

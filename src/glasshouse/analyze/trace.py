@@ -2,8 +2,7 @@
 
 Control flow on shapes, dtypes, Python values and module state resolves as it runs. Calls of leaf
 modules, of our functions and of methods become nodes; whatever composes them, also other libraries'
-functions on our tensors, is seen through. A branch on a value is an error that names its line.
-"""
+functions on our tensors, is seen through. A branch on a value is an error that names its line."""
 
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
@@ -13,7 +12,7 @@ from typing import Any
 from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
 from glasshouse.analyze.spelling import spelled
 from glasshouse.autograd import no_grad
-from glasshouse.base.errors import DTypeError, OptionError, suggest, type_name, user_line
+from glasshouse.base.errors import DTypeError, OptionError, check_known, type_name, user_line
 from glasshouse.base.shape import Spec
 from glasshouse.base.tree import flatten, unflatten
 from glasshouse.dispatch import backend as backends
@@ -47,8 +46,7 @@ def register_function(fn: Callable, shape_rule: Callable | None = None) -> Calla
     """A function that is traced as one node: call what this returns in place of `fn`.
 
     `shape_rule(*args, **kwargs)`, of values or Specs, gives the result's Spec (or (shape, dtype))
-    where `fn` cannot run without values; otherwise `fn` itself runs.
-    """
+    where `fn` cannot run without values; otherwise `fn` itself runs."""
     functions[fn] = shape_rule
 
     def call(*args, **kwargs):
@@ -93,12 +91,10 @@ class Tracer(Mode):
             self.paths[id(tensor.data)] = name
 
     def know(self, value, node: Node) -> None:
-        """Note that a node gives a value."""
         self.nodes[id(value.data)] = node
         self.kept.append(value.data)
 
     def describe(self, node: Node, out) -> None:
-        """Note what is known of a node."""
         specs = [x.spec for x in flatten(out)[0] if isinstance(x, Value)]
         node.meta["spec"] = specs[0] if len(specs) == 1 else tuple(specs) or None
         node.meta["module"] = "" if state.scope is None else state.scope.path
@@ -168,8 +164,6 @@ class Tracer(Mode):
         return out
 
     def call_opaque(self, fn: Callable, args, kwargs):
-        """A call of a registered function."""
-
         def run(*args, **kwargs):
             spec = spec_of("register_function", functions[fn](*args, **kwargs))
             return placed(spec, state.backend)
@@ -179,38 +173,38 @@ class Tracer(Mode):
 
 
 @contextmanager
-def leaves_watched(model: Module, tracer: Tracer):
-    """Inside, calls of leaf modules go to the tracer."""
-    watched = []
+def forwards_replaced(model: Module, paths, make: Callable):
+    """Inside, `make(path, module)` gives the forward of modules where it has not been replaced."""
+    replaced = []
     try:
-        for path, module in model.named_modules():
-            if path and tracer.is_leaf(module) and "forward" not in module.__dict__:
-                make = partial(tracer.graph.call_module, path)
-
-                def forward(*args, make=make, plain=module.forward, **kwargs):
-                    return tracer.call_whole(plain, args, kwargs, make)
-
-                module.__dict__["forward"] = forward
-                watched.append(module)
+        for path in paths:
+            module = model.get_submodule(path)
+            if "forward" not in module.__dict__:
+                module.__dict__["forward"] = make(path, module)
+                replaced.append(module)
         yield
     finally:
-        for module in watched:
+        for module in replaced:
             del module.__dict__["forward"]
 
 
-def argument_names(model: Module, given: dict) -> list[str]:
-    """The arguments of the model's forward, in order.
+def leaves_watched(model: Module, tracer: Tracer):
+    paths = [path for path, module in model.named_modules() if path and tracer.is_leaf(module)]
 
-    Raises:  OptionError for a name that forward does not have
-    """
+    def watched(path: str, module: Module):
+        make, plain = partial(tracer.graph.call_module, path), module.forward
+        return lambda *args, **kwargs: tracer.call_whole(plain, args, kwargs, make)
+
+    return forwards_replaced(model, paths, watched)
+
+
+def argument_names(model: Module, given: dict) -> list[str]:
+    """The arguments of the model's forward, in order. Raises: OptionError for what is none"""
     code = type(model).forward.__code__
     names = list(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
+    what = f"arguments of {type(model).__name__}.forward ({', '.join(names)})"
     for name in given:
-        if name not in names:
-            raise OptionError(
-                f"symbolic_trace: expected arguments of {type(model).__name__}.forward "
-                f"({', '.join(names)}); got {name!r}. {suggest(name, names)}"
-            )
+        check_known("symbolic_trace", what, name, names)
     return [name for name in names if name in given]
 
 
@@ -237,19 +231,16 @@ def symbolic_trace(
              opcode       name    target  args       kwargs
              placeholder  input_  input   ()         {}
              call_module  _0      0       (input_,)  {}
-             output       out     output  (_0,)      {}
-    """
+             output       out     output  (_0,)      {}"""
     if not isinstance(model, Module):
-        raise OptionError(
-            f"symbolic_trace: expected a Module; got {type_name(model)}. Wrap the function in one."
-        )
+        fix = "Wrap the function in one."
+        raise OptionError("symbolic_trace", "a Module", type_name(model), fix)
     given = as_arguments(model, meta_args, concrete_args or {})
     graph, backend = Graph(), meta_backend()
     with backends.use(backend), no_grad(), without_storage(model, None, backend):
         tracer = Tracer(model, graph, is_leaf, trace_act_ckpt)
-        values = {}
-        for name in argument_names(model, given):
-            values[name] = argument(tracer, name, given[name], backend)
+        names = argument_names(model, given)
+        values = {name: argument(tracer, name, given[name], backend) for name in names}
         values |= concrete_args or {}
         spelling = nullcontext() if primitives else spelled(model, tracer)
         with tracer, leaves_watched(model, tracer), spelling:
@@ -263,7 +254,6 @@ def symbolic_trace(
 
 
 def as_arguments(model: Module, meta_args, concrete: dict) -> dict:
-    """The given arguments by name."""
     if isinstance(meta_args, dict):
         argument_names(model, meta_args)
         return meta_args
@@ -271,10 +261,8 @@ def as_arguments(model: Module, meta_args, concrete: dict) -> dict:
     names = [n for n in code.co_varnames[1 : code.co_argcount] if n not in concrete]
     given = list(meta_args or ())
     if len(given) > len(names):
-        raise OptionError(
-            f"symbolic_trace: expected at most {len(names)} arguments ({', '.join(names)}); got "
-            f"{len(given)}. Give them by name."
-        )
+        expected = f"at most {len(names)} arguments ({', '.join(names)})"
+        raise OptionError("symbolic_trace", expected, len(given), "Give them by name.")
     return dict(zip(names, given, strict=False))
 
 
@@ -287,7 +275,7 @@ def argument(tracer: Tracer, name: str, given, backend):
     try:
         spec = spec_of("symbolic_trace", given)
     except DTypeError:
-        if isinstance(given, (bool, int, float, str, type(None))):
+        if given is None or isinstance(given, (bool, int, float, str)):
             return given
         raise
     node = tracer.graph.placeholder(name)

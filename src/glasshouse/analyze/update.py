@@ -117,7 +117,6 @@ def updates_of(optimizer: Optimizer, places, steps: int) -> list[list[Update]] |
 
 
 def three_of(sizes) -> list[int]:
-    """The least, the one in the middle, and the largest."""
     found = sorted(sizes)
     return sorted({found[0], found[len(found) // 2], found[-1]})
 
@@ -197,8 +196,7 @@ def address_of(tensor: Value | None) -> int | None:
 
 
 def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
-    """(allocations, work) of each unit, in a run of updates of parameters that made so many results
-    each, one after the other."""
+    """(allocations, work) of each unit in a run of updates; `made` counts results by parameter."""
     if len(runs) != 1:
         return None
     plan, donated, parts, seen = runs[0].plan, runs[0].donated, [], set()
@@ -208,7 +206,7 @@ def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
     for unit in units:
         own = list(dict.fromkeys(b for p in unit for b in results[p]))
         steps = sorted({writers[b] for b in own})
-        if seen.intersection(steps) or not all(is_kernel(plan, i) for i in steps):
+        if seen.intersection(steps) or not all(isinstance(plan.schedule[i], Kernel) for i in steps):
             return None
         seen.update(steps)
         sizes = tuple(b.spec.nbytes for b in own if plan.source_of(b, donated) is None)
@@ -216,23 +214,16 @@ def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
     return parts if next(updated, None) is None else None
 
 
-def is_kernel(plan, i: int) -> bool:
-    return isinstance(plan.schedule[i], Kernel)
-
-
 def is_updated(buffer) -> bool:
-    """Whether the optimizer made it."""
     return buffer.node is not None and buffer.node.origin.phase == "optimizer"
 
 
 def writers_of(plan) -> dict[Any, int]:
-    """The step that writes each buffer."""
     return {buffer: i for i, step in enumerate(plan.schedule) for buffer in step.writes()}
 
 
 def places_of(runs) -> tuple[Place, ...]:
-    """Where each parameter is updated, in a step of plain descent: the optimizer's only results are
-    the parameters, in order. Steps are numbered through all runs."""
+    """Where each parameter is updated in plain descent; steps are numbered through all runs."""
     places, before = [], 0
     for run in runs:
         writers = writers_of(run.plan) if hasattr(run.plan, "made") else {}
@@ -258,8 +249,7 @@ def place_in(kernel, made) -> tuple[str, Any]:
 
 
 def with_update(record, plain: Optimizer, other: Optimizer, steps: int, known: dict):
-    """The record of a step with another optimizer, from that of one with plain descent; None if it
-    does not follow. `known` keeps what is the same for all others."""
+    """The record with another optimizer in place of plain descent, or None; `known` caches."""
     places, work = record.shape[-1], record.shape[3]
     if len(places) != len(plain.parameters()):
         return None

@@ -30,22 +30,19 @@ class Values:
 
     @cached_property
     def stored(self) -> dict[int, tuple[int, float, float]]:
-        """By number of its node, what lies in memory between the passes: its bytes, and the steps
-        in which the backward pass reads it first and last."""
+        """By node, what waits in memory: its bytes, and when backward reads it first and last."""
         plan = self.run.plan
         infos = enumerate(plan.step_infos())
         turn = next((i for i, x in infos if any(o.phase == "backward" for o in x.origins)), 0)
         found: dict[int, tuple[int, float, float]] = {}
-        held = {b: span for b, span in self.spans.items() if span[0] < turn <= span[1] and b.node}
-        first: dict = {}
-        for i, step in enumerate(plan.schedule[turn:], turn):
-            for buffer in step.reads():
-                first.setdefault(buffer, i)
-        for buffer, (_, last) in held.items():
-            number = buffer.node.number
-            if number in self.at:
+        read: dict = {}  # where the backward pass reads each first
+        for i in reversed(range(turn, len(plan.schedule))):
+            read.update(dict.fromkeys(plan.schedule[i].reads(), i))
+        for buffer, (first, last) in self.spans.items():
+            number = buffer.node.number if buffer.node else None
+            if first < turn <= last and number in self.at:
                 n, a, b = found.get(number, (0, last, last))
-                own = n + aligned_bytes(buffer), min(a, first.get(buffer, last)), max(b, last)
+                own = n + aligned_bytes(buffer), min(a, read.get(buffer, last)), max(b, last)
                 found[number] = own
         return found
 
@@ -56,27 +53,21 @@ class Values:
     def value(self, node: Node) -> Value:
         """What is known of a value. What lies in no memory is computed where it is used."""
         parents = tuple(sorted({self.at[x.number] for x in node.inputs if x.number in self.at}))
-        if is_view(node):
-            return Value(None, 0.0, parents)
         kept = self.stored.get(node.number)
-        if kept is None and is_cheap(node):
+        if is_view(node) or kept is None and is_cheap(node):
             return Value(None, 0.0, parents)
-        ns = self.ns_of(node)
-        if kept is None:
-            return Value(node.spec.nbytes, ns, parents)
-        return Value(kept[0], ns, parents, kept[1:])
+        nbytes, *reads = kept or (node.spec.nbytes,)
+        return Value(nbytes, self.ns_of(node), parents, tuple(reads) or None)
 
     def ns_of(self, node: Node) -> float | None:
         """What making a value again takes; None where it is not to be."""
         card = primitives.get(node.op)
-        if card is None or node.host is not None or not self.is_ours(node):
+        ours = not self.root or within(node.origin.module, (self.root,))
+        if card is None or node.host is not None or not ours:
             return None
         call = call_of(card, tuple(x.spec for x in node.inputs), node.attrs, node.spec)
         light = is_cheap(node) or call.cost.flops <= LIGHT_FLOPS * node.spec.nbytes
         return self.machine.ns_of_call(call) if light or self.solver == "exact" else None
-
-    def is_ours(self, node: Node) -> bool:
-        return not self.root or within(node.origin.module, (self.root,))
 
     def choice(self, more_bytes: int) -> Saved | None:
         """The cheapest choice found with which `more_bytes` fewer are in use."""
@@ -86,12 +77,9 @@ class Values:
         times = sorted({first for _, first, _ in self.stored.values()})
         times = times[:: -(-len(times) // TIMES) or 1]
         room = self.run.plan.arena_bytes - more_bytes
-        beside = [(t, room - self.used[int(t)] + self.alive(t)) for t in times]
+        alive = [sum(n for n, _, last in self.stored.values() if t <= last) for t in times]
+        beside = [(t, room - self.used[int(t)] + n) for t, n in zip(times, alive, strict=True)]
         return exact(self.values, held - more_bytes, beside)
-
-    def alive(self, time: float) -> int:
-        """Bytes of these values that are in use in a step of the backward pass."""
-        return sum(n for n, _, last in self.stored.values() if time <= last)
 
     def blocks(self, found: Saved) -> list[Block]:
         """A choice as what a plan applies."""

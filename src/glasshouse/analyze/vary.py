@@ -3,8 +3,7 @@
 A step is taken apart into its shape (which steps in which order, what lives how long) and its
 numbers (bytes and FLOPs). Where steps for several values have one shape, their numbers are
 polynomials of the value; for a value between them memory is laid out and handed out again with
-its numbers, as compiler and manager do it, and nothing is recorded or compiled.
-"""
+its numbers, as compiler and manager do it, and nothing is recorded or compiled."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -137,8 +136,7 @@ class vary:
              ...     model, gh.nn.functional.mse_loss, opt, lambda n: [((n, 1000), "float32")] * 2
              ... )
              >>> [costs(n).flops for n in (8, 32, 16)]
-             [32000000, 128000000, 64000000]
-    """
+             [32000000, 128000000, 64000000]"""
 
     def __init__(
         self, model, loss, optimizer, inputs: Callable[[int], Any], *,
@@ -272,8 +270,7 @@ def max_batch(
 
     The first axis of every input is the batch.
 
-    Raises:  OptionError, with the least that is needed, if not even one example fits
-    """
+    Raises:  OptionError, with the least that is needed, if not even one example fits"""
     options = {"dtypes": (), **options}
     costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:

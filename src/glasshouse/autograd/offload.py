@@ -24,10 +24,6 @@ class Parked:
         self.tensor = box(host.from_numpy(array), own.spec, host)
 
 
-def fetched(parked: Parked):
-    return parked.tensor
-
-
 @contextmanager
 def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
     """Context: what the tape saves inside moves to the backend `host` at the end, and comes back
@@ -46,7 +42,7 @@ def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
     def pack(tensor):
         return known.get(id(tensor.data)) or known.setdefault(id(tensor.data), Parked(tensor))
 
-    with saved_tensors_hooks(pack, fetched):
+    with saved_tensors_hooks(pack, lambda parked: parked.tensor):
         yield
     for parked in known.values():
         if parked.tensor.spec.nbytes >= smallest_bytes:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from glasshouse import memory
 from glasshouse.base import Spec
-from glasshouse.compile.emit_c import Source, emit
+from glasshouse.compile.emit_c import emit
 from glasshouse.compile.plan import Plan, tag_of
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.steps import Kernel, Opaque
@@ -47,8 +47,7 @@ class Made(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step for the runner: `args` coded; `what` is the C of a kernel, a `onednn.Call`, or a
-    `HostCall`."""
+    """A step for the runner: coded `args`; `what` is C, a `onednn.Call` or a `HostCall`."""
 
     kind: int
     args: list[int]
@@ -79,7 +78,7 @@ def assemble(plan: Plan) -> Code:
         if isinstance(step, Kernel) or step.kind in ("template", "winograd"):
             source = emit(step) if isinstance(step, Kernel) else step.plan
             sources[i] = source.text
-            steps.append(kernel_step(source))
+            steps.append(Step(KERNEL, [coded(arg) for arg in source.args], source.text))
         elif step.kind == "host":
             steps.append(Step(HOST, [], host_call(step)))
         else:
@@ -89,10 +88,6 @@ def assemble(plan: Plan) -> Code:
     made = [Made(b.spec, tag_of(b), b.source.at if b.source else None) for b in plan.made]
     outputs = [(buffer.at, spec.shape) for buffer, spec in plan.outputs]
     return Code(steps, made, outputs, plan.owns, plan.arena_bytes, packed(plan.step_infos()))
-
-
-def kernel_step(source: Source) -> Step:
-    return Step(KERNEL, [coded(arg) for arg in source.args], source.text)
 
 
 def coded(arg) -> int:
@@ -108,7 +103,6 @@ def coded(arg) -> int:
 
 
 def host_call(step: Opaque) -> HostCall:
-    """The call without what its operands were made of."""
     node = step.node
     alone = Node(node.op, (), node.attrs, node.spec, node.number, node.host)
     sources, results = map(place_of, step.sources), (place_of(b.view()) for b in step.results)
@@ -116,14 +110,12 @@ def host_call(step: Opaque) -> HostCall:
 
 
 def place_of(view: View) -> Place:
-    """A view without the node of its buffer."""
     buffer = view.base
     return Place(buffer.place, buffer.at, buffer.spec, view.offset, view.shape, view.strides)
 
 
 def packed(infos: list[StepInfo]) -> bytes | list[StepInfo]:
-    """What is told of the steps, in a form that costs the garbage collector nothing; as it is where
-    a user's primitive has attributes that cannot be written down."""
+    """What is told of the steps, pickled if it can be: bytes cost the garbage collector nothing."""
     try:
         return pickle.dumps(infos)
     except (pickle.PicklingError, TypeError, AttributeError):

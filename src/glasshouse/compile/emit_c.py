@@ -51,12 +51,10 @@ class Source:
 
 
 def compute_type(dtype: DType) -> str:
-    """The C type that a dtype is computed in."""
     return "float" if dtype.name in SHORT else C_TYPES[dtype.name]
 
 
 def literal(value, dtype: DType) -> str:
-    """A constant of a dtype in C."""
     if dtype.is_bool:
         return "1" if value else "0"
     if dtype.is_integer:
@@ -73,13 +71,10 @@ def literal(value, dtype: DType) -> str:
 
 
 def emit(kernel: Kernel) -> Source:
-    """The C function of a fused kernel."""
     return Emitter(kernel).emit()
 
 
 class Emitter:
-    """Writes one kernel."""
-
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.args: list = []
@@ -96,57 +91,38 @@ class Emitter:
 
     def set_loops(self) -> None:
         """The loops: axes of the domain in memory order, kept ones first, neighbours merged."""
-        kernel = self.kernel
-        axes = kernel.axes or ()
+        kernel, axes = self.kernel, self.kernel.axes or ()
         order = [i for i in kernel_order(kernel) if kernel.domain[i] > 1]
-        self.inner_reduced = bool(order) and order[-1] in axes
-        if kernel.axes is not None and (not order or not any(i in axes for i in order)):
-            self.inner_reduced = True
-        kept = [i for i in order if i not in axes]
-        reduced = [i for i in order if i in axes]
+        kept, reduced = ([i for i in order if (i in axes) == summed] for summed in (False, True))
+        self.inner_reduced = kernel.axes is not None and (not reduced or order[-1] in axes)
+        inside: list[int] = []
         if axes and not self.inner_reduced:
-            first = min(order.index(i) for i in reduced)
-            inside = [i for i in order[first:] if i not in axes]
-            groups = [[i for i in kept if i not in inside], reduced, inside]
+            inside = [i for i in order[order.index(reduced[0]) :] if i not in axes]
+        groups = [[i for i in kept if i not in inside], reduced, inside]
+        shown = [e.view for e in walk(root.expr for root in kernel.roots) if e.view is not None]
+        views = [*(root.store for root in kernel.roots), *shown]
+        kept, summed, inner = (merge_axes(group, kernel.domain, views) for group in groups)
+        if axes and not self.inner_reduced:
+            kept, inner = kept + inner[:-1], inner[-1:]
+        elif axes:
+            summed, inner = summed[:-1], summed[-1:]
         else:
-            groups = [kept, reduced, []]
-        views = self.all_views()
-        merged = [merge_axes(group, kernel.domain, views) for group in groups]
-        if axes and self.inner_reduced:
-            merged = [merged[0], merged[1][:-1], merged[1][-1:]]
-        elif not axes:
-            merged = [merged[0][:-1], [], merged[0][-1:]]
-        else:
-            merged = [merged[0] + merged[2][:-1], merged[1], merged[2][-1:]]
-        self.kept, self.summed, self.inner = merged  # lists of Loop
-        for name, loops in (("p", self.kept), ("q", self.summed), ("i", self.inner)):
+            kept, inner = kept[:-1], kept[-1:]
+        self.kept, self.summed, self.inner = kept, summed, inner or [Loop((), 1)]
+        for name, loops in (("p", kept), ("q", summed)):
             for k, loop in enumerate(loops):
-                loop.name = name if name == "i" else f"{name}{k}"
-        if not self.inner:
-            self.inner = [Loop((), 1, "i")]
+                loop.name = f"{name}{k}"
 
-    def all_views(self) -> list[View]:
-        found = []
-        for root in self.kernel.roots:
-            found.append(root.store)
-            found += [e.view for e in walk([root.expr]) if e.view is not None]
-        return found
-
-    def index(self, view: View, skip=()) -> str:
+    def index(self, view: View) -> str:
         """The element of a buffer that a view shows at the current position."""
         terms = []
         for loop in (*self.kept, *self.summed, *self.inner):
             step = loop.stride(view)
-            if step and loop.name not in skip:
+            if step:
                 terms.append(loop.name if step == 1 else f"{loop.name} * {step}LL")
         if view.base is None and view.offset:
             terms.append(str(view.offset))
         return " + ".join(terms) or "0"
-
-    def depends(self, view: View, names) -> bool:
-        """Whether a view moves along one of the loops."""
-        return any(loop.stride(view) for loop in (*self.kept, *self.summed, *self.inner)
-                   if loop.name in names)  # fmt: skip
 
     # -- text ----------------------------------------------------------------------------------
 
@@ -171,8 +147,12 @@ class Emitter:
             self.put(f"#pragma omp {pragma}")
         return self.block(f"for (int64_t {name} = {start}; {name} < {stop}; {name}++)")
 
+    def part_of(self, count: int, end) -> tuple[str, str]:
+        """The bounds of up to `count` positions from `lo` on."""
+        self.put(f"const int64_t hi = lo + {count} < {end} ? lo + {count} : {end};")
+        return "lo", "hi"
+
     def pointer(self, view: View) -> str:
-        """The name of the pointer to where a view starts."""
         return self.arg((view.base, view.offset))
 
     def arg(self, what) -> str:
@@ -221,7 +201,7 @@ class Emitter:
     def is_inner(self, expr: Expr) -> bool:
         """Whether a value changes along the innermost loop."""
         if expr.number not in self.inner_known:
-            moves = expr.view is not None and self.depends(expr.view, ("i",))
+            moves = expr.view is not None and any(x.stride(expr.view) for x in self.inner)
             if expr.op == "reduced":
                 moves = not self.inner_reduced
             self.inner_known[expr.number] = moves or any(map(self.is_inner, expr.args))
@@ -229,21 +209,17 @@ class Emitter:
 
     def declare(self, roots, inner: bool) -> None:
         """Statements for all parts of `roots` that do, or do not, change along the inner loop."""
-        stack_order = walk(roots, lambda e: e.number in self.names)
-        for expr in stack_order:
+        for expr in walk(roots, lambda e: e.number in self.names):
             if expr.number in self.names or self.is_inner(expr) != inner:
                 continue
             text = self.text_of(expr)
-            if expr.op in ("full", "scalar") or text.isidentifier():
-                self.names[expr.number] = text
-            else:
-                name = f"v{expr.number}"
-                self.put(f"const {compute_type(expr.dtype)} {name} = {text};")
-                self.names[expr.number] = name
+            if expr.op not in ("full", "scalar") and not text.isidentifier():
+                self.put(f"const {compute_type(expr.dtype)} v{expr.number} = {text};")
+                text = f"v{expr.number}"
+            self.names[expr.number] = text
             self.scopes[-1].append(expr.number)
 
     def text_of(self, expr: Expr) -> str:
-        """The C expression for one operation whose operands have names."""
         op, dtype = expr.op, expr.dtype
         if op == "load":
             return loaded(f"{self.pointer(expr.view)}[{self.index(expr.view)}]", dtype)
@@ -328,7 +304,6 @@ class Emitter:
                 self.row_of_stores(roots, "0", inner.size)
 
     def row_of_stores(self, roots, lo, hi) -> None:
-        """The inner loop of a kernel without reduction."""
         exprs = [root.expr for root in roots]
         self.declare(exprs, False)
         with self.loop("i", hi, lo, pragma="simd"):
@@ -374,8 +349,7 @@ class Emitter:
             if self.inner[0].size > CHUNK and reductions:
                 chunks = f"for (int64_t lo = 0; lo < {hi}; lo += {CHUNK})"
                 nest.enter_context(self.block(chunks))
-                self.put(f"const int64_t hi = lo + {CHUNK} < {hi} ? lo + {CHUNK} : {hi};")
-                lo, hi = "lo", "hi"
+                lo, hi = self.part_of(CHUNK, hi)
             self.sums_of_row(sweep, exprs, reductions, lo, hi)
         for root in reductions:
             self.finish(root)
@@ -446,10 +420,8 @@ class Emitter:
                     if self.summed:
                         self.decode("u", self.summed)
                     else:
-                        end = f"lo + {CHUNK} < {inner} ? lo + {CHUNK} : {inner}"
                         self.put(f"const int64_t lo = u * {CHUNK}LL;")
-                        self.put(f"const int64_t hi = {end};")
-                        lo, hi = "lo", "hi"
+                        lo, hi = self.part_of(CHUNK, inner)
                     self.sums_of_row(sweep, exprs, reductions, lo, hi)
                 for root in reductions:
                     self.put(f"part{root.number}[block] = t{root.number};")
@@ -477,18 +449,18 @@ class Emitter:
         """The rows of one block: short runs of them in a row of accumulators."""
         inner = self.inner[0].size
         exprs = [root.expr for root in sweep]
+        each = f"for (int64_t i = 0; i < {inner}; i++)"
         for root in reductions:
             number, c, total = root.number, compute_type(root.expr.dtype), total_type(root, True)
             self.put(f"{total} *t{number} = part{number} + block * {inner};")
             self.put(f"{c} *s{number} = malloc(sizeof({c}) * {inner});")
-            self.put(f"for (int64_t i = 0; i < {inner}; i++) t{number}[i] = {start(root)};")
+            self.put(f"{each} t{number}[i] = {start(root)};")
         self.put(f"const int64_t last = (block + 1) * {rows} / {blocks};")
         first = f"block * {rows} / {blocks}"
         with self.block(f"for (int64_t lo = {first}; lo < last; lo += {BLOCK})"):
-            self.put(f"const int64_t hi = lo + {BLOCK} < last ? lo + {BLOCK} : last;")
+            self.part_of(BLOCK, "last")
             for root in reductions:
-                line = f"for (int64_t i = 0; i < {inner}; i++) s{root.number}[i] = {start(root)};"
-                self.put(line)
+                self.put(f"{each} s{root.number}[i] = {start(root)};")
             with self.loop("u", "hi", "lo"):
                 self.decode("u", self.summed)
                 self.declare(exprs, False)
@@ -516,7 +488,7 @@ def canonical(text: str) -> str:
 class Loop:
     """One loop over neighbouring axes that every view of the kernel crosses evenly."""
 
-    def __init__(self, axes: tuple[int, ...], size: int, name: str = ""):
+    def __init__(self, axes: tuple[int, ...], size: int, name: str = "i"):
         self.axes, self.size, self.name = axes, size, name
 
     def stride(self, view: View) -> int:
@@ -593,18 +565,15 @@ def cast_text(value: str, source: DType, target: DType) -> str:
 def total_type(root: Root, long: bool) -> str:
     """What partial results are added up in: float64 for long sums of floats."""
     dtype = root.expr.dtype
-    if dtype.is_floating and root.reduce in ("sum", "prod") and long:
-        return "double"
-    return compute_type(dtype)
+    wide = long and dtype.is_floating and root.reduce in ("sum", "prod")
+    return "double" if wide else compute_type(dtype)
 
 
 def start(root: Root) -> str:
     """The result of reducing nothing."""
     dtype = root.expr.dtype
-    if root.reduce in ("sum", "any"):
-        return "0"
-    if root.reduce in ("prod", "all"):
-        return "1"
+    if root.reduce in SIGNS:
+        return "1" if root.reduce in ("prod", "all") else "0"
     if dtype.is_floating:
         return "-INFINITY" if root.reduce == "max" else "INFINITY"
     name = dtype.name.replace("int", "INT").replace("u", "U")

@@ -61,7 +61,6 @@ class Exprs:
         return found
 
     def load(self, view: View) -> Expr:
-        """The element of a buffer at each position."""
         return self.make("load", (), view.base.dtype, view)
 
     def moved(self, expr: Expr, move: Callable, memo=None) -> Expr | None:
@@ -87,8 +86,7 @@ class Exprs:
 
 
 def walk(roots, stop: Callable = lambda expr: False, include: bool = False) -> list[Expr]:
-    """Every expression in `roots` once, operands first; nothing below those where `stop` holds, and
-    these themselves only if `include`."""
+    """Every expression in `roots` once, operands first; below `stop` none, there if `include`."""
     order, seen, stack = [], set(), [(root, False) for root in reversed(list(roots))]
     while stack:
         expr, expanded = stack.pop()

@@ -41,14 +41,14 @@ def join(schedule: list, kernel: Kernel) -> bool:
             continue
         later = schedule[place + 1 :]
         made_later = set().union(*(step.writes() for step in later)) if later else set()
-        if not reads & made_later:  # the kernel can run where the other stands
-            absorb(other, kernel)
-            return True
-        made = other.writes()
-        if not any(made & step.reads() for step in later):  # the other can wait until here
-            absorb(other, kernel)
+        if reads & made_later:  # the kernel cannot run where the other stands: can that wait?
+            made = other.writes()
+            if any(made & step.reads() for step in later):
+                continue
             schedule.append(schedule.pop(place))
-            return True
+        other.roots.extend(kernel.roots)
+        other.axes = other.axes if other.axes is not None else kernel.axes
+        return True
     return False
 
 
@@ -97,12 +97,6 @@ def reduces_rows(kernel: Kernel) -> bool:
     return bool(moving) and moving[-1] in axes and rows >= MIN_ROWS
 
 
-def absorb(other: Kernel, kernel: Kernel) -> None:
-    """Move the kernel's roots into the other."""
-    other.roots.extend(kernel.roots)
-    other.axes = other.axes if other.axes is not None else kernel.axes
-
-
 def drop_unread(schedule: list, lowering: Lowering) -> list:
     """The schedule without results that nobody reads."""
     needed = {view.base for view in lowering.outputs}
@@ -129,10 +123,8 @@ def mark_local(schedule: list, lowering: Lowering) -> None:
     """Mark the results that only their own kernel reads."""
     outside = {view.base for view in lowering.outputs}
     for step in schedule:
-        reads = step.reads()
-        if isinstance(step, Kernel):
-            reads = reads - {root.store.base for root in step.roots}
-        outside |= reads
+        own = {root.store.base for root in step.roots} if isinstance(step, Kernel) else set()
+        outside |= step.reads() - own
     for step in schedule:
         if isinstance(step, Kernel) and step.mergeable:
             for root in step.roots:
@@ -144,12 +136,11 @@ def use_locals(kernel: Kernel, exprs: Exprs) -> None:
     known: dict[Buffer, Expr] = {}
     for root in kernel.roots:
         root.expr = with_locals(root.expr, known, exprs)
-        base = root.store.base
+        base, result = root.store.base, root.expr
+        if root.reduce is not None:
+            result = exprs.make("reduced", (), base.dtype, value=base.number)
         if kernel.mergeable:
-            if root.reduce is not None:
-                known[base] = exprs.make("reduced", (), root.store.base.dtype, value=base.number)
-            else:
-                known[base] = root.expr
+            known[base] = result
 
 
 def with_locals(expr: Expr, known: dict[Buffer, Expr], exprs: Exprs) -> Expr:

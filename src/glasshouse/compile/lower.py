@@ -4,6 +4,7 @@ A value gets memory (a `Buffer`) if it is an output, an operand or result of an 
 (oneDNN, a host call), the result of a reduction, or costs more to compute again than to load. All
 others are expressions that their users compute for themselves."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 from glasshouse.base.shape import Spec
@@ -31,10 +32,7 @@ class Lowering:
         self.buffers: list[Buffer] = []
         self.steps: list[Kernel | Opaque] = []
         self.expr: dict[int, Expr] = {}  # what users of a node compute
-        self.uses = [0] * len(graph.nodes)
-        for node in graph.nodes:
-            for x in node.inputs:
-                self.uses[x.number] += 1
+        self.uses = Counter(x.number for node in graph.nodes for x in node.inputs)
         self.is_output = {node.number for node in graph.outputs}
         self.wanted = self.operands_of_opaque() | graph.stored
         self.epilogues = find_epilogues(graph, self.uses)
@@ -75,7 +73,6 @@ class Lowering:
             self.visit_plain(node)
 
     def visit_epilogue(self, epilogue: "Epilogue", last: Node) -> None:
-        """A product or convolution with its bias and relu as one step."""
         bias = None if epilogue.bias is None else self.row_major(epilogue.bias)
         if self.plan_product(epilogue.node, bias, epilogue.relu):
             self.expr[last.number] = self.expr[epilogue.node.number]
@@ -84,7 +81,6 @@ class Lowering:
                 self.visit_plain(node)
 
     def visit_plain(self, node: Node) -> None:
-        """Give one node an expression, and where it needs one a step and memory."""
         op = node.op
         if op == "input":
             buffer = self.buffer(node.spec, node=node)
@@ -124,14 +120,12 @@ class Lowering:
 
     def random_bits(self, node: Node) -> Expr:
         """The counter is the position in row-major order; the key's words are loaded."""
-        key, words = self.expr[node.inputs[0].number], []
-        for i in range(4):
+        key, still = self.expr[node.inputs[0].number], (0,) * len(node.shape)
 
-            def word(v, i=i):
-                at = v.offset + i * v.strides[0]
-                return View(v.base, at, node.shape, (0,) * len(node.shape))
+        def word(i: int):
+            return lambda v: View(v.base, v.offset + i * v.strides[0], node.shape, still)
 
-            words.append(self.exprs.moved(key, word))
+        words = [self.exprs.moved(key, word(i)) for i in range(4)]
         position = View(None, 0, node.shape, strides_of(node.shape))
         return self.exprs.make("random", words, node.dtype, position)
 
@@ -178,44 +172,33 @@ class Lowering:
 
     def visit_pad(self, node: Node) -> None:
         """A fill of the whole, then the operand into its part."""
-        widths = node.attrs["widths"]
-        order = order_of(self.expr[node.inputs[0].number], node.shape)
-        buffer = self.buffer(node.spec, order, node)
-        fill = self.exprs.make("full", (), node.dtype, value=node.attrs["value"])
-        whole = buffer.view()
-        self.steps.append(Kernel(node.shape, [Root(whole, fill, node=node)], None, False))
-        x = node.inputs[0]
+        (x,), widths = node.inputs, node.attrs["widths"]
+        cut = self.expr[x.number]
+        whole = self.buffer(node.spec, order_of(cut, node.shape), node).view()
+        self.fill(node, whole, self.exprs.make("full", (), node.dtype, value=node.attrs["value"]))
         starts, stops, source = [], [], []
         for n, (low, _high, interior), total in zip(x.shape, widths, node.shape, strict=True):
             step = interior + 1
-            first = max(0, -(low // step)) if low < 0 else 0
-            last = n
-            while last > first and low + (last - 1) * step >= total:
-                last -= 1
+            first = max(0, -(low // step))
             starts.append(first)
-            stops.append(last)
+            stops.append(max(first, min(n, -((low - total) // step))))
             source.append(low + first * step)
         steps = (1,) * len(starts)
-        cut = self.expr[x.number]
         expr = self.exprs.moved(cut, lambda v: views.sliced(v, starts, stops, steps))
         assert expr is not None
         shape = tuple(b - a for a, b in zip(starts, stops, strict=True))
         strides = tuple(s * (w[2] + 1) for s, w in zip(whole.strides, widths, strict=True))
         offset = sum(a * s for a, s in zip(source, whole.strides, strict=True))
-        part = View(buffer, offset, shape, strides)
-        self.steps.append(Kernel(shape, [Root(part, expr, node=node)], None, False))
+        self.fill(node, View(whole.base, offset, shape, strides), expr)
         self.expr[node.number] = self.exprs.load(whole)
 
     def visit_concatenate(self, node: Node) -> None:
-        """Each operand into its part of the result."""
         axis = node.attrs["axis"]
         order = order_of(self.expr[node.inputs[0].number], node.inputs[0].shape)
-        buffer = self.buffer(node.spec, order, node)
-        whole, at = buffer.view(), 0
+        whole, at = self.buffer(node.spec, order, node).view(), 0
         for x in node.inputs:
-            part = View(buffer, whole.offset + at * whole.strides[axis], x.shape, whole.strides)
-            root = Root(part, self.expr[x.number], node=node)
-            self.steps.append(Kernel(x.shape, [root], None, False))
+            part = whole._replace(offset=at * whole.strides[axis], shape=x.shape)
+            self.fill(node, part, self.expr[x.number])
             at += x.shape[axis]
         self.expr[node.number] = self.exprs.load(whole)
 
@@ -237,18 +220,12 @@ class Lowering:
         return any(way.is_supported(node) and way.plan(self, node, bias, relu)
                    for way in (winograd, onednn))  # fmt: skip
 
-    def fill_buffer(self, node: Node, buffer: Buffer, x: Node) -> None:
-        """A kernel that copies the value of x into a buffer that a later step writes to."""
-        root = Root(buffer.view(), self.expr[x.number], node=node)
-        self.steps.append(Kernel(buffer.shape, [root], None, False))
+    def fill(self, node: Node, part: View, expr: Expr) -> None:
+        """A kernel that writes a part of a buffer to which other steps write too."""
+        self.steps.append(Kernel(part.shape, [Root(part, expr, node=node)], None, False))
 
     def add_opaque(self, kind: str, node: Node, sources, results, plan=None, scratch=()) -> None:
-        """Append a step that is no fused kernel."""
         self.steps.append(Opaque(kind, node, sources, results, plan, list(scratch)))
-
-    def result_of(self, node: Node, order=None) -> Buffer:
-        """New memory for the result of an opaque step."""
-        return self.buffer(node.spec, order, node)
 
     def hand_out(self, node: Node, results: list[Buffer]) -> None:
         """From now on users of the node load these results."""
@@ -285,11 +262,9 @@ class Lowering:
 
     def operand_view(self, node: Node) -> View:
         """The node's value in memory, as a view."""
-        expr = self.expr[node.number]
-        if expr.op != "load":
+        if self.expr[node.number].op != "load":
             self.materialise(node)
-            expr = self.expr[node.number]
-        return expr.view
+        return self.expr[node.number].view
 
     def row_major(self, node: Node) -> View:
         """The node's value in memory, packed in row-major order."""
@@ -321,7 +296,7 @@ class Epilogue:
     inside: list[Node]
 
 
-def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
+def find_epilogues(graph: Graph, uses: Counter) -> dict[int, Epilogue]:
     """By the number of the last node: what is done together with its product."""
     users = users_of(graph.nodes)
     outputs = {node.number for node in graph.outputs}
@@ -339,17 +314,13 @@ def find_epilogues(graph: Graph, uses: list[int]) -> dict[int, Epilogue]:
             inside += [last, *relu[:-1]]
             last = relu[-1]
         if last is not node:
-            found[last.number] = Epilogue(node, bias, relu is not None, unique(inside))
+            found[last.number] = Epilogue(node, bias, relu is not None, inside)
     return found
 
 
 def is_product(node: Node) -> bool:
     """Whether there is a step for a product or convolution other than the host's."""
     return not node.host and (winograd.is_supported(node) or onednn.is_supported(node))
-
-
-def unique(nodes: list[Node]) -> list[Node]:
-    return list({node.number: node for node in nodes}.values())
 
 
 def bias_of(user: Node, node: Node) -> Node | None:
@@ -384,7 +355,6 @@ def relu_after(node: Node, users, outputs) -> list[Node] | None:
 
 
 def move(op: str, view: View, shape, attrs) -> View | None:
-    """A view after a movement primitive."""
     if op == "reshape":
         return views.reshaped(view, shape)
     if op == "permute":

@@ -133,7 +133,6 @@ class Library:
         return self.object(f"memory_desc_create_with_{how}", len(shape), tuple(shape), kind, layout)
 
     def query(self, primitive_desc: Object, what: int) -> Object:
-        """A memory descriptor that a primitive descriptor chose."""
         return self.object("query", primitive_desc, what)
 
     def size(self, desc: Object) -> int:
@@ -184,8 +183,7 @@ def load_library() -> Library | None:
 
 
 class Call(NamedTuple):
-    """One primitive: its descriptor, number and descriptor of each argument, the bytes of scratch
-    memory that it was given, and the name of its implementation."""
+    """One primitive, its arguments by number, and its scratch bytes and implementation."""
 
     desc: Object
     args: list[tuple[int, Object]]
@@ -271,7 +269,6 @@ def add_step(lowering, node, dnnl, desc, reads, writes, label: str) -> None:
 
 
 def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) -> None:
-    """A step that copies from one layout into another."""
     desc = dnnl.object("reorder_primitive_desc_create", source_desc, "engine", target_desc,
                        "engine", dnnl.attr)  # fmt: skip
     add_step(lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
@@ -279,7 +276,6 @@ def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) 
 
 
 def packed_scratch(lowering, dnnl, desc) -> View:
-    """Memory for a value in a layout of oneDNN's own."""
     return lowering.buffer(Spec((dnnl.size(desc),), uint8)).view()
 
 
@@ -304,9 +300,7 @@ def matrix_desc(lowering, dnnl, node):
     strides = matrix_strides(view)
     repeated = [s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True)]
     if strides is None or any(repeated[-2:]):
-        view = lowering.row_major(node)
-        strides = strides_of(view.shape)
-        repeated = [False] * len(view.shape)
+        return row_major_desc(lowering, dnnl, node)
     shape = tuple(1 if r else n for r, n in zip(repeated, view.shape, strict=True))
     strides = tuple(prod(shape) if r else s for r, s in zip(repeated, strides, strict=True))
     return dnnl.desc(shape, view.base.dtype, strides), view
@@ -318,26 +312,19 @@ def plan_matmul(lowering, node, dnnl, bias, relu) -> None:
     try:
         add_matmul(lowering, node, dnnl, (da, a), (db, b), bias, relu)
     except Unavailable:
-        first, second = (packed_matrix(lowering, dnnl, x) for x in node.inputs)
+        first, second = (row_major_desc(lowering, dnnl, x) for x in node.inputs)
         add_matmul(lowering, node, dnnl, first, second, bias, relu)
 
 
-def packed_matrix(lowering, dnnl, node):
-    """(descriptor, view) of an operand in row-major order."""
-    view = lowering.row_major(node)
-    return dnnl.desc(view.shape, node.dtype, strides_of(view.shape)), view
-
-
 def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
-    target = lowering.result_of(node)
+    target = lowering.buffer(node.spec, node=node)
     out = target.view()
     dc = dnnl.desc(out.shape, node.dtype, strides_of(out.shape))
     reads = [(SRC, *a), (WEIGHTS, *b)]
     bias_desc = None
     if bias is not None:
-        size = out.shape[-1]
-        shape = (1,) * (len(out.shape) - 1) + (size,)
-        bias_desc = dnnl.desc(shape, bias.base.dtype, (size,) * (len(shape) - 1) + (1,))
+        shape = (1,) * (len(out.shape) - 1) + out.shape[-1:]
+        bias_desc = dnnl.desc(shape, bias.base.dtype, strides_of(shape))
         reads.append((BIAS, bias_desc, bias))
     desc = dnnl.object("matmul_primitive_desc_create", "engine", a[0], b[0], bias_desc, dc,
                        dnnl.attributes(relu))  # fmt: skip
@@ -377,8 +364,8 @@ def weight_shape(shape, groups: int):
     return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
 
 
-def weights_for(lowering, dnnl, node, groups: int):
-    """(descriptor, view) of weights in row-major order."""
+def row_major_desc(lowering, dnnl, node, groups: int = 1):
+    """(descriptor, view) of an operand, perhaps of weights for groups, in row-major order."""
     view = lowering.row_major(node)
     shape = weight_shape(view.shape, groups)
     return dnnl.desc(shape, view.base.dtype, strides_of(shape)), view
@@ -386,7 +373,7 @@ def weights_for(lowering, dnnl, node, groups: int):
 
 def packed_weights(lowering, dnnl, node, groups, desc):
     """The weights in the layout that the primitive chose, reordered if need be."""
-    plain, view = weights_for(lowering, dnnl, node, groups)
+    plain, view = row_major_desc(lowering, dnnl, node, groups)
     wanted = dnnl.query(desc, QUERY_WEIGHTS)
     if dnnl.equal(plain, wanted):
         return wanted, view
@@ -407,7 +394,7 @@ def data_result(lowering, dnnl, node):
     """(descriptor, buffer) of a result (N, C, *S), in channels-last layout."""
     order = channels_last(len(node.shape))
     desc = dnnl.desc(node.shape, node.dtype, strides_of(node.shape, order))
-    return desc, lowering.result_of(node, order)
+    return desc, lowering.buffer(node.spec, order, node)
 
 
 def plan_conv(lowering, node, dnnl, bias, relu) -> None:
@@ -445,7 +432,7 @@ def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
     x, g = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     (dx, x_view), (dg, g_view) = (data_desc(lowering, dnnl, n) for n in (x, g))
-    target = lowering.result_of(node)
+    target = lowering.buffer(node.spec, node=node)
     if is_product(attrs, node, x):
         plan_weight_product(lowering, node, dnnl, x_view, g_view, target)
         return

@@ -25,8 +25,7 @@ class Plan:
     """The steps that compute the outputs of a graph, and where each value lies; nothing is made.
 
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
-    buffers that a run hands out.
-    """
+    buffers that a run hands out, by number."""
 
     sources: dict[int, str] = {}  # the C of each fused kernel, once it is emitted
 
@@ -35,17 +34,15 @@ class Plan:
         self.lowering = Lowering(graph).run()
         self.schedule = [step for step in fuse(self.lowering) if not is_empty(step)]
         self.arena_bytes = plan_memory(self.schedule, self.lowering)
-        self.outputs = [(view.base, node.spec) for view, node in self.output_pairs()]
-        self.made = outputs_made(self.outputs)
+        pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
+        self.outputs = [(view.base, node.spec) for view, node in pairs]
+        numbered = {b.at: b for b, _ in self.outputs if b.place == "output"}
+        self.made = [numbered[i] for i in range(len(numbered))]
         places = [buffer.at for buffer, _ in self.outputs]
         self.owns = [places.count(at) == 1 for at in places]  # whose memory no other output shares
         self.infos: list[StepInfo] | None = None
 
-    def output_pairs(self):
-        return zip(self.lowering.outputs, self.graph.outputs, strict=True)
-
     def step_infos(self) -> list[StepInfo]:
-        """What each step computes, for whom, and what it costs."""
         if self.infos is None:
             self.infos = step_infos(self)
         return self.infos
@@ -56,14 +53,7 @@ class Plan:
         return source.at if source is not None and source.at in donated else None
 
 
-def outputs_made(outputs) -> list[Buffer]:
-    """The buffers that a run hands out, by number."""
-    made = {buffer.at: buffer for buffer, _ in outputs if buffer.place == "output"}
-    return [made[i] for i in range(len(made))]
-
-
 def tag_of(buffer: Buffer) -> memory.Tag:
-    """What an output is for."""
     return memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else memory.Tag()
 
 
@@ -123,7 +113,6 @@ def describe_steps(plan: Plan) -> str:
 
 
 def place_of(buffer: Buffer) -> str:
-    """A buffer with the place it lies at."""
     return f"b{buffer.number}@{buffer.place}:{buffer.at}"
 
 

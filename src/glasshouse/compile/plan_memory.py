@@ -13,8 +13,7 @@ ALIGNMENT = 64  # bytes of a cache line
 
 @dataclass
 class Life:
-    """Buffers that follow each other at one place of the arena, and the steps from the first that
-    writes them to the last that reads them."""
+    """Buffers that follow each other at one place of the arena, from first write to last read."""
 
     buffers: list[Buffer]
     nbytes: int
@@ -23,7 +22,6 @@ class Life:
 
 
 def aligned_bytes(buffer: Buffer) -> int:
-    """What a buffer takes in the arena."""
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
@@ -39,13 +37,9 @@ def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering) -> int:
 
 
 def reuse_inputs(schedule) -> None:
-    """Name for outputs an input whose memory they may take in runs that donate it: one that only
-    the output's own kernel still reads, position by position."""
-    last_read: dict[int, int] = {}
-    for i, step in enumerate(schedule):
-        for buffer in step.reads():
-            if buffer.place == "input":
-                last_read[buffer.at] = i
+    """Name for outputs an input to donate: one that only their kernel reads, place by place."""
+    reads = ((buffer, i) for i, step in enumerate(schedule) for buffer in step.reads())
+    last_read = {buffer.at: i for buffer, i in reads if buffer.place == "input"}
     taken: set[int] = set()
     for i, step in enumerate(schedule):
         if isinstance(step, Kernel) and is_single_pass(step):
@@ -80,21 +74,16 @@ def replaceable(kernel: Kernel, root: Root, place: str) -> Buffer | None:
 def lives_of(schedule) -> list[Life]:
     """What lies in the arena, with the first and last step that uses it; a result that a kernel may
     store over an operand that nobody reads any more follows it at its place."""
-    last_use: dict[Buffer, int] = {}
-    for i, step in enumerate(schedule):
-        for buffer in (*step.writes(), *step.reads()):
-            last_use[buffer] = i
+    last_use = {b: i for i, step in enumerate(schedule) for b in (*step.writes(), *step.reads())}
     lives: dict[Buffer, Life] = {}
     for i, step in enumerate(schedule):
         if isinstance(step, Kernel) and is_single_pass(step):
             follow_operands(step, i, lives, last_use)
         for buffer in (*step.writes(), *step.reads()):
-            if buffer.place != "arena":
-                continue
-            if buffer in lives:
+            if buffer.place == "arena":
+                if buffer not in lives:
+                    lives[buffer] = Life([buffer], aligned_bytes(buffer), i, i)
                 lives[buffer].last = i
-            else:
-                lives[buffer] = Life([buffer], aligned_bytes(buffer), i, i)
     return list({id(life): life for life in lives.values()}.values())
 
 

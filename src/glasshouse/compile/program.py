@@ -151,8 +151,7 @@ def program_for(entry: Entry, recording: Recording) -> Program | None:
 def is_worth_compiling(entry: Entry, recording: Recording) -> bool:
     """Whether this run should be a compiled one: long, or much work, also summed over all runs.
 
-    The estimate depends on the recordings alone, so that equal programs run equally.
-    """
+    The estimate depends on the recordings alone, so that equal programs run equally."""
     if flags.compile != "auto":
         return flags.compile == "always"
     if len(recording.nodes) >= store.LARGE_NODES:
@@ -182,8 +181,7 @@ def warn_once(reason: str) -> None:
 def make_program(recording: Recording) -> Program:
     """Compile a recording: the passes over its graph, each checked and printed if wanted.
 
-    Raises:  CompileError
-    """
+    Raises:  CompileError"""
     begin_ns = perf_counter_ns() if watchers else 0
     shown = kept.plans or flags.debug >= 3 or flags.verify
     key = "" if shown else store.key_of(recording)

@@ -36,7 +36,6 @@ class Buffer:
         return views.same_strides(self.view(), strides_of(self.shape))
 
     def view(self) -> View:
-        """The whole buffer in its logical shape."""
         return View(self, 0, self.shape, strides_of(self.shape, self.order))
 
     def __repr__(self):
@@ -55,7 +54,6 @@ class Root:
 
     @property
     def number(self) -> int:
-        """That of the buffer that it makes."""
         return self.store.base.number
 
 
@@ -95,15 +93,14 @@ class Opaque:
 
 
 def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
-    """The order of axes in memory of the largest load that covers the domain; None: row-major."""
-    best, best_size = None, 0
+    """The order of axes in memory of the first load that covers the domain; None: row-major."""
     size = prod(shape)
     for view in expr.loads:
-        if len(view.shape) == len(shape) and view.base.spec.size * 2 > size > best_size:
-            zero = any(s == 0 and n > 1 for s, n in zip(view.strides, view.shape, strict=True))
-            if not zero:
-                best, best_size = view, size
-    return None if best is None else order_of_view(best)
+        if len(view.shape) == len(shape) and view.base.spec.size * 2 > size > 0:
+            pairs = zip(view.strides, view.shape, strict=True)
+            if not any(s == 0 and n > 1 for s, n in pairs):
+                return order_of_view(view)
+    return None
 
 
 def order_of_view(view: View) -> tuple[int, ...]:

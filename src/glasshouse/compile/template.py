@@ -13,7 +13,6 @@ TEMPLATES = ("window_select", "window_scatter", "scatter_add", "scatter_set")
 
 
 def is_supported(node) -> bool:
-    """Whether there is a kernel for this card and these dtypes."""
     if node.op not in TEMPLATES:
         return False
     specs = [node.spec, *(x.spec for x in node.inputs)]
@@ -25,7 +24,6 @@ def is_supported(node) -> bool:
 
 
 def plan(lowering, node) -> None:
-    """Add the steps that compute a node by its kernel."""
     (plan_window if node.op.startswith("window") else plan_scatter)(lowering, node)
 
 
@@ -36,7 +34,7 @@ def plan_window(lowering, node) -> None:
     """The result lies in memory in the order of the operands."""
     first, keys = (lowering.operand_view(x) for x in node.inputs)
     moving = sorted(range(len(node.shape)), key=lambda i: -abs(keys.strides[i]))
-    target = lowering.result_of(node, moving)
+    target = lowering.buffer(node.spec, moving, node)
     emit = emit_select if node.op == "window_select" else emit_scatter
     source = emit(node, first, keys, target.view())
     lowering.add_opaque("template", node, [first, keys], [target], source)
@@ -94,8 +92,8 @@ def decode(lines: list[str], flat: str, names_and_sizes) -> None:
         below *= size
 
 
-def choose(windows: Windows, keys: View, dtype, inner, value=None) -> list[str]:
-    """Statements that find a window's largest key: `best`, its number `at`, perhaps `got`."""
+def choose(windows: Windows, keys: View, dtype, inner) -> list[str]:
+    """Statements that find a window's largest key: `best`, and its number `at`."""
     base = windows.terms(keys, inner, True)
     floating = dtype.is_floating
     lines = []
@@ -182,7 +180,6 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
 
 
 def nest(counts) -> list[str]:
-    """Loops over the windows."""
     return [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)" for k, n in enumerate(counts)]
 
 
@@ -204,9 +201,9 @@ def size_of(view: View, axis) -> int:
 def plan_scatter(lowering, node) -> None:
     """A copy of x, then every update into it, in order; the columns are shared out to the cores."""
     x, indices, updates = node.inputs
-    target = lowering.result_of(node)
+    target = lowering.buffer(node.spec, node=node)
     at, new = (lowering.row_major(n) for n in (indices, updates))
-    lowering.fill_buffer(node, target, x)
+    lowering.fill(node, target.view(), lowering.expr[x.number])
     source = emit_updates(node, at, new, target.view())
     lowering.add_opaque("template", node, [at, new, target.view()], [target], source)
     lowering.hand_out(node, [target])
@@ -217,9 +214,8 @@ def emit_updates(node, indices: View, updates: View, out: View) -> Source:
     axis, shape = node.attrs["axis"], node.shape
     pre, size, post = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     count = prod(indices.shape)
-    sign = "+=" if node.op == "scatter_add" and not node.dtype.is_bool else "="
-    if node.op == "scatter_add" and node.dtype.is_bool:
-        sign = "|="
+    added = "|=" if node.dtype.is_bool else "+="
+    sign = added if node.op == "scatter_add" else "="
     lines = [*pointers(indices, updates, out), "int64_t *b3 = a[3];"]
     chunks = -(-post // COLUMN_CHUNK)
     lines += parallel(count * post) if chunks > 1 else []

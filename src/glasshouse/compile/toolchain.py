@@ -2,8 +2,7 @@
 
 The cache is a folder of the user's own. An entry is a shared library and the digest of its
 contents, which is checked before it is loaded; both are written under other names and then moved
-into place, so that processes may share the folder and a crash leaves no half entry.
-"""
+into place, so that processes may share the folder and a crash leaves no half entry."""
 
 import ctypes
 import functools
@@ -38,16 +37,16 @@ class CompileError(Exception):
 
 @functools.cache
 def find_compiler() -> list[str]:
-    """The command of a C compiler: GH_CC, or the first of cc, gcc, clang.
-
-    Raises:  CompileError if there is none
-    """
+    """The command of a C compiler: GH_CC, or the first of cc, gcc, clang. Raises: CompileError"""
     names = [flags.cc] if flags.cc else ["cc", "gcc", "clang"]
-    for name in names:
-        path = shutil.which(name)
-        if path:
-            return [path]
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path:
+        return [path]
     raise CompileError(f"no C compiler found; looked for {', '.join(names)}")
+
+
+def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
 @functools.cache
@@ -55,9 +54,7 @@ def identity() -> str:
     """What compiled code depends on besides its source: compiler, options, processor, headers."""
     command = find_compiler()
     try:
-        version = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=20, check=False
-        ).stdout
+        version = run([*command, "--version"], 20).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CompileError(f"{command[0]} does not run: {error}") from error
     headers = "".join(p.read_text() for p in sorted(NATIVE.glob("*.h")))
@@ -103,10 +100,7 @@ def digest(data: bytes) -> str:
 
 
 def compile_all(sources: list[str]) -> list[ctypes.CDLL]:
-    """The shared libraries of C sources, from the cache or from the compiler, side by side.
-
-    Raises:  CompileError
-    """
+    """The shared libraries of C sources, from the cache or the compiler. Raises: CompileError"""
     if len(sources) == 1:
         return [compile_one(sources[0])]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
@@ -120,10 +114,7 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
 
 
 def extension(path: Path):
-    """The extension module of a C file, which has its name.
-
-    Raises:  CompileError without a compiler or Python's headers
-    """
+    """The extension module of a C file. Raises: CompileError, also where headers are missing"""
     more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
     made = compile_one(path.read_text(), more)
     loader = importlib.machinery.ExtensionFileLoader(path.stem, made._name)
@@ -139,8 +130,7 @@ loaded: dict[str, ctypes.CDLL] = {}
 def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
     """The loaded library of a key; compiled if the cache has no sound entry."""
     if key not in loaded:
-        folder = usable_cache(cache_folder())
-        path = folder / f"{key}.so"
+        path = usable_cache(cache_folder()) / f"{key}.so"
         found = load_entry(path)
         if found is None:
             try:
@@ -159,7 +149,6 @@ def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
 
 
 def load_entry(path: Path) -> ctypes.CDLL | None:
-    """The library of an entry whose contents have the digest written beside it."""
     if read_entry(path) is None:
         return None
     try:
@@ -194,19 +183,14 @@ def place_entry(made: Path, path: Path) -> None:
 
 
 def build(source: str, path: Path, more: tuple[str, ...]) -> None:
-    """Compile into the entry at `path`.
-
-    Raises:  CompileError, OSError
-    """
+    """Compile into the entry at `path`. Raises: CompileError, OSError"""
     command = find_compiler()
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         text, out = Path(folder) / "source.c", Path(folder) / "made.so"
         text.write_text(source)
         call = [*command, *OPTIONS, f"-I{NATIVE}", *more, str(text), "-o", str(out), "-lm"]
         try:
-            done = subprocess.run(
-                call, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-            )
+            done = run(call, TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise CompileError(f"{command[0]} took longer than {TIMEOUT_S} s") from None
         if done.returncode == -signal.SIGINT:  # as we are, by the same key

@@ -74,31 +74,21 @@ def windowed(view: View, size, stride, dilation) -> View:
 
 def reshaped(view: View, shape) -> View | None:
     """The view in another shape, or None where that takes a copy.
-    Old and new axes are matched in groups of equal size; those of a group must lie evenly."""
+    Old axes that lie evenly are one; the new ones are taken out of them from the innermost on."""
     shape = tuple(shape)
     if prod(shape) == 0:
         return View(view.base, view.offset, shape, (0,) * len(shape))
-    old = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
-    new = [n for n in shape if n != 1]
-    strides: list[int] = [0] * len(new)
-    i = j = 0
-    while i < len(old):
-        first_old, first_new = i, j
-        size_old, size_new = old[i][0], new[j]
-        while size_old != size_new:
-            if size_old < size_new:
-                i += 1
-                size_old *= old[i][0]
-            else:
-                j += 1
-                size_new *= new[j]
-        for k in range(first_old, i):
-            if old[k][1] != old[k + 1][0] * old[k + 1][1]:
-                return None
-        step = old[i][1]
-        for k in range(j, first_new - 1, -1):
-            strides[k] = step
-            step *= new[k]
-        i, j = i + 1, j + 1
-    steps = iter(strides)
-    return View(view.base, view.offset, shape, tuple(0 if n == 1 else next(steps) for n in shape))
+    even = [(1, 0)]  # (size, step)
+    for n, step in zip(view.shape, view.strides, strict=True):
+        if n != 1:
+            size, wider = even[-1]
+            even[-1:] = [(size * n, step)] if wider == n * step else [even[-1], (n, step)]
+    strides = []
+    for n in reversed(shape):
+        size, step = even.pop() if n != 1 else (1, 0)
+        if size % n:
+            return None
+        strides.append(step)
+        if size != n:
+            even.append((size // n, step * n))
+    return View(view.base, view.offset, shape, tuple(reversed(strides)))

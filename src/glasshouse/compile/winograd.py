@@ -14,7 +14,6 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.compile.emit_c import Source
 from glasshouse.compile.onednn import channels_last, channels_last_view
-from glasshouse.compile.steps import Buffer
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
 
@@ -52,7 +51,6 @@ def is_supported(node: Node) -> bool:
 
 
 def weight_of(node: Node) -> tuple[int, ...]:
-    """The shape (made, channels, height, width) of the weights."""
     return node.shape if node.op == "conv_weight_grad" else node.inputs[1].shape
 
 
@@ -79,16 +77,10 @@ def plan(lowering, node: Node, bias: View | None = None, relu: bool = False) -> 
     return True
 
 
-def padded(channels: int) -> int:
-    """Floats of a row of transformed elements."""
-    return -(-channels // PANEL) * PANEL + SPARE
-
-
 def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str, int]:
-    """The sizes of a convolution from shape x to shape y, both (N, C, H, W), as `gh_winograd` has
-    them; blocks have room for `spare` tiles more."""
+    """The sizes from shape x to y as `gh_winograd` has them; blocks have `spare` tiles more."""
     (_, channels, height, width), (_, made, out_height, out_width) = x, y
-    in_row, out_row = padded(channels), padded(made)
+    in_row, out_row = (-(-n // PANEL) * PANEL + SPARE for n in (channels, made))
     return {"height": height, "width": width, "channels": channels, "out_height": out_height,
             "out_width": out_width, "made": made, "top": padding[0], "left": padding[1],
             "in_row": in_row, "in_plane": (block + spare) * in_row + SPARE,
@@ -106,7 +98,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
     if few:
         sizes |= {"out_row": PANEL, "out_plane": (block + ROWS[-1]) * PANEL + SPARE}
     views = [channels_last_view(lowering, x), lowering.row_major(w), *([bias] if bias else [])]
-    target = lowering.result_of(node, channels_last(4))
+    target = lowering.buffer(node.spec, channels_last(4), node)
     panels = -(-sizes["made"] // PANEL)
     v, u, m = (PLACES * n for n in (sizes["in_plane"], PANEL * panels * sizes["channels"],
                                     sizes["out_plane"]))  # fmt: skip
@@ -114,13 +106,11 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
     threads = min(CORES, panels if few else -(-tiles // block))
     text = (panels_text if few else blocks_text)(sizes, tiles, block, part, threads,
                                                  bias is not None, relu)  # fmt: skip
-    scratches = [scratch(lowering, n) for n in (shared, threads * part)]
-    add_step(lowering, node, text, tiles, views, target, scratches)
+    add_step(lowering, node, text, tiles, views, target, (shared, threads * part))
 
 
 def conv_sizes(node: Node, block: int) -> dict[str, int]:
-    """The sizes of a convolution; the gradient of its data is the convolution with the weights
-    turned by half a circle, their channels exchanged."""
+    """The sizes of a convolution, or of its data's gradient: one with turned weights."""
     x, w = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
     steps, backward = [9 * w.shape[1], 9], node.op == "conv_data_grad"
@@ -140,14 +130,9 @@ def block_of(tiles: int, weights: int) -> int:
     return -(-tiles // (rounds * CORES))
 
 
-def scratch(lowering, size: int) -> Buffer:
-    """Memory that only the step itself uses."""
-    return lowering.buffer(Spec((size,), float32))
-
-
-def add_step(lowering, node, text, tiles, reads, target, scratches) -> None:
-    """The step of a kernel whose pointers are two that it reads, the result, scratch memory, and
-    perhaps a third that it reads, the bias."""
+def add_step(lowering, node, text, tiles, reads, target, sizes) -> None:
+    """The step of a kernel with pointers to two reads, result, scratch memory, perhaps a bias."""
+    scratches = [lowering.buffer(Spec((size,), float32)) for size in sizes]
     views = [*reads[:2], target.view(), *(buffer.view() for buffer in scratches), *reads[2:]]
     flops = 2 * PLACES * tiles * prod(weight_of(node)[:2])
     source = Filtering(text, [(view.base, view.offset) for view in views], flops)
@@ -199,8 +184,7 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = panels * s.cha
 
 
 def panels_text(sizes, tiles: int, _block: int, part: int, threads: int, bias, relu) -> str:
-    """Elements are transformed first; each core then takes panels of weights through all parts, so
-    many channels at a time that the transformed weights stay in its cache."""
+    """Elements are transformed first; cores then take panels of weights, channels in parts."""
     return f"""\
 {head(sizes, ["x", "w", "y", "v", "work"])}\
 float *bias = {"a[5]" if bias else "0"};
@@ -227,8 +211,7 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_P
 
 
 def plan_weight_grad(lowering, node: Node) -> None:
-    """The gradient of the weights, at each place a product over all tiles: by blocks of tiles or by
-    panels of weights."""
+    """The gradient of the weights: products over all tiles, by blocks of them or by panels."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
     tiles = tiles_of(g.shape[0], *g.shape[2:])
@@ -237,18 +220,17 @@ def plan_weight_grad(lowering, node: Node) -> None:
     threads = min(CORES, -(-sizes["made"] // CHUNK) * -(-sizes["channels"] // PANEL))
     views = [channels_last_view(lowering, n) for n in (x, g)]
     m = threads * CHUNK * PANEL if few else sizes["in_row"] * sizes["out_row"]
-    scratches = [scratch(lowering, PLACES * m),
-                 scratch(lowering, PLACES * (sizes["in_plane"] + sizes["out_plane"]))]  # fmt: skip
+    scratches = PLACES * m, PLACES * (sizes["in_plane"] + sizes["out_plane"])
     text = weight_panels_text(sizes, tiles, threads) if few else weight_blocks_text(sizes, tiles)
-    add_step(lowering, node, text, tiles, views, lowering.result_of(node), scratches)
+    target = lowering.buffer(node.spec, node=node)
+    add_step(lowering, node, text, tiles, views, target, scratches)
 
 
 WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels
 
 
 def weight_blocks_text(sizes, tiles: int) -> str:
-    """The cores share the tiles of a block, then its products: their order does not depend on how
-    many cores there are."""
+    """Cores share a block's tiles, then its products: their order does not depend on the number."""
     return f"""\
 {head(sizes, WEIGHT_GRAD)}\
 float *v = work, *q = work + {PLACES} * s.in_plane;

@@ -19,11 +19,8 @@ def names_of(nodes: list[Node]) -> dict[int, str]:
     return names
 
 
-def asked_values(
-    nodes: list[Node], modules: tuple[str, ...]
-) -> tuple[set[int], set[int], set[int]]:
-    """Numbers of the values that are named to be made again, of those to be kept for that, and of
-    all that lies in between."""
+def asked_values(nodes: list[Node], modules: tuple[str, ...]) -> tuple[set[int], ...]:
+    """Numbers of the values named to be made again, of those kept for that, of all in between."""
     wanted = {m for m in modules if ":" in m}
     if not wanted:
         return set(), set(), set()

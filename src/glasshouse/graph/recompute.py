@@ -9,6 +9,8 @@ little work for the bytes that they make, such as the scores of attention, count
 Without being asked to, this is done where it is next to free: for large values that only matrix
 products read, with hundreds of operations for each byte that making them again moves."""
 
+from collections.abc import Iterator
+
 from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
 from glasshouse.graph.named import asked_values
@@ -58,15 +60,11 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
     again: dict[int, Node] = {}
     stored |= {n.number for n in nodes if n.number in pinned and holds_dropped(n, users, dropped)}
 
-    def remade(x: Node) -> Node:
-        """The operand of a backward node: made again if it was dropped, or comes of that."""
-        return inside(x) if x.number in stale else made[x.number]
-
     def found(x: Node) -> Node | None:
         """What is kept, or was made again before."""
         return made[x.number] if x.number in pinned or is_kept(x) else again.get(x.number)
 
-    def inside(x: Node) -> Node:
+    def inside(x: Node) -> Node | None:
         """A dropped value, or what leads to it from kept ones."""
         stack = [x]
         while stack:
@@ -76,20 +74,17 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
                 stack.extend(reversed(missing))
                 continue
             if found(y) is None:
-                again[y.number] = copy(y, tuple(map(found, y.inputs)))
+                new.origin = Origin(y.origin.module, "recompute", y.origin.place)
+                inputs = tuple(map(found, y.inputs))
+                again[y.number] = new.emit(y.op, inputs, y.attrs, y.spec, y.host)
             stack.pop()
-        return made[x.number] if x.number in pinned or is_kept(x) else again[x.number]
-
-    def copy(x: Node, inputs) -> Node:
-        before = new.origin
-        new.origin = Origin(x.origin.module, "recompute", x.origin.place)
-        node = new.emit(x.op, inputs, x.attrs, x.spec, x.host)
-        new.origin = before
-        return node
+        return found(x)
 
     for node in nodes:
         backward = is_backward(node)
-        inputs = tuple(remade(x) if backward else made[x.number] for x in node.inputs)
+        inputs = tuple(
+            inside(x) if backward and x.number in stale else made[x.number] for x in node.inputs
+        )
         new.origin = node.origin
         made[node.number] = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
     new.outputs = [made[node.number] for node in graph.outputs]
@@ -106,15 +101,18 @@ def waits_for_region(node: Node, users) -> bool:
     return len(terms) > 1 and bool(users) and all(u.origin.again > node.origin.again for u in users)
 
 
+def kind_of(node: Node) -> str:
+    card = primitives.get(node.op)
+    return "" if card is None else card.kind
+
+
 def is_cheap(node: Node) -> bool:
     """Whether making a value again is elementwise work."""
-    card = primitives.get(node.op)
-    return card is not None and node.host is None and card.kind in CHEAP
+    return node.host is None and kind_of(node) in CHEAP
 
 
 def is_light(node: Node, modules: tuple[str, ...], convs: dict[str, int]) -> bool:
-    """Whether making a product again takes about as long as moving it; of convolutions, whether
-    they take up to what is said for their module."""
+    """Whether a product takes as long as moving it; a convolution, what its module allows."""
     limit = 0
     if node.op == "matmul" and within(node.origin.module, modules):
         limit = LIGHT_FLOPS
@@ -127,8 +125,7 @@ def is_light(node: Node, modules: tuple[str, ...], convs: dict[str, int]) -> boo
 
 
 def behind_light(node: Node, light: set[int]) -> bool:
-    """Whether a value follows by elementwise work in its module, and not much, on a light
-    product."""
+    """Whether a value follows on a light product by some elementwise work in its module."""
     stack, seen = list(node.inputs), {node.number}
     while stack and len(seen) < MAX_CONE:
         x = stack.pop()
@@ -185,37 +182,32 @@ def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...], light: 
     return dropped, pinned
 
 
+def readers(node: Node, users: dict[int, list[Node]]) -> Iterator[Node]:
+    """Who reads a value, perhaps through views."""
+    stack = list(users.get(node.number, ()))
+    while stack:
+        user = stack.pop()
+        if kind_of(user) == "movement":
+            stack.extend(users.get(user.number, ()))
+        else:
+            yield user
+
+
 def is_next_to_free(node: Node, users: dict[int, list[Node]]) -> bool:
     """Whether making a value again is lost in the products of the backward pass that read it."""
     if nbytes_of(node) < FREE_BYTES:
         return False
-    stack, products = list(users[node.number]), 0
-    while stack:
-        user = stack.pop()
-        card = primitives.get(user.op)
-        if card is not None and card.kind == "movement":
-            stack.extend(users.get(user.number, ()))
-        elif is_backward(user):
-            if card is None or card.name != "matmul":
-                return False
-            if card.flops(*(x.spec for x in user.inputs)) < FREE_FLOPS * nbytes_of(node):
-                return False
-            products += 1
-    return products > 0
+    products = [x for x in readers(node, users) if is_backward(x)]
+    least = FREE_FLOPS * nbytes_of(node)
+    return bool(products) and all(
+        x.op == "matmul" and primitives["matmul"].flops(*(y.spec for y in x.inputs)) >= least
+        for x in products
+    )
 
 
 def feeds_opaque(node: Node, users: dict[int, list[Node]]) -> bool:
-    """Whether a product, convolution or the like reads a value, perhaps through views: then it must
-    lie in memory."""
-    stack = list(users.get(node.number, ()))
-    while stack:
-        user = stack.pop()
-        card = primitives.get(user.op)
-        if card is not None and card.kind == "movement":
-            stack.extend(users.get(user.number, ()))
-        elif not is_cheap(user) and (card is None or card.kind != "reduce"):
-            return True
-    return False
+    """Whether a product, convolution or the like reads a value: then it must lie in memory."""
+    return any(not is_cheap(x) and kind_of(x) != "reduce" for x in readers(node, users))
 
 
 def is_view(node: Node) -> bool:
@@ -247,9 +239,8 @@ def cone_of(
         readable = x.number in read and not is_view(x)
         if readable and (x.number in held or not is_cheap(x) or ends_product(x, read)):
             return {x.number}
-        card = primitives.get(x.op)
         small = SMALL_PART * nbytes_of(x) <= nbytes_of(node)
-        if asked and small and card is not None and card.kind == "reduce" and not is_backward(x):
+        if asked and small and kind_of(x) == "reduce" and not is_backward(x):
             return {x.number}
         deeper = all_leaves(x) if is_cheap(x) or asked and x.number in light else None
         # What backward reads in any case will do, if it cannot be made of something else.

@@ -5,6 +5,8 @@ forward pass made inside of it, computed just before from what stands outside. T
 same random numbers, for keys come from outside, and update nothing, for updates are results of the
 graph."""
 
+from functools import cache
+
 from glasshouse.dispatch import state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes
 
@@ -20,7 +22,6 @@ def within(path: str, modules: tuple[str, ...]) -> bool:
 
 
 def whole_modules() -> tuple[str, ...]:
-    """The modules that are to compute again as a whole."""
     return tuple(m[:-1] for m in state.recompute if m.endswith("!"))
 
 
@@ -30,16 +31,13 @@ def rerun(graph: Graph, paths: tuple[str, ...]) -> Graph:
     made: dict[int, Node] = {}
     again: dict[int, Node] = {}
     begun: dict[str, int] = {}  # modules by the order in which they compute again
-    known: dict[str, str | None] = {}
 
-    def home_of(node: Node) -> str | None:
-        module = node.origin.module
-        if module not in known:
-            known[module] = next((p for p in paths if within(module, (p,))), None)
-        return known[module]
+    @cache
+    def home_of(module: str) -> str | None:
+        return next((p for p in paths if within(module, (p,))), None)
 
     def is_inside(x: Node, home: str) -> bool:
-        return x.op != "input" and not is_backward(x) and home_of(x) == home
+        return x.op != "input" and not is_backward(x) and home_of(x.origin.module) == home
 
     def remade(x: Node, home: str | None) -> Node:
         """What a backward node of a module reads for x."""
@@ -59,7 +57,7 @@ def rerun(graph: Graph, paths: tuple[str, ...]) -> Graph:
         return again[x.number]
 
     for node in needed_nodes(graph):
-        home = home_of(node) if is_backward(node) else None
+        home = home_of(node.origin.module) if is_backward(node) else None
         inputs = tuple([remade(x, home) for x in node.inputs])
         new.origin = node.origin._replace(again=node.origin.again + len(begun))
         made[node.number] = new.emit(node.op, inputs, node.attrs, node.spec, node.host)

@@ -14,7 +14,6 @@ class Half:
         self.made: dict[int, Node] = {}
 
     def give(self, node: Node, source: int) -> Node:
-        """A node of the whole graph as an input."""
         attrs = {"number": len(self.sources)}
         self.sources.append(source)
         self.made[node.number] = self.graph.emit("input", (), attrs, node.spec)
