@@ -113,7 +113,6 @@ class StepAnalysis:
 
     @cached_property
     def memory_by_kind(self) -> dict[str, int]:
-        """Bytes at the peak by kind."""
         sums = dict.fromkeys(KINDS, 0)
         for row in self.memory:
             sums[row.kind] += row.nbytes
@@ -272,7 +271,6 @@ class Trainer:
         return undone(Applied(self.model, blocks))
 
     def run(self, optimizer, inputs) -> None:
-        """One step."""
         optimizer.zero_grad()
         with autocast_to(self.autocast) if self.autocast else nullcontext():
             out = self.model(inputs[0])
@@ -348,7 +346,6 @@ def buffer_of(tensor):
 
 
 def is_pair(x) -> bool:
-    """Whether x is one (shape, dtype)."""
     return len(x) == 2 and isinstance(x[0], (tuple, list)) and isinstance(x[1], str)
 
 

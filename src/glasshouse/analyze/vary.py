@@ -46,7 +46,6 @@ class Record(NamedTuple):
 
 
 def taken_apart(found: StepAnalysis, tape: list) -> Record:
-    """The record of an analysis."""
     events: list[tuple[str, int]] = []
     numbers, plans, at = [], [], {}
     for item in tape[: len(tape) - tape[::-1].index("step")]:
@@ -100,7 +99,6 @@ def arena_of(lives: tuple, sizes: tuple[int, ...]) -> int:
 
 
 def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
-    """What is to be placed in an arena."""
     buffer = Buffer(number, Spec((nbytes,), uint8))
     return Life([buffer], aligned_bytes(buffer), first, last)
 

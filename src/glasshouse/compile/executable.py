@@ -59,7 +59,6 @@ class Runner:
 
 
 def can_see(library) -> bool:
-    """Whether NumPy's arrays are laid out as the runner thinks."""
     library.gh_addresses.argtypes = (ctypes.c_void_p, ctypes.c_int64)
     samples: list[np.ndarray] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, ::2], np.zeros(0)]
     if any(type(x).__basicsize__ < 3 * ctypes.sizeof(ctypes.c_void_p) for x in samples):
@@ -91,7 +90,6 @@ class Frame:
 
     @property
     def failed(self) -> bool:
-        """Whether a kernel met an index out of range."""
         return self.table[-1] != 0
 
 

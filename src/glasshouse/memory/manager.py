@@ -171,7 +171,6 @@ class MemoryManager:
         """Return what is cached to the system."""
 
     def largest_free(self) -> int:
-        """Bytes of the largest block that waits for reuse."""
         return 0
 
     def simulate(self) -> "MemoryManager":

@@ -144,7 +144,6 @@ class profile:
         self.step_begin_ns = perf_counter_ns()
 
     def action(self) -> ProfilerAction:
-        """What to do in this step."""
         if self.schedule is None:
             return ProfilerAction.RECORD
         found = self.schedule(self.step_num)
@@ -154,12 +153,10 @@ class profile:
         return found
 
     def enter(self, action: ProfilerAction) -> None:
-        """Record, if this step wants it and nothing records yet."""
         if action is not ProfilerAction.NONE and self.recorder is None:
             self.recorder = Recorder(*self.options).start()
 
     def end(self, save: bool) -> None:
-        """End a recording; keep it if it counts."""
         recorder, self.recorder = self.recorder, None
         if recorder is None:
             return
