@@ -93,12 +93,12 @@ class Emitter:
         """The loops: axes of the domain in memory order, kept ones first, neighbours merged."""
         kernel, axes = self.kernel, self.kernel.axes or ()
         order = [i for i in kernel_order(kernel) if kernel.domain[i] > 1]
-        kept, reduced = ([i for i in order if (i in axes) == summed] for summed in (False, True))
+        reduced = [i for i in order if i in axes]
         self.inner_reduced = kernel.axes is not None and (not reduced or order[-1] in axes)
         inside: list[int] = []
         if axes and not self.inner_reduced:
             inside = [i for i in order[order.index(reduced[0]) :] if i not in axes]
-        groups = [[i for i in kept if i not in inside], reduced, inside]
+        groups = [[i for i in order if i not in (*axes, *inside)], reduced, inside]
         shown = [e.view for e in walk(root.expr for root in kernel.roots) if e.view is not None]
         views = [*(root.store for root in kernel.roots), *shown]
         kept, summed, inner = (merge_axes(group, kernel.domain, views) for group in groups)
