@@ -100,7 +100,7 @@ class Seen(Watcher):
     wants_begin = False
 
     def __init__(self, backend, given):
-        self.backend, self.calls, self.nodes = backend, [], []
+        self.backend, self.calls = backend, []
         self.places = {id(x): -1 - i for i, x in enumerate(given) if x is not None}
         self.on_tape: dict[tuple[int, int], int] = {}
         self.pending, self.begin = backend.recorder.pending, len(backend.recorder.pending)

@@ -3,7 +3,7 @@
 
    A call is known by its primitive, the specs of its operands and its attrs. What is not known, or is
    not the common case (another backend, a replaced primitive, several results, values of a
-   transform), goes to `slow`, the door in Python, and `learn` says whether it may be done here next
+   transform), goes to `slow`, the door in Python; `learn` notes what it did, to be done here next
    time. Objects of Python's classes with slots are filled in place. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -22,7 +22,7 @@ static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
 #define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) \
-    X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(kept) X(op) \
+    X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
     X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
@@ -535,7 +535,8 @@ static int read_call(Request *r, PyObject *primitive, PyObject *args, PyObject *
     if (!PyTuple_CheckExact(args) || !PyDict_CheckExact(attrs) || !PyTuple_GET_SIZE(args)) return 0;
     if (!(r->backend = recording_backend(&r->memo))) return PyErr_Occurred() ? -1 : 0;
     if (is_traced()) return 0;
-    int added = add_item(r, new(primitive)) && add_item(r, new(now(here.state_dict, s_records)));
+    int added = add_item(r, new(primitive));
+    if (added > 0) added = add_item(r, new(now(here.state_dict, s_records)));
     for (Py_ssize_t i = 0; added > 0 && i < PyTuple_GET_SIZE(args); i++) {
         PyObject *x = PyTuple_GET_ITEM(args, i);
         added = PyObject_TypeCheck(x, tensor_type) ? add_tensor(r, x) : 0;
