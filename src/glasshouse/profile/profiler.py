@@ -115,7 +115,6 @@ class profile:
             return
         try:
             if self.recorder is not None:
-                backends.current().sync()
                 save = self.action() not in (ProfilerAction.NONE, ProfilerAction.WARMUP)
                 if self.schedule is not None and self.step_num:
                     self.recorder.step(self.step_num, self.step_begin_ns)
@@ -128,6 +127,7 @@ class profile:
 
     def step(self) -> None:
         """A step of the training loop has ended; the schedule says what to do in the next one.
+        At the end of a recording, what still waits to be computed is computed first.
         Raises: BackendError if the profile was not started."""
         if Running.profile is not self:
             raise BackendError("profile: expected step() between start and stop; got it outside. "
@@ -157,9 +157,11 @@ class profile:
             self.recorder = Recorder(*self.options).start()
 
     def end(self, save: bool) -> None:
-        recorder, self.recorder = self.recorder, None
-        if recorder is None:
+        if self.recorder is None:
             return
+        if save:
+            backends.current().sync()
+        recorder, self.recorder = self.recorder, None
         recorder.stop()
         if save:
             self.recorded = Trace(recorder, self.rank)

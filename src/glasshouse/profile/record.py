@@ -81,10 +81,16 @@ class Run(NamedTuple):
 
 
 class Recorder(Watcher):
-    """Writes events into a buffer of `room` records; what comes after that is only counted."""
+    """Writes events into a buffer of `room` records; what comes after that is only counted.
+
+    A node may wait longer than a recording lasts: what is noted on it counts all recordings' events.
+    """
+
+    first = 0  # the number of the next recording's first event
 
     def __init__(self, room: int, stacks: bool, modules: bool, allocations: bool):
-        self.room, self.with_stack = room, stacks
+        self.room, self.with_stack, self.first = room, stacks, Recorder.first
+        Recorder.first += room
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
@@ -152,7 +158,9 @@ class Recorder(Watcher):
         if self.kernels > 4 * self.room:
             self.dropped_runs += 1
             return
-        ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int32)
+        ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
+        own = (events >= self.first) & (events < self.first + self.room)  # others: of before
+        events = np.where(own, events - self.first, -1).astype(np.int32)
         thread = self.threads[get_ident()]
         times = (run.begin_ns, ends, run.end_ns)
         self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
@@ -174,6 +182,7 @@ class Recorder(Watcher):
 def writer_of_calls(recorder: Recorder):
     """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
+    first_event = recorder.first
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     known: dict[tuple, tuple[int, int]] = {}  # what an event says of a call, by all that decides it
 
@@ -193,9 +202,9 @@ def writer_of_calls(recorder: Recorder):
             seq = node.seq
         if type(data) is Lazy:
             kind = 0
-            data.event = i
+            data.event = event = first_event + i
             if first is not result:
-                mark_parts(result, i)
+                mark_parts(result, event)
         place = now["scope"], now["phase"], now["thread"]
         key = key_of(primitive, specs, attrs, out), place
         try:
@@ -267,10 +276,10 @@ def fast_stack_key() -> Callable:
         return stack_key
 
 
-def mark_parts(results, i: int) -> None:
+def mark_parts(results, event: int) -> None:
     """Note the event on the node of a call with several results, and on its parts."""
     for part in results:
-        part.data.event = i
+        part.data.event = event
         for node in part.data.inputs:
             if node.value is None:
-                node.event = i
+                node.event = event

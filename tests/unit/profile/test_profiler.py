@@ -74,6 +74,40 @@ def test_schedule_records_the_active_steps():
     assert all(t.is_op.sum() > 50 for t in ready)
 
 
+def test_what_waited_before_a_recording_is_not_taken_for_its_events():
+    recorded, go_on = threading.Event(), threading.Event()
+
+    def work():
+        y = x = gh.ones((4, 4))
+        for _ in range(20):
+            y = y @ x
+        recorded.set()
+        go_on.wait()
+        y.numpy()
+
+    thread = threading.Thread(target=work)
+    with gh.profile():
+        thread.start()
+        recorded.wait()
+    with gh.profile() as p:
+        (gh.ones((4, 4)) * 3).numpy()
+        go_on.set()
+        thread.join()
+    assert p.key_averages().find("mul").calls == 1
+    assert all(e.kernel_ns == 0 for e in p.events() if e.name == "matmul")
+    assert "matmul" in p.key_averages().table()  # as a call that the door did not see
+
+
+def test_a_recording_computes_what_its_steps_recorded():
+    ready = []
+    plan = gh.profile.schedule(wait=1, active=1, repeat=1)
+    with gh.profile(schedule=plan, on_trace_ready=lambda p: ready.append(p.key_averages())) as p:
+        for _ in range(3):
+            y = gh.ones((8, 8)) @ gh.ones((8, 8))
+            p.step()
+    assert ready[0].find("matmul").kernel_ns > 0 and y.shape == (8, 8)
+
+
 def test_every_operator_call_is_recorded(prof):
     with gh.FlopCounter() as fc:
         make_step()()
