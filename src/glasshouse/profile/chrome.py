@@ -22,6 +22,7 @@ from glasshouse.profile import record as recorded
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 
+ENDINGS = (".json", ".json.gz")
 # Of each kind of event, in the order of record.KINDS.
 CATEGORIES = ("cpu_op", "cpu_op", "module", "pass", "user_annotation", "cpu_op", "user_annotation")
 # A track is one of these + the thread's number, or + 1000 * device + stream.
@@ -304,10 +305,7 @@ def open_text(path: Path, mode: str):
 
 def write(path, head: dict, records: Iterable[dict]) -> Path:
     """Write a trace file, whole or not at all."""
-    path = writable("export_chrome_trace", path)
-    if path.suffixes[-2:] != [".json", ".gz"] and path.suffix != ".json":
-        raise OptionError("export_chrome_trace: expected a path that ends in .json or .json.gz; "
-                          f"got {path.name!r}. Rename it.")  # fmt: skip
+    path = writable("export_chrome_trace", path, ENDINGS)
     made = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
     try:
         with open_text(made, "w") as file:

@@ -116,8 +116,6 @@ class profile:
         try:
             if self.recorder is not None:
                 save = self.action() not in (ProfilerAction.NONE, ProfilerAction.WARMUP)
-                if self.schedule is not None and self.step_num:
-                    self.recorder.step(self.step_num, self.step_begin_ns)
                 self.end(save)
         finally:
             if self.recorder is not None:
@@ -241,7 +239,7 @@ class profile:
         """Write one HTML page that needs no network; `against` is the JSON of another run."""
         return write_report(self.trace, path, against)
 
-    def __str__(self):
+    def __repr__(self):
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
 
     schedule = staticmethod(schedule)

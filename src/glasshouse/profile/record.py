@@ -22,6 +22,7 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, hooks, state
 from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.cost import call_of, key_of
+from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy
 
@@ -81,10 +82,8 @@ class Run(NamedTuple):
 
 
 class Recorder(Watcher):
-    """Writes events into a buffer of `room` records; what comes after that is only counted.
-
-    A node may wait longer than a recording lasts: what is noted on it counts all recordings' events.
-    """
+    """Writes events into a buffer of `room` records; what comes after that is only counted. A node
+    may wait longer than a recording lasts: what is noted on it counts all recordings' events."""
 
     first = 0  # the number of the next recording's first event
 
@@ -94,7 +93,7 @@ class Recorder(Watcher):
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
-        self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Stacks()
+        self.scopes, self.threads, self.stacks = Numbers({"": 0}), Threads(), Stacks()
         self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
         self.names, self.tags = Numbers(), Numbers()
         self.runs: list[Run] = []
@@ -132,8 +131,9 @@ class Recorder(Watcher):
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
-            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
-                 0, self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
+            where = self.scopes[path_of(scope)]
+            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, where, seq, 0,
+                 self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -175,8 +175,11 @@ class Recorder(Watcher):
                                         MEMORY_KINDS.index(event.kind))  # fmt: skip
 
     def events(self) -> np.ndarray:
-        """What was written, as records."""
-        return self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+        """What was written, as records; what began before is seen from the begin on."""
+        found = self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+        for times in (found["begin"], found["end"]):
+            np.maximum(times, self.begin_ns, out=times)
+        return found
 
 
 def writer_of_calls(recorder: Recorder):
@@ -189,7 +192,7 @@ def writer_of_calls(recorder: Recorder):
     def about(call, scope, phase: str, thread: int) -> tuple[int, int]:
         """The fields `what` and `scope` as one number, and `stack` (0) to `phase` as another."""
         rest = recorder.threads[thread] << 32 | recorder.phases[phase] << 56
-        return call.number | recorder.scopes[scope] << 32, rest
+        return call.number | recorder.scopes[path_of(scope)] << 32, rest
 
     def op(primitive, specs, attrs, out, result, begin_ns):
         i = following()

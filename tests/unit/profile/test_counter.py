@@ -421,3 +421,20 @@ def test_modules_of_captured_programs_have_run():
     with gh.FlopCounter(model) as fc:
         fast(x)
     assert fc.uncalled() == []
+
+
+def test_modules_keep_their_names_when_the_model_is_gone():
+    def train():
+        model = gh.nn.Sequential(gh.nn.Linear(3, 4), gh.nn.Linear(4, 2))
+        model(gh.ones((2, 3))).sum().backward()
+
+    with gh.profile() as p, gh.FlopCounter() as fc:
+        train()
+        gc.collect()
+    assert {"Sequential.0": 96, "Sequential.1": 96}.items() <= fc.by_module().items()
+    assert "Sequential.1" in {row.module for row in p.modules().rows()}
+    model = gh.nn.Sequential(gh.nn.Linear(3, 4))
+    with gh.FlopCounter() as fc:
+        model(gh.ones((2, 3)))
+    model[0] = gh.nn.Identity()
+    assert fc.by_module()["Sequential.0"] == 48
