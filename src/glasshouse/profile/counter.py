@@ -74,7 +74,7 @@ class FlopCounter(Watcher):
             raise OptionError("FlopCounter", "a counter that is not counting", "one within itself",
                               "Make a second one: counters may be nested.")  # fmt: skip
         self.thread = get_ident()
-        self.op = counting(self.counts, self.thread)
+        self.op = counting(self.counts, state.thread)
         kept[id(self.since)] = self.since
         self.since |= {tally: tally.runs.get(self.thread, 0) for tally in tallies}
         self.watch()
@@ -214,7 +214,7 @@ class FlopCounter(Watcher):
                 f"{table(['operator', *headings[1:], *tail], operators)}\n"
                 + (f"\nnot counted (calls): {skipped}\n" if skipped else ""))  # fmt: skip
 
-    def __repr__(self):
+    def __str__(self):
         return self.table()
 
 

@@ -239,7 +239,7 @@ class profile:
         """Write one HTML page that needs no network; `against` is the JSON of another run."""
         return write_report(self.trace, path, against)
 
-    def __repr__(self):
+    def __str__(self):
         return self.modules().table() if self.recorded is not None else "profile: nothing recorded"
 
     schedule = staticmethod(schedule)

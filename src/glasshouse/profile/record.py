@@ -10,7 +10,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from threading import get_ident
 from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple
 
@@ -51,14 +50,16 @@ class Numbers(dict):
 
 
 class Threads(Numbers):
-    """A number for each thread, and its name as it was when it was first seen."""
+    """A number for each thread, and its name as it was when it was first seen; the one that begins
+    the recording comes first."""
 
     def __init__(self):
         self.names: list[str] = []
+        self[state.thread]
 
-    def __missing__(self, ident):
+    def __missing__(self, number):
         self.names.append(threading.current_thread().name)
-        return super().__missing__(ident)
+        return super().__missing__(number)
 
 
 class Run(NamedTuple):
@@ -161,7 +162,7 @@ class Recorder(Watcher):
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
         own = (events >= self.first) & (events < self.first + self.room)  # others: of before
         events = np.where(own, events - self.first, -1).astype(np.int32)
-        thread = self.threads[get_ident()]
+        thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
         self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
 

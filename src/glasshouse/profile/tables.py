@@ -297,7 +297,7 @@ class ModuleTree:
         phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
         by = {(r.module, r.phase): r for r in rows}
         roots = [r for r in rows if "." not in r.module]
-        for p in ("", *phases):
+        for p in ("", *phases) if rows else ():
             values = zip(*(r[2:] for r in roots if r.phase == p), strict=True)
             by["", p] = ModuleRow("", p, *map(sum, values))
 

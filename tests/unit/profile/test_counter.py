@@ -438,3 +438,23 @@ def test_modules_keep_their_names_when_the_model_is_gone():
         model(gh.ones((2, 3)))
     model[0] = gh.nn.Identity()
     assert fc.by_module()["Sequential.0"] == 48
+
+
+def test_counters_and_profiles_begin_inside_captured_functions():
+    layer = gh.nn.Linear(3, 4)
+
+    @gh.optimize
+    def count(x):
+        with gh.FlopCounter() as fc:
+            y = layer(x)
+        return y, fc.total()
+
+    @gh.optimize
+    def measure(x):
+        with gh.profile() as p:
+            y = layer(x).numpy()
+        return y, p
+
+    for _ in range(3):
+        assert count(gh.ones((2, 3)))[1] == 48
+        assert "matmul" in measure(gh.ones((2, 3)))[1].key_averages().table()

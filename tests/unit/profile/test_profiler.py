@@ -475,5 +475,26 @@ def test_tables_are_sorted_and_cut_as_those_of_pytorch(prof):
 
 
 def test_tables_show_themselves_in_notebooks(prof):
-    for shown in (prof, prof.key_averages(), prof.modules(), prof.memory(), gh.FlopCounter()):
+    for shown in (prof.key_averages(), prof.modules(), prof.memory()):
         assert repr(shown) == str(shown) and "\n" in repr(shown)
+
+
+def test_threads_are_told_apart_though_their_idents_come_again():
+    def work():
+        (gh.ones(3) + 1).numpy()
+
+    with gh.profile() as p:
+        for name in ("one", "two", "three"):
+            thread = threading.Thread(target=work, name=name)
+            thread.start()
+            thread.join()
+    assert p.trace.threads == [threading.current_thread().name, "one", "two", "three"]
+    assert {e.thread for e in p.events()} == {"one", "two", "three"}
+
+
+def test_a_profile_of_nothing_has_tables():
+    with gh.profile(profile_memory=True, with_stack=True) as p:
+        pass
+    for made in (p.key_averages(), p.modules(), p.memory(), p):
+        assert str(made)
+    assert p.events() == p.kernels() == []
