@@ -54,15 +54,17 @@ def best_rate(trace: Trace, rows) -> float:
 
 def advice(trace: Trace) -> list[str]:
     """What the numbers say would help, each with its evidence; the largest gain first."""
-    rows, host = kernels(trace), ("host", "reference")
-    names = sorted({r.name for r in rows if r.kind in host})[:5]
+    rows = kernels(trace)
+    names = sorted({r.name for r in rows if r.kind == "host"})[:5]
     found = [
         (trace.compile_ns, "Programs are compiled, or read from disk where a run before stored "
          "them: schedule(wait=2, active=3) leaves it out of the recording"),
         (trace.wall_ns - trace.compile_ns - trace.kernel_ns,
          "Python takes this time, not the kernels: larger batches or gh.optimize would help"),
-        (sum(r.time_ns for r in rows if r.kind in host), "primitives without a kernel of their own "
-         f"run as references on the host: {', '.join(names)}"),
+        (sum(r.time_ns for r in rows if r.kind == "host"), "primitives without a kernel of their "
+         f"own run as references on the host: {', '.join(names)}"),
+        (sum(r.time_ns for r in rows if r.kind == "reference"), "short recordings run as references"
+         " until they have cost as much as compiling them: GH_COMPILE=always does it at once"),
         (sum(r.time_ns for r in rows if r.name == "reorder"),
          "layouts are changed between steps: channel counts that are multiples of 16 need fewer"),
         (sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs), "kernels shorter than "
@@ -180,7 +182,7 @@ def timeline_data(trace: Trace) -> dict:
 
 def page_of(data: dict) -> str:
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    text = json.dumps(data, separators=(",", ":"), default=str).replace("</", "<\\/")
+    text = json.dumps(data, separators=(",", ":"), default=str).replace("<", "\\u003c")
     return template.replace(PLACE, text, 1)
 
 
