@@ -8,6 +8,7 @@ import weakref
 from contextlib import contextmanager
 from time import perf_counter_ns
 
+from glasshouse.base import having
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.watch import tell
 
@@ -66,6 +67,11 @@ def current_module_path() -> str:
     """Where in a model this thread is: the outermost module's class, then the names down to the
     running one ("ResNet.layer1.0.conv1"); "" outside every forward."""
     return path_of(state.scope)
+
+
+def in_module(module):
+    """A context in which calls belong to `module`, within the one that runs."""
+    return having(state, scope=scope_of(module, state.scope))
 
 
 @contextmanager

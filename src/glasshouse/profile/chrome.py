@@ -343,12 +343,12 @@ def merge(paths, path) -> Path:
 
 def merged(files: list[dict], base: int) -> Iterator[dict]:
     """The events of all files: times since the first began, processes and arrows told apart."""
-    flows = 0
+    flows, pids = 0, {}  # processes as numbers, for not all readers know others
     for number, file in enumerate(files):
         shift = (file.get("baseTimeNanoseconds", 0) - base) / 1000
         highest = flows
         for record in file["traceEvents"]:
-            record = {**record, "pid": f"{number}:{record['pid']}"}
+            record = {**record, "pid": pids.setdefault((number, record["pid"]), len(pids))}
             if record["ph"] != "M":
                 record["ts"] += shift
             if "id" in record:
