@@ -76,7 +76,6 @@ def in_module(module):
 
 @contextmanager
 def phase(name: str):
-    """Inside, calls belong to this pass."""
     before = state.phase, state.scope, state.seq
     begin_ns = perf_counter_ns() if watchers else 0
     state.phase = name

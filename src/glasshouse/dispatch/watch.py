@@ -46,13 +46,11 @@ class Watcher:
     wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
 
     def watch(self) -> None:
-        """Be told from now on."""
         watchers.append(self)
         if self.wants_begin:
             timers.append(self)
 
     def unwatch(self) -> None:
-        """Be told no more."""
         for told in (watchers, timers):
             if self in told:
                 told.remove(self)
@@ -92,7 +90,6 @@ kept: dict[int, dict[Tally, int]] = {}  # by id: those that a counter holds on t
 
 
 def tell(what: str, *args) -> None:
-    """Call the method of each watcher."""
     for watcher in tuple(watchers):
         getattr(watcher, what)(*args)
 

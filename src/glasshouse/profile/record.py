@@ -50,8 +50,7 @@ class Numbers(dict):
 
 
 class Threads(Numbers):
-    """A number for each thread, and its name as it was when it was first seen; the one that begins
-    the recording comes first."""
+    """A number for each thread, and its name when first seen; the one that begins it all first."""
 
     def __init__(self):
         self.names: list[str] = []
@@ -63,8 +62,6 @@ class Threads(Numbers):
 
 
 class Run(NamedTuple):
-    """A Program run, with the thread that ran it."""
-
     program: Any
     begin_ns: int
     ends_ns: np.ndarray
@@ -104,7 +101,6 @@ class Recorder(Watcher):
         self.live: dict = {}
 
     def start(self) -> "Recorder":
-        """Write from now on."""
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
         self.backend = backends.current()
         self.fallbacks = self.backend.fallbacks.copy()
@@ -117,7 +113,6 @@ class Recorder(Watcher):
         return self
 
     def stop(self) -> None:
-        """Write no more."""
         self.unwatch()
         del self.op
         if self.subscription is not None:
@@ -150,9 +145,6 @@ class Recorder(Watcher):
         primitive = getattr(node, "primitive", None)
         name = primitive.name if primitive is not None else type(node).__name__
         self.write(PULL, self.names[name], begin_ns, getattr(node, "scope", None), node.seq)
-
-    def step(self, number: int, begin_ns: int) -> None:
-        self.write(STEP, number, begin_ns)
 
     def program(self, run: ProgramRun):
         self.kernels += len(run.ends_ns)
@@ -281,7 +273,6 @@ def fast_stack_key() -> Callable:
 
 
 def mark_parts(results, event: int) -> None:
-    """Note the event on the node of a call with several results, and on its parts."""
     for part in results:
         part.data.event = event
         for node in part.data.inputs:

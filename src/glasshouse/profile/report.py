@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -76,12 +77,9 @@ def advice(trace: Trace) -> list[str]:
 
 
 def program_data(trace: Trace, number: int) -> dict:
-    """What the compiler made: counts of steps by kind, C of the kernels, their sources."""
     program = trace.programs[number]
     infos = program.step_infos()
-    kinds: dict[str, int] = {}
-    for info in infos:
-        kinds[info.kind] = kinds.get(info.kind, 0) + 1
+    kinds = Counter(info.kind for info in infos)
     sources = program.sources
     texts = {i: Source(sources[i], []).named(f"kernel{i}")
              for i in sorted({info.number for info in infos}) if i in sources}  # fmt: skip
@@ -98,11 +96,8 @@ def memory_data(trace: Trace) -> dict:
     """The memory curve, thinned without losing its peaks, and the owners at the peak."""
     timeline = MemoryTimeline(trace)
     count = len(timeline.time_ns)
-    if count > MAX_POINTS:
-        parts = np.array_split(np.arange(count), MAX_POINTS)
-        keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
-    else:
-        keep = np.arange(count)
+    parts = np.array_split(np.arange(count), min(count, MAX_POINTS))
+    keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
     return {"time_ns": timeline.time_ns[keep].tolist(),
             "allocated": timeline.allocated[keep].tolist(),
             "reserved": timeline.reserved[keep].tolist(), "peak_bytes": timeline.peak_bytes,
@@ -187,7 +182,6 @@ def page_of(data: dict) -> str:
 
 
 def write_report(trace: Trace, path, against=None) -> Path:
-    """Write the page of a trace, with a comparison if the JSON of another run is given."""
     path = writable("report", path)
     data = data_of(trace)
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
