@@ -44,8 +44,8 @@ class Node:
                  "known", "mask",  # of the door in C: the call, and which operands are tracked
                  "__weakref__")  # fmt: skip
 
-    def pull(self, cotangents, create_graph: bool):
-        """[(parent, cotangent)] for the tracked operands, given one cotangent per result."""
+    def pull(self, cotangents, create_graph: bool, useful=None):
+        """[(parent, cotangent)] of tracked operands (in `useful`, if given), given one a result."""
         primitive, attrs = self.primitive, self.attrs
         g = [zeros(spec) if c is None else c
              for c, spec in zip(cotangents, self.out_specs, strict=True)]  # fmt: skip
@@ -57,7 +57,7 @@ class Node:
         operands = [self.revive(data, spec, parent, create_graph) for data, spec, parent in kept]
         pulled = []
         for i, parent in enumerate(self.parents):
-            if parent is None:
+            if parent is None or (useful is not None and parent[0] not in useful):
                 continue
             rule = primitive.vjp_rule(i)
             cotangent = rule and rule.fn(g, y, *operands, **attrs)
@@ -207,11 +207,14 @@ class Walk:
 
     def pull(self, node, slots):
         """[(parent, cotangent)]: as recorded for such a call before, or by the card's rules."""
+        cotangents = [slots.get(i) for i in range(len(node.out_specs))]
+        useful = self.useful if type(node) is Node else None
+        if useful is not None and any(p and p[0] not in useful for p in node.parents):
+            return node.pull(cotangents, self.create_graph, useful)
         if hooks.pull is not None:
             pulled = hooks.pull(node, slots, self.create_graph)
             if pulled is not None:
                 return pulled
-        cotangents = [slots.get(i) for i in range(len(node.out_specs))]
         return node.pull(cotangents, self.create_graph)
 
 

@@ -324,8 +324,8 @@ def merge(paths, path) -> Path:
     """One trace file of several, of other processes or ranks; their clocks are laid together.
     Raises: OptionError if there is no file, OSError, ValueError for what is no trace."""
     files = [read(p) for p in paths]
-    if not files:
-        raise OptionError("merge: expected one trace file or more; got none. Name the files.")
+    if not files or not all("traceEvents" in file for file in files):
+        raise OptionError("merge", "one trace file or more", repr(paths), "Name the files.")
     base = min(file.get("baseTimeNanoseconds", 0) for file in files)
     return write(path, {**files[0], "traceEvents": None, "baseTimeNanoseconds": base},
                  merged(files, base))  # fmt: skip

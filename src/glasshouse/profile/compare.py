@@ -78,7 +78,6 @@ class Comparison:
 
 
 def changes(before: dict, after: dict, what: str, steps) -> list[Change]:
-    """Rows of both runs aligned by what they are, not by their order."""
     sums: dict[str, list[float]] = {}
     for place, run in enumerate((before, after)):
         for row in run[what]:

@@ -97,7 +97,7 @@ class profile:
     def start(self) -> "profile":
         """Begin, as `with` does."""
         if profile.running is not None:
-            raise BackendError("profile", "no other profile to be recording", "one", "Stop it.")
+            raise BackendError("profile", "no other profile to record", "one", "Stop it first.")
         self.step_num = 0
         self.enter(self.action())
         self.step_begin_ns = perf_counter_ns()

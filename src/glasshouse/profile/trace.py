@@ -145,7 +145,6 @@ class Trace:
         return Call.by_number[what].primitive.name
 
     def name_of_share(self, share: Share) -> str:
-        """The primitive of a share, or what its step is called if that only copies."""
         if share.call is not None:
             return share.call.primitive.name
         return self.info(share.program, share.step).name
@@ -202,7 +201,6 @@ class Trace:
         return int((self.compiling["end"] - self.compiling["begin"]).sum())
 
     def step_ns(self) -> list[int]:
-        """The time of each step of the user's loop, without compiling."""
         events = self.compiling
         time = events["end"] - events["begin"]
         return [end - begin - int(time[(events["begin"] >= begin) & (events["end"] <= end)].sum())

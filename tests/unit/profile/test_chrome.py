@@ -81,6 +81,9 @@ def test_traces_of_ranks_are_merged(tmp_path):
     assert names == {"glasshouse rank 0", "glasshouse rank 1"}
     with pytest.raises(OptionError, match="one trace file or more"):
         gh.profile.merge([], tmp_path / "x.json")
+    p.export_json(tmp_path / "p.json")
+    with pytest.raises(OptionError, match="one trace file or more.*p.json"):
+        gh.profile.merge([tmp_path / "p.json"], tmp_path / "x.json")
 
 
 def test_paths_that_cannot_be_written(prof, tmp_path):  # noqa: F811

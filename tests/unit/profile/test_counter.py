@@ -496,3 +496,21 @@ def test_modules_behind_a_graph_break_are_the_same():
         with pytest.raises(ArithmeticError):
             gh.optimize(model)(x, True)
         assert gh.nn.current_module_path() == ""
+
+
+@pytest.mark.parametrize("backend", ["lazy", "numpy"])
+def test_gradients_that_nobody_asked_for_are_not_computed(backend):
+    with gh.backends.use(backend):
+        model = gh.nn.Sequential(gh.nn.Linear(4, 4), gh.nn.Tanh(), gh.nn.Linear(4, 4))
+        x = gh.random.normal((2, 4)).requires_grad_(True)
+        for _ in range(2):  # the second time some of it is recorded by C
+            y = (model(x) ** 2).sum()
+            with gh.FlopCounter() as fc:
+                (found,) = gh.autograd.grad(y, x, retain_graph=True)
+            assert fc.total() == 2 * 64  # as many products as in the forward pass
+            y.backward()
+        assert (found == x.grad / 2).all() and model[0].weight.grad is not None
+        model.zero_grad()
+        (found,) = gh.autograd.grad((model(x) ** 2).sum(), x, create_graph=True)
+        (found**2).sum().backward()  # of a gradient penalty, which does reach the weights
+        assert all((p.grad != 0).any() for p in (model[0].weight, model[2].weight, model[2].bias))
