@@ -13,6 +13,7 @@ from glasshouse.base.errors import GradError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.flags import flags
 from glasshouse.compile import door
 from glasshouse.compile.executable import Runner
+from glasshouse.dispatch.bind import hooks
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph.record import recorder
@@ -402,3 +403,12 @@ def test_without_the_door_all_goes_through_python():
         x = data(3).requires_grad_()
         F.gelu(x).sum().backward()
         assert x.grad.shape == (3,)
+
+
+@needs_door
+def test_python_within_python_stays_python():
+    with door.in_python():
+        with door.in_python():
+            pass
+        assert hooks.pull is None
+    assert hooks.pull is door.Door.native.pull
