@@ -79,9 +79,10 @@ static PyObject *now(PyObject *dict, PyObject *name) { /* borrowed; NULL without
 
 /* ---------------------------------------------------------------- recording */
 
-/* A node that waits, and is in the list; takes `inputs`. */
+/* A node that waits, and is in the list; takes `inputs`. The list is looked up late: the collector of
+   garbage, a watcher or a finalizer may have had everything computed, and another list begun. */
 static PyObject *waiting(PyObject *signature, PyObject *inputs, PyObject *spec, PyObject *scalar,
-                         PyObject *scope, PyObject *phase, PyObject *pending) {
+                         PyObject *scope, PyObject *phase) {
     PyObject *made = lazy_type->tp_alloc(lazy_type, 0);
     if (!made) { Py_DECREF(inputs); return NULL; }
     put(made, lazy.signature, new(signature));
@@ -93,7 +94,7 @@ static PyObject *waiting(PyObject *signature, PyObject *inputs, PyObject *spec, 
     put(made, lazy.index, PyLong_FromLong(-1));
     put(made, lazy.scope, new(scope));
     put(made, lazy.phase, new(phase));
-    if (PyList_Append(pending, made)) { Py_DECREF(made); return NULL; }
+    if (PyList_Append(now(here.recorder_dict, s_pending), made)) Py_CLEAR(made);
     return made;
 }
 
@@ -133,9 +134,8 @@ static int fill(PyObject *made, PyObject *primitive, PyObject *attrs, PyObject *
 }
 
 /* Have the backend compute if the recording is to be cut here. */
-static int cut_if_full(PyObject *backend, PyObject *pending) {
-    PyObject *held = now(here.recorder_dict, s_held_bytes);
-    if (!held) return -1;
+static int cut_if_full(PyObject *backend) {
+    PyObject *held = now(here.recorder_dict, s_held_bytes), *pending = now(here.recorder_dict, s_pending);
     if (PyList_GET_SIZE(pending) < most_pending && PyLong_AsSsize_t(held) <= most_held_bytes) return 0;
     PyObject *done = PyObject_CallMethodNoArgs(backend, s_evaluate);
     Py_XDECREF(done);
@@ -244,7 +244,6 @@ static int tell_again(Replay *r, PyObject **call, PyObject *begin_ns) {
 static int replay(Replay *r) {
     if (look_at_state() || look_at_recorder(r->backend)) return -1;
     PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
-    PyObject *pending = now(here.recorder_dict, s_pending);
     for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); r->made < n; r->made++) {
         PyObject **call = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(r->calls, r->made), 0), *places = call[1];
         PyObject *inputs = PyTuple_New(PyTuple_GET_SIZE(places));
@@ -253,7 +252,7 @@ static int replay(Replay *r) {
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++)
             PyTuple_SET_ITEM(inputs, i, new(payload_at(r, PyTuple_GET_ITEM(places, i))));
         PyObject *scalar = call[3] == Py_Ellipsis ? r->scalar : call[3];
-        PyObject *out = waiting(call[0], inputs, call[2], scalar, scope, phase, pending);
+        PyObject *out = waiting(call[0], inputs, call[2], scalar, scope, phase);
         if (!out) { Py_DECREF(begin_ns); return -1; }
         r->nodes[r->made] = out, r->tape[r->made] = NULL;
         int failed = r->tensors && call[7] != Py_None &&
@@ -262,7 +261,7 @@ static int replay(Replay *r) {
         Py_DECREF(begin_ns);
         if (failed) { r->made++; return -1; }
     }
-    return cut_if_full(r->backend, pending);
+    return cut_if_full(r->backend);
 }
 
 static void end_replay(Replay *r) {
@@ -336,7 +335,8 @@ static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "pull: expected 3 arguments; got %zd.", count);
     PyObject *node = in[0], *memo = NULL, *key = NULL, *given = NULL, *result = NULL;
-    if (!Py_IS_TYPE(node, node_type) || !PyDict_CheckExact(get(node, tape.known)) || in[2] != Py_False)
+    if (!Py_IS_TYPE(node, node_type) || !PyDict_CheckExact(get(node, tape.known)) ||
+        PyTuple_GET_SIZE(get(node, tape.saved)) > MOST || in[2] != Py_False)
         Py_RETURN_NONE;
     PyObject *g = PyDict_GetItemWithError(in[1], zero), *backend = recording_backend(&memo);
     if (!backend || !g || !is_usual(node, g, backend)) {
@@ -362,7 +362,7 @@ done:
 
 /* A call, of a composed function or a primitive: the parts of its key, owned, and its tensors. */
 typedef struct {
-    PyObject *backend, *memo, *items[ITEMS], *tensors[MOST], *data[MOST], *scalar;
+    PyObject *backend, *memo, *items[ITEMS], *tensors[MOST], *nodes[MOST], *data[MOST], *scalar;
     Py_ssize_t size, seen;
     int takes_scalars;
 } Request;
@@ -387,6 +387,17 @@ static int is_plain(PyObject *x) { /* of integers, strings, None and tuples of t
     return 1;
 }
 
+/* How a tensor is the same as an earlier one: the handle 1, its payload 2, its place on the tape 4. */
+static int same_as(Request *r, Py_ssize_t i, PyObject *x, PyObject *data, PyObject *node) {
+    PyObject *before = r->tensors[i];
+    int same = (before == x) | (r->data[i] == data) << 1;
+    if (node == Py_None || r->nodes[i] != node) return same;
+    PyObject *slot = PyObject_GetAttr(x, s_slot), *earlier = PyObject_GetAttr(before, s_slot);
+    Py_XDECREF(slot);
+    Py_XDECREF(earlier);
+    return slot && slot == earlier ? same | 4 : same;
+}
+
 static int add_tensor(Request *r, PyObject *x) {
     if (r->seen == MOST) return 0;
     PyObject *backend = PyObject_GetAttr(x, s_backend), *mode = PyObject_GetAttr(x, s_mode);
@@ -397,12 +408,14 @@ static int add_tensor(Request *r, PyObject *x) {
     PyObject *node = PyObject_GetAttr(x, s_node), *data = node ? PyObject_GetAttr(x, s_data) : NULL;
     Py_XDECREF(node);
     if (!data) return -1;
-    for (Py_ssize_t i = 0; i < r->seen; i++)
-        if (r->data[i] == data && (add_item(r, new(Py_Ellipsis)) <= 0 || add_item(r, PyLong_FromSsize_t(i)) <= 0)) {
+    for (Py_ssize_t i = 0; i < r->seen; i++) {
+        int same = same_as(r, i, x, data, node);
+        if (same && (add_item(r, new(Py_Ellipsis)) <= 0 || add_item(r, PyLong_FromSsize_t(8 * i + same)) <= 0)) {
             Py_DECREF(data);
             return 0;
         }
-    r->tensors[r->seen] = x, r->data[r->seen++] = data;
+    }
+    r->tensors[r->seen] = x, r->nodes[r->seen] = node, r->data[r->seen++] = data;
     int added = add_item(r, PyObject_GetAttr(x, s_spec));
     return added > 0 ? add_item(r, PyBool_FromLong(node != Py_None)) : added;
 }
@@ -437,7 +450,7 @@ static int add_state(Request *r) {
 }
 
 static int add_named(Request *r, PyObject *named) {
-    int added = 1;
+    int added = PyDict_GET_SIZE(named) ? add_item(r, new(Py_Ellipsis)) : 1; /* a name is no argument */
     PyObject *name, *value;
     for (Py_ssize_t next = 0; added > 0 && PyDict_Next(named, &next, &name, &value);)
         if ((added = add_item(r, new(name))) > 0) added = add_argument(r, value);
