@@ -13,7 +13,7 @@ from typing import Any
 
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.ir import INFIX
+from glasshouse.graph.node import INFIX
 from glasshouse.nn.module import Module
 from glasshouse.tensor.handle import Tensor
 
