@@ -30,17 +30,12 @@ def parts_of(x: Any) -> dict | None:
     return {f.name: getattr(x, f.name) for f in fields(x) if hasattr(x, f.name)}
 
 
-def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
-    """`x` with `fn` applied to each Node (or `kind`) in it, inside lists, tuples, dicts, slices and
-    dataclasses."""
-    if isinstance(x, kind or Node):
-        return fn(x)
-    if isinstance(x, slice):
-        return slice(*(map_nodes(v, fn, kind) for v in (x.start, x.stop, x.step)))
+def with_parts(x: Any, fn: Callable) -> Any:
+    """A container like `x` with `fn` of each of its parts; `x` itself if it is none."""
     parts = parts_of(x)
     if parts is None:
         return x
-    made = {k: map_nodes(v, fn, kind) for k, v in parts.items()}
+    made = {k: fn(v) for k, v in parts.items()}
     if isinstance(x, (list, tuple)):
         return type(x)(*made.values()) if hasattr(x, "_fields") else type(x)(made.values())
     if type(x) is dict or all(made[k] is v for k, v in parts.items()):
@@ -49,6 +44,23 @@ def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
     for k, v in made.items():
         new.__setitem__(k, v) if isinstance(x, dict) else object.__setattr__(new, k, v)
     return new
+
+
+def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
+    """`x` with `fn` applied to each Node (or `kind`) in it, inside lists, tuples, dicts, slices and
+    dataclasses."""
+    if isinstance(x, kind or Node):
+        return fn(x)
+    if isinstance(x, slice):
+        return slice(*(map_nodes(v, fn, kind) for v in (x.start, x.stop, x.step)))
+    return with_parts(x, lambda part: map_nodes(part, fn, kind))
+
+
+def all_of(kind: type, x: Any) -> list:
+    """What is of a kind in `x`, in order."""
+    found: list = []
+    map_nodes(x, lambda part: found.append(part) or part, kind)
+    return found
 
 
 class Node:
@@ -91,9 +103,7 @@ class Node:
     @property
     def all_input_nodes(self) -> list["Node"]:
         """The nodes among the operands, each once."""
-        found: dict[Node, None] = {}
-        map_nodes((self._args, self._kwargs), lambda node: found.setdefault(node))
-        return list(found)
+        return list(dict.fromkeys(all_of(Node, (self._args, self._kwargs))))
 
     def replace_all_uses_with(self, other: "Node") -> list["Node"]:
         """Have every user read `other` instead; returns who they were."""

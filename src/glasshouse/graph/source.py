@@ -12,7 +12,11 @@ from typing import Any
 from glasshouse.dispatch.primitive import Primitive, primitives
 from glasshouse.graph.node import INFIX, Node, parts_of
 
-SHORT = {"F": "glasshouse.nn.functional", "gh": "glasshouse"}  # modules, as people call them
+SHORT = {
+    "F": "glasshouse.nn.functional",
+    "gh": "glasshouse",
+    "random": "glasshouse.tensor.random",
+}  # modules, as people call them
 
 
 class Code:
@@ -35,9 +39,17 @@ class Code:
         return f"{node.target}={self.text_of(node.args[0])}" if node.args else node.target
 
     def plain(self, nodes: list[Node]) -> list[str]:
-        specs = [node.meta.get("spec") for node in nodes]
-        notes = ["" if spec is None else f"  # {spec}" for spec in specs]
-        return [self.statement(node) + note for node, note in zip(nodes, notes, strict=True)]
+        lines = []
+        for silent, run in groupby(nodes, lambda node: bool(node.meta.get("no_grad"))):
+            if silent:
+                lines.append(
+                    f"with {self.known_as('gh', sys.modules.get('glasshouse'))}.no_grad():"
+                )
+            for node in run:
+                spec = node.meta.get("spec")
+                note = "" if spec is None else f"  # {spec}"
+                lines.append("    " * silent + self.statement(node) + note)
+        return lines
 
     def region(self, nodes: list[Node], name: str) -> list[str]:
         """A checkpoint region: a nested function of what it reads, called through checkpoint."""

@@ -1,7 +1,9 @@
 """A module whose forward is a graph: printable, changeable Python."""
 
+from contextlib import nullcontext
 from typing import Any
 
+from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
 from glasshouse.graph.ir import OPS, Graph, Node, map_nodes
 from glasshouse.nn.module import Module
@@ -109,11 +111,13 @@ class Interpreter:
 
     def run_node(self, node: Node):
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
-        return getattr(self, node.op)(node.target, args, kwargs)
+        with no_grad() if node.meta.get("no_grad") else nullcontext():
+            return getattr(self, node.op)(node.target, args, kwargs)
 
     def placeholder(self, target, args, kwargs):
         if target[0] == "*":
-            return self.named if target[1] == "*" else tuple(self.arguments)
+            found = tuple(self.arguments)
+            return self.named | dict(*found) if target[1] == "*" else found
         return self.named.pop(target) if target in self.named else next(self.arguments, *args)
 
     def get_attr(self, target, args, kwargs):
