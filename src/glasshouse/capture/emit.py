@@ -16,7 +16,7 @@ from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.frame import Frame, Generator
 from glasshouse.capture.native import native
 from glasshouse.capture.tracer import Lasti, slot_values
-from glasshouse.capture.values import NULL, CannotRebuild, Made, Number, Source, Var
+from glasshouse.capture.values import NULL, STEPS, CannotRebuild, Number, Source, Var, stored
 from glasshouse.graph.ir import Node
 
 LITERALS = (int, bool, str, type(None))
@@ -38,6 +38,7 @@ class Emitter:
         self.outputs: dict[Node, int] = {}
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
+        self.unfilled: list[Var] = []  # cells that were made
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -67,13 +68,10 @@ class Emitter:
         if source.kind == "const":
             return self.pool(source.key)
         base = self.source(source.base)
-        key = source.key
-        text = {
-            "dict": lambda: f"{base}.__dict__", "get": lambda: f"{base}[{self.pool(key)}]",
-            "item": lambda: f"{base}[{key}]", "cell": lambda: f"{base}.cell_contents",
-            "attr": lambda: f"{base}.{key}", "type": lambda: f"type({base})",
-            "lookup": lambda: f"{self.pool(class_attribute)}({base}, {key!r})",
-        }[source.kind]()  # fmt: skip
+        key = self.pool(source.key) if source.kind == "get" else source.key
+        text = STEPS[source.kind][0].format(base, key)
+        if source.kind == "lookup":
+            text = f"{self.pool(stored)}({base}, {key!r})"
         name = self.fresh(source)
         self.reads.append(f"{name} = {text}")
         return name
@@ -98,9 +96,14 @@ class Emitter:
             raise CannotRebuild("something new that contains itself")
         self.busy.add(id(var))
         try:
-            return self.make(var, origin)
+            name = getattr(self, f"make_{origin.kind}")(var, *origin.parts)
         finally:
             self.busy.discard(id(var))
+        while self.unfilled and not self.busy:  # what is in a cell may be a function that has it
+            cell = self.unfilled.pop()
+            if cell.items is not None:
+                self.makes.append(f"{self.known[id(cell)]}.cell_contents = {self.name(cell.items)}")
+        return name
 
     def output(self, var: Var, node: Node) -> str:
         at = self.outputs.get(node)
@@ -123,10 +126,6 @@ class Emitter:
         name = self.fresh(var)
         self.makes.append(f"{name} = {text}")
         return name
-
-    def make(self, var: Var, origin: Made) -> str:
-        """Make something new; the name it gets."""
-        return getattr(self, f"make_{origin.kind}")(var, *origin.parts)
 
     def listed(self, items) -> str:
         return "".join(f"{self.name(x)}, " for x in items)
@@ -245,48 +244,22 @@ class Emitter:
         return self.bind(var, f"{self.name(error)}.__traceback__")
 
     def make_cell(self, var):
-        name = self.bind(var, f"{self.pool(types.CellType)}()")
-        if var.items is not None:
-            self.makes.append(f"{name}.cell_contents = {self.name(var.items)}")
-        return name
+        self.unfilled.append(var)
+        return self.bind(var, f"{self.pool(types.CellType)}()")
 
     def make_function(self, var, code, names, parts):
         closure = "None"
-        cells = ()
         if "closure" in parts:
-            cells = parts["closure"].items
-            text = []
-            for cell in cells:
-                known = self.known.get(id(cell))
-                if known is None and cell.is_new:
-                    known = self.bind(cell, f"{self.pool(types.CellType)}()")
-                    self.later(cell)
-                text.append(known or self.name(cell))
-            closure = f"({', '.join(text)},)"
-        name = self.bind(var,
-        f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
-                              f"{code.co_name!r}, None, {closure})")  # fmt: skip
-        for part, attribute in (("defaults", "__defaults__"), ("kwdefaults", "__kwdefaults__")):
+            closure = f"({self.listed(parts['closure'].items)})"
+        words = f"{self.pool(code)}, {self.pool(names)}, {code.co_name!r}, None, {closure}"
+        name = self.bind(var, f"{self.pool(types.FunctionType)}({words})")
+        for part in ("defaults", "kwdefaults"):
             if part in parts:
-                self.makes.append(f"{name}.{attribute} = {self.name(parts[part])}")
+                self.makes.append(f"{name}.__{part}__ = {self.name(parts[part])}")
         if "annotations" in parts:
             self.makes.append(f"{name}.__annotations__ = {self.pool(var.value.__annotations__)}")
         self.attributes(var, name)
-        for cell in cells:
-            self.fill(cell)
         return name
-
-    def later(self, cell: Var) -> None:
-        """A cell whose contents may need the function that has it."""
-        self.kept.append(cell)
-        self.unfilled = getattr(self, "unfilled", set())
-        self.unfilled.add(id(cell))
-
-    def fill(self, cell: Var) -> None:
-        if id(cell) in getattr(self, "unfilled", ()):
-            self.unfilled.discard(id(cell))
-            if cell.items is not None:
-                self.makes.append(f"{self.known[id(cell)]}.cell_contents = {self.name(cell.items)}")
 
     def make_method(self, var, this, inner):
         if isinstance(inner, Var):
@@ -301,7 +274,8 @@ class Emitter:
         return self.bind(var, f"{self.name(base)}.{which}()")
 
     def make_iterator(self, var):
-        return self.bind(var, var.value.emit(self))
+        fn, *parts = var.value.recipe()
+        return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
 
     def make_generator(self, var, site):
         raise CannotRebuild("a generator that is not finished", site)
@@ -520,11 +494,6 @@ def loop_end(frame: Frame, target: int) -> int:
     if ins[target].op == "END_FOR":
         return target + 2 if ins[target + 1].op == "POP_TOP" and VERSION >= (3, 13) else target + 1
     return target
-
-
-def class_attribute(cls: type, name: str):
-    """A class attribute as it is stored."""
-    return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
 
 
 def delete_attribute(obj, name: str) -> None:

@@ -94,8 +94,11 @@ def max_of(*args, key=None, default=MISSING):
 def sorted_of(iterable, /, *, key=None, reverse=False):
     items = list(iterable)
     keys = [(x if key is None else key(x)) for x in items]
-    order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
-    return [items[i] for i in order]
+    return [items[i] for i in order_of(keys, bool(reverse))]
+
+
+def order_of(keys, reverse):  # has a rule of its own: the keys have to be known
+    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
 
 
 def reduce_of(fn, iterable, initial=MISSING, /):

@@ -16,9 +16,8 @@ from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, is_work, loop_end
-from glasshouse.capture.frame import Frame, Generator, Iterator
+from glasshouse.capture.frame import Frame, Generator, Iterator, plain_value
 from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
-from glasshouse.capture.iteration import plain_value
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
@@ -252,11 +251,8 @@ def note_failure(capture, entry, slots) -> None:
             sizes, shape = other.value.shape, getattr(now, "shape", ())
             if len(sizes) == len(shape):
                 name = other.source.text.removesuffix(".spec")
-                capture.varying |= {
-                    f"{name}.shape[{i}]"
-                    for i, (a, b) in enumerate(zip(sizes, shape, strict=True))
-                    if a != b
-                }
+                pairs = enumerate(zip(sizes, shape, strict=True))
+                capture.varying |= {f"{name}.shape[{i}]" for i, (a, b) in pairs if a != b}
 
 
 def value_at(guard: Guard, slots):
@@ -271,12 +267,8 @@ class Session:
     """One capture."""
 
     def __init__(self, dispatcher, capture: Capture, slots, callback):
-        self.dispatcher, self.capture, self.slots, self.callback = (
-            dispatcher,
-            capture,
-            slots,
-            callback,
-        )
+        self.dispatcher, self.capture = dispatcher, capture
+        self.slots, self.callback = slots, callback
         self.fn = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
         self.tracer = Tracer(capture.front, config)
@@ -393,10 +385,8 @@ class Session:
         tracer, capture = self.tracer, self.capture
         if broke is None:
             if capture.exporting:
-                info.outcome, info.slots = (
-                    outcome,
-                    dict(zip(slot_names(self.fn.__code__), self.slots, strict=False)),
-                )
+                info.outcome = outcome
+                info.slots = dict(zip(slot_names(self.fn.__code__), self.slots, strict=False))
             return partial(returned, real(outcome))
         tracer.front.end(tracer)
         native().set_hook(self.callback)
@@ -573,17 +563,12 @@ class Session:
     def enter_again(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""
         cls, args, kwargs = context.origin.parts
-        context.value = cls.value(
-            *(x.value for x in args), **{k: v.value for k, v in kwargs.items()}
-        )
+        words = {k: v.value for k, v in kwargs.items()}
+        context.value = cls.value(*(x.value for x in args), **words)
         context.value.__enter__()
         for frame in self.tracer.frames:
             for var in (*frame.stack, *frame.saved):
-                if (
-                    isinstance(var.origin, Made)
-                    and var.origin.kind == "method"
-                    and var.origin.parts[0] is context
-                ):
+                if var.is_made("method") and var.origin.parts[0] is context:
                     var.value = context.value.__exit__
 
     # -- behind a break --------------------------------------------------------------------------
@@ -648,9 +633,8 @@ class Session:
 
     def finalize(self, broke: Break) -> None:
         """Put Python's own iterators where ours are, before anything else sees them."""
-        if not any(
-            isinstance(v.value, (Iterator, Generator)) for v in self.tracer.tracked.values()
-        ):
+        tracked = self.tracer.tracked.values()
+        if not any(isinstance(var.value, (Iterator, Generator)) for var in tracked):
             return
         frames = self.tracer.frames
         seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]

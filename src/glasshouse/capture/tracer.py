@@ -26,7 +26,7 @@ from glasshouse.capture.calls import Calls
 from glasshouse.capture.containers import Containers
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.iteration import Iteration, NextThen, takes_result
+from glasshouse.capture.iteration import Iteration, OrElse, takes_result
 from glasshouse.capture.methods import Methods
 from glasshouse.capture.objects import Objects
 from glasshouse.capture.opcodes import HANDLERS, Opcodes
@@ -294,7 +294,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
 
     # -- Python's own work ---------------------------------------------------------------------
 
-    def do(self, fn, *args, **kwargs):
+    def do(self, fn, /, *args, **kwargs):
         """fn(*args), whose exceptions are the user's."""
         try:
             return fn(*args, **kwargs)
@@ -363,10 +363,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
                     error.__cause__ = error.__context__ = stop
                     error.__traceback__ = stop.__traceback__
                     var = self.track(Var(error, Made("exception_value")))
-            elif isinstance(f.then, NextThen) and isinstance(error, StopIteration) and self.frames:
-                f.then.then(self, END)
-                return None
-            elif isinstance(error, AttributeError) and isinstance(f.then, OrElse) and self.frames:
+            elif isinstance(f.then, OrElse) and isinstance(error, f.then.kind) and self.frames:
                 f.then.other(self)
                 return None
         if not self.live:
@@ -393,7 +390,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
                 raise
             return other(self)
         if self.frames[-1] is not frame:
-            self.frames[-1].then = OrElse(then, other)
+            self.frames[-1].then = OrElse(AttributeError, then, other)
         return None
 
     def keep_apart(self) -> None:
@@ -461,16 +458,6 @@ def raise_as_it_is(error: BaseException):
         raise error
     finally:
         error.__context__ = context
-
-
-class OrElse:
-    """What follows an inlined getter whose AttributeError means a default."""
-
-    def __init__(self, then, other):
-        self.then, self.other = then, other
-
-    def __call__(self, tracer, var):
-        return tracer.deliver(self.then, var)
 
 
 HERE = __file__.rpartition("/")[0]

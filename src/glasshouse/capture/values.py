@@ -7,6 +7,7 @@ Number (arithmetic on numbers that vary).
 """
 
 import functools
+import operator
 import types
 from collections import OrderedDict
 from typing import Any
@@ -35,15 +36,25 @@ class Source:
                 key = f"<{type(key).__name__} at {id(key):#x}>"
             elif kind == "get":
                 key = repr(key)
-            self.named = STEPS[kind].format(base.text, key)
+            self.named = STEPS[kind][0].format(base.text, key)
         return self.named
 
     def __repr__(self):
         return self.text
 
 
-STEPS = {"dict": "{}.__dict__", "get": "{}[{}]", "item": "{}[{}]", "cell": "{}.cell_contents",
-         "attr": "{}.{}", "type": "type({})", "lookup": "{}.{}"}  # fmt: skip
+def stored(cls: type, name: str):
+    """A class attribute as it is stored."""
+    return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
+
+
+# Kind of a step: (how it is written, what takes it).
+STEPS = {
+    "dict": ("{}.__dict__", lambda x, _: x.__dict__), "get": ("{}[{}]", operator.getitem),
+    "item": ("{}[{}]", operator.getitem), "attr": ("{}.{}", getattr), "lookup": ("{}.{}", stored),
+    "cell": ("{}.cell_contents", lambda x, _: x.cell_contents),
+    "type": ("type({})", lambda x, _: type(x)),
+}  # fmt: skip
 
 
 class Made:
@@ -86,6 +97,10 @@ class Var:
     @property
     def is_new(self) -> bool:
         return isinstance(self.origin, Made)
+
+    def is_made(self, kind: str) -> bool:
+        """Whether it is something new of a kind."""
+        return isinstance(self.origin, Made) and self.origin.kind == kind
 
     def __repr__(self):
         return f"Var({self.value!r:.60}, {self.origin!r})"
@@ -132,6 +147,12 @@ def static_lookup(cls: type, name: str):
     return MISSING, None
 
 
+def own_method(var: Var, name: str) -> types.FunctionType | None:
+    """The method of a class that is written in Python; None if it has none or a built-in one."""
+    found, _ = static_lookup(type(var.value), name)
+    return found if isinstance(found, types.FunctionType) else None
+
+
 class Break(Exception):
     """The graph ends here: `fn(*args, **kwargs)` is called by Python, and what follows is captured
     on its own. With `fn` None the instruction itself runs in Python, and all after it."""
@@ -164,9 +185,7 @@ def pending(method):
         try:
             return method(*args, **kwargs)
         except Break as found:
-            then = (
-                kwargs["then"] if "then" in kwargs else args[place] if len(args) > place else None
-            )
+            then = args[place] if len(args) > place else kwargs.get("then")
             if then is not None and found.then is None and not found.settled:
                 found.then = then
             raise
