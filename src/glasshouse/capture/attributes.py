@@ -20,6 +20,7 @@ from glasshouse.capture.values import (
 
 # The getters that do nothing special.
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}
+CONTAINERS = (list, tuple, dict, set, frozenset)  # whose Vars have their items
 FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__dict__",
                   "__name__", "__qualname__", "__doc__", "__module__", "__wrapped__",
                   "__annotations__"}  # fmt: skip
@@ -52,9 +53,9 @@ class Attributes:
         if isinstance(value, (Generator, Iterator)) and hasattr(value.native(), name):
             own = getattr(value, name, None) or getattr(value.native(), name)
             return self.deliver(then, Var(own, Made("method", obj, name)))
-        attributes = obj.items if self.keeps_attributes(obj) and not special else None
-        if isinstance(attributes, dict) and name in attributes:
-            found = attributes[name]
+        known = isinstance(obj.items, dict) and not isinstance(value, CONTAINERS) and not special
+        if known and name in obj.items:
+            found = obj.items[name]
             if found is None:
                 kind = type(value).__name__
                 self.fail(AttributeError(f"{kind!r} object has no attribute {name!r}"))
@@ -83,10 +84,6 @@ class Attributes:
             part = self.do(getattr, value, name)
             return self.deliver(then, self.load(part, self.sub(obj, "attr", name)))
         return self.instance_attribute(obj, name, then, special, plain)
-
-    def keeps_attributes(self, obj: Var) -> bool:
-        """Whether `items` of a Var holds attributes."""
-        return not isinstance(obj.value, (list, tuple, dict, set, frozenset))
 
     def instance_attribute(self, obj: Var, name: str, then, special: bool, plain: bool):
         """An attribute of an ordinary object."""

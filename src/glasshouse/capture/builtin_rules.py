@@ -237,7 +237,7 @@ def on_number(t, fn, args, kwargs, then):
 
 def on_pure(t, fn, args, kwargs, then):
     if fn.value is slice:
-        return t.deliver(then, Var(slice(*(x.value for x in args)), Made("call", fn, args)))
+        return t.deliver(then, t.new_slice(args))
     if fn.value is frozenset and args:
         items = t.sequence(args[0])
         if items is not None:

@@ -287,40 +287,27 @@ class Emitter:
         found = []
         for var in self.tracer.written:
             target = self.name(var)
-            last = {}
-            for i, entry in enumerate(var.log):
-                if entry[0] in ("attr", "cell"):
-                    last[entry[1] if entry[0] == "attr" else ""] = i
-            for i, entry in enumerate(var.log):
-                if (
-                    entry[0] in ("attr", "cell")
-                    and last[entry[1] if entry[0] == "attr" else ""] != i
-                ):
-                    continue
-                found.append(self.effect(var, target, *entry))
+            # Of what is set in one place, the last.
+            places = [
+                entry[:2] if entry[0] == "attr" else entry[:1] if entry[0] == "cell" else i
+                for i, entry in enumerate(var.log)
+            ]
+            last = {place: i for i, place in enumerate(places)}
+            found += [self.effect(var, target, *var.log[i]) for i in sorted(last.values())]
         return found
 
     def effect(self, var: Var, target: str, kind: str, *parts) -> str:
-        if kind == "cell":
-            (value,) = parts
-            return (
-                f"del {target}.cell_contents"
-                if value is None
-                else f"{target}.cell_contents = {self.name(value)}"
-            )
+        if kind == "method":
+            method, args = parts
+            return f"{target}.{method}({', '.join(map(self.name, args))})"
+        *key, value = parts
+        if kind == "attr" and value is None:
+            return f"{self.pool(delete_attribute)}({target}, {key[0]!r})"
         if kind == "attr":
-            key, value = parts
-            if value is None:
-                return f"{self.pool(delete_attribute)}({target}, {key!r})"
             setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
-            return f"{self.pool(setter)}({target}, {key!r}, {self.name(value)})"
-        if kind == "item":
-            key, value = parts
-            if value is None:
-                return f"del {target}[{self.name(key)}]"
-            return f"{target}[{self.name(key)}] = {self.name(value)}"
-        method, args = parts
-        return f"{target}.{method}({', '.join(map(self.name, args))})"
+            return f"{self.pool(setter)}({target}, {key[0]!r}, {self.name(value)})"
+        place = f"{target}[{self.name(key[0])}]" if kind == "item" else f"{target}.cell_contents"
+        return f"del {place}" if value is None else f"{place} = {self.name(value)}"
 
     # -- the whole -----------------------------------------------------------------------------
 

@@ -197,7 +197,8 @@ class GlasshouseFront(FrontEnd):
         value.__dict__.update(saved)
 
     def adopt(self, value, result):
-        self.restore(value, self.state_of(result))
+        if value is not result and self.is_tensor(value):
+            self.restore(value, self.state_of(result))
         return True
 
     def own_gradient(self, tracer, owner, value, result):

@@ -40,7 +40,7 @@ class Iteration:
             made.finished = True
             return self.give(then, None)
         made.closing = True
-        self.enter_generator(made, lambda t, x: t.give(then, None))
+        self.enter_generator(made, lambda t, x, result=None: t.give(then, None))
         raise UserError(GeneratorExit())
 
     def enter_generator(self, made: Generator, after) -> None:
@@ -92,8 +92,7 @@ class Iteration:
             except UserError as found:
                 if not isinstance(found.error, StopIteration):
                     raise
-                result = [Var(found.error.value)] if takes_result(then) else []
-                return then(self, END, *result)
+                return then(self, END, Var(found.error.value))
             return then(self, Var(item))
         frame = self.frames[-1]
         if self.call_own(iterator, "__next__", [], lambda t, v: then(t, v)):
@@ -114,10 +113,6 @@ class Iteration:
             return tracer.fail(StopIteration() if result is None else StopIteration(result.value))
 
         return self.step(iterator, after, sent)
-
-
-def takes_result(then) -> bool:
-    return getattr(then, "__code__", None) is not None and then.__code__.co_argcount >= 3
 
 
 class OrElse:

@@ -211,6 +211,9 @@ class Objects:
     def new_list(self, items: list[Var]) -> Var:
         return self.track(Var([x.value for x in items], Made("list"), list(items)))
 
+    def new_slice(self, parts: list[Var]) -> Var:
+        return Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+
     def new_dict(self, pairs, cls=dict) -> Var:
         items = {}
         for key, value in pairs:

@@ -194,10 +194,6 @@ class Opcodes:
     def op_BUILD_STRING(self, f, ins):
         f.stack.append(Var("".join(self.known(x) for x in self.pop_many(f, ins.arg))))
 
-    def op_BUILD_SLICE(self, f, ins):
-        parts = self.pop_many(f, ins.arg)
-        f.stack.append(Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts)))
-
     def op_LIST_APPEND(self, f, ins):
         x = f.stack.pop()
         self.container_method(f.stack[-ins.arg], "append", [x])
@@ -343,8 +339,7 @@ class Opcodes:
         return self.get_item(obj, key)
 
     def op_BINARY_SLICE(self, f, ins):
-        parts = self.pop_many(f, 2)
-        key = Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+        key = self.new_slice(self.pop_many(f, 2))
         return self.get_item(f.stack.pop(), key)
 
     def op_STORE_SUBSCR(self, f, ins):
@@ -352,8 +347,7 @@ class Opcodes:
         return self.set_item(obj, key, value)
 
     def op_STORE_SLICE(self, f, ins):
-        parts = self.pop_many(f, 2)
-        key = Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+        key = self.new_slice(self.pop_many(f, 2))
         obj, value = f.stack.pop(), f.stack.pop()
         return self.set_item(obj, key, value)
 
@@ -388,16 +382,13 @@ class Opcodes:
             f.ip = ins.target
 
     def op_FOR_ITER(self, f, ins):
-        def then(tracer, x):
-            if x is not END:
-                f.stack.append(x)
-                return
-            if VERSION < (3, 12):
-                f.stack.pop()
+        def then(tracer, x, result=None):
+            if x is END:
                 f.ip = ins.target
+            if x is END and VERSION < (3, 12):
+                f.stack.pop()
             else:
                 f.stack.append(x)
-                f.ip = ins.target
 
         try:
             return self.step(f.stack[-1], then)
@@ -639,6 +630,7 @@ HANDLERS |= {
     "BUILD_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.pop_many(f, ins.arg))),
     "BUILD_LIST": lambda t, f, ins: f.stack.append(t.new_list(t.pop_many(f, ins.arg))),
     "BUILD_SET": lambda t, f, ins: f.stack.append(t.new_set(t.pop_many(f, ins.arg))),
+    "BUILD_SLICE": lambda t, f, ins: f.stack.append(t.new_slice(t.pop_many(f, ins.arg))),
     "LIST_TO_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.sequence(f.stack.pop()))),
     "LOAD_BUILD_CLASS": lambda t, f, ins: f.stack.append(Var(builtins.__build_class__)),
     "LOAD_ASSERTION_ERROR": lambda t, f, ins: f.stack.append(Var(AssertionError)),

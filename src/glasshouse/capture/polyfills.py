@@ -112,8 +112,7 @@ def reduce_of(fn, iterable, initial=MISSING, /):
 
 
 def chain_of(*iterables):
-    for iterable in iterables:
-        yield from iterable
+    return chained(iterables)
 
 
 def islice_of(iterable, *args):

@@ -26,7 +26,7 @@ from glasshouse.capture.calls import Calls
 from glasshouse.capture.containers import Containers
 from glasshouse.capture.frame import END, Frame, Generator
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.iteration import Iteration, OrElse, takes_result
+from glasshouse.capture.iteration import Iteration, OrElse
 from glasshouse.capture.methods import Methods
 from glasshouse.capture.objects import Objects
 from glasshouse.capture.opcodes import HANDLERS, Opcodes
@@ -219,12 +219,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
             made.finished, made.running = True, False
             if not self.frames:
                 raise Finished((END, var))
-            self.again(
-                frame,
-                lambda: (
-                    made.then(self, END, var) if takes_result(made.then) else made.then(self, END)
-                ),
-            )
+            self.again(frame, lambda: made.then(self, END, var))
             return
         if frame.init is not None:
             if var.value is not None:
