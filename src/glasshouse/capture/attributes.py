@@ -3,20 +3,8 @@
 import types
 
 from glasshouse.capture.frame import Generator, Iterator
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    MISSING,
-    SCALARS,
-    Break,
-    Made,
-    Source,
-    UserError,
-    Var,
-    constant,
-    own_method,
-    pending,
-    static_lookup,
-)
+from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, own_method, static_lookup
+from glasshouse.capture.values import Break, Made, Source, UserError, Var, constant, pending
 
 # The getters that do nothing special.
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}

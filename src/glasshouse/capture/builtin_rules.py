@@ -7,16 +7,9 @@ import types
 from collections import OrderedDict, defaultdict, deque
 
 from glasshouse.capture.frame import Enumerate, Generator, Over, Reversed, Zip
-from glasshouse.capture.polyfills import (
-    POLYFILLS,
-    call_until,
-    enumerate_of,
-    list_of,
-    order_of,
-    reversed_of,
-    zip_of,
-)
-from glasshouse.capture.values import Break, Made, Source, Var, constant, own_method, static_lookup
+from glasshouse.capture.plain import own_method, static_lookup
+from glasshouse.capture.polyfills import POLYFILLS, call_until, list_of, order_of, reversed_of
+from glasshouse.capture.values import Break, Made, Source, Var, constant
 
 # Functions of constants alone, whose result is the same each time.
 PURE = {
@@ -150,7 +143,7 @@ def on_enumerate(t, fn, args, kwargs, then):
     def wrap(t2, it):
         if isinstance(it.value, (Over, Zip, Enumerate)) and t2.foldable(start):
             return t2.deliver(then, t2.track(Var(Enumerate(it, t2.known(start)), Made("iterator"))))
-        return t2.call_function(Var(enumerate_of), [it, start], {}, then)
+        return t2.call_function(Var(POLYFILLS[enumerate]), [it, start], {}, then)
 
     return t.get_iter(args[0], wrap)
 
@@ -158,7 +151,7 @@ def on_enumerate(t, fn, args, kwargs, then):
 def on_zip(t, fn, args, kwargs, then):
     simple = (Over, Zip, Enumerate)
     if kwargs or any(not isinstance(x.value, simple) and t.sequence(x) is None for x in args):
-        return t.call_function(Var(zip_of), args, kwargs, then)
+        return t.call_function(Var(POLYFILLS[zip]), args, kwargs, then)
     inners = []
     for x in args:
         t.get_iter(x, lambda t2, it: inners.append(it))
@@ -247,7 +240,8 @@ def on_pure(t, fn, args, kwargs, then):
     raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
 
 
-CLASSES = {
+CLASSES = {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
+CLASSES |= {
     bool: on_bool, list: on_sequence(as_list), dict: on_dict(dict),
     OrderedDict: on_dict(OrderedDict), tuple: on_sequence(lambda t, items: t.new_tuple(items)),
     enumerate: on_enumerate, zip: on_zip,
@@ -257,7 +251,6 @@ CLASSES = {
         then, t.track(Var(object(), Made("object", object), {})))),
     types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
 }  # fmt: skip
-CLASSES |= {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
 CLASSES |= dict.fromkeys((property, deque, defaultdict), breaking("making"))
 CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
 CLASSES |= dict.fromkeys(

@@ -11,26 +11,9 @@ from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.frame import Frame, Generator, plain_value
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
-from glasshouse.capture.polyfills import (
-    POLYFILLS,
-    call_named,
-    enumerate_of,
-    get_attributes,
-    get_items,
-    zip_of,
-)
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    SCALARS,
-    Break,
-    Made,
-    Source,
-    Var,
-    constant,
-    own_method,
-    pending,
-    static_lookup,
-)
+from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
+from glasshouse.capture.polyfills import NATIVES, POLYFILLS, call_named, get_attributes, get_items
+from glasshouse.capture.values import Break, Made, Source, Var, constant, pending
 
 SKIPPED = set(
     "_pytest abc ast asyncio bdb bisect collections concurrent copy ctypes datetime decimal dis "
@@ -44,9 +27,6 @@ CACHED = type(functools.lru_cache(len))
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  types.MethodWrapperType, types.ClassMethodDescriptorType,
                  type(functools.reduce))  # fmt: skip
-
-NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()}
-NATIVES |= {enumerate_of: enumerate, zip_of: zip}
 
 
 class Calls:

@@ -13,9 +13,9 @@ from collections import OrderedDict
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode import VERSION
-from glasshouse.capture.frame import Frame, Generator
+from glasshouse.capture.frame import Frame, Generator, slot_values
 from glasshouse.capture.native import native
-from glasshouse.capture.tracer import Lasti, slot_values
+from glasshouse.capture.tracer import Lasti
 from glasshouse.capture.values import NULL, STEPS, CannotRebuild, Number, Source, Var, stored
 from glasshouse.graph.ir import Node
 

@@ -3,8 +3,8 @@
 import types
 from contextlib import suppress
 
-from glasshouse.capture.bytecode import decoded
-from glasshouse.capture.values import Made, Var
+from glasshouse.capture.bytecode import decoded, keeps_closure, make_resume, resume_slots
+from glasshouse.capture.values import NULL, Made, Var
 
 END = Var("end")  # what a finished iterator gives
 SIZED = (dict, set, type({}.keys()), type({}.values()), type({}.items()))
@@ -210,3 +210,24 @@ class Generator:
             return
         with suppress(GeneratorExit, StopIteration):
             self.throw(GeneratorExit())
+
+
+def slot_values(frame: Frame, at: int) -> tuple[list[Var | None], frozenset[int], frozenset[int]]:
+    """The Vars for a resume function at an instruction, what is bound, and what of it is needed."""
+    names = resume_slots(frame.root)
+    bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
+    live = bound & frame.code.live_at(at)
+    return [frame.locals[i] if i in live else None for i in range(len(names))], bound, live
+
+
+def resume_function(
+    frame: Frame, at: int, stack: list[Var], live: frozenset[int]
+) -> types.FunctionType:
+    """A function that goes on at an instruction of a frame."""
+    code = frame.root
+    offset = frame.code.instructions[at].offset
+    code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
+    closure = None
+    if keeps_closure(frame.root):
+        closure = tuple(x.value for x in frame.closure)
+    return types.FunctionType(code, frame.globals, code.co_name, None, closure)

@@ -9,16 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    SCALARS,
-    Break,
-    Made,
-    Source,
-    UserError,
-    Var,
-    constant,
-)
+from glasshouse.capture.plain import FUNCTIONS, SCALARS
+from glasshouse.capture.values import Break, Made, Source, UserError, Var, constant
 from glasshouse.graph.ir import Node
 
 VARYING = {operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub,

@@ -12,7 +12,8 @@ from glasshouse.base.shape import Spec
 from glasshouse.capture.front import FrontEnd, Hidden
 from glasshouse.capture.glass import on_tape
 from glasshouse.capture.guards import Check
-from glasshouse.capture.values import SCALARS, Break, Made, Source, Var, constant
+from glasshouse.capture.plain import SCALARS
+from glasshouse.capture.values import Break, Made, Source, Var, constant
 from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import hooks, state, timers, watchers

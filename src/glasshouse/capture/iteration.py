@@ -1,8 +1,9 @@
 """Iterators and generators: made, stepped, closed."""
 
 from glasshouse.capture.frame import END, Generator, Iterator, Over
+from glasshouse.capture.plain import own_method
 from glasshouse.capture.polyfills import iterate
-from glasshouse.capture.values import Break, Made, UserError, Var, own_method, pending
+from glasshouse.capture.values import Break, Made, UserError, Var, pending
 
 SEQUENCES = (list, tuple, range, str, bytes)
 

@@ -6,17 +6,8 @@ import types
 
 from glasshouse.capture.frame import Generator
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    MISSING,
-    NUMBERS,
-    SCALARS,
-    Break,
-    Made,
-    Number,
-    Source,
-    Var,
-)
+from glasshouse.capture.plain import FUNCTIONS, MISSING, NUMBERS, SCALARS
+from glasshouse.capture.values import Break, Made, Number, Source, Var
 from glasshouse.graph.ir import Node
 
 

@@ -12,34 +12,11 @@ from collections.abc import Mapping, Sequence
 
 from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END
+from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
 from glasshouse.capture.values import NULL, Break, Made, UserError, Var
 
-NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
-PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
-BINARY = [*PLAIN, *(getattr(operator, f"i{name}") for name in NAMES)]
-COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 CONVERT = (None, str, repr, ascii)
 SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
-
-
-def contains(container, element):
-    return element in container
-
-
-def not_contains(container, element):
-    return element not in container
-
-
-def store(container, key, value):
-    container[key] = value
-
-
-def delete(container, key):
-    del container[key]
-
-
-def exact_bool(value):
-    return bool(value)
 
 
 def formatted(value, conversion, spec):

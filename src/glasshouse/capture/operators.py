@@ -6,31 +6,15 @@ import types
 from collections import defaultdict
 
 from glasshouse.capture.frame import Generator, Iterator
-from glasshouse.capture.opcodes import (
-    BINARY,
-    COMPARE,
-    PLAIN,
-    contains,
-    delete,
-    exact_bool,
-    not_contains,
-    store,
-)
+from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import contains_in
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    SCALARS,
-    Break,
-    Number,
-    Source,
-    Var,
-    constant,
-    own_method,
-    pending,
-    static_lookup,
-)
+from glasshouse.capture.values import Break, Number, Source, Var, constant, pending
 from glasshouse.graph.ir import Node
 
+NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
+PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
+BINARY = [*PLAIN, *(getattr(operator, f"i{name}") for name in NAMES)]
+COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 ARITHMETIC = {
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
     operator.pow, operator.neg, operator.pos, operator.iadd, operator.isub, operator.imul,
@@ -48,6 +32,26 @@ SET_OPERATORS = {operator.or_: "union", operator.and_: "intersection", operator.
                  operator.xor: "symmetric_difference"}  # fmt: skip
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}
 MAX_REPEAT = 100_000
+
+
+def contains(container, element):
+    return element in container
+
+
+def not_contains(container, element):
+    return element not in container
+
+
+def store(container, key, value):
+    container[key] = value
+
+
+def delete(container, key):
+    del container[key]
+
+
+def exact_bool(value):
+    return bool(value)
 
 
 class Operators:

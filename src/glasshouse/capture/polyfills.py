@@ -334,6 +334,7 @@ def call_named(obj, name, args, kwargs):
 
 
 POLYFILLS = {
+    enumerate: enumerate_of, zip: zip_of,
     functools.update_wrapper: update_wrapper_of,
     sum: sum_of, any: any_of, all: all_of, map: map_of, filter: filter_of, min: min_of, max: max_of,
     sorted: sorted_of, functools.reduce: reduce_of, itertools.chain: chain_of,
@@ -345,3 +346,4 @@ POLYFILLS = {
     itertools.zip_longest: zip_longest_of, itertools.groupby: groupby_of,
     itertools.compress: compress_of, itertools.chain.from_iterable: chained,
 }  # fmt: skip
+NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()}

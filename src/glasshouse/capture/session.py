@@ -16,22 +16,20 @@ from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, is_work, loop_end
-from glasshouse.capture.frame import Frame, Generator, Iterator, plain_value
+from glasshouse.capture.frame import (
+    Frame,
+    Generator,
+    Iterator,
+    plain_value,
+    resume_function,
+    slot_values,
+)
 from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
-from glasshouse.capture.tracer import (
-    INTERRUPTED,
-    Lasti,
-    Raised,
-    Tracer,
-    behind_frame,
-    raise_as_it_is,
-    resume_function,
-    slot_values,
-    users_part,
-)
+from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_part
+from glasshouse.capture.tracer import INTERRUPTED, Lasti, Raised, Tracer
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
 from glasshouse.compile.plan import no_collection
 from glasshouse.graph.ir import Node

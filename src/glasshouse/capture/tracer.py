@@ -14,14 +14,7 @@ from typing import NamedTuple
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.attributes import Attributes
-from glasshouse.capture.bytecode import (
-    VERSION,
-    Decoded,
-    keeps_closure,
-    make_resume,
-    resume_slots,
-    slot_names,
-)
+from glasshouse.capture.bytecode import VERSION, Decoded, slot_names
 from glasshouse.capture.calls import Calls
 from glasshouse.capture.containers import Containers
 from glasshouse.capture.frame import END, Frame, Generator
@@ -31,6 +24,7 @@ from glasshouse.capture.methods import Methods
 from glasshouse.capture.objects import Objects
 from glasshouse.capture.opcodes import HANDLERS, Opcodes
 from glasshouse.capture.operators import Operators
+from glasshouse.capture.tracebacks import behind_frame, is_ours, raise_as_it_is
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
 from glasshouse.graph.ir import Graph
 
@@ -444,71 +438,3 @@ class Raised(NamedTuple):
     """An exception that leaves the captured function."""
 
     var: Var
-
-
-def raise_as_it_is(error: BaseException):
-    """Raise without making what we are handling its context."""
-    context = error.__context__
-    try:
-        raise error
-    finally:
-        error.__context__ = context
-
-
-HERE = __file__.rpartition("/")[0]
-
-
-def is_ours(trace) -> bool:
-    """Whether a traceback starts in the interpreter."""
-    return trace.tb_frame.f_code.co_filename.startswith(HERE)
-
-
-def users_part(trace):
-    """A traceback without the interpreter's entries at its start."""
-    while trace is not None and is_ours(trace):
-        trace = trace.tb_next
-    return trace
-
-
-def traceback_entry(f: Frame):
-    """A traceback entry that looks like the frame's."""
-    code = f.root
-    raiser = RAISER.__code__.replace(
-        co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
-        co_firstlineno=(f.line or code.co_firstlineno) - 1)  # fmt: skip
-    try:
-        types.FunctionType(raiser, f.globals)()
-    except ZeroDivisionError as error:
-        return error.__traceback__.tb_next
-    return None
-
-
-def behind_frame(f: Frame, trace):
-    """A traceback with a frame's entry before the others."""
-    found = traceback_entry(f)
-    return types.TracebackType(trace, found.tb_frame, found.tb_lasti, f.line) if found else trace
-
-
-def RAISER():
-    return 1 / 0
-
-
-def slot_values(frame: Frame, at: int) -> tuple[list[Var | None], frozenset[int], frozenset[int]]:
-    """The Vars for a resume function at an instruction, what is bound, and what of it is needed."""
-    names = resume_slots(frame.root)
-    bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
-    live = bound & frame.code.live_at(at)
-    return [frame.locals[i] if i in live else None for i in range(len(names))], bound, live
-
-
-def resume_function(
-    frame: Frame, at: int, stack: list[Var], live: frozenset[int]
-) -> types.FunctionType:
-    """A function that goes on at an instruction of a frame."""
-    code = frame.root
-    offset = frame.code.instructions[at].offset
-    code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
-    closure = None
-    if keeps_closure(frame.root):
-        closure = tuple(x.value for x in frame.closure)
-    return types.FunctionType(code, frame.globals, code.co_name, None, closure)

@@ -8,9 +8,10 @@ Number (arithmetic on numbers that vary).
 
 import functools
 import operator
-import types
 from collections import OrderedDict
 from typing import Any
+
+from glasshouse.capture.plain import SCALARS
 
 
 class Source:
@@ -111,11 +112,6 @@ class Null:
 
 
 NULL = Var(Null)
-SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
-NUMBERS = (int, float)
-FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
-             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType,
-             type)  # fmt: skip
 
 
 def constant(value) -> Var:
@@ -134,23 +130,6 @@ def constant(value) -> Var:
     if kind is set:
         return Var(value, Made("set"), {k: (constant(k),) for k in value})
     return Var(value)
-
-
-MISSING = object()
-
-
-def static_lookup(cls: type, name: str):
-    """(class attribute, the class that has it) along the method resolution order."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name], base
-    return MISSING, None
-
-
-def own_method(var: Var, name: str) -> types.FunctionType | None:
-    """The method of a class that is written in Python; None if it has none or a built-in one."""
-    found, _ = static_lookup(type(var.value), name)
-    return found if isinstance(found, types.FunctionType) else None
 
 
 class Break(Exception):
