@@ -13,10 +13,9 @@ from collections import OrderedDict
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode import VERSION
-from glasshouse.capture.frame import Frame, Generator, slot_values
+from glasshouse.capture.frame import Frame, Generator, code_of, resume_call
 from glasshouse.capture.native import native
-from glasshouse.capture.tracer import Lasti
-from glasshouse.capture.values import NULL, STEPS, CannotRebuild, Number, Source, Var, stored
+from glasshouse.capture.values import STEPS, CannotRebuild, Number, Source, Var, stored
 from glasshouse.graph.ir import Node
 
 LITERALS = (int, bool, str, type(None))
@@ -392,8 +391,7 @@ class Emitter:
         handler = frame.code.handler_at(frame.at)
         if handler is None or not steps:
             return [*steps, *then]
-        lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
-        stack = [*frame.saved[: handler.depth], *lasti]
+        stack = frame.stack_for(handler)
         caught = self.resume(frame, handler.target, stack, "e", captured)
         return [
             "e = None", "try:", *(f"    {x}" for x in steps),
@@ -429,14 +427,9 @@ class Emitter:
         self, frame: Frame, at: int, stack: list[Var], extra: str | None, captured: bool
     ) -> str:
         """A call of the resume function at an instruction; `extra` is pushed onto the stack."""
-        values, _, live = slot_values(frame, at)
-        shape = [*stack, *([Var(None)] if extra else [])]
-        fn = self.resumer(frame, at, shape, live, captured)
-        moved = len(getattr(fn, "fn", fn).__code__.co_code) - len(frame.root.co_code)
-        items = [str(x.value + moved // 2) if isinstance(x, Lasti) else self.name(x)
-                 for x in stack if x is not NULL]  # fmt: skip
-        items += [extra] if extra else []
-        words = [self.name(x) if x is not None else "None" for x in values] or ["None"]
+        fn, slots, pushed = resume_call(frame, at, stack, bool(extra), captured, self.resumer)
+        items = [*map(self.name, pushed), *([extra] if extra else [])]
+        words = [self.name(x) if x is not None else "None" for x in slots] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
         called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
         if (frame.handled or self.tracer.began_handling) and extra != "e":
@@ -451,7 +444,7 @@ class Emitter:
 
     def made_anew(self, frame: Frame, fn) -> str:
         """A resume function with the cells of the call."""
-        code, names = getattr(fn, "fn", fn).__code__, frame.globals
+        code, names = code_of(fn), frame.globals
         made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
         return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 

@@ -3,11 +3,17 @@
 import types
 from contextlib import suppress
 
-from glasshouse.capture.bytecode import decoded, keeps_closure, make_resume, resume_slots
+from glasshouse.capture.bytecode import Handler, decoded, keeps_closure, make_resume, resume_slots
 from glasshouse.capture.values import NULL, Made, Var
 
 END = Var("end")  # what a finished iterator gives
 SIZED = (dict, set, type({}.keys()), type({}.values()), type({}.items()))
+
+
+class Lasti(Var):
+    """The number of the instruction that raised, for a handler that raises again."""
+
+    __slots__ = ()
 
 
 class Frame:
@@ -46,6 +52,12 @@ class Frame:
     @property
     def where(self) -> str:
         return f"{self.root.co_filename}:{self.line}"
+
+    def stack_for(self, handler: Handler) -> list[Var]:
+        """What lies below the exception when a handler takes over."""
+        below = self.saved[: handler.depth]
+        raised_at = self.code.instructions[self.at].offset // 2
+        return [*below, Lasti(raised_at)] if handler.lasti else below
 
 
 class Iterator:
@@ -212,12 +224,22 @@ class Generator:
             self.throw(GeneratorExit())
 
 
-def slot_values(frame: Frame, at: int) -> tuple[list[Var | None], frozenset[int], frozenset[int]]:
-    """The Vars for a resume function at an instruction, what is bound, and what of it is needed."""
+def resume_call(frame: Frame, at: int, stack: list[Var], more: int, captured: bool, resumer):
+    """(resume function at an instruction, Vars of its slots, Vars for its stack); on that come
+    `more` values that are not there yet. What is not needed from there on is None."""
     names = resume_slots(frame.root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
     live = bound & frame.code.live_at(at)
-    return [frame.locals[i] if i in live else None for i in range(len(names))], bound, live
+    slots = [frame.locals[i] if i in live else None for i in range(len(names))]
+    fn = resumer(frame, at, [*stack, *[Var(None)] * more], live, captured)
+    moved = (len(code_of(fn).co_code) - len(frame.root.co_code)) // 2
+    items = [Var(x.value + moved) if isinstance(x, Lasti) else x for x in stack if x is not NULL]
+    return fn, slots, items
+
+
+def code_of(fn) -> types.CodeType:
+    """The code of a function, or of what a dispatcher captures."""
+    return getattr(fn, "fn", fn).__code__
 
 
 def resume_function(

@@ -630,10 +630,9 @@ class ProgramNode:
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for what the graph read."""
         if create_graph:
-            raise GradError(
-                "backward: expected gradients of a captured function without create_graph; got "
-                "create_graph=True. Call the function under gh.disable() for higher derivatives."
-            )
+            what = "gradients of a captured function without create_graph"
+            fix = "Call the function under gh.disable() for higher derivatives."
+            raise GradError("backward", what, "create_graph=True", fix)
         backend, part, sources = self.backward.plan.backend, self.backward.part, self.sources
         given = [
             zeros(spec) if c is None else c

@@ -21,15 +21,15 @@ from glasshouse.capture.frame import (
     Generator,
     Iterator,
     plain_value,
+    resume_call,
     resume_function,
-    slot_values,
 )
 from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_part
-from glasshouse.capture.tracer import INTERRUPTED, Lasti, Raised, Tracer
+from glasshouse.capture.tracer import INTERRUPTED, Raised, Tracer
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
 from glasshouse.compile.plan import no_collection
 from glasshouse.graph.ir import Node
@@ -160,11 +160,6 @@ def captured(dispatcher, slots, callback):
     if allowed and may_capture(dispatcher, capture, slots):
         return Session(dispatcher, capture, slots, callback).run()
     return None
-
-
-def code_of(fn) -> types.CodeType:
-    """The code of a function, or of what a dispatcher captures."""
-    return getattr(fn, "fn", fn).__code__
 
 
 def plainly(fn: types.FunctionType, slots):
@@ -593,8 +588,7 @@ class Session:
                 raise
             caught = error
         if caught is not None:  # outside of `except`: the handler is the user's
-            lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
-            stack = [*frame.saved[: handler.depth], *lasti]
+            stack = frame.stack_for(handler)
             go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
         return go_on
 
@@ -642,14 +636,9 @@ class Session:
 
     def resumption(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
         """What goes on at an instruction: a call without any Python before it."""
-        values, _, live = slot_values(frame, at)
-        shape = [*stack, *(Var(x) for x in more)]
-        fn = self.capture.resumer(frame, at, shape, live, captured)
-        words = [None if x is None else self.value(x) for x in values] or [None]
-        moved = len(code_of(fn).co_code) - len(frame.root.co_code)
-        items = [self.value(x) + moved // 2 if isinstance(x, Lasti) else self.value(x)
-                 for x in stack if x is not NULL]  # fmt: skip
-        words[0] = (words[0], *items, *more)
+        fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
+        words = [None if x is None else self.value(x) for x in slots] or [None]
+        words[0] = (words[0], *map(self.value, items), *more)
         raising = more and isinstance(more[0], BaseException)
         if (frame.handled or self.tracer.began_handling) and not raising:
             error = frame.handled[-1].value if frame.handled else None

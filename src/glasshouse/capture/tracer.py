@@ -17,7 +17,7 @@ from glasshouse.capture.attributes import Attributes
 from glasshouse.capture.bytecode import VERSION, Decoded, slot_names
 from glasshouse.capture.calls import Calls
 from glasshouse.capture.containers import Containers
-from glasshouse.capture.frame import END, Frame, Generator
+from glasshouse.capture.frame import END, Frame, Generator, Lasti
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.iteration import Iteration, OrElse
 from glasshouse.capture.methods import Methods
@@ -165,10 +165,11 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         if found.loop is not None:
             found.args_ = [*found.args_, Var(END)]
         if found.fn is None:
-            raise CaptureError(
-                f"capture: {f.where}: expected code that can go on; got a break in it: "
-                f"{found.reason}. Report it, and use gh.disable on the function."
+            got, fix = (
+                f"a break in it: {found.reason}",
+                "Report it, and use gh.disable on the function.",
             )
+            raise CaptureError(f"capture: {f.where}", "code that can go on", got, fix)
         try:
             result, problem = self.real_call(found.fn, found.args_, found.kwargs), None
         except UserError as error:
@@ -418,12 +419,6 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         """Where the running instruction is; a site may be left to Python from now on."""
         f = self.frames[-1]
         return f.code, f.at
-
-
-class Lasti(Var):
-    """The number of the instruction that raised, for a handler that raises again."""
-
-    __slots__ = ()
 
 
 class Uncaught(Break):
