@@ -428,7 +428,7 @@ class Emitter:
     ) -> str:
         """A call of the resume function at an instruction; `extra` is pushed onto the stack."""
         fn, slots, pushed = resume_call(frame, at, stack, bool(extra), captured, self.resumer)
-        items = [*map(self.name, pushed), *([extra] if extra else [])]
+        items = [*filter(None, [extra]), *map(self.name, pushed)]
         words = [self.name(x) if x is not None else "None" for x in slots] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
         called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)

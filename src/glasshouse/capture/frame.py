@@ -225,8 +225,8 @@ class Generator:
 
 
 def resume_call(frame: Frame, at: int, stack: list[Var], more: int, captured: bool, resumer):
-    """(resume function at an instruction, Vars of its slots, Vars for its stack); on that come
-    `more` values that are not there yet. What is not needed from there on is None."""
+    """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
+    that come `more` values that are not there yet. What is not needed any more is None."""
     names = resume_slots(frame.root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
     live = bound & frame.code.live_at(at)
@@ -234,6 +234,7 @@ def resume_call(frame: Frame, at: int, stack: list[Var], more: int, captured: bo
     fn = resumer(frame, at, [*stack, *[Var(None)] * more], live, captured)
     moved = (len(code_of(fn).co_code) - len(frame.root.co_code)) // 2
     items = [Var(x.value + moved) if isinstance(x, Lasti) else x for x in stack if x is not NULL]
+    items.reverse()
     return fn, slots, items
 
 

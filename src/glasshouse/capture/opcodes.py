@@ -16,6 +16,7 @@ from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
 from glasshouse.capture.values import NULL, Break, Made, UserError, Var
 
 CONVERT = (None, str, repr, ascii)
+FUNCTION_PARTS = {8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
 SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
 
 
@@ -137,10 +138,9 @@ class Opcodes:
     def op_IMPORT_NAME(self, f, ins):
         fromlist, level = f.stack.pop(), f.stack.pop()
         name = f.root.co_names[ins.arg]
-        if not level.value and name in sys.modules and not fromlist.value:
-            f.stack.append(Var(sys.modules[name.partition(".")[0]]))
-        elif not level.value and name in sys.modules:
-            f.stack.append(Var(sys.modules[name]))
+        if not level.value and name in sys.modules:
+            wanted = name if fromlist.value else name.partition(".")[0]
+            f.stack.append(Var(sys.modules[wanted]))
         else:
             args = [Var(f.globals), Var(name), fromlist, level]
             raise Break(f"import of {name!r}", Var(import_name), args)
@@ -206,11 +206,11 @@ class Opcodes:
         if items is None:
             return self.unpack_unknown(f, f.stack.pop())
         f.stack.pop()
-        if len(items) != ins.arg:
-            few = len(items) < ins.arg
-            self.fail(ValueError(
-                f"not enough values to unpack (expected {ins.arg}, got {len(items)})" if few
-                else f"too many values to unpack (expected {ins.arg})"))  # fmt: skip
+        if len(items) < ins.arg:
+            text = f"not enough values to unpack (expected {ins.arg}, got {len(items)})"
+            self.fail(ValueError(text))
+        if len(items) > ins.arg:
+            self.fail(ValueError(f"too many values to unpack (expected {ins.arg})"))
         f.stack.extend(reversed(items))
         return None
 
@@ -234,22 +234,13 @@ class Opcodes:
 
     def op_MAKE_FUNCTION(self, f, ins):
         code = f.stack.pop()
-        parts = {}
-        if VERSION < (3, 13):
-            for flag, name in (
-                (8, "closure"),
-                (4, "annotations"),
-                (2, "kwdefaults"),
-                (1, "defaults"),
-            ):
-                if ins.arg & flag:
-                    parts[name] = f.stack.pop()
+        flags = ins.arg if VERSION < (3, 13) else 0
+        parts = {name: f.stack.pop() for flag, name in FUNCTION_PARTS.items() if flags & flag}
         f.stack.append(self.new_function(f, code.value, parts))
 
     def op_SET_FUNCTION_ATTRIBUTE(self, f, ins):
         fn, value = f.stack.pop(), f.stack.pop()
-        name = {1: "defaults", 2: "kwdefaults", 4: "annotations", 8: "closure"}[ins.arg]
-        parts = {**fn.origin.parts[2], name: value}
+        parts = {**fn.origin.parts[2], FUNCTION_PARTS[ins.arg]: value}
         f.stack.append(self.new_function(f, fn.value.__code__, parts))
 
     def op_FORMAT_VALUE(self, f, ins):
@@ -413,23 +404,16 @@ class Opcodes:
             raise Break("keywords that are no strings")
         args = self.sequence(f.stack[-1])
         if args is None:
-            args = f.stack.pop()
-            if not hasattr(type(args.value), "__iter__") and not hasattr(
-                type(args.value), "__getitem__"
-            ):
+            iterable = f.stack[-1]
+            if not any(hasattr(type(iterable.value), n) for n in ("__iter__", "__getitem__")):
                 raise Break("arguments that cannot be iterated")
-            f.stack.extend(
-                [args, *([self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1))]
-            )
-            keep = f.stack.pop() if ins.arg & 1 else None
+            keep = [self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1)
 
             def then(tracer, var):
-                f.stack[-1] = var
-                if keep is not None:
-                    f.stack.append(keep)
+                f.stack[-1:] = [var, *keep]
                 f.ip = f.at
 
-            return self.call(Var(tuple), [args], {}, then)
+            return self.call(Var(tuple), [iterable], {}, then)
         f.stack.pop()
         fn = f.stack.pop()
         if VERSION >= (3, 13):
@@ -539,9 +523,8 @@ class Opcodes:
         if cause is not None and not is_error(cause.value) and cause.value is not None:
             self.fail(TypeError("exception causes must derive from BaseException"))
         if cause is not None:
-            error.value.__cause__ = (
-                cause.value if not isinstance(cause.value, type) else cause.value()
-            )
+            given = cause.value
+            error.value.__cause__ = given() if isinstance(given, type) else given
         self.raised = error
         raise UserError(error.value)
 
@@ -554,9 +537,8 @@ class Opcodes:
 
     def op_MATCH_SEQUENCE(self, f, ins):
         value = self.typed(f.stack[-1])
-        f.stack.append(
-            Var(isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)))
-        )
+        text = isinstance(value, (str, bytes, bytearray))
+        f.stack.append(Var(isinstance(value, Sequence) and not text))
 
     def op_MATCH_KEYS(self, f, ins):
         keys, subject = f.stack[-1], f.stack[-2]

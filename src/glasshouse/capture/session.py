@@ -638,7 +638,7 @@ class Session:
         """What goes on at an instruction: a call without any Python before it."""
         fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
         words = [None if x is None else self.value(x) for x in slots] or [None]
-        words[0] = (words[0], *map(self.value, items), *more)
+        words[0] = (words[0], *more, *map(self.value, items))
         raising = more and isinstance(more[0], BaseException)
         if (frame.handled or self.tracer.began_handling) and not raising:
             error = frame.handled[-1].value if frame.handled else None
