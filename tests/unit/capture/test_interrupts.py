@@ -200,7 +200,7 @@ def test_in_a_guard_that_runs_python(stop):
     fast(X(3), {"a"}), fast(X(3), {"a"})
     entry = next(iter(fast.entries))
     entry = entry() if isinstance(entry, weakref.ref) else entry
-    elements = next(g.value for g in entry.info.guards if g.kind == "call").elements
+    elements = next(g.value for g in entry.info.guards if g.kind == "call").wanted
 
     class Odd:
         def __hash__(self):
