@@ -17,6 +17,7 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile import toolchain
+from glasshouse.compile.door import Door
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, hooks, state
 from glasshouse.dispatch.compose import CALL
@@ -113,6 +114,8 @@ class Recorder(Watcher):
             self.before, self.live = self.manager.stats(), dict(self.manager.live)
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
+        if Door.native is not None and not self.with_stack:
+            self.writer = Door.native.Events(self.table, self.numbers, self.first, self.about_again)
         self.watch()
         return self
 
@@ -120,12 +123,23 @@ class Recorder(Watcher):
         """Write no more."""
         self.unwatch()
         del self.op
+        self.writer = None
         if self.subscription is not None:
             self.manager.tell()
             self.subscription.remove()
             self.subscription = None
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
         self.fallbacks = self.backend.fallbacks - self.fallbacks
+
+    def about(self, call, scope, phase: str, thread: int) -> tuple[int, int]:
+        """The fields `what` and `scope` of a call's event as one number, and `stack` (0) to `phase`
+        as another."""
+        rest = self.threads[thread] << 32 | self.phases[phase] << 56
+        return call.number | self.scopes[path_of(scope)] << 32, rest
+
+    def about_again(self, again: tuple, *place) -> tuple[int, int]:
+        """The same of a call as `Seen.again` of compile/door.py gives it."""
+        return self.about(call_of(*again[4:7], again[2]), *place)
 
     # -- what a watcher is told ----------------------------------------------------------------
 
@@ -190,11 +204,6 @@ def writer_of_calls(recorder: Recorder):
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     known: dict[tuple, tuple[int, int]] = {}  # what an event says of a call, by all that decides it
 
-    def about(call, scope, phase: str, thread: int) -> tuple[int, int]:
-        """The fields `what` and `scope` as one number, and `stack` (0) to `phase` as another."""
-        rest = recorder.threads[thread] << 32 | recorder.phases[phase] << 56
-        return call.number | recorder.scopes[path_of(scope)] << 32, rest
-
     def op(primitive, specs, attrs, out, result, begin_ns):
         i = following()
         if i >= room:
@@ -217,7 +226,7 @@ def writer_of_calls(recorder: Recorder):
             key = call_of(primitive, specs, attrs, out), place
             found = known.get(key)
         if found is None:
-            found = known[key] = about(call_of(primitive, specs, attrs, out), *place)
+            found = known[key] = recorder.about(call_of(primitive, specs, attrs, out), *place)
         what, rest = found
         stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)
