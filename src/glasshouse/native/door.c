@@ -225,11 +225,11 @@ failed:
 
 /* Write the event of the call that was just made, and note it on the node. */
 static int write_again(Replay *r, Events *events, PyObject *template, PyObject *begin_ns) {
-    PyObject *by[] = {template, now(here.state_dict, s_scope), now(here.state_dict, s_phase), now(here.state_dict, s_thread)};
+    PyObject *by[] = {template, now(here.state_dict, s_scope), now(here.state_dict, s_phase)};
     PyObject *node = r->tape[r->made], *seq = now(here.state_dict, s_seq);
     int64_t number = PyLong_AsLongLong(seq);
     if (number < 0 && node) number = PyLong_AsLongLong(get(node, tape.seq));
-    PyObject *event = write_event(events, by, PyLong_AsLongLong(begin_ns), number, clock_ns);
+    PyObject *event = write_event(events, by, now(here.state_dict, s_thread), PyLong_AsLongLong(begin_ns), number, clock_ns);
     if (event) put(r->nodes[r->made], lazy.event, event);
     return PyErr_Occurred() ? -1 : 0;
 }

@@ -50,6 +50,11 @@ class Numbers(dict):
         return self.setdefault(key, len(self))
 
 
+# The same in all recordings: native/events.h keeps what it is told.
+scopes = Numbers({"": 0})
+phases = Numbers({name: i for i, name in enumerate(PHASES)})
+
+
 class Threads(Numbers):
     """A number for each thread, and its name as it was when it was first seen; the one that begins
     the recording comes first."""
@@ -95,8 +100,7 @@ class Recorder(Watcher):
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
-        self.scopes, self.threads, self.stacks = Numbers({"": 0}), Threads(), Stacks()
-        self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
+        self.threads, self.stacks = Threads(), Stacks()
         self.names, self.tags = Numbers(), Numbers()
         self.runs: list[Run] = []
         self.memory_rows = bytearray()
@@ -115,7 +119,9 @@ class Recorder(Watcher):
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         if Door.native is not None and not self.with_stack:
-            self.writer = Door.native.Events(self.table, self.numbers, self.first, self.about_again)
+            self.writer = Door.native.Events(
+                self.table, self.numbers, self.threads, self.first, about_again
+            )
         self.watch()
         return self
 
@@ -131,24 +137,14 @@ class Recorder(Watcher):
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
         self.fallbacks = self.backend.fallbacks - self.fallbacks
 
-    def about(self, call, scope, phase: str, thread: int) -> tuple[int, int]:
-        """The fields `what` and `scope` of a call's event as one number, and `stack` (0) to `phase`
-        as another."""
-        rest = self.threads[thread] << 32 | self.phases[phase] << 56
-        return call.number | self.scopes[path_of(scope)] << 32, rest
-
-    def about_again(self, again: tuple, *place) -> tuple[int, int]:
-        """The same of a call as `Seen.again` of compile/door.py gives it."""
-        return self.about(call_of(*again[4:7], again[2]), *place)
-
     # -- what a watcher is told ----------------------------------------------------------------
 
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
-            where = self.scopes[path_of(scope)]
+            where = scopes[path_of(scope)]
             PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, where, seq, 0,
-                 self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
+                 self.threads[now["thread"]], kind, phases[now["phase"]])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -197,6 +193,17 @@ class Recorder(Watcher):
         return found
 
 
+def about(call, scope, phase: str) -> tuple[int, int]:
+    """The fields `what` and `scope` of a call's event as one number, and `stack` (0), `thread` (0),
+    `kind` and `phase` as another."""
+    return call.number | scopes[path_of(scope)] << 32, phases[phase] << 56
+
+
+def about_again(again: tuple, scope, phase: str) -> tuple[int, int]:
+    """The same of a call as `Seen.again` of compile/door.py gives it."""
+    return about(call_of(*again[4:7], again[2]), scope, phase)
+
+
 def writer_of_calls(recorder: Recorder):
     """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
@@ -226,7 +233,8 @@ def writer_of_calls(recorder: Recorder):
             key = call_of(primitive, specs, attrs, out), place
             found = known.get(key)
         if found is None:
-            found = known[key] = recorder.about(call_of(primitive, specs, attrs, out), *place)
+            what, rest = about(call_of(primitive, specs, attrs, out), *place[:2])
+            found = known[key] = what, rest | recorder.threads[place[2]] << 32
         what, rest = found
         stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)

@@ -13,6 +13,7 @@ from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.compile import program
 from glasshouse.profile import Comparison, ProfilerAction, chrome, schedule
+from glasshouse.profile.profiler import Running
 from glasshouse.profile.record import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.report import data_of
 from glasshouse.profile.text import milliseconds
@@ -411,6 +412,27 @@ def test_stacks_for_speedscope_are_the_folded_ones(prof, tmp_path):
     lines = [f"{';'.join(names[i] for i in sample)} {ns // 1000}" for sample, ns in pairs]
     assert lines == (tmp_path / "s.txt").read_text().splitlines()
     assert sampled["endValue"] == sum(sampled["weights"]) and len(set(names)) == len(names)
+
+
+def test_events_by_c_are_those_by_python():
+    def recorded(slow):
+        step = make_step()
+        step(), step()
+        with gh.profile(record_shapes=True) as p:
+            if slow:
+                Running.profile.recorder.writer = None
+            else:
+                assert Running.profile.recorder.writer is not None
+            step(), step()
+        first = min(e.sequence for e in p.events() if e.sequence >= 0)
+        return [
+            (e.name, e.kind, e.thread, e.module, e.phase, e.shapes, e.flops, e.bytes,
+             e.sequence - first if e.sequence >= 0 else -1, e.kernel_ns > 0)
+            for e in p.events()
+        ]  # fmt: skip
+
+    with flags.override(compile="always"):
+        assert recorded(slow=False) == recorded(slow=True)
 
 
 def test_both_ways_to_name_a_stack_agree():
