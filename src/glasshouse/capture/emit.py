@@ -2,8 +2,7 @@
 
 It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written,
 and then returns, or has Python do what broke the graph and goes on in resume functions. Its code
-has the user's file and line, so that tracebacks show them.
-"""
+has the user's file and line, so that tracebacks show them."""
 
 import ast
 import copy

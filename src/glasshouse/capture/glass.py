@@ -3,8 +3,7 @@
 The first call runs the graph on lazy tensors and keeps the Program and where its inputs come from:
 the tensors that the graph is given or owns, their gradients, keys of random numbers, numbers. Later
 calls hand the arrays over and give the results to the same places. A graph whose results are
-differentiated outside gets a second Program for that.
-"""
+differentiated outside gets a second Program for that."""
 
 import sys
 from contextlib import contextmanager
