@@ -48,7 +48,9 @@ class GlasshouseFront(FrontEnd):
     containers are Python that is interpreted like the user's."""
 
     name = "glasshouse"
-    left_to_python = ("glasshouse.transforms", "glasshouse.data", "glasshouse.interop")
+    left_to_python = ("glasshouse.transforms", "glasshouse.data", "glasshouse.interop",
+                      "glasshouse.dispatch.watch", "glasshouse.profile.counter",
+                      "glasshouse.profile.profiler")  # fmt: skip
 
     def is_tensor(self, value):
         return isinstance(value, Value)

@@ -315,3 +315,13 @@ def test_other_threads_hold_nothing():
             pass
     done.set()
     thread.join()
+
+
+def test_at_any_moment_of_a_hold():
+    def work():
+        with interrupts.held, interrupts.let_through():
+            pass
+
+    for trial in range(20 * TRIALS):
+        assert interrupted(work, 1e-5 + 1e-7 * trial)
+        check_library()
