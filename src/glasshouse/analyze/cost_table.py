@@ -12,15 +12,15 @@ from math import prod
 from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
+from glasshouse.analyze.meta import meta_backend, placed, specs_in, without_storage
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base.errors import OptionError, check_known, type_name
-from glasshouse.base.tree import flatten, tree_map
+from glasshouse.base.shape import Spec
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, full
-from glasshouse.graph.ir import Node, target_name
+from glasshouse.graph.node import Node, all_of, map_nodes, target_name
 from glasshouse.nn.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Parameter
 from glasshouse.profile.counter import FlopCounter
@@ -88,16 +88,14 @@ class Profiler(Interpreter):
         self.saved_by[node], self.made[node] = set(), {}
         if node.op in ("placeholder", "get_attr", "output"):
             value = super().run_node(node)
-            if node.op == "placeholder" and isinstance(value, Value):
-                self.made[node][id(value.data)] = value.nbytes
+            for x in all_of(Value, value) if node.op == "placeholder" else ():
+                self.made[node][id(x.data)] = x.nbytes
             return value
         with FlopCounter() as forward:
             out = super().run_node(node)
         self.kept.append(out)
-        results = [x for x in flatten(out)[0] if isinstance(x, Value)]
-        operands = [
-            x for n in node.all_input_nodes for x in flatten(self.env[n])[0] if isinstance(x, Value)
-        ]
+        results = all_of(Value, out)
+        operands = [x for n in node.all_input_nodes for x in all_of(Value, self.env[n])]
         self.count_storage(node, results, operands)
         with FlopCounter() as backward:
             self.pull(cost, results, operands)
@@ -106,7 +104,7 @@ class Profiler(Interpreter):
         if node.op == "call_module":
             read += self.module.member(node.target).parameters()
         cost.param = sum({id(p): p.nbytes for p in read}.values())
-        return tree_map(lambda x: alone(x) if isinstance(x, Value) else x, out)
+        return map_nodes(out, alone, Value)
 
     def count_storage(self, node: Node, results, operands) -> None:
         """What the node makes, and what its part of the tape keeps."""
@@ -378,7 +376,8 @@ def symbolic_profile(
         raise OptionError(where, "a traced module", type_name(gm), "Use symbolic_trace.")
     backend = meta_backend()
     with backends.use(backend), without_storage(gm, None, backend):
-        inputs = [placed(spec_of(where, x), backend) for x in args]
+        specs = [specs_in(where, x) for x in args]
+        inputs = map_nodes(specs, lambda spec: placed(spec, backend), Spec)
         profiler = Profiler(gm, convention, MachineProfile.load(machine))
         profiler.run(*inputs)
     found = CostTable(profiler.finish(), convention)

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "events.h"
+
 enum {
     MOST = 8,  /* tensors among the arguments of a known call */
     ITEMS = 48 /* parts of its key */
@@ -21,14 +23,14 @@ static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow,
 static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
-#define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) \
+#define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) X(seq) X(thread) X(writer) \
     X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
     X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 
 /* Where the slots of Lazy and of the tape's Node lie. */
-static struct { Py_ssize_t signature, inputs, spec, value, scalar, owned, index, scope, phase; } lazy;
+static struct { Py_ssize_t signature, inputs, spec, value, scalar, owned, index, scope, phase, event; } lazy;
 static struct {
     Py_ssize_t primitive, attrs, parents, specs, saved, out_specs, saved_out, backend, mode, seq, freed,
         grad_hooks, scope, known, mask;
@@ -142,17 +144,6 @@ static int cut_if_full(PyObject *backend) {
     return done ? 0 : -1;
 }
 
-/* Tell every watcher of a call: (…, …, spec, …, primitive, specs, attrs, …) as in a template. */
-static int tell(PyObject **call, PyObject *result, PyObject *begin_ns) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(watchers); i++) {
-        PyObject *told = PyObject_CallMethodObjArgs(PyList_GET_ITEM(watchers, i), s_op, call[4], call[5],
-                                                    call[6], call[2], result, begin_ns, NULL);
-        Py_XDECREF(told);
-        if (!told) return -1;
-    }
-    return 0;
-}
-
 /* The backend that computes here, if it records, and calls that were seen may be recorded at once:
    nothing is replaced or verified. NULL without an error if not. */
 static PyObject *recording_backend(PyObject **memo) {
@@ -232,10 +223,39 @@ failed:
     return NULL;
 }
 
-/* Tell the watchers of the call that was just made. */
-static int tell_again(Replay *r, PyObject **call, PyObject *begin_ns) {
-    PyObject *result = boxed(r->nodes[r->made], call[2], r->backend), *node = r->tape[r->made];
-    int failed = !result || (node && PyObject_SetAttr(result, s_node, node)) || tell(call, result, begin_ns);
+/* Write the event of the call that was just made, and note it on the node. */
+static int write_again(Replay *r, Events *events, PyObject *template, PyObject *begin_ns) {
+    PyObject *by[] = {template, now(here.state_dict, s_scope), now(here.state_dict, s_phase), now(here.state_dict, s_thread)};
+    PyObject *node = r->tape[r->made], *seq = now(here.state_dict, s_seq);
+    int64_t number = PyLong_AsLongLong(seq);
+    if (number < 0 && node) number = PyLong_AsLongLong(get(node, tape.seq));
+    PyObject *event = write_event(events, by, PyLong_AsLongLong(begin_ns), number, clock_ns);
+    if (event) put(r->nodes[r->made], lazy.event, event);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Tell a watcher of the call that was just made; `result` is made for the first that is told. */
+static int tell_one(Replay *r, PyObject *watcher, PyObject **call, PyObject **result, PyObject *begin_ns) {
+    PyObject *node = r->tape[r->made];
+    if (!*result) {
+        *result = boxed(r->nodes[r->made], call[2], r->backend);
+        if (!*result || (node && PyObject_SetAttr(*result, s_node, node))) return -1;
+    }
+    PyObject *told = PyObject_CallMethodObjArgs(watcher, s_op, call[4], call[5], call[6], call[2], *result, begin_ns, NULL);
+    Py_XDECREF(told);
+    return told ? 0 : -1;
+}
+
+static int tell_again(Replay *r, PyObject *template, PyObject *begin_ns) {
+    PyObject *result = NULL;
+    int failed = 0;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(watchers); i++) {
+        PyObject *watcher = new(PyList_GET_ITEM(watchers, i)), *writer = PyObject_GetAttr(watcher, s_writer);
+        if (writer && Py_IS_TYPE(writer, events_type)) failed = write_again(r, (Events *)writer, template, begin_ns);
+        else failed = !writer || tell_one(r, watcher, &PyTuple_GET_ITEM(template, 0), &result, begin_ns);
+        Py_XDECREF(writer);
+        Py_DECREF(watcher);
+    }
     Py_XDECREF(result);
     return failed;
 }
@@ -245,7 +265,7 @@ static int replay(Replay *r) {
     if (look_at_state() || look_at_recorder(r->backend)) return -1;
     PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
     for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); r->made < n; r->made++) {
-        PyObject **call = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(r->calls, r->made), 0), *places = call[1];
+        PyObject *template = PyTuple_GET_ITEM(r->calls, r->made), **call = &PyTuple_GET_ITEM(template, 0), *places = call[1];
         PyObject *inputs = PyTuple_New(PyTuple_GET_SIZE(places));
         PyObject *begin_ns = PyList_GET_SIZE(timers) ? PyObject_CallNoArgs(clock_ns) : new(zero);
         if (!inputs || !begin_ns) { Py_XDECREF(inputs); return -1; }
@@ -257,7 +277,7 @@ static int replay(Replay *r) {
         r->nodes[r->made] = out, r->tape[r->made] = NULL;
         int failed = r->tensors && call[7] != Py_None &&
                      !(r->tape[r->made] = tape_again(r, call, call[7], out, scope));
-        failed = failed || (PyList_GET_SIZE(watchers) && tell_again(r, call, begin_ns));
+        failed = failed || (PyList_GET_SIZE(watchers) && tell_again(r, template, begin_ns));
         Py_DECREF(begin_ns);
         if (failed) { r->made++; return -1; }
     }
@@ -678,7 +698,7 @@ static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
 #define LAZY(name) FIND(lazy_type, lazy, name)
 #define TAPE(name) FIND(node_type, tape, name)
     LAZY(signature) LAZY(inputs) LAZY(spec) LAZY(value) LAZY(scalar) LAZY(owned) LAZY(index) LAZY(scope)
-    LAZY(phase)
+    LAZY(phase) LAZY(event)
     TAPE(primitive) TAPE(attrs) TAPE(parents) TAPE(specs) TAPE(saved) TAPE(out_specs) TAPE(saved_out)
     TAPE(backend) TAPE(mode) TAPE(seq) TAPE(freed) TAPE(grad_hooks) TAPE(scope) TAPE(known) TAPE(mask)
     Py_RETURN_NONE;
@@ -707,5 +727,8 @@ PyMODINIT_FUNC PyInit_door(void) {
 #define INTERN(name) s_##name = PyUnicode_InternFromString(#name);
     NAMES(INTERN)
     if (!(zero = PyLong_FromLong(0))) return NULL;
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    events_type = (PyTypeObject *)PyType_FromSpec(&events_spec);
+    if (!made || !events_type || PyModule_AddObjectRef(made, "Events", (PyObject *)events_type)) return NULL;
+    return made;
 }

@@ -10,7 +10,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from threading import get_ident
 from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple
 
@@ -18,10 +17,12 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile import toolchain
+from glasshouse.compile.door import Door
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, hooks, state
 from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.cost import call_of, key_of
+from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy
 
@@ -50,14 +51,16 @@ class Numbers(dict):
 
 
 class Threads(Numbers):
-    """A number for each thread, and its name as it was when it was first seen."""
+    """A number for each thread, and its name as it was when it was first seen; the one that begins
+    the recording comes first."""
 
     def __init__(self):
         self.names: list[str] = []
+        self[state.thread]
 
-    def __missing__(self, ident):
+    def __missing__(self, number):
         self.names.append(threading.current_thread().name)
-        return super().__missing__(ident)
+        return super().__missing__(number)
 
 
 class Run(NamedTuple):
@@ -81,10 +84,8 @@ class Run(NamedTuple):
 
 
 class Recorder(Watcher):
-    """Writes events into a buffer of `room` records; what comes after that is only counted.
-
-    A node may wait longer than a recording lasts: what is noted on it counts all recordings' events.
-    """
+    """Writes events into a buffer of `room` records; what comes after that is only counted. A node
+    may wait longer than a recording lasts: what is noted on it counts all recordings' events."""
 
     first = 0  # the number of the next recording's first event
 
@@ -94,7 +95,7 @@ class Recorder(Watcher):
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
-        self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Stacks()
+        self.scopes, self.threads, self.stacks = Numbers({"": 0}), Threads(), Stacks()
         self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
         self.names, self.tags = Numbers(), Numbers()
         self.runs: list[Run] = []
@@ -113,6 +114,8 @@ class Recorder(Watcher):
             self.before, self.live = self.manager.stats(), dict(self.manager.live)
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
+        if Door.native is not None and not self.with_stack:
+            self.writer = Door.native.Events(self.table, self.numbers, self.first, self.about_again)
         self.watch()
         return self
 
@@ -120,6 +123,7 @@ class Recorder(Watcher):
         """Write no more."""
         self.unwatch()
         del self.op
+        self.writer = None
         if self.subscription is not None:
             self.manager.tell()
             self.subscription.remove()
@@ -127,13 +131,24 @@ class Recorder(Watcher):
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
         self.fallbacks = self.backend.fallbacks - self.fallbacks
 
+    def about(self, call, scope, phase: str, thread: int) -> tuple[int, int]:
+        """The fields `what` and `scope` of a call's event as one number, and `stack` (0) to `phase`
+        as another."""
+        rest = self.threads[thread] << 32 | self.phases[phase] << 56
+        return call.number | self.scopes[path_of(scope)] << 32, rest
+
+    def about_again(self, again: tuple, *place) -> tuple[int, int]:
+        """The same of a call as `Seen.again` of compile/door.py gives it."""
+        return self.about(call_of(*again[4:7], again[2]), *place)
+
     # -- what a watcher is told ----------------------------------------------------------------
 
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
-            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
-                 0, self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
+            where = self.scopes[path_of(scope)]
+            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, where, seq, 0,
+                 self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -161,7 +176,7 @@ class Recorder(Watcher):
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
         own = (events >= self.first) & (events < self.first + self.room)  # others: of before
         events = np.where(own, events - self.first, -1).astype(np.int32)
-        thread = self.threads[get_ident()]
+        thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
         self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
 
@@ -175,8 +190,11 @@ class Recorder(Watcher):
                                         MEMORY_KINDS.index(event.kind))  # fmt: skip
 
     def events(self) -> np.ndarray:
-        """What was written, as records."""
-        return self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+        """What was written, as records; what began before is seen from the begin on."""
+        found = self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+        for times in (found["begin"], found["end"]):
+            np.maximum(times, self.begin_ns, out=times)
+        return found
 
 
 def writer_of_calls(recorder: Recorder):
@@ -185,11 +203,6 @@ def writer_of_calls(recorder: Recorder):
     first_event = recorder.first
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     known: dict[tuple, tuple[int, int]] = {}  # what an event says of a call, by all that decides it
-
-    def about(call, scope, phase: str, thread: int) -> tuple[int, int]:
-        """The fields `what` and `scope` as one number, and `stack` (0) to `phase` as another."""
-        rest = recorder.threads[thread] << 32 | recorder.phases[phase] << 56
-        return call.number | recorder.scopes[scope] << 32, rest
 
     def op(primitive, specs, attrs, out, result, begin_ns):
         i = following()
@@ -213,7 +226,7 @@ def writer_of_calls(recorder: Recorder):
             key = call_of(primitive, specs, attrs, out), place
             found = known.get(key)
         if found is None:
-            found = known[key] = about(call_of(primitive, specs, attrs, out), *place)
+            found = known[key] = recorder.about(call_of(primitive, specs, attrs, out), *place)
         what, rest = found
         stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)

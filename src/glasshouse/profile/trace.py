@@ -92,7 +92,7 @@ class Trace:
         self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
         self.names, self.phases = list(recorder.names), list(recorder.phases)
         self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
-        self.scopes = ["" if scope is None else scope.path for scope in recorder.scopes]
+        self.scopes = list(recorder.scopes)
         self.runs = recorder.runs
         self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
         self.tags, self.live = list(recorder.tags), recorder.live
