@@ -234,6 +234,9 @@ class GlasshouseFront(FrontEnd):
                 reason = "backward reaches a tensor that was not read here"
                 raise Break(reason, Var(Tensor.backward), outputs)
             self.read_grad(tracer, var)
+            if isinstance(var.origin, Source):
+                inside = tracer.guards.source("dict", var.origin)
+                tracer.guards.add("unhooked", inside, ("node", "grad_hooks"))
         for leaf in leaves:
             tracer.tracked[id(leaf.tensor())].items["grad"] = None  # known when it is read
 
