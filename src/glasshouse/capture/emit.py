@@ -360,6 +360,10 @@ class Emitter:
         frame = frames[k]
         if k + 1 < len(frames):
             steps, init = self.tail(k + 1, found, captured), frames[k + 1].init
+            if frames[k + 1].scope is not None:
+                _, context, var = frames[k + 1].scope
+                head = f"with {self.pool(context)}({self.name(var)}):"
+                steps = [head, *(f"    {x}" for x in steps)]
             result = "r" if init is None else self.name(init)
         elif captured:
             words = [self.name(x) for x in found.args_]

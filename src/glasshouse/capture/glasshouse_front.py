@@ -18,7 +18,7 @@ from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import hooks, state, timers, watchers
 from glasshouse.dispatch.primitive import Primitive
-from glasshouse.dispatch.scope import phase, scope_of
+from glasshouse.dispatch.scope import in_module, phase, scope_of
 from glasshouse.dispatch.value import Value
 from glasshouse.graph.ir import Node
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
@@ -504,7 +504,7 @@ class GlasshouseFront(FrontEnd):
         else:
             tracer.get_attribute(fn, "forward", lambda t, v: t.call(v, args, kwargs, then))
         if len(tracer.frames) > depth:
-            tracer.frames[depth].scope = (outer,)
+            tracer.frames[depth].scope = outer, in_module, fn
         else:
             state.scope = outer
         return True

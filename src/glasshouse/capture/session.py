@@ -6,6 +6,7 @@ import sys
 import types
 import warnings
 import weakref
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
@@ -573,7 +574,10 @@ class Session:
         handler, caught = frame.code.handler_at(frame.at), None
         try:  # an interrupt that comes in here comes to the user's instruction
             if not last:
-                go_on = self.behind_step(k, broke, self.tail(k + 1, broke)())
+                _, context, var = frames[k + 1].scope or (None, nullcontext, Var(None))
+                with context(self.value(var)):
+                    result = self.tail(k + 1, broke)()
+                go_on = self.behind_step(k, broke, result)
             elif captured:
                 release()
                 go_on = self.behind_step(k, broke, self.opaque(broke))

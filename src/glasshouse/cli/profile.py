@@ -18,12 +18,11 @@ from glasshouse.profile.report import data_of
 from glasshouse.profile.tables import kernel_table
 from glasshouse.profile.text import writable
 
+FILE = click.Path(dir_okay=False)
 SLOWER = 1  # exit code of a run that is slower than it may be
 
 
 class Model(Ours):
-    """Steps of a built-in model, at another batch size if one is given."""
-
     def __init__(self, name: str, batch: int | None, dtype: str, smoke: bool):
         super().__init__(name, None, dtype, smoke)
         if batch is not None:
@@ -48,7 +47,6 @@ def target_of(name: str, arguments) -> Path | str:
 
 
 def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: bool) -> None:
-    """Run under the profile: a script as it is, or warmed-up training steps of a model."""
     if isinstance(target, Path):
         with as_main(target, arguments) as run, prof:
             run()
@@ -70,14 +68,12 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 @click.option("--batch", type=click.IntRange(1), help="Batch size of a MODEL.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32")
 @click.option("--depth", type=click.IntRange(1), default=3, help="Levels of modules to print.")
-@click.option("--report", type=click.Path(dir_okay=False), help="Write the HTML page here.")
-@click.option("--trace", type=click.Path(dir_okay=False), help="Write a Perfetto trace here.")
+@click.option("--report", type=FILE, help="Write the HTML page here.")
+@click.option("--trace", type=FILE, help="Write a Perfetto trace here.")
 @click.option("--hta", is_flag=True, help="Make the trace one for HolisticTraceAnalysis.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False), help="Write the tables here.")
+@click.option("--json", "json_path", type=FILE, help="Write the tables here.")
 @click.option("--stack", is_flag=True, help="Record Python stacks.")
-@click.option(
-    "--against", type=click.Path(exists=True, dir_okay=False), help="JSON of another run."
-)
+@click.option("--against", type=FILE, help="JSON of another run.")
 @click.option("--fail-above", type=float, help="With --against: exit 1 if this many % slower.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
 def profile(target, arguments, steps, batch, dtype, depth, report, trace, hta, json_path, stack,

@@ -8,6 +8,7 @@ import weakref
 from contextlib import contextmanager
 from time import perf_counter_ns
 
+from glasshouse.base import having
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.watch import tell
 
@@ -68,9 +69,13 @@ def current_module_path() -> str:
     return path_of(state.scope)
 
 
+def in_module(module):
+    """A context in which calls belong to `module`, within the one that runs."""
+    return having(state, scope=scope_of(module, state.scope))
+
+
 @contextmanager
 def phase(name: str):
-    """Inside, calls belong to this pass."""
     before = state.phase, state.scope, state.seq
     begin_ns = perf_counter_ns() if watchers else 0
     state.phase = name

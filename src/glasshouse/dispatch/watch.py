@@ -47,13 +47,11 @@ class Watcher:
     writer = None  # of native/events.h: writes what `op` would of calls that C makes again
 
     def watch(self) -> None:
-        """Be told from now on."""
         watchers.append(self)
         if self.wants_begin:
             timers.append(self)
 
     def unwatch(self) -> None:
-        """Be told no more."""
         for told in (watchers, timers):
             if self in told:
                 told.remove(self)
@@ -93,7 +91,6 @@ kept: dict[int, dict[Tally, int]] = {}  # by id: those that a counter holds on t
 
 
 def tell(what: str, *args) -> None:
-    """Call the method of each watcher."""
     for watcher in tuple(watchers):
         getattr(watcher, what)(*args)
 

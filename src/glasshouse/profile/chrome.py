@@ -49,7 +49,7 @@ class Kernel(NamedTuple):
 
 
 class Exporter:
-    """Turns a trace into trace events."""
+    prefix = ""  # of names of calls
 
     def __init__(self, trace: Trace, shapes: bool):
         self.trace, self.shapes = trace, shapes
@@ -60,9 +60,6 @@ class Exporter:
 
     def time(self, ns: int):
         return int(ns) / 1000
-
-    def call_name(self, name: str) -> str:
-        return name
 
     def records(self) -> Iterator[dict]:
         slices = self.host_slices()
@@ -95,7 +92,7 @@ class Exporter:
             name = trace.name_of(e)
             if kind <= recorded.COMPUTED:
                 args |= self.call_args(e)
-                name = self.call_name(name)
+                name = self.prefix + name
             made.append(Slice(int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
                               int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind],
                               args))  # fmt: skip
@@ -117,7 +114,6 @@ class Exporter:
         return args
 
     def forward_threads(self) -> dict[int, int]:
-        """The track of the forward call by its sequence number."""
         events = self.trace.events
         first = events[(events["seq"] >= 0) & (events["kind"] <= recorded.COMPUTED)]
         _, places = np.unique(first["seq"], return_index=True)
@@ -173,7 +169,6 @@ class Exporter:
                                     sorted(own), i), info)  # fmt: skip
 
     def shown(self, kernel: Kernel, info) -> Kernel:
-        """A kernel as this kind of trace shows it."""
         return kernel
 
     def beside_kernels(self, kernels: list[Kernel]) -> Iterator[Slice]:
@@ -223,7 +218,6 @@ class Exporter:
                    "ts": record["ts"], "cat": category, "name": category, **more}  # fmt: skip
 
     def backward_arrows(self) -> Iterator[dict]:
-        """From each forward call to the slice in which it is differentiated."""
         events = self.trace.events
         pulls = {int(e["seq"]): i for i, e in enumerate(events) if e["kind"] == recorded.PULL}
         seen: set[int] = set()
@@ -235,7 +229,6 @@ class Exporter:
                     yield from self.arrow("fwdbwd", self.place[i], self.place[pulls[seq]])
 
     def kernel_arrows(self, kernels: list[Kernel], beside: list[Slice]) -> Iterator[dict]:
-        """From each call, and from its launch, to the kernel that computed it."""
         launch_of = {s.args["correlation"]: s for s in beside}
         for k in kernels:
             starts = [self.place[event] for event in k.events]
@@ -245,7 +238,6 @@ class Exporter:
                 yield from self.arrow("ac2g", start, k.slice)
 
     def memory_records(self) -> Iterator[dict]:
-        """Counters of the memory manager, and each allocation with its owner."""
         trace = self.trace
         for row in trace.memory:
             common = {"pid": self.pid, "ts": self.time(int(row["time"]) - trace.begin_ns)}
@@ -263,7 +255,6 @@ class Exporter:
 
 
 def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:
-    """What is shown of a kernel: kind, primitives, where they come from, work."""
     lines = sorted({trace.line(program, share.place) for share in shares} - {""})
     return {"kind": info.kind, "program": program, "step": step,
             "primitives": [s.call.primitive.name for s in shares if s.call is not None],
@@ -325,7 +316,6 @@ def write(path, head: dict, records: Iterable[dict]) -> Path:
 
 
 def read(path) -> dict:
-    """A trace file as a dict."""
     with open_text(Path(path), "r") as file:
         return json.load(file)
 
@@ -343,12 +333,12 @@ def merge(paths, path) -> Path:
 
 def merged(files: list[dict], base: int) -> Iterator[dict]:
     """The events of all files: times since the first began, processes and arrows told apart."""
-    flows = 0
+    flows, pids = 0, {}  # processes as numbers, for not all readers know others
     for number, file in enumerate(files):
         shift = (file.get("baseTimeNanoseconds", 0) - base) / 1000
         highest = flows
         for record in file["traceEvents"]:
-            record = {**record, "pid": f"{number}:{record['pid']}"}
+            record = {**record, "pid": pids.setdefault((number, record["pid"]), len(pids))}
             if record["ph"] != "M":
                 record["ts"] += shift
             if "id" in record:

@@ -30,8 +30,6 @@ class Counted(NamedTuple):
 
 
 class Sums(dict):
-    """Several sums for each key."""
-
     def add(self, key, *values) -> None:
         total = self.setdefault(key, [0] * len(values))
         total[:] = [a + b for a, b in zip(total, values, strict=True)]
@@ -59,11 +57,10 @@ class FlopCounter(Watcher):
 
     def __init__(self, model=None, *, multiply_add: int = 2, display: bool = False):
         if multiply_add not in (1, 2):
-            raise OptionError("FlopCounter: expected multiply_add to be 1 or 2; got "
-                              f"{multiply_add!r}. 2 counts operations, 1 counts MACs.")  # fmt: skip
+            raise OptionError("FlopCounter", "multiply_add to be 1 or 2", repr(multiply_add),
+                              "2 counts operations, 1 counts MACs.")  # fmt: skip
         if model is not None and not hasattr(model, "named_modules"):
-            raise OptionError(f"FlopCounter: expected a Module; got {type_name(model)}. Leave it "
-                              "out to count everything.")  # fmt: skip
+            raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
         self.model, self.multiply_add, self.display = model, multiply_add, display
         self.counts: dict[tuple, list] = {}  # [calls, Call, module, pass]
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already

@@ -20,7 +20,7 @@ DEVICE = ("kernel", "gpu_memcpy", "gpu_user_annotation")
 
 
 class HtaExporter(Exporter):
-    """Turns a trace into trace events that HTA reads."""
+    prefix = "aten::"
 
     def __init__(self, trace, shapes: bool):
         super().__init__(trace, shapes)
@@ -29,11 +29,7 @@ class HtaExporter(Exporter):
     def time(self, ns: int) -> int:
         return int(ns) // 1000
 
-    def call_name(self, name: str) -> str:
-        return f"aten::{name}"
-
     def kernels(self) -> Iterator[Kernel]:
-        """What the device did; where there is none, what the CPU did."""
         for k in super().kernels():
             if "stream" in k.slice.args:
                 yield k
@@ -150,12 +146,7 @@ def region(ran: list[Slice], host: Slice) -> Iterator[Slice]:
 
 
 def counters(info, s: Slice) -> dict:
-    """What a kernel did, by its cards: operations, bytes, and both by its time."""
     ns = max(1, s.end - s.begin)
     return {"flops": info.flops, "moved_bytes": info.bytes,
             "flops_per_s": info.flops * 10**9 // ns,
             "bytes_per_s": info.bytes * 10**9 // ns}  # fmt: skip
-
-
-def export(trace, path, shapes: bool = True, hta: bool = False):
-    return (HtaExporter if hta else Exporter)(trace, shapes).write(path)

@@ -54,7 +54,6 @@ def measure_matrix_flops(multiplication: Callable, smoke: bool = False) -> float
 
 
 def measure_copy(smoke: bool = False) -> float:
-    """Bytes/s read and written by copies of large arrays, all cores together."""
     source = np.ones(2**20 if smoke else 2**25, np.float32)
     parts = list(zip(*(np.array_split(a, count_cores()) for a in (source, np.zeros_like(source)))))
     with ThreadPoolExecutor(len(parts)) as pool:
@@ -63,13 +62,11 @@ def measure_copy(smoke: bool = False) -> float:
 
 
 def our_multiplication(size: int) -> Callable:
-    """A product of two square matrices, to be called."""
     a = as_value(np.random.default_rng(0).random((size, size), np.float32))
     return lambda: matmul(a, a).numpy()
 
 
 def measure_sum() -> float:
-    """Bytes/s read and written by our own sum of two large arrays."""
     array = np.ones(2**24, np.float32)
     x, y = as_value(array), as_value(array.copy())
     for _ in range(4):  # it is compiled when it has cost enough

@@ -35,7 +35,6 @@ class MemoryTimeline:
         at = int(self.allocated.argmax())
         self.peak_bytes, self.peak_ns = int(self.allocated[at]), int(self.time_ns[at])
         self.alive = alive_after(trace, at)
-        self.program, self.step = step_at(trace, self.peak_ns + trace.begin_ns)
 
     def table(self, row_limit: int = 20) -> str:
         lines = [
@@ -52,7 +51,6 @@ class MemoryTimeline:
 
 
 def alive_after(trace: Trace, count: int) -> list[Alive]:
-    """The owners of memory after the first `count` events."""
     held = {address: (nbytes, tag) for address, (nbytes, tag) in trace.live.items()}
     for row in trace.memory[:count]:
         if row["kind"] == ALLOC:
@@ -64,12 +62,3 @@ def alive_after(trace: Trace, count: int) -> list[Alive]:
         sums.add(tag, nbytes, 1)
     found = [Alive(tag, nbytes, blocks) for tag, (nbytes, blocks) in sums.items()]
     return sorted(found, key=lambda a: -a.nbytes)
-
-
-def step_at(trace: Trace, time_ns: int) -> tuple[int, int]:
-    """(Program, step) that ran at a time, or that ran next; (-1, -1) if none did."""
-    steps = trace.steps
-    later = np.flatnonzero(steps.end >= time_ns)
-    if not len(later):
-        return -1, -1
-    return int(steps.program[later[0]]), int(steps.step[later[0]])

@@ -11,9 +11,9 @@ import numpy as np
 from glasshouse.base.errors import BackendError, OptionError, check_least
 from glasshouse.dispatch import backend as backends
 from glasshouse.profile import chrome
-from glasshouse.profile.hta import export
+from glasshouse.profile.hta import HtaExporter
 from glasshouse.profile.memory import MemoryTimeline
-from glasshouse.profile.record import Recorder
+from glasshouse.profile.record import STEP, Recorder
 from glasshouse.profile.report import data_of, folded, speedscope, write_report
 from glasshouse.profile.tables import Averages, KernelRow, ModuleTree, kernels, key_averages
 from glasshouse.profile.text import writable
@@ -56,12 +56,6 @@ def schedule(
     return action
 
 
-class Running:
-    """The profile that records; there is one at a time."""
-
-    profile: "profile | None" = None
-
-
 class profile:
     """Records what runs inside: operator calls, modules, passes, kernels, memory; in all threads.
     schedule         which steps to record (`schedule(...)`); call `step()` at the end of each
@@ -79,6 +73,8 @@ class profile:
              ...     y = (gh.ones(3) + 1).numpy()
              >>> prof.key_averages().find("add").calls
              1"""
+
+    running: "profile | None" = None  # there is one at a time
 
     def __init__(self, *, schedule=None, on_trace_ready=None, record_shapes=False,
                  profile_memory=False, with_stack=False, with_modules=True, with_flops=True,
@@ -100,39 +96,36 @@ class profile:
 
     def start(self) -> "profile":
         """Begin, as `with` does."""
-        if Running.profile is not None:
-            raise BackendError("profile: expected no other profile to be recording; got one that "
-                               "was started before. Stop it first.")  # fmt: skip
+        if profile.running is not None:
+            raise BackendError("profile", "no other profile to be recording", "one", "Stop it.")
         self.step_num = 0
         self.enter(self.action())
         self.step_begin_ns = perf_counter_ns()
-        Running.profile = self
+        profile.running = self
         return self
 
     def stop(self) -> None:
         """End the recording; what is still waiting to be computed is computed first."""
-        if Running.profile is not self:
+        if profile.running is not self:
             return
         try:
-            if self.recorder is not None:
-                save = self.action() not in (ProfilerAction.NONE, ProfilerAction.WARMUP)
-                self.end(save)
+            self.end(self.action() not in (ProfilerAction.NONE, ProfilerAction.WARMUP))
         finally:
             if self.recorder is not None:
                 self.recorder.stop()
                 self.recorder = None
-            Running.profile = None
+            profile.running = None
 
     def step(self) -> None:
         """A step of the training loop has ended; the schedule says what to do in the next one.
         At the end of a recording, what still waits to be computed is computed first.
         Raises: BackendError if the profile was not started."""
-        if Running.profile is not self:
+        if profile.running is not self:
             raise BackendError("profile: expected step() between start and stop; got it outside. "
                                "Call it in the with block, at the end of each step.")  # fmt: skip
         before = self.action()
         if self.recorder is not None:
-            self.recorder.step(self.step_num, self.step_begin_ns)
+            self.recorder.write(STEP, self.step_num, self.step_begin_ns)
         self.step_num += 1
         if before is ProfilerAction.RECORD_AND_SAVE:
             self.end(save=True)
@@ -210,7 +203,8 @@ class profile:
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
         `hta` makes one that HolisticTraceAnalysis reads: whole µs, and kernels as those of a device
         stream."""
-        return export(self.trace, path, self.record_shapes, hta)
+        exporter = HtaExporter if hta else chrome.Exporter
+        return exporter(self.trace, self.record_shapes).write(path)
 
     def export_stacks(self, path, metric: str = "kernel_ns") -> None:
         """Write stacks for flame graphs: Python frames if recorded, pass, modules, call; with the

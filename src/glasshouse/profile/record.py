@@ -56,8 +56,7 @@ phases = Numbers({name: i for i, name in enumerate(PHASES)})
 
 
 class Threads(Numbers):
-    """A number for each thread, and its name as it was when it was first seen; the one that begins
-    the recording comes first."""
+    """A number for each thread, and its name when first seen; the one that begins it all first."""
 
     def __init__(self):
         self.names: list[str] = []
@@ -69,8 +68,6 @@ class Threads(Numbers):
 
 
 class Run(NamedTuple):
-    """A Program run, with the thread that ran it."""
-
     program: Any
     begin_ns: int
     ends_ns: np.ndarray
@@ -109,7 +106,6 @@ class Recorder(Watcher):
         self.live: dict = {}
 
     def start(self) -> "Recorder":
-        """Write from now on."""
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
         self.backend = backends.current()
         self.fallbacks = self.backend.fallbacks.copy()
@@ -126,7 +122,6 @@ class Recorder(Watcher):
         return self
 
     def stop(self) -> None:
-        """Write no more."""
         self.unwatch()
         del self.op
         self.writer = None
@@ -160,9 +155,6 @@ class Recorder(Watcher):
         primitive = getattr(node, "primitive", None)
         name = primitive.name if primitive is not None else type(node).__name__
         self.write(PULL, self.names[name], begin_ns, getattr(node, "scope", None), node.seq)
-
-    def step(self, number: int, begin_ns: int) -> None:
-        self.write(STEP, number, begin_ns)
 
     def program(self, run: ProgramRun):
         self.kernels += len(run.ends_ns)
@@ -298,7 +290,6 @@ def fast_stack_key() -> Callable:
 
 
 def mark_parts(results, event: int) -> None:
-    """Note the event on the node of a call with several results, and on its parts."""
     for part in results:
         part.data.event = event
         for node in part.data.inputs:

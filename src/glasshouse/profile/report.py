@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -54,15 +55,17 @@ def best_rate(trace: Trace, rows) -> float:
 
 def advice(trace: Trace) -> list[str]:
     """What the numbers say would help, each with its evidence; the largest gain first."""
-    rows, host = kernels(trace), ("host", "reference")
-    names = sorted({r.name for r in rows if r.kind in host})[:5]
+    rows = kernels(trace)
+    names = sorted({r.name for r in rows if r.kind == "host"})[:5]
     found = [
         (trace.compile_ns, "Programs are compiled, or read from disk where a run before stored "
          "them: schedule(wait=2, active=3) leaves it out of the recording"),
         (trace.wall_ns - trace.compile_ns - trace.kernel_ns,
          "Python takes this time, not the kernels: larger batches or gh.optimize would help"),
-        (sum(r.time_ns for r in rows if r.kind in host), "primitives without a kernel of their own "
-         f"run as references on the host: {', '.join(names)}"),
+        (sum(r.time_ns for r in rows if r.kind == "host"), "primitives without a kernel of their "
+         f"own run as references on the host: {', '.join(names)}"),
+        (sum(r.time_ns for r in rows if r.kind == "reference"), "short recordings run as references"
+         " until they have cost as much as compiling them: GH_COMPILE=always does it at once"),
         (sum(r.time_ns for r in rows if r.name == "reorder"),
          "layouts are changed between steps: channel counts that are multiples of 16 need fewer"),
         (sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs), "kernels shorter than "
@@ -74,12 +77,9 @@ def advice(trace: Trace) -> list[str]:
 
 
 def program_data(trace: Trace, number: int) -> dict:
-    """What the compiler made: counts of steps by kind, C of the kernels, their sources."""
     program = trace.programs[number]
     infos = program.step_infos()
-    kinds: dict[str, int] = {}
-    for info in infos:
-        kinds[info.kind] = kinds.get(info.kind, 0) + 1
+    kinds = Counter(info.kind for info in infos)
     sources = program.sources
     texts = {i: Source(sources[i], []).named(f"kernel{i}")
              for i in sorted({info.number for info in infos}) if i in sources}  # fmt: skip
@@ -96,11 +96,8 @@ def memory_data(trace: Trace) -> dict:
     """The memory curve, thinned without losing its peaks, and the owners at the peak."""
     timeline = MemoryTimeline(trace)
     count = len(timeline.time_ns)
-    if count > MAX_POINTS:
-        parts = np.array_split(np.arange(count), MAX_POINTS)
-        keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
-    else:
-        keep = np.arange(count)
+    parts = np.array_split(np.arange(count), min(count, MAX_POINTS))
+    keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
     return {"time_ns": timeline.time_ns[keep].tolist(),
             "allocated": timeline.allocated[keep].tolist(),
             "reserved": timeline.reserved[keep].tolist(), "peak_bytes": timeline.peak_bytes,
@@ -180,12 +177,11 @@ def timeline_data(trace: Trace) -> dict:
 
 def page_of(data: dict) -> str:
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
-    text = json.dumps(data, separators=(",", ":"), default=str).replace("</", "<\\/")
+    text = json.dumps(data, separators=(",", ":"), default=str).replace("<", "\\u003c")
     return template.replace(PLACE, text, 1)
 
 
 def write_report(trace: Trace, path, against=None) -> Path:
-    """Write the page of a trace, with a comparison if the JSON of another run is given."""
     path = writable("report", path)
     data = data_of(trace)
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}

@@ -83,7 +83,6 @@ class Averages(list):
         return text + "".join(stacks) + "\n" + self.uncounted() + summary(self.trace)
 
     def uncounted(self) -> str:
-        """What took time in kernels and counts no FLOPs, with its calls and time."""
         found = Sums()
         for r in self:
             if r.kind in ("op", "copy") and not r.flops and r.kernel_ns:
@@ -96,7 +95,6 @@ class Averages(list):
 
 
 def summary(trace: Trace) -> str:
-    """What the tables are of, and what is missing in them."""
     lines = [f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
              f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
              f"{len(trace.steps.step):,} kernel runs"
@@ -112,7 +110,6 @@ def summary(trace: Trace) -> str:
 def key_averages(
     trace: Trace, group_by_input_shape=False, group_by_stack_n: int = 0, flops=True
 ) -> Averages:
-    """The events of the Python side in groups."""
     events = trace.events
     names: dict[tuple, int] = {}
     what = events["what"].astype(np.int64)
@@ -138,7 +135,6 @@ def key_averages(
 
 
 def add_captured(trace: Trace, groups: Sums, shapes: bool, stack_n: int) -> None:
-    """Add the calls of captured functions: what their kernels computed, and no time of the host."""
     for share, ns, runs in trace.unseen:
         call, line = share.call, trace.line(share.program, share.place)
         kind, operands = ("op", listed(call)) if call else ("copy", "")
@@ -152,7 +148,6 @@ def listed(call: Call) -> str:
 
 
 def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str, str, str]:
-    """(name, kind, shapes, stack) of the group that an event belongs to."""
     is_op = event["kind"] <= COMPUTED
     kind = "op" if is_op else ("module", "region", "annotation", "pull", "step")[event["kind"] - 2]
     name = "ProfilerStep" if event["kind"] == STEP else trace.name_of(event)
@@ -164,17 +159,11 @@ def label_of(trace: Trace, event, shapes: bool, stack_n: int) -> tuple[str, str,
 
 
 def costs_of(trace: Trace) -> tuple[np.ndarray, np.ndarray]:
-    events, is_op = trace.events, trace.is_op
-    flops, moved = np.zeros(len(events)), np.zeros(len(events))
-    numbers = np.unique(events["what"][is_op])
-    size = int(numbers.max()) + 1 if len(numbers) else 1
-    by_number = np.zeros((2, size))
-    for number in numbers.tolist():
-        cost = Call.by_number[number].cost
-        by_number[:, number] = cost.flops, cost.bytes
-    what = events["what"][is_op]
-    flops[is_op], moved[is_op] = by_number[0, what], by_number[1, what]
-    return flops, moved
+    numbers, inverse = np.unique(trace.events["what"][trace.is_op], return_inverse=True)
+    costs = [Call.by_number[number].cost for number in numbers.tolist()]
+    found = np.zeros((2, len(trace.events)))
+    found[:, trace.is_op] = np.array([(c.flops, c.bytes) for c in costs]).reshape(-1, 2)[inverse].T
+    return found[0], found[1]
 
 
 class KernelRow(NamedTuple):

@@ -30,8 +30,7 @@ def milliseconds(ns: float) -> str:
 
 
 def writable(where: str, path, endings: tuple[str, ...] = ("",)) -> Path:
-    """A path to write to. Raises: FileNotFoundError, IsADirectoryError, OptionError for a wrong
-    one."""
+    """A path to write to. Raises: OSError or OptionError for a wrong one."""
     path = Path(path)
     if not path.name.endswith(endings):
         raise OptionError(where, f"a path that ends in {' or '.join(endings)}", repr(path.name),

@@ -178,7 +178,6 @@ class Trace:
                 for code, _ in reversed(self.users(stack))]  # fmt: skip
 
     def event_list(self) -> list[Event]:
-        """Every event of the Python side as an object, in the order of their ends."""
         kernel, made = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
             call = Call.by_number[e["what"]] if e["kind"] <= COMPUTED else None
@@ -206,7 +205,6 @@ class Trace:
 
     @cached_property
     def compiling(self) -> np.ndarray:
-        """The events in which a Program was compiled."""
         number = self.names.index("compile") if "compile" in self.names else -1
         return self.events[(self.events["kind"] == REGION) & (self.events["what"] == number)]
 
@@ -229,7 +227,6 @@ class Trace:
 
     @cached_property
     def number_of(self) -> dict[int, int]:
-        """The position in `programs` by the id of a Program."""
         return {id(program): i for i, program in enumerate(self.programs)}
 
     @cached_property
@@ -259,7 +256,6 @@ class Trace:
 
     @cached_property
     def time_of_steps(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """(ns, runs) of each step of each Program, over all runs."""
         steps, sums = self.steps, {}
         width = 1 + max((int(s) for s in steps.step), default=0)
         key = steps.program.astype(np.int64) * width + steps.step
@@ -304,12 +300,10 @@ class Trace:
 
     @property
     def kernel_ns_of_events(self) -> np.ndarray:
-        """Time of kernels that computed each event's call."""
         return self.kernel_ns_of_calls[0]
 
     @property
     def unseen(self) -> list[Unseen]:
-        """What kernels computed of captured calls."""
         return self.kernel_ns_of_calls[1]
 
     def line(self, program: int, place: int) -> str:
@@ -323,13 +317,11 @@ class Trace:
 
     @cached_property
     def last_events(self) -> list[np.ndarray]:
-        """The events of each Program's calls, in its last run."""
         last = {id(run.program): run.events for run in self.runs}
         return [last[id(program)] for program in self.programs]
 
     @cached_property
     def ranks(self) -> list[int]:
-        """The processes that took part in collectives, this one among them."""
         infos = [info for program in self.programs for info in program.step_infos()]
         return sorted({self.rank, *(rank for info in infos for rank in info.group)})
 

@@ -458,3 +458,41 @@ def test_counters_and_profiles_begin_inside_captured_functions():
     for _ in range(3):
         assert count(gh.ones((2, 3)))[1] == 48
         assert "matmul" in measure(gh.ones((2, 3)))[1].key_averages().table()
+
+
+def test_modules_behind_a_graph_break_are_the_same():
+    class Broken(gh.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = gh.nn.Linear(4, 4), gh.nn.Linear(4, 4)
+
+        def forward(self, x, fails):
+            x = self.first(x)
+            gh.graph_break()
+            if fails:
+                raise ArithmeticError
+            return gh.checkpoint(self.second)(x)
+
+    class Whole(gh.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.last = Broken(), gh.nn.Linear(4, 4)
+
+        def forward(self, x, fails=False):
+            return self.last(self.inner(x, fails))
+
+    model = Whole()
+
+    def step(x):
+        model(x).sum().backward()
+
+    found, x = [], gh.ones((2, 4))
+    for run in (step, *[gh.optimize(step)] * 3):
+        with gh.FlopCounter() as fc:
+            run(x)
+        found.append({name: n for name, n in fc.by_module(column="executed").items() if n})
+    assert found[1:] == found[:1] * 3 and "Whole.inner.second" in found[0]
+    for _ in range(2):
+        with pytest.raises(ArithmeticError):
+            gh.optimize(model)(x, True)
+        assert gh.nn.current_module_path() == ""

@@ -35,8 +35,26 @@ def test_page_is_whole_and_needs_no_network(prof, tmp_path):  # noqa: F811
 
 
 def test_data_cannot_end_the_script():
-    page = page_of({"name": "</script><b>"})
-    assert "</script><b>" not in page and "<\\/script><b>" in page
+    page = page_of({"name": "</script><b><!-- <script>"})
+    assert page.count("<script>") == page.count("</script>") == 1 and "<b>" not in page
+    assert "\\u003c/script>\\u003cb>\\u003c!-- \\u003cscript>" in page
+
+
+@needs_browser
+def test_odd_names_are_shown(tmp_path):
+    with gh.profile() as p, gh.record_function("<!-- <script> & </script>"):
+        (gh.ones(3) + 1).numpy()
+    assert "&lt;!-- &lt;script&gt; &amp; &lt;/script&gt;" in dom(
+        p.report(tmp_path / "r.html"), "operators"
+    )
+
+
+def test_short_recordings_are_no_missing_kernels(tmp_path):
+    with gh.profile() as p:
+        (gh.ones(3) + 1).numpy()
+    data = data_of(p.trace)
+    assert data["programs"][0]["kinds"].keys() == {"reference"}
+    assert not any("without a kernel" in text for text in data["advice"])
 
 
 @needs_browser
