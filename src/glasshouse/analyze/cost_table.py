@@ -16,8 +16,9 @@ from glasshouse.analyze.meta import meta_backend, placed, specs_in, without_stor
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base.errors import OptionError, check_known, type_name
+from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, full
 from glasshouse.graph.node import Node, all_of, map_nodes, target_name
@@ -375,7 +376,7 @@ def symbolic_profile(
     if not isinstance(gm, GraphModule):
         raise OptionError(where, "a traced module", type_name(gm), "Use symbolic_trace.")
     backend = meta_backend()
-    with backends.use(backend), without_storage(gm, None, backend):
+    with having(state, backend=backend), without_storage(gm, None, backend):
         specs = [specs_in(where, x) for x in args]
         inputs = map_nodes(specs, lambda spec: placed(spec, backend), Spec)
         profiler = Profiler(gm, convention, MachineProfile.load(machine))

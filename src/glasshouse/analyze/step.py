@@ -13,11 +13,12 @@ from glasshouse.analyze.blocks import Applied, undone
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import Plan, no_collection
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch import autocast as autocast_to
-from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
 from glasshouse.graph.node import all_of, map_nodes
 from glasshouse.profile.counter import OUTSIDE, FlopCounter, prefixes
@@ -289,7 +290,7 @@ class Trainer:
         optimizer = self.optimizer
         fixed = optimizer if hasattr(optimizer, "step") else None
         storage = without_storage(self.model, fixed, backend)
-        with backends.use(backend), storage, no_collection():
+        with having(state, backend=backend), storage, no_collection():
             if fixed is None:
                 optimizer = self.optimizer(self.model.parameters())
             inputs = map_nodes(self.specs, lambda spec: placed(spec, backend), Spec)

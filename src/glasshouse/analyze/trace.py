@@ -26,7 +26,6 @@ from glasshouse.analyze.spelling import spelled
 from glasshouse.base.errors import OptionError, check_known, type_name, user_line
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.value import Value
@@ -252,7 +251,11 @@ def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
     is_open = any(p.kind == p.VAR_KEYWORD for p in what.parameters.values())
     for name in (*concrete, *(() if is_open else named)):
         check_known(where, f"arguments of {type(model).__name__}.forward", name, what.parameters)
-    free = [p for name, p in what.parameters.items() if name not in concrete]
+    free = [
+        p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.kind == p.POSITIONAL_ONLY else p
+        for name, p in what.parameters.items()
+        if name not in concrete
+    ]
     try:
         found = what.replace(parameters=free).bind(*args, **named).arguments
     except TypeError as error:
@@ -299,7 +302,7 @@ def symbolic_trace(
     bound = arguments_of(model, given, concrete)
     graph, backend = Graph(), meta_backend()
     # 0 is not False: nothing is recorded, though no no_grad of the model's says so.
-    with backends.use(backend), having(state, records=0), without_storage(model, None, backend):
+    with having(state, backend=backend, records=0), without_storage(model, None, backend):
         tracer = Tracer(model, graph, is_leaf, trace_act_ckpt)
         for name in [name for name in bound.arguments if name not in concrete]:
             stars = STARS.get(bound.signature.parameters[name].kind, "")
