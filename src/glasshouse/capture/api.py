@@ -23,7 +23,7 @@ from glasshouse.capture.session import Capture
 from glasshouse.capture.values import Source
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
-from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.graph.ir import Graph, Node
 from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module
 
@@ -63,9 +63,8 @@ def compiler_of(compiler):
     if callable(compiler):
         return compiler
     if compiler not in compilers:
-        raise OptionError(
-            f"optimize: expected a compiler; got {compiler!r}. {suggest(str(compiler), compilers)}"
-        )
+        nearest = suggest(str(compiler), compilers)
+        raise OptionError("optimize", "a compiler", repr(compiler), nearest)
     return compilers[compiler]
 
 
@@ -111,10 +110,8 @@ def optimize(
     chosen = glass if target is not None else compiler_of(compiler)
     if memory_budget is not None:
         if chosen is not glass:
-            raise OptionError(
-                f"optimize: expected memory_budget with the compiler 'glass'; got {compiler!r}. "
-                "Leave one of them out."
-            )
+            what = "memory_budget with the compiler 'glass'"
+            raise OptionError("optimize", what, repr(compiler), "Leave one of them out.")
         chosen = Budget(memory_budget)
     made = Optimizing(Capture(chosen, frontend or front, nopython, dynamic))
     return made if target is None else made(target)
@@ -141,16 +138,12 @@ class Optimizing(ContextDecorator):
             return OptimizedModule(fn, self.capture)
         if isinstance(fn, types.MethodType):
             return types.MethodType(self.dispatcher(fn.__func__), fn.__self__)
+        what = "a function, method or Module"
         if isinstance(fn, type):
-            raise OptionError(
-                "optimize: expected a function, method or Module; got a class. Decorate a method."
-            )
+            raise OptionError("optimize", what, "a class", "Decorate a method.")
         if not isinstance(fn, types.FunctionType):
             if not callable(fn):
-                raise OptionError(
-                    f"optimize: expected a function, method or Module; got {type_name(fn)}. "
-                    "Pass one."
-                )
+                raise OptionError("optimize", what, type_name(fn), "Pass one.")
             return types.MethodType(self.dispatcher(type(fn).__call__), fn)
         return self.dispatcher(fn)
 
@@ -194,10 +187,8 @@ def is_users(fn: types.FunctionType) -> bool:
     marked = id(fn.__code__) in config.disabled or getattr(fn, "__gh_disabled__", False)
     if marked or name.startswith("glasshouse.") or file.startswith(OURS):
         return False
-    return (
-        not (file.startswith(STANDARD) or "site-packages" in file)
-        and fn.__code__.co_name != "<module>"
-    )
+    installed = file.startswith(STANDARD) or "site-packages" in file
+    return not installed and fn.__code__.co_name != "<module>"
 
 
 OURS = (PACKAGE, "<graph module>", "<frozen")
@@ -350,10 +341,8 @@ def assume_constant_result(fn):
 
 def mark_dynamic(tensor, axis) -> None:
     """Have the size of `axis` (or of each in a tuple) vary from the first capture on."""
-    marked = set(getattr(tensor, "_gh_dynamic", ()))
-    tensor._gh_dynamic = frozenset(
-        marked | set(axis if isinstance(axis, (tuple, list)) else (axis,))
-    )
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    tensor._gh_dynamic = frozenset(axes).union(getattr(tensor, "_gh_dynamic", ()))
 
 
 def reset() -> None:
@@ -396,9 +385,8 @@ def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kw
 
     Optimizing(Capture(keep, front))(fn)(*args, **kwargs)
     if not found:
-        raise CaptureError(
-            "write_reproduction: expected a function with a graph; got none. Check its calls."
-        )
+        what = "a function with a graph"
+        raise CaptureError("write_reproduction", what, "none", "Check its calls.")
     largest = max(found, key=lambda one: len(one.calls))
     return next((one for one in found if one.outcome(one.calls)), largest).write(path)
 
@@ -421,9 +409,8 @@ def export(fn, *args, **kwargs):
     captured(*args, **kwargs)
     entry = capture.entries[0] if capture.entries else None
     if entry is None or entry.graph is None:
-        raise CaptureError(
-            "export: expected a function that computes with tensors; got no graph. Check it."
-        )
+        what = "a function that computes with tensors"
+        raise CaptureError("export", what, "no graph", "Check it.")
     return exported(entry), [str(guard) for guard in entry.guards]
 
 
@@ -435,9 +422,7 @@ def exported(entry) -> GraphModule:
         if node.op == "placeholder" and node.target in made:
             new[node] = made[node.target]
         elif node.op != "output":
-            operands = [map_nodes(x, new.__getitem__) for x in (node.args, node.kwargs)]
-            new[node] = graph.create_node(node.op, node.target, *operands, node.name)
-            new[node].meta = dict(node.meta)
+            graph.copy_node(node, new)
     graph.output(shown(entry.outcome, new, made))
     return GraphModule(entry.graph, graph)
 

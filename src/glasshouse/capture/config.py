@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.base.errors import OptionError, check_known, type_name
 
 DEFAULTS = {
     "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "repro_dir": "",
@@ -22,10 +22,7 @@ class Config:
     """
 
     def __init__(self):
-        object.__setattr__(self, "allowed", {})
-        object.__setattr__(self, "disallowed", {})
-        object.__setattr__(self, "disabled", {})
-        object.__setattr__(self, "constant_results", set())
+        self.__dict__.update(allowed={}, disallowed={}, disabled={}, constant_results=set())
         self.restore()
 
     def restore(self) -> None:
@@ -33,23 +30,16 @@ class Config:
         self.__dict__.update(DEFAULTS)
 
     def __setattr__(self, name: str, value) -> None:
-        if name not in DEFAULTS:
-            raise OptionError(
-                f"capture.config: expected a setting; got {name!r}. {suggest(name, DEFAULTS)}"
-            )
-        if type(value) is not type(DEFAULTS[name]):
-            raise OptionError(
-                f"capture.config: expected {name} to be a {type(DEFAULTS[name]).__name__}; got "
-                f"{type_name(value)}. Give one."
-            )
+        wanted = type(DEFAULTS[check_known("capture.config", "a setting", name, DEFAULTS)])
+        if type(value) is not wanted:
+            expected = f"{name} to be a {wanted.__name__}"
+            raise OptionError("capture.config", expected, type_name(value), "Give one.")
         self.__dict__[name] = value
 
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-        raise OptionError(
-            f"capture.config: expected a setting; got {name!r}. {suggest(name, DEFAULTS)}"
-        )
+        check_known("capture.config", "a setting", name, DEFAULTS)
 
     @contextmanager
     def override(self, **settings):

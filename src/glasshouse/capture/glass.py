@@ -585,15 +585,19 @@ def without_hooks(nodes):
 
 def reached(start, targets) -> set:
     """Which of the targets a node on the tape leads to."""
-    found, seen, stack = set(), set(), [start]
+    return {node for node in on_tape([start], targets) if node in targets}
+
+
+def on_tape(starts, ends=()):
+    """The nodes of a tape from some on, each once, not looking behind leaves and `ends`."""
+    seen, stack = set(), list(starts)
     while stack:
         node = stack.pop()
-        if node in targets:
-            found.add(node)
-        elif node not in seen:
+        if node is not None and node not in seen:
             seen.add(node)
-            stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
-    return found
+            yield node
+            if node not in ends:
+                stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
 
 
 class Spent:
@@ -626,10 +630,9 @@ class ProgramNode:
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for what the graph read."""
         if create_graph:
-            raise GradError(
-                "backward: expected gradients of a captured function without create_graph; got "
-                "create_graph=True. Call the function under gh.disable() for higher derivatives."
-            )
+            what = "gradients of a captured function without create_graph"
+            fix = "Call the function under gh.disable() for higher derivatives."
+            raise GradError("backward", what, "create_graph=True", fix)
         backend, part, sources = self.backward.plan.backend, self.backward.part, self.sources
         given = [
             zeros(spec) if c is None else c
@@ -666,16 +669,7 @@ def is_open(x, began: int) -> bool:
 
 def is_spent(start) -> bool:
     """Whether a tape leads to what a backward pass has freed."""
-    seen, stack = set(), [start]
-    while stack:
-        node = stack.pop()
-        if node is None or isinstance(node, Leaf) or node in seen:
-            continue
-        if node.freed:
-            return True
-        seen.add(node)
-        stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
-    return False
+    return any(not isinstance(node, Leaf) and node.freed for node in on_tape([start]))
 
 
 def owned_tensors(module: GraphModule) -> list[Tensor]:

@@ -22,7 +22,7 @@ from glasshouse.capture.config import counters
 from glasshouse.capture.glass import unwatched
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
-from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.graph.ir import Graph, Node
 from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, random
@@ -122,9 +122,7 @@ class Reproduction:
         reads = {x for node in kept for x in node.all_input_nodes}
         for node in self.module.graph.nodes:
             if node in kept or node.op == "get_attr" and node in reads:
-                operands = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
-                made[node] = graph.create_node(node.op, node.target, *operands, node.name)
-                made[node].meta = {"spec": node.meta.get("spec")}
+                graph.copy_node(node, made).meta = {"spec": node.meta.get("spec")}
             elif node in reads:
                 made[node] = graph.placeholder(node.name)
                 given.append(self.given.get(node) or spec_text(node.meta["spec"]))

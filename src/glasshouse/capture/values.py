@@ -7,9 +7,11 @@ Number (arithmetic on numbers that vary).
 """
 
 import functools
-import types
+import operator
 from collections import OrderedDict
 from typing import Any
+
+from glasshouse.capture.plain import SCALARS
 
 
 class Source:
@@ -35,15 +37,25 @@ class Source:
                 key = f"<{type(key).__name__} at {id(key):#x}>"
             elif kind == "get":
                 key = repr(key)
-            self.named = STEPS[kind].format(base.text, key)
+            self.named = STEPS[kind][0].format(base.text, key)
         return self.named
 
     def __repr__(self):
         return self.text
 
 
-STEPS = {"dict": "{}.__dict__", "get": "{}[{}]", "item": "{}[{}]", "cell": "{}.cell_contents",
-         "attr": "{}.{}", "type": "type({})", "lookup": "{}.{}"}  # fmt: skip
+def stored(cls: type, name: str):
+    """A class attribute as it is stored."""
+    return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
+
+
+# Kind of a step: (how it is written, what takes it).
+STEPS = {
+    "dict": ("{}.__dict__", lambda x, _: x.__dict__), "get": ("{}[{}]", operator.getitem),
+    "item": ("{}[{}]", operator.getitem), "attr": ("{}.{}", getattr), "lookup": ("{}.{}", stored),
+    "cell": ("{}.cell_contents", lambda x, _: x.cell_contents),
+    "type": ("type({})", lambda x, _: type(x)),
+}  # fmt: skip
 
 
 class Made:
@@ -87,6 +99,10 @@ class Var:
     def is_new(self) -> bool:
         return isinstance(self.origin, Made)
 
+    def is_made(self, kind: str) -> bool:
+        """Whether it is something new of a kind."""
+        return isinstance(self.origin, Made) and self.origin.kind == kind
+
     def __repr__(self):
         return f"Var({self.value!r:.60}, {self.origin!r})"
 
@@ -96,11 +112,6 @@ class Null:
 
 
 NULL = Var(Null)
-SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
-NUMBERS = (int, float)
-FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
-             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType,
-             type)  # fmt: skip
 
 
 def constant(value) -> Var:
@@ -119,17 +130,6 @@ def constant(value) -> Var:
     if kind is set:
         return Var(value, Made("set"), {k: (constant(k),) for k in value})
     return Var(value)
-
-
-MISSING = object()
-
-
-def static_lookup(cls: type, name: str):
-    """(class attribute, the class that has it) along the method resolution order."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name], base
-    return MISSING, None
 
 
 class Break(Exception):
@@ -164,9 +164,7 @@ def pending(method):
         try:
             return method(*args, **kwargs)
         except Break as found:
-            then = (
-                kwargs["then"] if "then" in kwargs else args[place] if len(args) > place else None
-            )
+            then = args[place] if len(args) > place else kwargs.get("then")
             if then is not None and found.then is None and not found.settled:
                 found.then = then
             raise

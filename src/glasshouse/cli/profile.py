@@ -1,19 +1,22 @@
 """`glasshouse profile` and `glasshouse flops`: what a script or a built-in model costs."""
 
-import json
 import sys
 from pathlib import Path
 
 import click
 import numpy as np
+from click.core import ParameterSource
 
 import glasshouse as gh
 from glasshouse.base.errors import check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.cli.show_program import as_main
 from glasshouse.profile import Comparison, FlopCounter
+from glasshouse.profile.chrome import ENDINGS
+from glasshouse.profile.compare import read_run
 from glasshouse.profile.report import data_of
 from glasshouse.profile.tables import kernel_table
+from glasshouse.profile.text import writable
 
 SLOWER = 1  # exit code of a run that is slower than it may be
 
@@ -29,10 +32,19 @@ class Model(Ours):
             self.inputs, *self.targets = map(gh.asarray, resized)
 
 
-def target_of(name: str) -> Path | str:
-    if name not in CASES and Path(name).is_file():
-        return Path(name)
-    return check_known("profile", f"a script or one of {', '.join(CASES)}", name, CASES)
+def target_of(name: str, arguments) -> Path | str:
+    """A script or a model; the options of one of them are an error beside the other."""
+    if name in CASES or not Path(name).is_file():
+        check_known("profile", f"a script or one of {', '.join(CASES)}", name, CASES)
+        if arguments:
+            raise click.UsageError(f"A MODEL takes no {arguments[0]!r}.")
+        return name
+    source = click.get_current_context().get_parameter_source
+    for option in ("steps", "batch", "dtype", "smoke"):
+        if source(option) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{option} is for a MODEL; a SCRIPT's own options stand "
+                                   f"behind --: {name} -- --{option} …")  # fmt: skip
+    return Path(name)
 
 
 def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: bool) -> None:
@@ -71,12 +83,30 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 def profile(target, arguments, steps, batch, dtype, depth, report, trace, hta, json_path, stack,
             against, fail_above, smoke):  # fmt: skip
     """Run a SCRIPT, or training steps of a MODEL, and show where time and memory go.
-    Prints modules, kernels and memory; writes a page, a trace and JSON on request. With --against
-    it compares the step time with another run's, and says whether the change is more than noise."""
+    Prints modules, kernels and memory; writes a page, a trace and JSON on request, also of a script
+    that fails or is interrupted. A script's own options stand behind `--`. With --against it
+    compares the step time with another run's, and says whether the change is more than noise."""
     if fail_above is not None and against is None:
         raise click.UsageError("--fail-above needs --against.")
+    before = read_run(against) if against else None
+    for path, endings in ((report, ("",)), (trace, ENDINGS), (json_path, ("",))):
+        if path:
+            writable("profile", path, endings)
+    found = target_of(target, arguments)
     prof = gh.profile(profile_memory=True, record_shapes=True, with_stack=stack)
-    run_steps(target_of(target), arguments, prof, steps, batch, dtype, smoke)
+    try:
+        run_steps(found, arguments, prof, steps, batch, dtype, smoke)
+    finally:
+        if prof.recorded is not None:
+            show(prof, depth, report, against, trace, hta, json_path)
+    if before:
+        compared = Comparison(before, data_of(prof.trace))
+        click.echo(compared.table())
+        if fail_above is not None and compared.is_slower(fail_above):
+            sys.exit(SLOWER)
+
+
+def show(prof, depth: int, report, against, trace, hta: bool, json_path) -> None:
     click.echo(prof.modules().table(depth))
     click.echo(kernel_table(prof.trace))
     click.echo(prof.memory().table(10))
@@ -86,11 +116,6 @@ def profile(target, arguments, steps, batch, dtype, depth, report, trace, hta, j
         click.echo(f"trace: {prof.export_chrome_trace(trace, hta)}")
     if json_path:
         prof.export_json(json_path)
-    if against:
-        found = Comparison(json.loads(Path(against).read_text("utf-8")), data_of(prof.trace))
-        click.echo(found.table())
-        if fail_above is not None and found.is_slower(fail_above):
-            sys.exit(SLOWER)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -103,14 +128,16 @@ def profile(target, arguments, steps, batch, dtype, depth, report, trace, hta, j
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
 def flops(target, arguments, batch, depth, everything, macs, smoke):
     """Count the FLOPs of a SCRIPT, or of a training step of a MODEL, by module and operator.
-    A MODEL is only recorded: nothing is computed."""
-    found = target_of(target)
+    A MODEL is only recorded: nothing is computed. A script's own options stand behind `--`."""
+    found = target_of(target, arguments)
     counter = FlopCounter(multiply_add=1 if macs else 2)
-    if isinstance(found, Path):
-        with as_main(found, arguments) as run, counter:
-            run()
-    else:
-        model = Model(found, batch, "float32", smoke)
-        with counter:
-            model.loss().backward()
-    click.echo(counter.table(depth, "all" if everything else "matrix"))
+    try:
+        if isinstance(found, Path):
+            with as_main(found, arguments) as run, counter:
+                run()
+        else:
+            model = Model(found, batch, "float32", smoke)
+            with counter:
+                model.loss().backward()
+    finally:
+        click.echo(counter.table(depth, "all" if everything else "matrix"))

@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+import traceback
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,14 +24,25 @@ STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
 
 @contextmanager
 def as_main(path: Path, arguments):
-    """Gives a function that runs the script as Python would, with these arguments."""
-    before, sys.argv = sys.argv, [str(path), *arguments]
-    sys.path.insert(0, str(path.parent))
+    """Gives a function that runs the script as Python would, with these arguments; an exception
+    is shown as Python shows it, and ends in SystemExit."""
+
+    def run():
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except Exception as error:
+            trace = error.__traceback__
+            while trace.tb_next and trace.tb_frame.f_code.co_filename != str(path):
+                trace = trace.tb_next
+            traceback.print_exception(error.with_traceback(trace))
+            sys.exit(1)
+
+    before = sys.argv, sys.path[:]
+    sys.argv, sys.path[:] = [str(path), *arguments], [str(path.parent), *sys.path]
     try:
-        yield lambda: runpy.run_path(str(path), run_name="__main__")
+        yield run
     finally:
-        sys.argv = before
-        sys.path.remove(str(path.parent))
+        sys.argv, sys.path[:] = before
 
 
 def run_script(path: Path, arguments: list[str]) -> list[Program]:

@@ -5,6 +5,7 @@ calls goes on downwards; `below` is `bind` itself. With no mode left, `run` infe
 the current backend compute, and has the autograd tape record the call when an operand is tracked.
 """
 
+import itertools
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -12,6 +13,8 @@ from typing import Any
 
 from glasshouse.base.errors import DTypeError, TransformError, type_name
 from glasshouse.base.flags import flags
+
+thread_numbers = itertools.count()
 
 
 class State(threading.local):
@@ -26,7 +29,7 @@ class State(threading.local):
         self.recompute: tuple[str, ...] = ()  # modules whose cheap values backward makes again
         self.region: Any = None  # of a checkpoint: its number
         self.saved_hooks: Any = None  # (pack, unpack) of what the tape saves
-        self.thread = threading.get_ident()
+        self.thread = next(thread_numbers)  # unlike idents, never given again
         self.seq = -1  # number on the tape of the call that is being differentiated
         self.values_hidden = False  # while capture traces: a look at a value is an error
 

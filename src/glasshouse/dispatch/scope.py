@@ -58,10 +58,14 @@ def name_within(parent, module) -> str | None:
     return next((name for name, found in parent.named_modules() if found is module), None)
 
 
+def path_of(scope: Scope | None) -> str:
+    return "" if scope is None else scope.path
+
+
 def current_module_path() -> str:
     """Where in a model this thread is: the outermost module's class, then the names down to the
     running one ("ResNet.layer1.0.conv1"); "" outside every forward."""
-    return "" if state.scope is None else state.scope.path
+    return path_of(state.scope)
 
 
 @contextmanager

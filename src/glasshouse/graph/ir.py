@@ -61,7 +61,13 @@ class Graph:
         return name
 
     def placeholder(self, name: str, *default) -> Node:
-        return self.create_node("placeholder", name, default, name=name)
+        """An argument. What is no name, or one of another argument, as capture calls what it found
+        in places and made itself, is changed."""
+        taken = {node.target for node in self.find("placeholder")}
+        node = self.create_node("placeholder", name, default, name=name)
+        if name in taken or not name.lstrip("*").isidentifier():
+            node.target = node.name
+        return node
 
     def get_attr(self, path: str) -> Node:
         return self.create_node("get_attr", path)

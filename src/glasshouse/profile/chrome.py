@@ -22,6 +22,7 @@ from glasshouse.profile import record as recorded
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace
 
+ENDINGS = (".json", ".json.gz")
 # Of each kind of event, in the order of record.KINDS.
 CATEGORIES = ("cpu_op", "cpu_op", "module", "pass", "user_annotation", "cpu_op", "user_annotation")
 # A track is one of these + the thread's number, or + 1000 * device + stream.
@@ -77,6 +78,9 @@ class Exporter:
         yield from self.backward_arrows()
         yield from self.kernel_arrows(kernels, beside)
         yield from self.memory_records()
+
+    def write(self, path) -> Path:
+        return write(path, head_of(self.trace, self.shapes), self.records())
 
     # -- slices --------------------------------------------------------------------------------
 
@@ -195,12 +199,13 @@ class Exporter:
         yield self.meta("process_name", 0, {"name": f"glasshouse rank {self.trace.rank}"})
         yield self.meta("process_labels", 0, {"labels": "CPU"})
         yield self.meta("process_sort_index", 0, {"sort_index": self.trace.rank})
-        kinds = {0: "", 1: " execution", 2: " python stack", 3: " overlapping"}
+        kinds = "", " execution", " python stack", " overlapping"
         for track in sorted(tracks):
             kind, number = divmod(track, 1000)
             if track >= DEVICES:
                 name, kind = f"device {kind - DEVICES // 1000} stream {number}", 1000
             else:
+                kind = min(kind, 3)
                 number -= kind in (0, 3)
                 thread = self.trace.threads[number] if number < len(self.trace.threads) else ""
                 name = (thread or "thread") + kinds[kind]
@@ -271,17 +276,16 @@ def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
     """The slices in a reader's order; what overlaps in part changes its track, noted in `moved`."""
     made: list[Slice] = []
     open_ends: dict[int, list[int]] = {}
-    for s in sorted(slices, key=lambda s: (s.track, s.begin, -s.end)):
-        ends = open_ends.setdefault(s.track, [])
-        while ends and ends[-1] <= s.begin:
-            ends.pop()
-        if ends and ends[-1] < s.end:
-            moved[id(s)] = s._replace(track=OVERLAPS + s.track % 1000)
-            made.append(moved[id(s)])
-        else:
-            ends.append(s.end)
-            made.append(s)
-    return made
+    for s in sorted(slices, key=lambda s: (s.begin, -s.end)):
+        for track in (s.track, *range(OVERLAPS + s.track % 1000, DEVICES, 1000)):
+            ends = open_ends.setdefault(track, [])
+            while ends and ends[-1] <= s.begin:
+                ends.pop()
+            if not ends or ends[-1] >= s.end:
+                break
+        ends.append(s.end)
+        made.append(s if track == s.track else moved.setdefault(id(s), s._replace(track=track)))
+    return sorted(made, key=lambda s: s.track)
 
 
 def head_of(trace: Trace, shapes: bool) -> dict:
@@ -304,10 +308,7 @@ def open_text(path: Path, mode: str):
 
 def write(path, head: dict, records: Iterable[dict]) -> Path:
     """Write a trace file, whole or not at all."""
-    path = writable("export_chrome_trace", path)
-    if path.suffixes[-2:] != [".json", ".gz"] and path.suffix != ".json":
-        raise OptionError("export_chrome_trace: expected a path that ends in .json or .json.gz; "
-                          f"got {path.name!r}. Rename it.")  # fmt: skip
+    path = writable("export_chrome_trace", path, ENDINGS)
     made = path.with_name(f".{path.name}.part{''.join(path.suffixes)}")
     try:
         with open_text(made, "w") as file:

@@ -1,5 +1,7 @@
 """Two runs side by side: what became slower or faster, and whether that is more than noise."""
 
+import json
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +11,16 @@ from glasshouse.profile.text import milliseconds, table
 
 SAMPLES = 10_000  # of the bootstrap
 CONFIDENCE = 0.95
+
+
+def read_run(path) -> dict:
+    """What `export_json` wrote. Raises: OptionError for another file."""
+    try:
+        run = json.loads(Path(path).read_text(encoding="utf-8"))
+        return {name: run[name] for name in ("step_ns", "modules", "kernels")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise OptionError("compare", "a file of export_json", f"{path} ({error!r})",
+                          "Write one with --json or prof.export_json.") from error  # fmt: skip
 
 
 class Change(NamedTuple):
@@ -61,7 +73,7 @@ class Comparison:
             parts.append(table([f"{name}, a step", "before", "after", "change"], lines))
         return "\n\n".join(parts) + "\n"
 
-    def __str__(self):
+    def __repr__(self):
         return self.table()
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.cost import call_of, key_of
+from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import Tally, Watcher, kept, tallies
 from glasshouse.profile.text import percent, scaled, table
 
@@ -64,7 +65,7 @@ class FlopCounter(Watcher):
             raise OptionError(f"FlopCounter: expected a Module; got {type_name(model)}. Leave it "
                               "out to count everything.")  # fmt: skip
         self.model, self.multiply_add, self.display = model, multiply_add, display
-        self.counts: dict[tuple, list] = {}  # [calls, Call, Scope, pass]
+        self.counts: dict[tuple, list] = {}  # [calls, Call, module, pass]
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
 
@@ -73,7 +74,7 @@ class FlopCounter(Watcher):
             raise OptionError("FlopCounter", "a counter that is not counting", "one within itself",
                               "Make a second one: counters may be nested.")  # fmt: skip
         self.thread = get_ident()
-        self.op = counting(self.counts, self.thread)
+        self.op = counting(self.counts, state.thread)
         kept[id(self.since)] = self.since
         self.since |= {tally: tally.runs.get(self.thread, 0) for tally in tallies}
         self.watch()
@@ -110,8 +111,7 @@ class FlopCounter(Watcher):
         check_one_of("view", view, VIEWS)
         self.digest()
         sums = Sums()
-        for calls, call, scope, phase in tuple(self.counts.values()):
-            path = scope if isinstance(scope, str) else "" if scope is None else scope.path
+        for calls, call, path, phase in tuple(self.counts.values()):
             cost = call.cost
             flops = cost.matrix_flops if view == "matrix" else cost.flops
             exact = cost.exact_flops if view == "all" or cost.matrix_flops else 0
@@ -233,7 +233,7 @@ def counting(counts: dict, thread: int):
             key = call_of(primitive, specs, attrs, out), scope, phase
             found = counts.get(key)
         if found is None:
-            counts[key] = [1, call_of(primitive, specs, attrs, out), scope, phase]
+            counts[key] = [1, call_of(primitive, specs, attrs, out), path_of(scope), phase]
         else:
             found[0] += 1
 

@@ -3,14 +3,15 @@
 HTA knows PyTorch's traces of GPUs, by their names. So whole µs (it rounds others apart), `aten::`
 before primitives, `cudaLaunchKernel` and `ncclKernel` for whatever hands over and whatever
 reduces. What did run is told by the records alone: steps of a device, with the streams and times
-that it gave; where no device took part, the kernels on the CPU as stream 7 of device 0, which is
-labelled so, each launched by the last call that it computes (a recorded call waits as a launched
-one does), or by its Program's run. Counters are what the cards count, not a hardware's."""
+that it gave; where no device took part, the kernels on the CPU as stream 7 of device 0 (8 and more
+of further threads), which is labelled so, each launched by the last call that it computes (a
+recorded call waits as a launched one does), or by its Program's run. Counters are what the cards
+count, not a hardware's."""
 
 from collections.abc import Iterator
 
 from glasshouse.profile import record as recorded
-from glasshouse.profile.chrome import EXECUTION, OVERLAPS, Exporter, Kernel, Slice, head_of, write
+from glasshouse.profile.chrome import DEVICES, EXECUTION, OVERLAPS, Exporter, Kernel, Slice
 
 STREAM = 7  # of the kernels on the CPU: PyTorch's number of the default stream
 COUNTERS = OVERLAPS + 900
@@ -42,8 +43,9 @@ class HtaExporter(Exporter):
         steps, (s, events, row) = self.trace.steps, kernel
         if self.has_device and steps.device[row] < 0:
             return kernel
-        device, stream = (int(steps.device[row]), int(steps.stream[row])) if self.has_device else (
-            0, STREAM)  # fmt: skip
+        device, stream = 0, STREAM + int(steps.thread[row])
+        if self.has_device:
+            device, stream = int(steps.device[row]), int(steps.stream[row])
         args = s.args | {"stream": stream, "correlation": row + 1, "device": device}
         name, category = s.name, s.category
         if info.kind == "collective":
@@ -77,14 +79,16 @@ class HtaExporter(Exporter):
     def slice_record(self, s: Slice) -> dict:
         record = super().slice_record(s)
         if s.category in DEVICE:
-            record |= {"pid": s.args["device"], "tid": s.args["stream"]}
+            moved = OVERLAPS <= s.track < DEVICES
+            record |= {"pid": s.args["device"], "tid": s.track if moved else s.args["stream"]}
         return record
 
     def names(self, tracks: set[int]) -> Iterator[dict]:
         steps = self.trace.steps
         yield from super().names({t for t in tracks if t < EXECUTION or t >= 2 * EXECUTION})
         found = sorted({(int(d), int(s)) for d, s in zip(steps.device, steps.stream) if d >= 0})
-        for device, stream in found or [(0, STREAM)]:
+        threads = sorted({0, *steps.thread.tolist()})
+        for device, stream in found or [(0, STREAM + thread) for thread in threads]:
             label = "" if found else " (kernels on the CPU)"
             yield self.meta("process_name", 0, {"name": f"glasshouse device {device}"}, device)
             yield self.meta("process_labels", 0, {"labels": f"GPU {device}"}, device)
@@ -154,5 +158,4 @@ def counters(info, s: Slice) -> dict:
 
 
 def export(trace, path, shapes: bool = True, hta: bool = False):
-    made = (HtaExporter if hta else Exporter)(trace, shapes)
-    return write(path, head_of(trace, shapes), made.records())
+    return (HtaExporter if hta else Exporter)(trace, shapes).write(path)

@@ -47,7 +47,7 @@ class MemoryTimeline:
         return (f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
                 + table(["alive at the peak", "bytes", "%", "blocks"], lines) + "\n")  # fmt: skip
 
-    def __str__(self):
+    def __repr__(self):
         return self.table()
 
 

@@ -116,8 +116,6 @@ class profile:
         try:
             if self.recorder is not None:
                 save = self.action() not in (ProfilerAction.NONE, ProfilerAction.WARMUP)
-                if self.schedule is not None and self.step_num:
-                    self.recorder.step(self.step_num, self.step_begin_ns)
                 self.end(save)
         finally:
             if self.recorder is not None:

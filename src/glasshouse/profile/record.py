@@ -10,7 +10,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from threading import get_ident
 from time import perf_counter_ns, time_ns
 from typing import Any, NamedTuple
 
@@ -18,10 +17,12 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile import toolchain
+from glasshouse.compile.door import Door
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, hooks, state
 from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.cost import call_of, key_of
+from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy
 
@@ -49,15 +50,22 @@ class Numbers(dict):
         return self.setdefault(key, len(self))
 
 
+# The same in all recordings: native/events.h keeps what it is told.
+scopes = Numbers({"": 0})
+phases = Numbers({name: i for i, name in enumerate(PHASES)})
+
+
 class Threads(Numbers):
-    """A number for each thread, and its name as it was when it was first seen."""
+    """A number for each thread, and its name as it was when it was first seen; the one that begins
+    the recording comes first."""
 
     def __init__(self):
         self.names: list[str] = []
+        self[state.thread]
 
-    def __missing__(self, ident):
+    def __missing__(self, number):
         self.names.append(threading.current_thread().name)
-        return super().__missing__(ident)
+        return super().__missing__(number)
 
 
 class Run(NamedTuple):
@@ -81,10 +89,8 @@ class Run(NamedTuple):
 
 
 class Recorder(Watcher):
-    """Writes events into a buffer of `room` records; what comes after that is only counted.
-
-    A node may wait longer than a recording lasts: what is noted on it counts all recordings' events.
-    """
+    """Writes events into a buffer of `room` records; what comes after that is only counted. A node
+    may wait longer than a recording lasts: what is noted on it counts all recordings' events."""
 
     first = 0  # the number of the next recording's first event
 
@@ -94,8 +100,7 @@ class Recorder(Watcher):
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
-        self.scopes, self.threads, self.stacks = Numbers({None: 0}), Threads(), Stacks()
-        self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
+        self.threads, self.stacks = Threads(), Stacks()
         self.names, self.tags = Numbers(), Numbers()
         self.runs: list[Run] = []
         self.memory_rows = bytearray()
@@ -113,6 +118,10 @@ class Recorder(Watcher):
             self.before, self.live = self.manager.stats(), dict(self.manager.live)
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
+        if Door.native is not None and not self.with_stack:
+            self.writer = Door.native.Events(
+                self.table, self.numbers, self.threads, self.first, about_again
+            )
         self.watch()
         return self
 
@@ -120,6 +129,7 @@ class Recorder(Watcher):
         """Write no more."""
         self.unwatch()
         del self.op
+        self.writer = None
         if self.subscription is not None:
             self.manager.tell()
             self.subscription.remove()
@@ -132,8 +142,9 @@ class Recorder(Watcher):
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
-            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, self.scopes[scope], seq,
-                 0, self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
+            where = scopes[path_of(scope)]
+            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, where, seq, 0,
+                 self.threads[now["thread"]], kind, phases[now["phase"]])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -161,7 +172,7 @@ class Recorder(Watcher):
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
         own = (events >= self.first) & (events < self.first + self.room)  # others: of before
         events = np.where(own, events - self.first, -1).astype(np.int32)
-        thread = self.threads[get_ident()]
+        thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
         self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
 
@@ -175,8 +186,22 @@ class Recorder(Watcher):
                                         MEMORY_KINDS.index(event.kind))  # fmt: skip
 
     def events(self) -> np.ndarray:
-        """What was written, as records."""
-        return self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+        """What was written, as records; what began before is seen from the begin on."""
+        found = self.table[: min(self.count, self.room) * SIZE].view(EVENT)
+        for times in (found["begin"], found["end"]):
+            np.maximum(times, self.begin_ns, out=times)
+        return found
+
+
+def about(call, scope, phase: str) -> tuple[int, int]:
+    """The fields `what` and `scope` of a call's event as one number, and `stack` (0), `thread` (0),
+    `kind` and `phase` as another."""
+    return call.number | scopes[path_of(scope)] << 32, phases[phase] << 56
+
+
+def about_again(again: tuple, scope, phase: str) -> tuple[int, int]:
+    """The same of a call as `Seen.again` of compile/door.py gives it."""
+    return about(call_of(*again[4:7], again[2]), scope, phase)
 
 
 def writer_of_calls(recorder: Recorder):
@@ -185,11 +210,6 @@ def writer_of_calls(recorder: Recorder):
     first_event = recorder.first
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     known: dict[tuple, tuple[int, int]] = {}  # what an event says of a call, by all that decides it
-
-    def about(call, scope, phase: str, thread: int) -> tuple[int, int]:
-        """The fields `what` and `scope` as one number, and `stack` (0) to `phase` as another."""
-        rest = recorder.threads[thread] << 32 | recorder.phases[phase] << 56
-        return call.number | recorder.scopes[scope] << 32, rest
 
     def op(primitive, specs, attrs, out, result, begin_ns):
         i = following()
@@ -213,7 +233,8 @@ def writer_of_calls(recorder: Recorder):
             key = call_of(primitive, specs, attrs, out), place
             found = known.get(key)
         if found is None:
-            found = known[key] = about(call_of(primitive, specs, attrs, out), *place)
+            what, rest = about(call_of(primitive, specs, attrs, out), *place[:2])
+            found = known[key] = what, rest | recorder.threads[place[2]] << 32
         what, rest = found
         stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)

@@ -8,7 +8,7 @@ import numpy as np
 
 from glasshouse.base.errors import OptionError
 from glasshouse.compile.emit_c import Source
-from glasshouse.profile.compare import Comparison
+from glasshouse.profile.compare import Comparison, read_run
 from glasshouse.profile.machine import limits
 from glasshouse.profile.memory import MemoryTimeline
 from glasshouse.profile.tables import ModuleTree, kernels, key_averages
@@ -190,7 +190,7 @@ def write_report(trace: Trace, path, against=None) -> Path:
     data = data_of(trace)
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
     if against is not None:
-        found = Comparison(json.loads(Path(against).read_text(encoding="utf-8")), data)
+        found = Comparison(read_run(against), data)
         data["comparison"] = {"ratio": found.ratio, "low": found.low, "high": found.high,
                               "modules": found.modules[:100],
                               "kernels": found.operators[:100]}  # fmt: skip

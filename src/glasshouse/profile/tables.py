@@ -40,7 +40,10 @@ class Average(NamedTuple):
 # PyTorch's names for the columns to sort by, beside our own.
 SORT_KEYS = {
     "cpu_time_total": "host_ns", "self_cpu_time_total": "self_host_ns", "count": "calls",
-    "cpu_time": "host_ns_average", "device_time_total": "kernel_ns", "cuda_time_total": "kernel_ns",
+    "cpu_time": "host_ns_average",
+    **{f"{own}{device}_time_total": "kernel_ns" for own in ("", "self_")
+       for device in ("cuda", "device")},
+    "cuda_time": "kernel_ns_average", "device_time": "kernel_ns_average",
     **{name: name for name in (*Average._fields[2:8], "host_ns_average", "kernel_ns_average")},
 }  # fmt: skip
 
@@ -59,10 +62,11 @@ class Averages(list):
         return self[names.index(name)]
 
     def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
-        """The groups as text, the largest in the column `sort_by` first.
+        """The groups as text, the largest in the column `sort_by` first; all if row_limit is -1.
         Raises: OptionError for an unknown column."""
         column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
         rows = sorted(self, key=lambda r: (-getattr(r, column), -r.self_host_ns))
+        shown = rows if row_limit < 0 else rows[:row_limit]
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
@@ -71,11 +75,11 @@ class Averages(list):
                   f"{r.calls:,}", milliseconds(r.kernel_ns_average),
                   *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops),
                   *[r.shapes] * self.shapes]
-                 for r in rows[:row_limit]]  # fmt: skip
+                 for r in shown]  # fmt: skip
         text = table(headings, lines)
-        if len(rows) > row_limit:
-            text += f"\n… {len(rows) - row_limit} more rows"
-        stacks = [f"\n{r.name}:\n    {r.stack}" for r in rows[:row_limit] if r.stack]
+        if len(rows) > len(shown):
+            text += f"\n… {len(rows) - len(shown)} more rows"
+        stacks = [f"\n{r.name}:\n    {r.stack}" for r in shown if r.stack]
         return text + "".join(stacks) + "\n" + self.uncounted() + summary(self.trace)
 
     def uncounted(self) -> str:
@@ -87,7 +91,7 @@ class Averages(list):
         parts = [f"{name} {n:,} calls {milliseconds(ns)}" for name, (n, ns) in found.items()]
         return f"without FLOPs: {', '.join(parts)}\n" if parts and self.flops else ""
 
-    def __str__(self):
+    def __repr__(self):
         return self.table()
 
 
@@ -293,7 +297,7 @@ class ModuleTree:
         phases = [p for p in self.trace.phases if any(r.phase == p and r.kernel_ns for r in rows)]
         by = {(r.module, r.phase): r for r in rows}
         roots = [r for r in rows if "." not in r.module]
-        for p in ("", *phases):
+        for p in ("", *phases) if rows else ():
             values = zip(*(r[2:] for r in roots if r.phase == p), strict=True)
             by["", p] = ModuleRow("", p, *map(sum, values))
 
@@ -311,5 +315,5 @@ class ModuleTree:
         lines = [line(path) for path in ("", *paths)] if rows else []
         return table(headings, lines) + "\n" + summary(self.trace)
 
-    def __str__(self):
+    def __repr__(self):
         return self.table()

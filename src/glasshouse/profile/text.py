@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from glasshouse.base.errors import OptionError
+
 UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -27,9 +29,13 @@ def milliseconds(ns: float) -> str:
     return f"{ns / 1e6:,.3f} ms" if abs(ns) >= 1e5 else f"{ns / 1e3:.2f} µs"
 
 
-def writable(where: str, path) -> Path:
-    """A path to write to. Raises: FileNotFoundError, IsADirectoryError for a wrong one."""
+def writable(where: str, path, endings: tuple[str, ...] = ("",)) -> Path:
+    """A path to write to. Raises: FileNotFoundError, IsADirectoryError, OptionError for a wrong
+    one."""
     path = Path(path)
+    if not path.name.endswith(endings):
+        raise OptionError(where, f"a path that ends in {' or '.join(endings)}", repr(path.name),
+                          "Rename it.")  # fmt: skip
     if path.is_dir():
         raise IsADirectoryError(f"{where}: expected the path of a file; got the folder {path}. "
                                 "Name a file in it.")  # fmt: skip

@@ -90,3 +90,40 @@ def test_calibrate_writes_a_profile(tmp_path):
     path = tmp_path / "here.json"
     assert "GFLOP/s" in run("calibrate", path, "--smoke")
     assert "on here" in run("analyze", "alexnet", "--smoke", "--train", "--machine", path)
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [("1 / 0", 1, "ZeroDivisionError"), ("import sys; sys.exit(3)", 3, ""),
+     ("import sys; sys.exit()", 0, ""), ("raise KeyboardInterrupt", 1, "Aborted"),
+     ("open('nowhere')", 1, "line 9")],
+)  # fmt: skip
+def test_what_a_script_did_is_shown_however_it_ends(script, tmp_path, ending, code, said):
+    script.write_text(f"{SCRIPT}{ending}\n")
+    text = run("flops", script, code=code)
+    assert "3.072 k" in text and said in text and "click" not in text
+    text = run("profile", script, "--json", tmp_path / "p.json", code=code)
+    assert "alive at the peak" in text and said in text
+    assert len(json.loads((tmp_path / "p.json").read_text())["step_ns"]) == 3
+
+
+def test_what_cannot_be_written_or_read_is_said_before_the_script_runs(script, tmp_path):
+    script.write_text("print('it ran')")
+    for option, path, code in (("--trace", "t.txt", 2), ("--report", "no/r.html", 1),
+                               ("--json", "no/p.json", 1), ("--against", script, 2)):  # fmt: skip
+        text = run("profile", script, option, tmp_path / path, code=code)
+        assert "expected a" in text and "it ran" not in text
+
+
+def test_options_of_models_and_of_scripts_are_told_apart(script):
+    for command in ("flops", "profile"):
+        text = run(command, script, "--batch", "7", code=2)
+        assert "--batch is for a MODEL" in text and "-- --batch" in text
+        assert "takes no '--smok'" in run(command, "resnet50", "--smok", code=2)
+    script.write_text("import sys; print(sys.argv[1:])")
+    assert "['--batch', '7', '--help']" in run("flops", script, "--", "--batch", "7", "--help")
+
+
+def test_a_script_may_change_where_modules_are_found(script):
+    script.write_text("import sys\nsys.path = sys.path[1:]\n")
+    assert "total" in run("flops", script)

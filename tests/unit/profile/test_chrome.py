@@ -105,3 +105,34 @@ def test_check_finds_what_is_wrong():
     arrow = {"ph": "s", "cat": "c", "name": "n", "id": 1, "pid": 1, "tid": 1, "ts": 99}
     wrong = chrome.check({"traceEvents": [x("a", 0, 10), x("b", 5, 10), arrow]})
     assert len(wrong) == 2 and "overlaps" in wrong[0] and "no slice" in wrong[1]
+
+
+@pytest.mark.parametrize("hta", [False, True])
+def test_annotations_that_overlap_and_kernels_of_threads_nest(tmp_path, hta):
+    @gh.record_function("generator")
+    def made(n):
+        for i in range(n):
+            yield (gh.ones(3) + i).numpy()
+
+    started, many = threading.Barrier(3), gh.ones((400, 400))
+
+    def work():
+        started.wait()
+        for _ in range(5):
+            (many @ many).numpy()
+
+    with gh.profile() as p:
+        several = [made(4) for _ in range(3)]
+        for _ in range(4):
+            for generator in several:
+                next(generator)
+        for generator in several:
+            assert not list(generator)
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for act in (threading.Thread.start, threading.Thread.join):
+            for thread in threads:
+                act(thread)
+    data = chrome.read(p.export_chrome_trace(tmp_path / "t.json", hta=hta))
+    assert chrome.check(data) == []
+    kernels = {(r["pid"], r["tid"]) for r in data["traceEvents"] if r.get("cat") == "kernel"}
+    assert len(kernels) == 4

@@ -421,3 +421,40 @@ def test_modules_of_captured_programs_have_run():
     with gh.FlopCounter(model) as fc:
         fast(x)
     assert fc.uncalled() == []
+
+
+def test_modules_keep_their_names_when_the_model_is_gone():
+    def train():
+        model = gh.nn.Sequential(gh.nn.Linear(3, 4), gh.nn.Linear(4, 2))
+        model(gh.ones((2, 3))).sum().backward()
+
+    with gh.profile() as p, gh.FlopCounter() as fc:
+        train()
+        gc.collect()
+    assert {"Sequential.0": 96, "Sequential.1": 96}.items() <= fc.by_module().items()
+    assert "Sequential.1" in {row.module for row in p.modules().rows()}
+    model = gh.nn.Sequential(gh.nn.Linear(3, 4))
+    with gh.FlopCounter() as fc:
+        model(gh.ones((2, 3)))
+    model[0] = gh.nn.Identity()
+    assert fc.by_module()["Sequential.0"] == 48
+
+
+def test_counters_and_profiles_begin_inside_captured_functions():
+    layer = gh.nn.Linear(3, 4)
+
+    @gh.optimize
+    def count(x):
+        with gh.FlopCounter() as fc:
+            y = layer(x)
+        return y, fc.total()
+
+    @gh.optimize
+    def measure(x):
+        with gh.profile() as p:
+            y = layer(x).numpy()
+        return y, p
+
+    for _ in range(3):
+        assert count(gh.ones((2, 3)))[1] == 48
+        assert "matmul" in measure(gh.ones((2, 3)))[1].key_averages().table()

@@ -12,7 +12,8 @@ import glasshouse as gh
 from glasshouse.base.errors import BackendError, OptionError
 from glasshouse.base.flags import flags
 from glasshouse.compile import program
-from glasshouse.profile import Comparison, ProfilerAction, schedule
+from glasshouse.profile import Comparison, ProfilerAction, chrome, schedule
+from glasshouse.profile.profiler import Running
 from glasshouse.profile.record import MAX_FRAMES, fast_stack_key, stack_key
 from glasshouse.profile.report import data_of
 from glasshouse.profile.text import milliseconds
@@ -413,6 +414,27 @@ def test_stacks_for_speedscope_are_the_folded_ones(prof, tmp_path):
     assert sampled["endValue"] == sum(sampled["weights"]) and len(set(names)) == len(names)
 
 
+def test_events_by_c_are_those_by_python():
+    def recorded(slow):
+        step = make_step()
+        step(), step()
+        with gh.profile(record_shapes=True) as p:
+            if slow:
+                Running.profile.recorder.writer = None
+            else:
+                assert Running.profile.recorder.writer is not None
+            step(), step()
+        first = min(e.sequence for e in p.events() if e.sequence >= 0)
+        return [
+            (e.name, e.kind, e.thread, e.module, e.phase, e.shapes, e.flops, e.bytes,
+             e.sequence - first if e.sequence >= 0 else -1, e.kernel_ns > 0)
+            for e in p.events()
+        ]  # fmt: skip
+
+    with flags.override(compile="always"):
+        assert recorded(slow=False) == recorded(slow=True)
+
+
 def test_both_ways_to_name_a_stack_agree():
     fast_key = fast_stack_key()
     if fast_key is stack_key:
@@ -437,3 +459,64 @@ def test_the_table_of_modules_begins_with_all_of_it(prof):
     assert head.startswith("module") and first.split()[0] == "total"
     roots = [r for r in tree.rows() if "." not in r.module and not r.phase]
     assert milliseconds(sum(r.kernel_ns for r in roots)) in first
+
+
+def test_steps_are_those_that_were_ended():
+    with gh.profile(schedule=schedule(wait=1, active=10)) as p:
+        for _ in range(4):
+            (gh.ones(3) + 1).numpy()
+            p.step()
+    assert [n for n, *_ in p.trace.loop_steps()] == [1, 2, 3]
+
+
+def test_what_began_before_the_profile_is_seen_from_its_begin_on(tmp_path):
+    p = gh.profile()
+
+    class Inside(gh.nn.Module):
+        def forward(self, x):
+            p.start()
+            return x + 1
+
+    with gh.FlopCounter():  # so that the forward's begin is known
+        Inside()(gh.ones(3)).numpy()
+    p.stop()
+    (forward,) = [e for e in p.events() if e.kind == "module"]
+    assert forward.begin_ns == 0 and forward.self_ns > 0
+    data = chrome.read(p.export_chrome_trace(tmp_path / "t.json"))
+    assert min(r["ts"] for r in data["traceEvents"]) >= 0
+
+
+def test_tables_are_sorted_and_cut_as_those_of_pytorch(prof):
+    rows = prof.key_averages()
+    whole = rows.table(row_limit=-1)
+    assert whole.count("\n") > len(rows) and "more rows" not in whole
+    assert f"… {len(rows) - 2} more rows" in rows.table(row_limit=2)
+    for name in ("self_cuda_time_total", "self_device_time_total", "device_time_total"):
+        assert rows.table(name) == rows.table("kernel_ns")
+    assert rows.table("device_time") == rows.table("cuda_time") == rows.table("kernel_ns_average")
+
+
+def test_tables_show_themselves_in_notebooks(prof):
+    for shown in (prof.key_averages(), prof.modules(), prof.memory()):
+        assert repr(shown) == str(shown) and "\n" in repr(shown)
+
+
+def test_threads_are_told_apart_though_their_idents_come_again():
+    def work():
+        (gh.ones(3) + 1).numpy()
+
+    with gh.profile() as p:
+        for name in ("one", "two", "three"):
+            thread = threading.Thread(target=work, name=name)
+            thread.start()
+            thread.join()
+    assert p.trace.threads == [threading.current_thread().name, "one", "two", "three"]
+    assert {e.thread for e in p.events()} == {"one", "two", "three"}
+
+
+def test_a_profile_of_nothing_has_tables():
+    with gh.profile(profile_memory=True, with_stack=True) as p:
+        pass
+    for made in (p.key_averages(), p.modules(), p.memory(), p):
+        assert str(made)
+    assert p.events() == p.kernels() == []
