@@ -25,7 +25,7 @@ def meta_backend():
 
 
 def meta() -> having:
-    """Context: what this thread makes inside has shape and dtype and no storage; nothing is computed.
+    """Context: what this thread makes inside has a shape and a dtype, no storage, and no value.
 
     A program that needs a value (`.item()`, `bool()`) raises BackendError with its line.
 

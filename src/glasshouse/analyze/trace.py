@@ -7,7 +7,7 @@ functions on our tensors, is seen through. A branch on a value is an error that 
 import operator
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import BoundArguments, signature
 from inspect import Parameter as Argument
@@ -102,15 +102,12 @@ class Tracer(Mode):
         self.handles = {id(tensor): name for name, tensor in members_of(model)}
         self.inputs: list[tuple[Node, Value, Any]] = []  # with what they held
         self.constants: dict[str, Value] = {}
+        self.regions: dict[int, Node] = {}  # the first node of each
         self.depth = 0
 
     def know(self, value, node: Node) -> None:
         self.nodes[id(value.data)] = node
         self.kept.append(value.data)
-
-    def knows(self, value) -> bool:
-        """Whether a value comes from the arguments or members."""
-        return id(value.data) in self.nodes or id(value.data) in self.paths
 
     def describe(self, node: Node, out) -> None:
         specs = [x.spec for x in all_of(Value, out)]
@@ -119,6 +116,7 @@ class Tracer(Mode):
         node.meta["line"] = user_line()
         if self.with_regions and state.region is not None:
             node.meta["checkpoint"] = state.region
+            self.regions.setdefault(state.region, node)
         if state.records is False:  # the user's own no_grad
             node.meta["no_grad"] = True
 
@@ -138,7 +136,9 @@ class Tracer(Mode):
         return node
 
     def read(self, path: str, x: Value) -> Node:
-        node = self.graph.get_attr(path)
+        first = self.regions.get(state.region)  # reads of members stand ahead of a region
+        with self.graph.inserting_before(first) if first else nullcontext():
+            node = self.graph.get_attr(path)
         node.meta["spec"] = x.spec
         return node
 

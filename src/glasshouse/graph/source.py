@@ -28,7 +28,7 @@ class Code:
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
         self.taken = graph.names | {n.target for n in inputs}
         body = [f"{n.name} = {n.target}" for n in inputs if n.name != n.target.strip("*")]
-        nodes = reads_first(n for n in graph.nodes if n.op != "placeholder")
+        nodes = [n for n in graph.nodes if n.op != "placeholder"]
         for label, run in groupby(nodes, lambda node: node.meta.get("checkpoint")):
             part = list(run)
             body += self.plain(part) if label is None else self.region(part, f"region_{label}")
@@ -39,12 +39,9 @@ class Code:
         return f"{node.target}={self.text_of(node.args[0])}" if node.args else node.target
 
     def plain(self, nodes: list[Node]) -> list[str]:
-        lines = []
+        lines, gh = [], sys.modules.get("glasshouse")
         for silent, run in groupby(nodes, lambda node: bool(node.meta.get("no_grad"))):
-            if silent:
-                lines.append(
-                    f"with {self.known_as('gh', sys.modules.get('glasshouse'))}.no_grad():"
-                )
+            lines += [f"with {self.known_as('gh', gh)}.no_grad():"] * silent
             for node in run:
                 spec = node.meta.get("spec")
                 note = "" if spec is None else f"  # {spec}"
@@ -148,21 +145,6 @@ class Code:
             made = [f.name for f in fields(x) if f.init]
             inner = ", ".join(f"{k}={v}" for k, v in parts.items() if k in made)
         return f"{self.function(type(x))}({keys if isinstance(x, dict) else inner})"
-
-
-def reads_first(nodes) -> list[Node]:
-    """The nodes, with reads of members ahead of the region in which they stand."""
-    found: list[Node] = []
-    begin, label = 0, None
-    for node in nodes:
-        if node.op == "get_attr" and "checkpoint" not in node.meta:
-            found.insert(begin if label is not None else len(found), node)
-            begin += 1
-            continue
-        if node.meta.get("checkpoint") != label:
-            begin, label = len(found), node.meta.get("checkpoint")
-        found.append(node)
-    return found
 
 
 def attribute(path: str) -> str:
