@@ -26,6 +26,7 @@ from glasshouse.analyze.spelling import spelled
 from glasshouse.base.errors import OptionError, check_known, type_name, user_line
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
+from glasshouse.dispatch.autocast import autocast_modes
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.value import Value
@@ -39,6 +40,7 @@ leaf_types: set[type] = set()
 no_leaf_types: set[type] = {Sequential, ModuleList, ModuleDict}
 functions: dict[Callable, Callable | None] = {}  # traced as one node; the value: its shape rule
 
+NO_GRAD = ("no_grad",)
 STARS = {Argument.VAR_POSITIONAL: "*", Argument.VAR_KEYWORD: "**"}
 
 
@@ -103,7 +105,7 @@ class Tracer(Mode):
         self.inputs: list[tuple[Node, Value, Any]] = []  # with what they held
         self.constants: dict[str, Value] = {}
         self.regions: dict[int, Node] = {}  # the first node of each
-        self.depth = 0
+        self.depth, self.num_outer = 0, len(autocast_modes())
 
     def know(self, value, node: Node) -> None:
         self.nodes[id(value.data)] = node
@@ -117,8 +119,10 @@ class Tracer(Mode):
         if self.with_regions and state.region is not None:
             node.meta["checkpoint"] = state.region
             self.regions.setdefault(state.region, node)
-        if state.records is False:  # the user's own no_grad
-            node.meta["no_grad"] = True
+        casts = [("autocast", mode.dtype.name, mode.enabled) for mode in autocast_modes()]
+        stops = [NO_GRAD] if state.records is False else []  # the user's own no_grad
+        if within := (*stops, *casts[self.num_outer :]):
+            node.meta["within"] = within
 
     def node_of(self, x) -> Any:
         """The node that gives a value; a read of the model's member, or of a constant."""
@@ -145,7 +149,8 @@ class Tracer(Mode):
     def write(self, place: Node, x: Value) -> Node:
         """The node of a member or input, which from here on has what `x` has."""
         node = self.graph.call_method("copy_", (place, self.nodes[id(x.data)]))
-        node.meta["no_grad"] = isinstance(x, Parameter)
+        if isinstance(x, Parameter):
+            node.meta["within"] = (NO_GRAD,)
         self.know(x, place)
         return place
 
@@ -201,8 +206,8 @@ class Tracer(Mode):
     ):  # fmt: skip
         """A call that is one node, which `make(operands, named)` writes, and what it gives. `run`
         computes it in place of `fn`. `new_only`: no node if it gives no new value."""
-        if self.depth:
-            return fn(*args, **kwargs)
+        if self.depth or any(x.mode is not None for x in all_of(Value, (args, kwargs))):
+            return fn(*args, **kwargs)  # within a node; in a transform, which is seen through
         operands, named = map_nodes((args, kwargs), self.node_of, Value)
         self.depth += 1  # calls within belong to the node
         try:

@@ -39,13 +39,16 @@ class Code:
         return f"{node.target}={self.text_of(node.args[0])}" if node.args else node.target
 
     def plain(self, nodes: list[Node]) -> list[str]:
-        lines, gh = [], sys.modules.get("glasshouse")
-        for silent, run in groupby(nodes, lambda node: bool(node.meta.get("no_grad"))):
-            lines += [f"with {self.known_as('gh', gh)}.no_grad():"] * silent
+        lines = []
+        for within, run in groupby(nodes, lambda node: node.meta.get("within", ())):
+            made = [f"{name}({', '.join(map(repr, args))})" for name, *args in within]
+            if made:
+                name = self.known_as("gh", sys.modules.get("glasshouse"))
+                lines.append(f"with {', '.join(f'{name}.{x}' for x in made)}:")
             for node in run:
                 spec = node.meta.get("spec")
                 note = "" if spec is None else f"  # {spec}"
-                lines.append("    " * silent + self.statement(node) + note)
+                lines.append("    " * bool(made) + self.statement(node) + note)
         return lines
 
     def region(self, nodes: list[Node], name: str) -> list[str]:

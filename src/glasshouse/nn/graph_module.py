@@ -1,10 +1,11 @@
 """A module whose forward is a graph: printable, changeable Python."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
+from glasshouse.dispatch import autocast
 from glasshouse.graph.ir import OPS, Graph, Node, map_nodes
 from glasshouse.nn.module import Module
 from glasshouse.transforms.checkpoint import checkpoint
@@ -111,7 +112,9 @@ class Interpreter:
 
     def run_node(self, node: Node):
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
-        with no_grad() if node.meta.get("no_grad") else nullcontext():
+        with ExitStack() as stack:
+            for name, *options in node.meta.get("within", ()):
+                stack.enter_context({"no_grad": no_grad, "autocast": autocast}[name](*options))
             return getattr(self, node.op)(node.target, args, kwargs)
 
     def placeholder(self, target, args, kwargs):
