@@ -14,7 +14,7 @@ import pytest
 import glasshouse as gh
 import glasshouse.nn.functional as F
 from glasshouse import nn
-from glasshouse.analyze import step, symbolic_profile, symbolic_trace
+from glasshouse.analyze import register_function, step, symbolic_profile, symbolic_trace
 from glasshouse.base.errors import DTypeError, OptionError
 from glasshouse.graph.node import all_of
 from glasshouse.nn.graph_module import Interpreter
@@ -152,6 +152,25 @@ def test_gradients_stop_where_they_did():
     assert "with gh.no_grad():" in gm.code and ".detach()" in gm.code
     rows = symbolic_profile(gm, x_of())
     assert rows["outer"].backward_flops == 0 < rows["inner"].backward_flops
+
+
+def test_transforms_are_seen_through_and_casts_stay():
+    def forward(self, x):
+        squares = gh.vmap(lambda row: (self.layer(row) ** 2).sum())(x)
+        with gh.autocast("bfloat16"):
+            product = x @ gh.permute_dims(x, (1, 0))
+        return squares + gh.grad(lambda v: (v**3).sum())(x).sum(1), product
+
+    gm = same(model_of(forward, layer=nn.Linear(4, 4)), x_of())
+    assert "with gh.autocast('bfloat16', True):" in gm.code
+
+
+def test_functions_of_which_only_the_shapes_are_known_are_listed():
+    fn = register_function(lambda x: gh.asarray(x.numpy() * 2), lambda x: (x.shape, "float32"))
+    model = model_of(lambda self, x: fn(x) + 1)
+    rows = symbolic_profile(symbolic_trace(model, [x_of()]), x_of())
+    assert len(rows.unknown) == 1 and f"not counted: {rows.unknown[0]}" in str(rows)
+    assert rows.sorted("temp").unknown == rows.unknown
 
 
 def test_what_a_forward_writes_is_written():
