@@ -280,7 +280,7 @@ def symbolic_trace(
     """The graph of a model's forward for arguments like these; nothing is computed.
 
     meta_args            {name: tensor, Spec or (shape, dtype)}, or a sequence of them in order;
-                         lists and dicts of them are possible
+                         lists, tuples, dicts and dataclasses of them are possible
     concrete_args        {name: value} that the graph is specialised to
     trace_act_ckpt       keep checkpoint regions, also in the code
     is_leaf              which modules become one node: ours, and none of the user's, unless given
@@ -318,19 +318,8 @@ def symbolic_trace(
         tracer.write_back(model)
         graph.create_node("output", "output", (result,), name="out")
     graph.eliminate_dead_code()
-    module = GraphModule(with_constants(model, tracer.constants), graph)
+    module = GraphModule(model, graph, tracer.constants)
     return split_biases(module) if bias_addition_split else module
-
-
-def with_constants(model: Module, constants: dict[str, Value]) -> Module:
-    """A module with the members of the model, and tensors that its code made."""
-    holder = Module()
-    for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
-        holder.__dict__[kind].update(model.__dict__[kind])
-    holder.__dict__["training"] = model.training
-    for name, value in constants.items():
-        holder.register_buffer(name, value, persistent=False)
-    return holder
 
 
 def split_biases(module: GraphModule) -> GraphModule:

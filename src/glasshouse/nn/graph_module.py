@@ -12,7 +12,8 @@ from glasshouse.transforms.checkpoint import checkpoint
 
 
 class GraphModule(Module):
-    """Runs `graph` with the parameters and modules of `root` (a Module, or a dict by path).
+    """Runs `graph` with the parameters and modules of `root` (a Module, or a dict by path), and
+    with `constants`, tensors by name that are not saved.
 
     `code` is its Python; after a change of `graph`, `recompile()` makes it new. It is pickled as
     its nodes; functions in it must be importable by name.
@@ -26,7 +27,7 @@ class GraphModule(Module):
              >>> GraphModule(Module(), graph)(gh.ones(3)).item()
              3.0"""
 
-    def __init__(self, root, graph: Graph):
+    def __init__(self, root, graph: Graph, constants=()):
         super().__init__()
         if isinstance(root, Module):
             for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -35,6 +36,8 @@ class GraphModule(Module):
         else:
             for path, value in root.items():
                 setattr(self, path, value)
+        for name, value in dict(constants).items():
+            self.register_buffer(name, value, persistent=False)
         self.__dict__["graph"] = graph
         self.recompile()
         for node in graph.nodes:
