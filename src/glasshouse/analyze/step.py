@@ -264,8 +264,7 @@ class Trainer:
         if loss is not None and not callable(loss):
             raise OptionError("step", "the loss to be a function", type_name(loss),
                 "Pass loss(output, *targets), or None if the model returns it.")  # fmt: skip
-        alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
-        self.specs = [specs_in("step", x) for x in ([inputs] if alone else inputs)]
+        self.specs = specs_of(inputs)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
 
     def applied(self, blocks):
@@ -375,10 +374,16 @@ def step(
     return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 
-def with_batch(inputs, batch: int) -> list[Spec]:
+def specs_of(inputs) -> list:
+    """The specs of the inputs; one tensor or dict is the model's input alone."""
+    alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
+    return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
+
+
+def with_batch(inputs, batch: int) -> list:
     """The inputs' specs with another first axis."""
 
     def batched(s: Spec) -> Spec:
         return Spec((batch, *s.shape[1:]), s.dtype) if s.shape else s
 
-    return map_nodes([specs_in("step", x) for x in inputs], batched, Spec)
+    return map_nodes(specs_of(inputs), batched, Spec)

@@ -9,8 +9,7 @@ import click
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
-from glasshouse.analyze.meta import is_spec
-from glasshouse.analyze.step import step, with_batch
+from glasshouse.analyze.step import specs_of, step, with_batch
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn.functional import cross_entropy
@@ -25,13 +24,12 @@ class Model:
         with gh.meta():
             if ":" in name:
                 self.model, inputs, self.loss = load(name)
-                inputs = [inputs] if is_spec(inputs) else inputs
             else:
                 what = f"one of {', '.join(CASES)}, or module:function"
                 built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
                 self.model, inputs = built.model, (built.inputs, *built.targets)
                 self.loss = built.loss_of
-        self.inputs = [x.spec if hasattr(x, "spec") else x for x in inputs]
+        self.inputs = specs_of(inputs)
 
 
 def load(name: str):

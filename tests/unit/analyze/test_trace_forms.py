@@ -14,7 +14,7 @@ import pytest
 import glasshouse as gh
 import glasshouse.nn.functional as F
 from glasshouse import nn
-from glasshouse.analyze import register_function, step, symbolic_profile, symbolic_trace
+from glasshouse.analyze import max_batch, register_function, step, symbolic_profile, symbolic_trace
 from glasshouse.base.errors import DTypeError, OptionError
 from glasshouse.graph.node import all_of
 from glasshouse.nn.graph_module import Interpreter
@@ -277,3 +277,7 @@ def test_steps_take_inputs_in_containers():
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
     found = step(model, F.mse_loss, opt, [{"a": spec, "b": spec}, spec])
     assert found.counter.total() == 2 * 2 * 2 * 8 * 4 * 4
+    alone = step(model, lambda out: out.sum(), opt, {"a": spec, "b": spec})
+    assert alone.counter.total() == found.counter.total()
+    costs = max_batch(model, F.mse_loss, opt, [{"a": spec, "b": spec}, spec], 1 << 20, limit=3)
+    assert costs == 3
