@@ -84,7 +84,7 @@ def analyze(
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
     made = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
     if budget is not None:
-        size = budget if budget <= 1 else int(budget * 2**30)
+        size = budget if budget < 1 else int(budget * 2**30)
         found = plan(model.model, model.loss, made, inputs, size, **options)
         click.echo(f"{found.table()}\n{found.code()}")
     else:

@@ -271,6 +271,14 @@ def test_threads_trace_and_compute_beside_each_other():
     assert not errors and dict(vars(gh.Tensor)) == before
 
 
+def test_tensors_without_storage_are_shown():
+    with gh.meta():
+        assert repr(gh.ones((2, 3))) == "MetaTensor(shape=(2, 3), dtype=float32)"
+    shown = []
+    symbolic_trace(model_of(lambda self, x: shown.append(f"{x}") or x * 2), x_of())
+    assert shown == ["MetaTensor(shape=(2, 4), dtype=float32)"]
+
+
 def test_steps_take_inputs_in_containers():
     model = model_of(lambda self, d: self.layer(d["a"]) - self.layer(d["b"]), layer=nn.Linear(4, 4))
     spec = ((8, 4), "float32")
