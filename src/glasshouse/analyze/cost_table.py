@@ -388,6 +388,10 @@ def symbolic_profile(
     check_known(where, f"one of {', '.join(CONVENTIONS)}", convention, CONVENTIONS)
     if not isinstance(gm, GraphModule):
         raise OptionError(where, "a traced module", type_name(gm), "Use symbolic_trace.")
+    names = [node.target for node in gm.graph.find("placeholder") if not node.args]
+    if len(args) != len(names) and "*" not in "".join(names):
+        expected = f"{len(names)} arguments ({', '.join(names)})"
+        raise OptionError(where, expected, len(args), "Give what was traced, in order.")
     backend = meta_backend()
     with having(state, backend=backend), without_storage(gm, None, backend):
         specs = [specs_in(where, x) for x in args]

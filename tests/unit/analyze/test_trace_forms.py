@@ -136,6 +136,13 @@ def test_results_in_other_objects_and_wrong_arguments_are_refused():
         symbolic_trace(model, [x_of()], {"z": 1})
 
 
+def test_profiles_want_the_arguments_of_the_trace():
+    gm = symbolic_trace(model_of(lambda self, x, y: x + y), [x_of(), x_of()])
+    for args in ((), (x_of(),), (x_of(),) * 3):
+        with pytest.raises(OptionError, match=rf"2 arguments \(x, y\); got {len(args)}"):
+            symbolic_profile(gm, *args)
+
+
 def test_gradients_stop_where_they_did():
     """At detach, in no_grad, and not where a parameter was written to in place."""
 
