@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.meta import meta_backend, placed, spec_of, specs_in, without_storage
+from glasshouse.analyze.meta import meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.trace import functions
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
@@ -115,7 +115,7 @@ class Profiler(Interpreter):
             return super().call_function(target, args, kwargs)
         self.unknown.append(next(reversed(self.costs.values())).name)
         return placed(
-            spec_of("symbolic_profile", functions[target](*args, **kwargs)), state.backend
+            specs_in("symbolic_profile", functions[target](*args, **kwargs)), state.backend
         )
 
     def count_storage(self, node: Node, results, operands) -> None:

@@ -14,14 +14,7 @@ from inspect import Parameter as Argument
 from itertools import count
 from typing import Any
 
-from glasshouse.analyze.meta import (
-    is_spec,
-    meta_backend,
-    placed,
-    spec_of,
-    specs_in,
-    without_storage,
-)
+from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.spelling import spelled
 from glasshouse.base.errors import OptionError, check_known, type_name, user_line
 from glasshouse.base.flags import having
@@ -151,6 +144,7 @@ class Tracer(Mode):
         node = self.graph.call_method("copy_", (place, self.nodes[id(x.data)]))
         if isinstance(x, Parameter):
             node.meta["within"] = (NO_GRAD,)
+        x.data = placed(x.spec, x.backend).data  # what it was written from may be used on
         self.know(x, place)
         return place
 
@@ -220,7 +214,7 @@ class Tracer(Mode):
 
     def call_opaque(self, fn: Callable, args, kwargs):
         def run(*args, **kwargs):
-            spec = spec_of("register_function", functions[fn](*args, **kwargs))
+            spec = specs_in("register_function", functions[fn](*args, **kwargs))
             return placed(spec, state.backend)
 
         make = partial(self.graph.call_function, fn)
@@ -256,10 +250,9 @@ def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
     is_open = any(p.kind == p.VAR_KEYWORD for p in what.parameters.values())
     for name in (*concrete, *(() if is_open else named)):
         check_known(where, f"arguments of {type(model).__name__}.forward", name, what.parameters)
+    free = [p for name, p in what.parameters.items() if name not in concrete]
     free = [
-        p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.kind == p.POSITIONAL_ONLY else p
-        for name, p in what.parameters.items()
-        if name not in concrete
+        p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.kind == p.POSITIONAL_ONLY else p for p in free
     ]
     try:
         found = what.replace(parameters=free).bind(*args, **named).arguments

@@ -151,11 +151,13 @@ def test_gradients_stop_where_they_did():
         with gh.no_grad():
             target = self.outer(x) * 2
             self.scale.copy_(self.scale * 0.5)
+            self.other.copy_(x[0])
+        hidden = hidden + self.other + x[0]
         return hidden + (target - hidden).detach() + self.last(x).detach() * self.scale
 
     scale = nn.Parameter(gh.ones((4,)) * 3)
     layers = {name: nn.Linear(4, 4) for name in ("inner", "outer", "last")}
-    gm = same(model_of(forward, scale=scale, **layers), x_of())
+    gm = same(model_of(forward, scale=scale, other=nn.Parameter(gh.ones(4)), **layers), x_of())
     assert "with gh.no_grad():" in gm.code and ".detach()" in gm.code
     rows = symbolic_profile(gm, x_of())
     assert rows["outer"].backward_flops == 0 < rows["inner"].backward_flops
