@@ -251,9 +251,7 @@ def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
     for name in (*concrete, *(() if is_open else named)):
         check_known(where, f"arguments of {type(model).__name__}.forward", name, what.parameters)
     free = [p for name, p in what.parameters.items() if name not in concrete]
-    free = [
-        p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.kind == p.POSITIONAL_ONLY else p for p in free
-    ]
+    free = [p.replace(kind=max(p.kind, p.POSITIONAL_OR_KEYWORD)) for p in free]  # all have names
     try:
         found = what.replace(parameters=free).bind(*args, **named).arguments
     except TypeError as error:

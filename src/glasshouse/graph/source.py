@@ -26,7 +26,7 @@ class Code:
     def __init__(self, graph):
         self.names: dict[str, Any] = {}
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
-        self.taken = graph.names | {n.target for n in inputs}
+        self.taken = {*graph.names, *(n.target for n in inputs), *keyword.kwlist}
         body = [f"{n.name} = {n.target}" for n in inputs if n.name != n.target.strip("*")]
         nodes = [n for n in graph.nodes if n.op != "placeholder"]
         for label, run in groupby(nodes, lambda node: node.meta.get("checkpoint")):
@@ -96,9 +96,7 @@ class Code:
     def known_as(self, wanted: str, x) -> str:
         """The name of a global that is `x`."""
         name = re.sub(r"\W+", "_", wanted).strip("_")
-        while (
-            keyword.iskeyword(name) or name in self.taken or self.names.setdefault(name, x) is not x
-        ):
+        while name in self.taken or self.names.setdefault(name, x) is not x:
             name += "_"
         return name
 
@@ -128,11 +126,9 @@ class Code:
             return "..."
         if x is None or type(x) in (bool, int, float, complex, str, bytes):
             return repr(x)
-        return (
-            self.function(x)
-            if hasattr(x, "name")
-            else self.known_as(f"constant_{len(self.names)}", x)
-        )
+        if hasattr(x, "name"):
+            return self.function(x)
+        return self.known_as(f"constant_{len(self.names)}", x)
 
     def container(self, x, parts: dict) -> str:
         """A list, tuple, dict or dataclass of parts, which are text."""
