@@ -6,6 +6,7 @@ calls hand the arrays over and give the results to the same places. A graph whos
 differentiated outside gets a second Program for that.
 """
 
+import gc
 import sys
 from contextlib import contextmanager
 from threading import get_ident
@@ -153,6 +154,7 @@ class Plan:
         self.forward: Kernelled | None = None
         self.backward: Backward | None = None
         self.outs: Any = None
+        self.is_first = True  # of later runs
         self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
 
     def handles(self, inputs) -> list[Tensor]:
@@ -312,6 +314,9 @@ class Plan:
 
     def run(self, inputs) -> tuple:
         """Run the Program; the outputs."""
+        if self.budget is not None and self.is_first:
+            gc.collect()  # capturing left cycles that hold what the first run replaced
+        self.is_first = False
         handles = self.handles(inputs)
         if self.updates and len(set(map(id, handles))) < len(handles):
             return self.module.run(self.module, *inputs)  # one tensor given twice, and written to
