@@ -53,8 +53,7 @@ def list_compilers() -> list[str]:
     """The names of the compilers that `optimize` knows.
 
     Example: >>> list_compilers()
-             ['eager', 'glass', 'nop', 'print']
-    """
+             ['eager', 'glass', 'nop', 'print']"""
     return sorted(compilers)
 
 
@@ -104,8 +103,7 @@ def optimize(
              ... def fn(x, y):
              ...     return gh.cos(x) + gh.sin(y)
              >>> fn(gh.zeros(2), gh.zeros(2)).tolist()
-             [1.0, 1.0]
-    """
+             [1.0, 1.0]"""
     target = compiler if is_target(compiler) else None
     chosen = glass if target is not None else compiler_of(compiler)
     if memory_budget is not None:
@@ -361,8 +359,7 @@ def reset() -> None:
 def explain(fn, *args, **kwargs) -> Explanation:
     """What capture makes of fn(*args, **kwargs): graphs, breaks with reasons, guards, times.
 
-    Printing the result prints it as a table.
-    """
+    Printing the result prints it as a table."""
     capture = Capture(eager, front)
     captured = Optimizing(capture)(fn)  # entries live no longer than this
     return Explanation(fn, capture, captured(*args, **kwargs))
@@ -375,8 +372,7 @@ def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kw
     numbers than `eager`. The first that fails is made as small as it can be while failing in the
     same way; if none does, the largest is written as it is. Returns the path.
 
-    Raises:  OptionError for an unknown compiler; CaptureError if there is no graph
-    """
+    Raises:  OptionError for an unknown compiler; CaptureError if there is no graph"""
     compiler, found = compiler_of(compiler), []
 
     def keep(graph_module, example_inputs):
@@ -401,8 +397,7 @@ def export(fn, *args, **kwargs):
 
     The graph module takes fn's tensors in the order of its signature and gives what fn gives.
 
-    Raises:  CaptureError if there is a break
-    """
+    Raises:  CaptureError if there is a break"""
     capture = Capture(eager, front, nopython=True)
     capture.exporting = True
     captured = Optimizing(capture)(fn)

@@ -1,8 +1,7 @@
 """CPython's bytecode: decoding, which locals are still needed, code that goes on in the middle.
 
 Every jump is relative in 3.11 and later, so code that continues at an offset, with a given stack
-and given locals, is a short prefix in front of the unchanged bytecode.
-"""
+and given locals, is a short prefix in front of the unchanged bytecode."""
 
 import dis
 import sys
@@ -259,8 +258,7 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
 
     It takes one argument for each slot (cells as cells). The first is a tuple: the slot's own value
     and the items of the stack from the top, without those that `nulls` says are NULL. `bound` are
-    the slots that have a value.
-    """
+    the slots that have a value."""
     names = resume_slots(code) or ["_stack"]
     free = code.co_freevars if keeps_closure(code) else ()
     prefix = (encoded("COPY_FREE_VARS", len(free)) if free else b"") + encoded("RESUME", 0)

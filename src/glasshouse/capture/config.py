@@ -18,8 +18,7 @@ class Config:
     dynamic: numbers and sizes vary from the start; max_instructions: of one trace;
     repro_dir: where a script is written for a graph on which the compiler raises ("" for nowhere);
     raise_compiler_errors, raise_internal_errors: instead of falling back; print_graphs,
-    print_guards, print_bytecode, print_recompiles: what is printed as it happens.
-    """
+    print_guards, print_bytecode, print_recompiles: what is printed as it happens."""
 
     def __init__(self):
         self.__dict__.update(allowed={}, disallowed={}, disabled={}, constant_results=set())

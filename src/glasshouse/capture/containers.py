@@ -70,9 +70,9 @@ class Containers:
             var.items = {x: (Var(x),) for x in var.value}
 
     def is_dict(self, var: Var) -> bool:
-        kind = type(var.value)
-        return isinstance(var.value, dict) and kind.__getitem__ is dict.__getitem__ and (
-            kind.__iter__ in (dict.__iter__, OrderedDict.__iter__))  # fmt: skip
+        kind, plain = type(var.value), (dict.__iter__, OrderedDict.__iter__)
+        reads = isinstance(var.value, dict) and kind.__getitem__ is dict.__getitem__
+        return reads and kind.__iter__ in plain
 
     def entries(self, var: Var) -> list[tuple[Var, Var]]:
         """All (key, value) of a dict, guarded."""

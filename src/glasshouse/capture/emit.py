@@ -2,8 +2,7 @@
 
 It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written,
 and then returns, or has Python do what broke the graph and goes on in resume functions. Its code
-has the user's file and line, so that tracebacks show them.
-"""
+has the user's file and line, so that tracebacks show them."""
 
 import ast
 import copy
@@ -134,21 +133,17 @@ class Emitter:
 
     def make_tuple(self, var, cls=tuple):
         text = f"({self.listed(var.items)})"
-        return self.bind(
-            var, text if cls is tuple else f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
-        )
+        if cls is not tuple:
+            text = f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
+        return self.bind(var, text)
 
     def make_set(self, var):
-        return self.bind(
-            var, f"{{{self.listed(x for (x,) in var.items.values())}}}" if var.items else "set()"
-        )
+        items = self.listed(x for (x,) in var.items.values())
+        return self.bind(var, f"{{{items}}}" if items else "set()")
 
     def make_dict(self, var, cls=dict):
-        order = (
-            [k for k in var.value if k in var.items]
-            if isinstance(var.value, OrderedDict)
-            else var.items
-        )
+        ordered = isinstance(var.value, OrderedDict)
+        order = [k for k in var.value if k in var.items] if ordered else var.items
         pairs = [(self.name(var.items[k][0]), self.name(var.items[k][1])) for k in order]
         if cls is dict:
             return self.bind(var, "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}")
@@ -166,9 +161,8 @@ class Emitter:
             raise CannotRebuild(f"a new {cls.__name__} with attributes")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         for key, value in var.items.values():
-            self.makes.append(
-                f"{self.pool(dict.__setitem__)}({name}, {self.name(key)}, {self.name(value)})"
-            )
+            words = f"{name}, {self.name(key)}, {self.name(value)}"
+            self.makes.append(f"{self.pool(dict.__setitem__)}({words})")
         return name
 
     def make_object(self, var, cls):
@@ -182,9 +176,8 @@ class Emitter:
             self.chained(var, name)
         for key, value in (var.items or {}).items():
             if value is not None:
-                self.makes.append(
-                    f"{self.pool(object.__setattr__)}({name}, {key!r}, {self.name(value)})"
-                )
+                words = f"{name}, {key!r}, {self.name(value)}"
+                self.makes.append(f"{self.pool(object.__setattr__)}({words})")
 
     def chained(self, var, name) -> None:
         """Set the cause, context and traceback of a new exception."""
@@ -204,9 +197,8 @@ class Emitter:
     def make_call(self, var, fn, args, kwargs=None):
         if isinstance(var.value, super):
             return self.bind(var, f"super({self.listed(args)})")
-        words = [self.name(x) for x in args] + [
-            f"{k}={self.name(v)}" for k, v in (kwargs or {}).items()
-        ]
+        words = [self.name(x) for x in args]
+        words += [f"{k}={self.name(v)}" for k, v in (kwargs or {}).items()]
         name = self.bind(var, f"{self.name(fn)}({', '.join(words)})")
         if isinstance(var.items, dict):
             self.attributes(var, name)
@@ -263,9 +255,8 @@ class Emitter:
     def make_method(self, var, this, inner):
         if isinstance(inner, Var):
             if isinstance(var.value, types.MethodType):
-                return self.bind(
-                    var, f"{self.pool(types.MethodType)}({self.name(inner)}, {self.name(this)})"
-                )
+                words = f"{self.name(inner)}, {self.name(this)}"
+                return self.bind(var, f"{self.pool(types.MethodType)}({words})")
             return self.bind(var, f"{self.name(inner)}.__get__({self.name(this)})")
         return self.bind(var, f"{self.name(this)}.{inner}")
 
@@ -351,9 +342,8 @@ class Emitter:
         frames = tracer.frames
         for caller, frame in zip(frames, frames[1:], strict=False):
             if frame.then is not None:
-                raise CannotRebuild(
-                    "a call in the middle of an operation", (caller.code, caller.at)
-                )
+                what = "a call in the middle of an operation"
+                raise CannotRebuild(what, (caller.code, caller.at))
         for frame in frames:
             if frame.generator is not None:
                 raise CannotRebuild("a generator that is running", frame.generator.site)

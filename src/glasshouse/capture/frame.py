@@ -21,8 +21,7 @@ class Frame:
 
     `then(tracer, result)` says what happens with the result where that is not a push onto the
     caller's stack; `init` is the object whose __init__ this is. `at` is the running instruction,
-    `saved` the stack before it.
-    """
+    `saved` the stack before it."""
 
     __slots__ = ("root", "code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names",
                  "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip

@@ -3,12 +3,12 @@
 The first call runs the graph on lazy tensors and keeps the Program and where its inputs come from:
 the tensors that the graph is given or owns, their gradients, keys of random numbers, numbers. Later
 calls hand the arrays over and give the results to the same places. A graph whose results are
-differentiated outside gets a second Program for that.
-"""
+differentiated outside gets a second Program for that."""
 
 import gc
 import sys
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -139,9 +139,8 @@ class Kernelled:
             self.tally.runs[get_ident()] += 1
         if not timers:
             return self.program.run(arrays, scalars, donated)
-        return run_timed(self.program, self.events,
-                         lambda ends_ns: self.program.run(arrays, scalars, donated, ends_ns)
-                         )  # fmt: skip
+        run = partial(self.program.run, arrays, scalars, donated)
+        return run_timed(self.program, self.events, run)
 
 
 class Plan:
@@ -188,9 +187,8 @@ class Plan:
         wanted = [x.data for x in outs if isinstance(x, Tensor)]
         wanted += [handles[i].data for i in changed]
         wanted += [handles[i].grad.data for i in graded if handles[i].grad is not None]
-        tracked = [
-            x for x in distinct([*outs, *(handles[i] for i in changed)]) if is_open(x, began)
-        ]
+        results = distinct([*outs, *(handles[i] for i in changed)])
+        tracked = [x for x in results if is_open(x, began)]
         recorder = self.backend.recorder
         mark = len(recorder.pending)
         if tracked:
@@ -301,13 +299,11 @@ class Plan:
         ]
         moved = set(changed)
         fetches = self.forward.fetches if self.forward is not None else []
-        self.donors = [
-            (n, i) for n, (kind, i) in enumerate(fetches) if kind == DATA and i in moved
-        ]  # fmt: skip
+        self.donors = [(n, i) for n, (k, i) in enumerate(fetches) if k == DATA and i in moved]
         # Gradients that a run replaces and does not read: their memory serves the run.
         places = [*fetches, *(r[0] for r in self.results), *(u[1] for u in self.updates)]
-        read = {place[1] for place in (*places, *(g[1] for g in self.grads))
-                if place is not None and place[0] == GRAD}  # fmt: skip
+        places += [place for _, place, _ in self.grads]
+        read = {place[1] for place in places if place is not None and place[0] == GRAD}
         self.replaced = [i for i, *_ in self.grads if i not in read and self.backward is None]
 
     # -- later runs ------------------------------------------------------------------------------
@@ -564,9 +560,8 @@ class Backward:
             where |= {id(h): ("handle", i) for i, h in enumerate(handles)}
             self.slots = [where[id(x)] for x in self.tracked]
             self.tracked = []
-        sources = Sources(
-            [b[0] for b in before], handles, [key for _, key in draws], self.plan.backend
-        )
+        data, keys = [b[0] for b in before], [key for _, key in draws]
+        sources = Sources(data, handles, keys, self.plan.backend)
         sources.outs = list(nodes)
         scalars = self.part.packed(inputs) if self.part is not None else []
         node = ProgramNode(self, sources, scalars, [b[2:] for b in before])
@@ -639,10 +634,8 @@ class ProgramNode:
             fix = "Call the function under gh.disable() for higher derivatives."
             raise GradError("backward", what, "create_graph=True", fix)
         backend, part, sources = self.backward.plan.backend, self.backward.part, self.sources
-        given = [
-            zeros(spec) if c is None else c
-            for c, spec in zip(cotangents, self.out_specs, strict=True)
-        ]
+        pairs = zip(cotangents, self.out_specs, strict=True)
+        given = [zeros(spec) if c is None else c for c, spec in pairs]
         for tensor in given:
             ready(tensor, backend)
         sources.cotangents = [tensor.data for tensor in given]
@@ -651,9 +644,8 @@ class ProgramNode:
             found = part.run([sources.get(p) for p in part.fetches], self.scalars)
             owns = part.program.owns
             values = [computed(v, s, o) for v, s, o in zip(found, part.specs, owns, strict=True)]
-        fed = set().union(
-            *(r for r, c in zip(self.backward.reached, cotangents, strict=True) if c is not None)
-        )
+        reached = zip(self.backward.reached, cotangents, strict=True)
+        fed = set().union(*(places for places, c in reached if c is not None))
         return [
             (place, box(values[at] if kind == -1 else sources.get((kind, at)), spec, backend))
             for place, (i, (kind, at), spec) in zip(self.places, self.backward.grads, strict=True)

@@ -39,6 +39,8 @@ OPERATIONS = tuple(f"glasshouse.{name}" for name in (
 LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 CONTEXTS = (grad_mode, autocast, record_function)
+CONSTANTS = (DType, Spec, Primitive, random.Generator, TensorBackend, enum.Enum, types.GenericAlias,
+             slice)  # fmt: skip
 
 
 class GlasshouseFront(FrontEnd):
@@ -70,9 +72,7 @@ class GlasshouseFront(FrontEnd):
         return "." not in fn.__qualname__ or is_tensor_method(fn)
 
     def is_constant(self, value):
-        return isinstance(value, (DType, Spec, Primitive, random.Generator, TensorBackend,
-        enum.Enum,
-                                  types.GenericAlias, slice))  # fmt: skip
+        return isinstance(value, CONSTANTS)
 
     def is_owned(self, value):
         return isinstance(value, Parameter)
@@ -234,6 +234,9 @@ class GlasshouseFront(FrontEnd):
                 reason = "backward reaches a tensor that was not read here"
                 raise Break(reason, Var(Tensor.backward), outputs)
             self.read_grad(tracer, var)
+            if isinstance(var.origin, Source):
+                inside = tracer.guards.source("dict", var.origin)
+                tracer.guards.add("unhooked", inside, ("node", "grad_hooks"))
         for leaf in leaves:
             tracer.tracked[id(leaf.tensor())].items["grad"] = None  # known when it is read
 

@@ -12,7 +12,8 @@ READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr"
         "lookup": 8}  # fmt: skip
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
-         "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31}  # fmt: skip
+         "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
+         "unhooked": 34}  # fmt: skip
 WEAK = {"is": 32, "type": 33}  # the same of a Link
 BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
 OF_DICT = {"absent", "kind", "keys"}
@@ -41,7 +42,7 @@ class Guard(NamedTuple):
             "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "same": f"{x} is {v}",
             "keys": f"list({x}) == {brief(v)}", "distinct": f"{x} is not {v}",
             "lacks": f"{x} has no {v!r}", "call": f"{brief(v)} holds for {x}",
-            "spec": f"{x} == {v}", "read": f"{x} exists",
+            "spec": f"{x} == {v}", "unhooked": f"{x} has no hooks", "read": f"{x} exists",
         }  # fmt: skip
         return texts[self.kind]
 

@@ -27,8 +27,7 @@ class Objects:
     def known(self, var: Var):
         """The value, which is relied on.
 
-        Raises:  Break if it is computed by the graph
-        """
+        Raises:  Break if it is computed by the graph"""
         value, origin = var.value, var.origin
         if not self.live or origin is None:
             return value
@@ -93,11 +92,8 @@ class Objects:
         if isinstance(origin, Source):
             if type(value) is tuple:
                 return all(self.foldable(x) for x in self.sequence(var))
-            return (
-                type(value) in SCALARS
-                or isinstance(value, FUNCTIONS)
-                or self.front.is_constant(value)
-            )
+            plain = type(value) in SCALARS or isinstance(value, FUNCTIONS)
+            return plain or self.front.is_constant(value)
         return False
 
     def all_foldable(self, args, kwargs=None) -> bool:
@@ -209,9 +205,8 @@ class Objects:
         items = {}
         for key, value in pairs:
             items[self.known_key(key)] = (key, value)
-        return self.track(
-            Var(cls((k, v.value) for k, (_, v) in items.items()), Made("dict", cls), items)
-        )
+        value = cls((k, v.value) for k, (_, v) in items.items())
+        return self.track(Var(value, Made("dict", cls), items))
 
     def new_set(self, elements: list[Var]) -> Var:
         items = {self.known_key(x): (x,) for x in elements}
@@ -233,9 +228,8 @@ class Objects:
             fn.__kwdefaults__ = dict(parts["kwdefaults"].value)
         if "annotations" in parts:
             flat = parts["annotations"].value
-            fn.__annotations__ = (
-                dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, tuple) else flat
-            )
+            pairs = zip(flat[::2], flat[1::2], strict=True) if isinstance(flat, tuple) else flat
+            fn.__annotations__ = dict(pairs)
         return self.track(Var(fn, Made("function", code, f.globals, parts), {}))
 
     def known_key(self, var: Var):
@@ -257,11 +251,9 @@ class Objects:
         try:
             value = cell.value.cell_contents
         except ValueError:
-            text = (
-                f"cannot access free variable '{name}' where it is not associated with a value in "
-                "enclosing scope"
-            )
-            raise Break("an unset cell is read", Var(raise_name_error), [Var(text)]) from None
+            text = f"cannot access free variable '{name}' where it is not associated with a value"
+            args = [Var(f"{text} in enclosing scope")]
+            raise Break("an unset cell is read", Var(raise_name_error), args) from None
         return self.load(value, self.sub(cell, "cell", None))
 
     def cell_set(self, cell: Var, var: Var | None) -> None:

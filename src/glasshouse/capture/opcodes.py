@@ -1,7 +1,6 @@
 """What each bytecode instruction does to a frame of Vars: one method for one operation.
 
-CPython 3.11, 3.12 and 3.13 share most of them; where they differ the method says for which.
-"""
+CPython 3.11, 3.12 and 3.13 share most of them; where they differ the method says for which."""
 
 import builtins
 import importlib

@@ -162,16 +162,15 @@ class Operators:
                     return attempt(t, number + 1)
                 return t.deliver(then, result)
 
-            if name == "__ne__" and not isinstance(method, types.FunctionType):
-                eq = static_lookup(type(x.value), "__eq__")[0]
+            eq = own_method(x, "__eq__")
+            if name == "__ne__" and eq is not None and not isinstance(method, types.FunctionType):
 
                 def negate(t, result):
                     if result.value is NotImplemented:
                         return attempt(t, number + 1)
                     return t.truth(result, lambda t2, flag: t2.give(then, not flag))
 
-                if isinstance(eq, types.FunctionType):
-                    return tracer.call(Var(eq), [x, y], {}, negate)
+                return tracer.call(Var(eq), [x, y], {}, negate)
             if not isinstance(method, types.FunctionType):
                 if not (tracer.foldable(x) and tracer.foldable(y)):
                     return attempt(tracer, number + 1)  # a builtin does not know the user's class

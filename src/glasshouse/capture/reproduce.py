@@ -2,8 +2,7 @@
 
 It has the graph as Python, inputs made from their specs and a seed, and the compiler's name. Calls
 are left out of it for as long as it still fails in the same way; what is tried is the script, so
-what is written is what failed.
-"""
+what is written is what failed."""
 
 import base64
 import importlib

@@ -230,10 +230,8 @@ def note_failure(capture, entry, slots) -> None:
         capture.recompiles.append(line)
         counters.add("recompiles")
         if config.print_recompiles:
-            print(
-                f"[capture] {info.name} is captured again: {guard} failed; "
-                f"was {line[2]}, is {line[3]}"
-            )
+            changed = f"{guard} failed; was {line[2]}, is {line[3]}"
+            print(f"[capture] {info.name} is captured again: {changed}")
     for other in info.guards:
         if other.kind == "eq" and type(other.value) in (int, float):
             now = value_at(other, slots)

@@ -3,8 +3,7 @@
 The first call happens for real, effects and all; what is learnt is a graph of tensor operations,
 the guards under which a later call would go the same way, and what it would have to make and write.
 Where something is not understood the graph ends (a Break): Python does that one thing, and what
-follows is captured on its own by resume functions, one for each frame that is open.
-"""
+follows is captured on its own by resume functions, one for each frame that is open."""
 
 import sys
 import types

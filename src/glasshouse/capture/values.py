@@ -3,8 +3,7 @@
 The first call of a function is run by the interpreter for real; a Var pairs each value with its
 origin, from which a later call finds or makes the same: None (a constant), a Source (a path from
 the arguments), a Node (computed by the graph), Made (a new container, object, function …), or
-Number (arithmetic on numbers that vary).
-"""
+Number (arithmetic on numbers that vary)."""
 
 import functools
 import operator
@@ -18,8 +17,7 @@ class Source:
     """A path from a call's arguments to a value: `kind` is a step from `base`, named by `key`.
 
     Kinds: slot (number), const (an object), dict (an instance's dict), get (of a dict), item (of a
-    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute).
-    """
+    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute)."""
 
     __slots__ = ("kind", "base", "key", "named")
 
@@ -62,8 +60,7 @@ class Made:
     """A recipe for something new: `kind` and what it is made of.
 
     Kinds: list, tuple, dict, set (from `items` of the Var), object (a class), call (a function with
-    Var arguments), function, cell.
-    """
+    Var arguments), function, cell."""
 
     __slots__ = ("kind", "parts")
 
@@ -85,8 +82,7 @@ class Var:
 
     `items` is what is known of its inside: a list of Vars (list, tuple), {key: (key Var, Var)}
     (dict, set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log`
-    lists what was written to something that is not new, for later calls to write as well.
-    """
+    lists what was written to something that is not new, for later calls to write as well."""
 
     __slots__ = ("value", "origin", "items", "log")
 

@@ -225,13 +225,11 @@ def is_supported(node) -> bool:
 
 def plan(lowering, node, bias=None) -> bool:
     """Add the steps that compute a node with oneDNN; False where it has no fast way."""
-    count = len(lowering.steps)
     maker = {"matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
              "conv_weight_grad": plan_weight_grad}[node.op]  # fmt: skip
     try:
         maker(lowering, node, library(), bias)
-    except Unavailable:
-        del lowering.steps[count:]
+    except Unavailable:  # what was laid out for it stays: others read it there too
         return False
     return True
 
