@@ -7,9 +7,10 @@ from typing import Any
 
 from glasshouse.base.dtype import DType, as_dtype
 from glasshouse.base.errors import DTypeError, type_name
+from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec, check_shape
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import box
+from glasshouse.dispatch.bind import box, state
 from glasshouse.dispatch.value import Value
 from glasshouse.graph.node import all_of, parts_of, with_parts
 from glasshouse.tensor import random
@@ -23,8 +24,8 @@ def meta_backend():
     return type(backends.load("meta"))()
 
 
-def meta() -> backends.use:
-    """Context: tensors made inside have shape and dtype and no storage; nothing is computed.
+def meta() -> having:
+    """Context: what this thread makes inside has a shape and a dtype, no storage, and no value.
 
     A program that needs a value (`.item()`, `bool()`) raises BackendError with its line.
 
@@ -33,7 +34,7 @@ def meta() -> backends.use:
              ...     y = gh.ones((1_000_000, 1_000_000)) @ gh.ones((1_000_000, 8))
              >>> y.shape
              (1000000, 8)"""
-    return backends.use(meta_backend())
+    return having(state, backend=meta_backend())
 
 
 def is_pair(x) -> bool:
@@ -98,12 +99,14 @@ def without_storage(model, optimizer, backend):
     members = {t for m in modules for t in (*m._parameters.values(), *m._buffers.values())} - {None}
     contents = contents_of([vars(m) for m in modules])
     parts = (x.values() if isinstance(x, dict) else x for x, _ in contents)
-    tensors = members | {t for own in parts for t in own if isinstance(t, Value) and not t.mode}
+    tensors = members | {
+        t for values in parts for t in values if isinstance(t, Value) and not t.mode
+    }
     held = {t: [getattr(t, name) for name in HELD] for t in tensors}
     generator = random.default_generator()
     seed = generator.state()
-    state = getattr(optimizer, "state", None)
-    kept = {p: dict(entry) for p, entry in state.items()} if state is not None else {}
+    own = getattr(optimizer, "state", None)
+    kept = {p: dict(entry) for p, entry in own.items()} if own is not None else {}
     groups = [dict(group) for group in getattr(optimizer, "param_groups", ())]
     room = []  # for attributes
     try:
@@ -115,7 +118,7 @@ def without_storage(model, optimizer, backend):
             if t.grad is not None:
                 t.grad = placed(t.grad.spec, backend, owned=True)
         for p, entry in kept.items():
-            state[p] = {
+            own[p] = {
                 name: placed(x.spec, backend, is_owned(x)) if isinstance(x, Value) else x
                 for name, x in entry.items()
             }
@@ -125,12 +128,12 @@ def without_storage(model, optimizer, backend):
             if not isinstance(x, tuple):
                 x.clear()
                 (x.extend if isinstance(x, (list, deque)) else x.update)(before)
-        for t, own in held.items():
-            for name, part in zip(HELD, own, strict=True):
+        for t, values in held.items():
+            for name, part in zip(HELD, values, strict=True):
                 setattr(t, name, part)
         generator.set_state(seed)
-        if state is not None:
-            state.clear()
-            state.update(kept)
+        if own is not None:
+            own.clear()
+            own.update(kept)
         for group, before in zip(getattr(optimizer, "param_groups", ()), groups, strict=True):
             group.update(before)

@@ -55,15 +55,12 @@ def spelled(model: Module, tracer, primitives: bool):
     graph = tracer.graph
     paths = {id(m): path for path, m in model.named_modules() if path and tracer.is_leaf(m)}
 
-    def is_off() -> bool:
-        return tracer.depth or tracer not in state.modes
-
-    def watched(fn, make):
+    def watched(fn, make, run=None):
         @functools.wraps(fn)
         def call(*args, **kwargs):
-            if is_off():
+            if tracer.depth or tracer not in state.modes:
                 return fn(*args, **kwargs)
-            return tracer.call_whole(fn, args, kwargs, make, new_only=True)
+            return tracer.call_whole(fn, args, kwargs, make, run, new_only=True)
 
         return call
 
@@ -76,36 +73,26 @@ def spelled(model: Module, tracer, primitives: bool):
 
         return watched(fn, make)
 
-    def of_module(plain):
-        def call(module, *args, **kwargs):
-            def make(operands, named):
-                node = graph.call_module(paths[id(module)], operands[1:], named)
-                node.meta["module"] = scope_of(module, state.scope).path
-                return node
+    def call_module(module, *args, **kwargs):
+        def make(operands, named):
+            node = graph.call_module(paths[id(module)], operands[1:], named)
+            node.meta["module"] = scope_of(module, state.scope).path
+            return node
 
-            if is_off() or id(module) not in paths:
-                return plain(module, *args, **kwargs)
-            return tracer.call_whole(plain, (module, *args), kwargs, make)  # with its hooks
+        if tracer.depth or tracer not in state.modes or id(module) not in paths:
+            return plain_call(module, *args, **kwargs)
+        return tracer.call_whole(plain_call, (module, *args), kwargs, make)  # with its hooks
 
-        return call
-
-    def of_detach(plain):
-        def alias(x):  # a value of its own, so that the tracer can tell them apart
-            return placed(x.spec, x.backend)
-
-        def call(x):
-            if is_off() or x.mode is not None or not tracer.knows(x):
-                return plain(x)
-            make = functools.partial(graph.call_method, "detach")
-            return tracer.call_whole(plain, (x,), {}, make, alias)
-
-        return call
+    def detached(x):  # a value of its own, so that the tracer can tell them apart
+        known = id(x.data) in tracer.nodes or id(x.data) in tracer.paths
+        return placed(x.spec, x.backend) if known and x.mode is None else plain_detach(x)
 
     def of_function(fn):
         return watched(fn, functools.partial(graph.call_function, fn))
 
-    places: list[tuple[Any, str, Any]] = [(Module, "__call__", of_module(Module.__call__)),
-                                          (Tensor, "detach", of_detach(Tensor.detach))]  # fmt: skip
+    plain_call, plain_detach = Module.__call__, Tensor.detach
+    detach = watched(plain_detach, functools.partial(graph.call_method, "detach"), detached)
+    places: list[tuple] = [(Module, "__call__", call_module), (Tensor, "detach", detach)]
     if primitives:
         places.append((random, "bits", of_function(random.bits)))
     else:

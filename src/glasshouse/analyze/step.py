@@ -13,11 +13,12 @@ from glasshouse.analyze.blocks import Applied, undone
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import Plan, no_collection
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch import autocast as autocast_to
-from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
 from glasshouse.graph.node import all_of, map_nodes
 from glasshouse.profile.counter import OUTSIDE, FlopCounter, prefixes
@@ -263,8 +264,7 @@ class Trainer:
         if loss is not None and not callable(loss):
             raise OptionError("step", "the loss to be a function", type_name(loss),
                 "Pass loss(output, *targets), or None if the model returns it.")  # fmt: skip
-        alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
-        self.specs = [specs_in("step", x) for x in ([inputs] if alone else inputs)]
+        self.specs = specs_of(inputs)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
 
     def applied(self, blocks):
@@ -289,7 +289,7 @@ class Trainer:
         optimizer = self.optimizer
         fixed = optimizer if hasattr(optimizer, "step") else None
         storage = without_storage(self.model, fixed, backend)
-        with backends.use(backend), storage, no_collection():
+        with having(state, backend=backend), storage, no_collection():
             if fixed is None:
                 optimizer = self.optimizer(self.model.parameters())
             inputs = map_nodes(self.specs, lambda spec: placed(spec, backend), Spec)
@@ -374,10 +374,16 @@ def step(
     return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 
-def with_batch(inputs, batch: int) -> list[Spec]:
+def specs_of(inputs) -> list:
+    """The specs of the inputs; one tensor or dict is the model's input alone."""
+    alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
+    return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
+
+
+def with_batch(inputs, batch: int) -> list:
     """The inputs' specs with another first axis."""
 
     def batched(s: Spec) -> Spec:
         return Spec((batch, *s.shape[1:]), s.dtype) if s.shape else s
 
-    return map_nodes([specs_in("step", x) for x in inputs], batched, Spec)
+    return map_nodes(specs_of(inputs), batched, Spec)

@@ -7,26 +7,19 @@ functions on our tensors, is seen through. A branch on a value is an error that 
 import operator
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from inspect import BoundArguments, signature
 from inspect import Parameter as Argument
 from itertools import count
 from typing import Any
 
-from glasshouse.analyze.meta import (
-    is_spec,
-    meta_backend,
-    placed,
-    spec_of,
-    specs_in,
-    without_storage,
-)
+from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.spelling import spelled
 from glasshouse.base.errors import OptionError, check_known, type_name, user_line
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
-from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.autocast import autocast_modes
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.value import Value
@@ -40,6 +33,7 @@ leaf_types: set[type] = set()
 no_leaf_types: set[type] = {Sequential, ModuleList, ModuleDict}
 functions: dict[Callable, Callable | None] = {}  # traced as one node; the value: its shape rule
 
+NO_GRAD = ("no_grad",)
 STARS = {Argument.VAR_POSITIONAL: "*", Argument.VAR_KEYWORD: "**"}
 
 
@@ -103,15 +97,12 @@ class Tracer(Mode):
         self.handles = {id(tensor): name for name, tensor in members_of(model)}
         self.inputs: list[tuple[Node, Value, Any]] = []  # with what they held
         self.constants: dict[str, Value] = {}
-        self.depth = 0
+        self.regions: dict[int, Node] = {}  # the first node of each
+        self.depth, self.num_outer = 0, len(autocast_modes())
 
     def know(self, value, node: Node) -> None:
         self.nodes[id(value.data)] = node
         self.kept.append(value.data)
-
-    def knows(self, value) -> bool:
-        """Whether a value comes from the arguments or members."""
-        return id(value.data) in self.nodes or id(value.data) in self.paths
 
     def describe(self, node: Node, out) -> None:
         specs = [x.spec for x in all_of(Value, out)]
@@ -120,8 +111,11 @@ class Tracer(Mode):
         node.meta["line"] = user_line()
         if self.with_regions and state.region is not None:
             node.meta["checkpoint"] = state.region
-        if state.records is False:  # the user's own no_grad
-            node.meta["no_grad"] = True
+            self.regions.setdefault(state.region, node)
+        casts = [("autocast", mode.dtype.name, mode.enabled) for mode in autocast_modes()]
+        stops = [NO_GRAD] if state.records is False else []  # the user's own no_grad
+        if within := (*stops, *casts[self.num_outer :]):
+            node.meta["within"] = within
 
     def node_of(self, x) -> Any:
         """The node that gives a value; a read of the model's member, or of a constant."""
@@ -139,14 +133,18 @@ class Tracer(Mode):
         return node
 
     def read(self, path: str, x: Value) -> Node:
-        node = self.graph.get_attr(path)
+        first = self.regions.get(state.region)  # reads of members stand ahead of a region
+        with self.graph.inserting_before(first) if first else nullcontext():
+            node = self.graph.get_attr(path)
         node.meta["spec"] = x.spec
         return node
 
     def write(self, place: Node, x: Value) -> Node:
         """The node of a member or input, which from here on has what `x` has."""
         node = self.graph.call_method("copy_", (place, self.nodes[id(x.data)]))
-        node.meta["no_grad"] = isinstance(x, Parameter)
+        if isinstance(x, Parameter):
+            node.meta["within"] = (NO_GRAD,)
+        x.data = placed(x.spec, x.backend).data  # what it was written from may be used on
         self.know(x, place)
         return place
 
@@ -202,8 +200,8 @@ class Tracer(Mode):
     ):  # fmt: skip
         """A call that is one node, which `make(operands, named)` writes, and what it gives. `run`
         computes it in place of `fn`. `new_only`: no node if it gives no new value."""
-        if self.depth:
-            return fn(*args, **kwargs)
+        if self.depth or any(x.mode is not None for x in all_of(Value, (args, kwargs))):
+            return fn(*args, **kwargs)  # within a node; in a transform, which is seen through
         operands, named = map_nodes((args, kwargs), self.node_of, Value)
         self.depth += 1  # calls within belong to the node
         try:
@@ -216,7 +214,7 @@ class Tracer(Mode):
 
     def call_opaque(self, fn: Callable, args, kwargs):
         def run(*args, **kwargs):
-            spec = spec_of("register_function", functions[fn](*args, **kwargs))
+            spec = specs_in("register_function", functions[fn](*args, **kwargs))
             return placed(spec, state.backend)
 
         make = partial(self.graph.call_function, fn)
@@ -253,6 +251,7 @@ def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
     for name in (*concrete, *(() if is_open else named)):
         check_known(where, f"arguments of {type(model).__name__}.forward", name, what.parameters)
     free = [p for name, p in what.parameters.items() if name not in concrete]
+    free = [p.replace(kind=max(p.kind, p.POSITIONAL_OR_KEYWORD)) for p in free]  # all have names
     try:
         found = what.replace(parameters=free).bind(*args, **named).arguments
     except TypeError as error:
@@ -272,7 +271,7 @@ def symbolic_trace(
     """The graph of a model's forward for arguments like these; nothing is computed.
 
     meta_args            {name: tensor, Spec or (shape, dtype)}, or a sequence of them in order;
-                         lists and dicts of them are possible
+                         lists, tuples, dicts and dataclasses of them are possible
     concrete_args        {name: value} that the graph is specialised to
     trace_act_ckpt       keep checkpoint regions, also in the code
     is_leaf              which modules become one node: ours, and none of the user's, unless given
@@ -299,7 +298,7 @@ def symbolic_trace(
     bound = arguments_of(model, given, concrete)
     graph, backend = Graph(), meta_backend()
     # 0 is not False: nothing is recorded, though no no_grad of the model's says so.
-    with backends.use(backend), having(state, records=0), without_storage(model, None, backend):
+    with having(state, backend=backend, records=0), without_storage(model, None, backend):
         tracer = Tracer(model, graph, is_leaf, trace_act_ckpt)
         for name in [name for name in bound.arguments if name not in concrete]:
             stars = STARS.get(bound.signature.parameters[name].kind, "")
@@ -310,19 +309,8 @@ def symbolic_trace(
         tracer.write_back(model)
         graph.create_node("output", "output", (result,), name="out")
     graph.eliminate_dead_code()
-    module = GraphModule(with_constants(model, tracer.constants), graph)
+    module = GraphModule(model, graph, tracer.constants)
     return split_biases(module) if bias_addition_split else module
-
-
-def with_constants(model: Module, constants: dict[str, Value]) -> Module:
-    """A module with the members of the model, and tensors that its code made."""
-    holder = Module()
-    for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
-        holder.__dict__[kind].update(model.__dict__[kind])
-    holder.__dict__["training"] = model.training
-    for name, value in constants.items():
-        holder.register_buffer(name, value, persistent=False)
-    return holder
 
 
 def split_biases(module: GraphModule) -> GraphModule:

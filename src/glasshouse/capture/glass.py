@@ -5,6 +5,7 @@ the tensors that the graph is given or owns, their gradients, keys of random num
 calls hand the arrays over and give the results to the same places. A graph whose results are
 differentiated outside gets a second Program for that."""
 
+import gc
 import sys
 from contextlib import contextmanager
 from functools import partial
@@ -152,6 +153,7 @@ class Plan:
         self.forward: Kernelled | None = None
         self.backward: Backward | None = None
         self.outs: Any = None
+        self.is_first = True  # of later runs
         self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
 
     def handles(self, inputs) -> list[Tensor]:
@@ -308,6 +310,9 @@ class Plan:
 
     def run(self, inputs) -> tuple:
         """Run the Program; the outputs."""
+        if self.budget is not None and self.is_first:
+            gc.collect()  # capturing left cycles that hold what the first run replaced
+        self.is_first = False
         handles = self.handles(inputs)
         if self.updates and len(set(map(id, handles))) < len(handles):
             return self.module.run(self.module, *inputs)  # one tensor given twice, and written to

@@ -26,9 +26,9 @@ class Code:
     def __init__(self, graph):
         self.names: dict[str, Any] = {}
         inputs = [n for n in graph.nodes if n.op == "placeholder"]
-        self.taken = graph.names | {n.target for n in inputs}
+        self.taken = {*graph.names, *(n.target for n in inputs), *keyword.kwlist}
         body = [f"{n.name} = {n.target}" for n in inputs if n.name != n.target.strip("*")]
-        nodes = reads_first(n for n in graph.nodes if n.op != "placeholder")
+        nodes = [n for n in graph.nodes if n.op != "placeholder"]
         for label, run in groupby(nodes, lambda node: node.meta.get("checkpoint")):
             part = list(run)
             body += self.plain(part) if label is None else self.region(part, f"region_{label}")
@@ -40,15 +40,15 @@ class Code:
 
     def plain(self, nodes: list[Node]) -> list[str]:
         lines = []
-        for silent, run in groupby(nodes, lambda node: bool(node.meta.get("no_grad"))):
-            if silent:
-                lines.append(
-                    f"with {self.known_as('gh', sys.modules.get('glasshouse'))}.no_grad():"
-                )
+        for within, run in groupby(nodes, lambda node: node.meta.get("within", ())):
+            made = [f"{name}({', '.join(map(repr, args))})" for name, *args in within]
+            if made:
+                name = self.known_as("gh", sys.modules.get("glasshouse"))
+                lines.append(f"with {', '.join(f'{name}.{x}' for x in made)}:")
             for node in run:
                 spec = node.meta.get("spec")
                 note = "" if spec is None else f"  # {spec}"
-                lines.append("    " * silent + self.statement(node) + note)
+                lines.append("    " * bool(made) + self.statement(node) + note)
         return lines
 
     def region(self, nodes: list[Node], name: str) -> list[str]:
@@ -96,9 +96,7 @@ class Code:
     def known_as(self, wanted: str, x) -> str:
         """The name of a global that is `x`."""
         name = re.sub(r"\W+", "_", wanted).strip("_")
-        while (
-            keyword.iskeyword(name) or name in self.taken or self.names.setdefault(name, x) is not x
-        ):
+        while name in self.taken or self.names.setdefault(name, x) is not x:
             name += "_"
         return name
 
@@ -128,11 +126,9 @@ class Code:
             return "..."
         if x is None or type(x) in (bool, int, float, complex, str, bytes):
             return repr(x)
-        return (
-            self.function(x)
-            if hasattr(x, "name")
-            else self.known_as(f"constant_{len(self.names)}", x)
-        )
+        if hasattr(x, "name"):
+            return self.function(x)
+        return self.known_as(f"constant_{len(self.names)}", x)
 
     def container(self, x, parts: dict) -> str:
         """A list, tuple, dict or dataclass of parts, which are text."""
@@ -148,21 +144,6 @@ class Code:
             made = [f.name for f in fields(x) if f.init]
             inner = ", ".join(f"{k}={v}" for k, v in parts.items() if k in made)
         return f"{self.function(type(x))}({keys if isinstance(x, dict) else inner})"
-
-
-def reads_first(nodes) -> list[Node]:
-    """The nodes, with reads of members ahead of the region in which they stand."""
-    found: list[Node] = []
-    begin, label = 0, None
-    for node in nodes:
-        if node.op == "get_attr" and "checkpoint" not in node.meta:
-            found.insert(begin if label is not None else len(found), node)
-            begin += 1
-            continue
-        if node.meta.get("checkpoint") != label:
-            begin, label = len(found), node.meta.get("checkpoint")
-        found.append(node)
-    return found
 
 
 def attribute(path: str) -> str:

@@ -1,17 +1,19 @@
 """A module whose forward is a graph: printable, changeable Python."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
+from glasshouse.dispatch import autocast
 from glasshouse.graph.ir import OPS, Graph, Node, map_nodes
 from glasshouse.nn.module import Module
 from glasshouse.transforms.checkpoint import checkpoint
 
 
 class GraphModule(Module):
-    """Runs `graph` with the parameters and modules of `root` (a Module, or a dict by path).
+    """Runs `graph` with the parameters and modules of `root` (a Module, or a dict by path), and
+    with `constants`, tensors by name that are not saved.
 
     `code` is its Python; after a change of `graph`, `recompile()` makes it new. It is pickled as
     its nodes; functions in it must be importable by name.
@@ -25,7 +27,7 @@ class GraphModule(Module):
              >>> GraphModule(Module(), graph)(gh.ones(3)).item()
              3.0"""
 
-    def __init__(self, root, graph: Graph):
+    def __init__(self, root, graph: Graph, constants=()):
         super().__init__()
         if isinstance(root, Module):
             for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -34,6 +36,8 @@ class GraphModule(Module):
         else:
             for path, value in root.items():
                 setattr(self, path, value)
+        for name, value in dict(constants).items():
+            self.register_buffer(name, value, persistent=False)
         self.__dict__["graph"] = graph
         self.recompile()
         for node in graph.nodes:
@@ -111,7 +115,9 @@ class Interpreter:
 
     def run_node(self, node: Node):
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
-        with no_grad() if node.meta.get("no_grad") else nullcontext():
+        with ExitStack() as stack:
+            for name, *options in node.meta.get("within", ()):
+                stack.enter_context({"no_grad": no_grad, "autocast": autocast}[name](*options))
             return getattr(self, node.op)(node.target, args, kwargs)
 
     def placeholder(self, target, args, kwargs):
