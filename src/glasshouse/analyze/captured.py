@@ -3,6 +3,7 @@
 A captured call is planned from its recording, in which both passes stand: each choice is tried as a
 rewriting of that graph (`graph/rerun.py`, `graph/recompute.py`) and planned up to its memory."""
 
+import gc
 from collections import Counter
 from typing import NamedTuple
 
@@ -42,6 +43,7 @@ class CapturedStep:
     def __init__(self, recording: Recording, count: int | None, donated=(), freed=(), given=()):
         self.graph, self.count = graph_of(recording), count
         self.donated, self.given = donated, given
+        gc.collect()  # capture leaves cycles that hold what was replaced
         self.base_bytes = in_use() - sum(map(allocated_bytes, freed))
         self.model = outermost_of(recording)
         self.root = type(self.model).__name__ if self.model is not None else ""

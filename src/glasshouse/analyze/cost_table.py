@@ -12,15 +12,17 @@ from math import prod
 from typing import Any
 
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
+from glasshouse.analyze.meta import meta_backend, placed, specs_in, without_storage
+from glasshouse.analyze.trace import functions
 from glasshouse.autograd.backward import pull_back
 from glasshouse.autograd.tape import Leaf
 from glasshouse.base.errors import OptionError, check_known, type_name
-from glasshouse.base.tree import flatten, tree_map
-from glasshouse.dispatch import backend as backends
+from glasshouse.base.flags import having
+from glasshouse.base.shape import Spec
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, full
-from glasshouse.graph.ir import Node, target_name
+from glasshouse.graph.node import Node, all_of, map_nodes, target_name
 from glasshouse.nn.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Parameter
 from glasshouse.profile.counter import FlopCounter
@@ -76,6 +78,7 @@ class Profiler(Interpreter):
         self.saved_by: dict[Node, set[int]] = {}
         self.made: dict[Node, dict[int, int]] = {}
         self.kept: list = []  # payloads, so that ids stay theirs
+        self.unknown: list[str] = []  # nodes of which no more is known than a shape
         self.params = {id(p.data) for p in module.parameters()}
         self.params |= {id(b.data) for b in module.buffers()}
 
@@ -88,16 +91,14 @@ class Profiler(Interpreter):
         self.saved_by[node], self.made[node] = set(), {}
         if node.op in ("placeholder", "get_attr", "output"):
             value = super().run_node(node)
-            if node.op == "placeholder" and isinstance(value, Value):
-                self.made[node][id(value.data)] = value.nbytes
+            for x in all_of(Value, value) if node.op == "placeholder" else ():
+                self.made[node][id(x.data)] = x.nbytes
             return value
         with FlopCounter() as forward:
             out = super().run_node(node)
         self.kept.append(out)
-        results = [x for x in flatten(out)[0] if isinstance(x, Value)]
-        operands = [
-            x for n in node.all_input_nodes for x in flatten(self.env[n])[0] if isinstance(x, Value)
-        ]
+        results = all_of(Value, out)
+        operands = [x for n in node.all_input_nodes for x in all_of(Value, self.env[n])]
         self.count_storage(node, results, operands)
         with FlopCounter() as backward:
             self.pull(cost, results, operands)
@@ -106,7 +107,16 @@ class Profiler(Interpreter):
         if node.op == "call_module":
             read += self.module.member(node.target).parameters()
         cost.param = sum({id(p): p.nbytes for p in read}.values())
-        return tree_map(lambda x: alone(x) if isinstance(x, Value) else x, out)
+        return map_nodes(out, alone, Value)
+
+    def call_function(self, target, args, kwargs):
+        """A registered function is its shape rule here."""
+        if functions.get(target) is None:
+            return super().call_function(target, args, kwargs)
+        self.unknown.append(next(reversed(self.costs.values())).name)
+        return placed(
+            specs_in("symbolic_profile", functions[target](*args, **kwargs)), state.backend
+        )
 
     def count_storage(self, node: Node, results, operands) -> None:
         """What the node makes, and what its part of the tape keeps."""
@@ -262,10 +272,11 @@ def colossal_count(flops: float) -> str:
 
 
 class CostTable:
-    """The rows of `symbolic_profile`, in the order of the graph; prints as a table."""
+    """The rows of `symbolic_profile`, in the order of the graph; prints as a table. `unknown` names
+    the nodes whose FLOPs, time and gradients nobody knows."""
 
-    def __init__(self, rows: list[NodeCost], convention: str):
-        self.rows, self.convention = rows, convention
+    def __init__(self, rows: list[NodeCost], convention: str, unknown: list[str]):
+        self.rows, self.convention, self.unknown = rows, convention, unknown
 
     def __iter__(self):
         return iter(self.rows)
@@ -290,7 +301,7 @@ class CostTable:
         """The rows with the largest in a column first."""
         self.total(column)
         rows = sorted(self.rows, key=lambda row: -getattr(row, column))
-        return CostTable(rows, self.convention)
+        return CostTable(rows, self.convention, self.unknown)
 
     def table(self, row_limit: int | None = None) -> str:
         """The rows and their totals as text."""
@@ -307,7 +318,8 @@ class CostTable:
         ]
         lines.append(["total", "", "", *(show(self.total(c)) for c, show in shown)])
         heads = ["node", "op", "shape", *(c.replace("_", " ") for c, _ in shown)]
-        return table(heads, lines, left=3, limit=44) + "\n"
+        note = f"not counted: {', '.join(self.unknown)}\n" if self.unknown else ""
+        return table(heads, lines, left=3, limit=44) + "\n" + note
 
     def modules(self, depth: int = 2) -> str:
         """The sums by module as text."""
@@ -376,12 +388,17 @@ def symbolic_profile(
     check_known(where, f"one of {', '.join(CONVENTIONS)}", convention, CONVENTIONS)
     if not isinstance(gm, GraphModule):
         raise OptionError(where, "a traced module", type_name(gm), "Use symbolic_trace.")
+    names = [node.target for node in gm.graph.find("placeholder") if not node.args]
+    if len(args) != len(names) and "*" not in "".join(names):
+        expected = f"{len(names)} arguments ({', '.join(names)})"
+        raise OptionError(where, expected, len(args), "Give what was traced, in order.")
     backend = meta_backend()
-    with backends.use(backend), without_storage(gm, None, backend):
-        inputs = [placed(spec_of(where, x), backend) for x in args]
+    with having(state, backend=backend), without_storage(gm, None, backend):
+        specs = [specs_in(where, x) for x in args]
+        inputs = map_nodes(specs, lambda spec: placed(spec, backend), Spec)
         profiler = Profiler(gm, convention, MachineProfile.load(machine))
         profiler.run(*inputs)
-    found = CostTable(profiler.finish(), convention)
+    found = CostTable(profiler.finish(), convention, profiler.unknown)
     for node, cost in profiler.costs.items():
         node.meta["cost"] = cost
     if verbose:

@@ -1,8 +1,8 @@
 """Machine profiles: how long kernels take here, or on a machine that is not here.
 
 A profile has rates by size, measured by `calibrate` or taken from a data sheet. The time of a
-kernel is the longer of computing and moving, at the rates for its size, plus a constant; a
-convolution by Winograd's algorithm does one after the other."""
+kernel is the longer of computing and moving, at the rates for its size, plus a constant; products
+of two matrices and convolutions by Winograd's algorithm do one after the other."""
 
 import json
 import math
@@ -18,14 +18,17 @@ from glasshouse.compile.source_map import Source, StepInfo
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.cost import MATRIX, Call
 from glasshouse.graph.graph import Origin
-from glasshouse.nn.functional import max_pool2d
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
+from glasshouse.ops.window import window_scatter, window_select
 from glasshouse.profile.profiler import profile
 from glasshouse.tensor import creation
 from glasshouse.tensor.contract import matmul
 from glasshouse.tensor.elementwise import exp
+from glasshouse.tensor.manipulate import permute_dims
 
 REPEATS = 6  # of which the fastest counts
+ROUNDS = 3  # of a calibration, some seconds apart, of which the fastest counts as well
+FLAT = "matmul flat"  # products of two matrices, not of stacks of them
 REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
 
 
@@ -65,7 +68,8 @@ class MachineProfile:
         computing = flops / self.elementwise
         for product, n in zip(products, of_products, strict=True):
             computing += n / rate_at(self.rates(*product.rsplit(" ", 1)), n)
-        both = moving + computing if kind == "winograd" else max(moving, computing)
+        in_turn = kind == "winograd" or any(x.startswith(FLAT) for x in products)
+        both = moving + computing if in_turn else max(moving, computing)
         return 1e9 * both + self.overhead_ns
 
     def ns_of_call(self, call: Call) -> float:
@@ -75,7 +79,7 @@ class MachineProfile:
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """The rates of a matrix primitive: its own, or those that stand in for it."""
-        plain = primitive.removesuffix(" strided")
+        plain = primitive.partition(" ")[0]
         known = (f"{primitive} {dtype}", f"{plain} {dtype}", f"matmul {dtype}", f"{plain} float32")
         return self.matrix[next((key for key in known if key in self.matrix), "matmul float32")]
 
@@ -104,15 +108,24 @@ def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
     for source in info.sources:
         call = source.call
         if call.primitive.name in MATRIX:
-            strided = any(s > 1 for s in call.attrs.get("stride", ()))
-            how = " winograd" * (info.kind == "winograd") + " strided" * strided
-            dtype = "float32" if info.kind == "winograd" else call.specs[0].dtype.name
-            products.append(f"{call.primitive.name}{how} {dtype}")
+            is_winograd = info.kind == "winograd"
+            dtype = "float32" if is_winograd else call.specs[0].dtype.name
+            products.append(f"{product_of(call)}{' winograd' * is_winograd} {dtype}")
             numbers.append(call.cost.flops - info.saved_flops)
         else:
             numbers[1] += call.cost.flops
     copies = info.kind in ("kernel", "onednn") and not info.sources
     return ("copy" if copies else info.kind, *products), numbers
+
+
+def product_of(call: Call) -> str:
+    """Of which kind a product is: they have rates of their own."""
+    name, shapes = call.primitive.name, [spec.shape for spec in call.specs]
+    if name == "matmul":
+        return FLAT if len(shapes[0]) == 2 else name
+    kernel = call.attrs["shape"] if name == "conv_weight_grad" else shapes[1][2:]
+    strided = any(s > 1 for s in call.attrs["stride"]) and math.prod(kernel) > 1
+    return name + " strided" * strided
 
 
 def rate_at(points: list[tuple[float, float]], size: float) -> float:
@@ -179,33 +192,67 @@ def chain(fn, x, length: int = 6) -> list:
 
 def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     """A profile of this machine, from small programs that run in some seconds."""
+    rounds = [measure_all(name, smoke) for _ in range(1 if smoke else ROUNDS)]
+
+    def fastest(curves):
+        return [max(points, key=lambda point: point[1]) for points in zip(*curves, strict=True)]
+
+    return MachineProfile(
+        name,
+        {key: fastest([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
+        fastest([x.bandwidth for x in rounds]), max(x.elementwise for x in rounds),
+        min(x.overhead_ns for x in rounds), template=max(x.template for x in rounds),
+    )  # fmt: skip
+
+
+def measure_all(name: str, smoke: bool) -> MachineProfile:
     rng = np.random.default_rng(0)
 
     def full(*shape, scale=1.0):
         return creation.asarray(scale * rng.random(shape, np.float32))
 
-    sizes = (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048)
-    matrix: dict[str, list[tuple[float, float]]] = {}
-    for dtype in ("float32", "bfloat16"):
-        for size in sizes:
-            # Rows that sum to 1: numbers stay as large as they are, and none gets denormal.
-            a, b = (full(size, size, scale=2 / size).astype(dtype) for _ in range(2))
-            flops, _, ns = measured(lambda a=a, b=b: chain(lambda y: matmul(y, b), a), "matmul")
-            matrix.setdefault(f"matmul {dtype}", []).append((flops, 1e9 * flops / ns))
     bandwidth = []
     for size in [1 << n for n in ((12, 16, 20) if smoke else (12, 16, 19, 22, 25))]:
         pairs = [(full(size), full(size)) for _ in range(4 if size < 1 << 24 else 2)]
         _, nbytes, ns = measured(lambda pairs=pairs: [x + y for x, y in pairs])
         bandwidth.append((nbytes, 1e9 * nbytes / ns))
+    matrix: dict[str, list[tuple[float, float]]] = {}
+    for dtype in ("float32", "bfloat16"):
+        for size in (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048):
+            # Rows that sum to 1: numbers stay as large as they are, and none gets denormal.
+            a, b = (full(size, size, scale=2 / size).astype(dtype) for _ in range(2))
+            flops, nbytes, ns = measured(
+                lambda a=a, b=b: chain(lambda y: matmul(y, b), a), "matmul"
+            )
+            rate = flops / alone(ns, nbytes, bandwidth)
+            matrix.setdefault(f"{FLAT} {dtype}", []).append((flops, rate))
+            matrix.setdefault(f"matmul {dtype}", []).append((flops, 1e9 * flops / ns))
     matrix |= conv_rates(full, smoke, bandwidth)
     many = [full(1 << 16) for _ in range(4)]
     flops, _, ns = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
     few = [full(8 + i) for i in range(6)]
     overhead = measured(lambda: [x + 1 for x in few])[2]
-    images = [full(4, 64, 56, 56) for _ in range(3)]
-    windows, _, window_ns = measured(lambda: [max_pool2d(x, 3, 2, 1) for x in images], "window")
-    template = 1e9 * windows / window_ns
+    images, grads = ([full(4, n, n, 64) for _ in range(3)] for n in (57, 28))
+    size = {"size": (3, 3), "stride": (2, 2), "dilation": (1, 1)}
+
+    def channels_dense(x):  # as beside convolutions
+        return permute_dims(x, (0, 3, 1, 2))
+
+    def chosen():
+        return [window_select(channels_dense(x), channels_dense(x), **size) for x in images]
+
+    def given():
+        pairs = zip(grads, images, strict=True)
+        return [window_scatter(channels_dense(g), channels_dense(x), **size) for g, x in pairs]
+
+    windows = [measured(make, "window") for make in (chosen, given)]
+    template = 1e9 * sum(w[0] for w in windows) / sum(w[2] for w in windows)
     return MachineProfile(name, matrix, bandwidth, 1e9 * flops / ns, overhead, template=template)
+
+
+def alone(ns: float, nbytes: float, bandwidth) -> float:
+    """Seconds of computing, where moving comes before."""
+    return max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
@@ -230,7 +277,6 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
             defined = 2 * gs[0].size * w.size // channels
             how, seconds = " strided" * (stride > 1), ns / 1e9
             if flops != defined:
-                moving = nbytes / rate_at(bandwidth, nbytes)
-                how, seconds = " winograd", max(seconds - moving, seconds / 4)
+                how, seconds = " winograd", alone(ns, nbytes, bandwidth)
             found.setdefault(f"{name}{how} float32", []).append((flops, flops / seconds))
     return {name: sorted(points) for name, points in found.items()}

@@ -1,15 +1,21 @@
 """Tensors without storage, and models that are for a while made of them."""
 
+from collections import OrderedDict, deque
 from contextlib import contextmanager
+from copy import copy
+from typing import Any
 
-from glasshouse.base.dtype import as_dtype
+from glasshouse.base.dtype import DType, as_dtype
 from glasshouse.base.errors import DTypeError, type_name
+from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec, check_shape
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import box
+from glasshouse.dispatch.bind import box, state
 from glasshouse.dispatch.value import Value
+from glasshouse.graph.node import all_of, parts_of, with_parts
 from glasshouse.tensor import random
 
+CONTAINERS = (dict, OrderedDict, list, set, deque)  # whose contents an analysis leaves alone
 HELD = ("data", "backend", "spec", "node", "slot", "grad")  # by a tensor, before it became meta
 
 
@@ -18,8 +24,8 @@ def meta_backend():
     return type(backends.load("meta"))()
 
 
-def meta() -> backends.use:
-    """Context: tensors made inside have shape and dtype and no storage; nothing is computed.
+def meta() -> having:
+    """Context: what this thread makes inside has a shape and a dtype, no storage, and no value.
 
     A program that needs a value (`.item()`, `bool()`) raises BackendError with its line.
 
@@ -28,21 +34,39 @@ def meta() -> backends.use:
              ...     y = gh.ones((1_000_000, 1_000_000)) @ gh.ones((1_000_000, 8))
              >>> y.shape
              (1000000, 8)"""
-    return backends.use(meta_backend())
+    return having(state, backend=meta_backend())
+
+
+def is_pair(x) -> bool:
+    """Whether it is (shape, dtype)."""
+    named = isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], (str, DType, type))
+    return named and isinstance(x[0], (tuple, list)) and not any(map(parts_of, x[0]))
+
+
+def is_spec(x) -> bool:
+    """Whether it tells one tensor's shape and dtype."""
+    return isinstance(x, (Value, Spec)) or hasattr(x, "shape") and hasattr(x, "dtype") or is_pair(x)
 
 
 def spec_of(where: str, x) -> Spec:
     """The spec of a tensor, a Spec, or a pair (shape, dtype). Raises: DTypeError for all else"""
-    if isinstance(x, Value):
-        return x.spec
-    if isinstance(x, Spec):
-        return x
-    if hasattr(x, "shape") and hasattr(x, "dtype"):
-        return Spec(tuple(x.shape), as_dtype(x.dtype))
-    if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], (tuple, list)):
-        return Spec(check_shape(where, x[0]), as_dtype(x[1]))
-    raise DTypeError(where, "tensors, or pairs of shape and dtype", type_name(x),
-                     'Write e.g. ((8, 3, 224, 224), "float32").')  # fmt: skip
+    if isinstance(x, (Value, Spec)):
+        return x.spec if isinstance(x, Value) else x
+    if is_spec(x):
+        shape, dtype = x if is_pair(x) else (x.shape, x.dtype)
+        return Spec(check_shape(where, tuple(shape)), as_dtype(dtype))
+    expected = "tensors, or pairs of shape and dtype (or lists, tuples, dicts, dataclasses of them)"
+    raise DTypeError(where, expected, type_name(x), 'Write e.g. ((8, 3, 224, 224), "float32").')
+
+
+def specs_in(where: str, x) -> Any:
+    """`x` with the spec of each tensor or pair in it, inside containers. Raises: DTypeError"""
+
+    def of(part):
+        return spec_of(where, part) if is_spec(part) else with_parts(part, of)
+
+    found = of(x)
+    return found if all_of(Spec, found) else spec_of(where, x)
 
 
 def placed(spec: Spec, backend, owned: bool = False) -> Value:
@@ -56,39 +80,60 @@ def is_owned(tensor: Value) -> bool:
     return getattr(data, "value", None) is None or getattr(data, "owned", True)
 
 
+def contents_of(containers: list) -> list[tuple[Any, Any]]:
+    """These and the containers in them, each with a copy of what it holds."""
+    found: dict[int, tuple[Any, Any]] = {}
+    while containers:
+        x = containers.pop()
+        if id(x) not in found and type(x) in (*CONTAINERS, tuple):
+            found[id(x)] = x, copy(x)
+            containers += x.values() if isinstance(x, dict) else x
+    return list(found.values())
+
+
 @contextmanager
 def without_storage(model, optimizer, backend):
-    """Inside, what model and optimizer hold is meta tensors; then as it was, the seed too."""
+    """Inside, what model and optimizer hold is meta tensors, but tensors that are attributes keep
+    their values; then all is as it was, the seed too."""
     modules = list(model.modules()) if hasattr(model, "modules") else []
-    members = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
-    tensors = [t for _, *parts in members for part in parts for t in part.values() if t is not None]
+    members = {t for m in modules for t in (*m._parameters.values(), *m._buffers.values())} - {None}
+    contents = contents_of([vars(m) for m in modules])
+    parts = (x.values() if isinstance(x, dict) else x for x, _ in contents)
+    tensors = members | {
+        t for values in parts for t in values if isinstance(t, Value) and not t.mode
+    }
     held = {t: [getattr(t, name) for name in HELD] for t in tensors}
     generator = random.default_generator()
     seed = generator.state()
-    state = getattr(optimizer, "state", None)
-    kept = {p: dict(entry) for p, entry in state.items()} if state is not None else {}
+    own = getattr(optimizer, "state", None)
+    kept = {p: dict(entry) for p, entry in own.items()} if own is not None else {}
     groups = [dict(group) for group in getattr(optimizer, "param_groups", ())]
+    room = []  # for attributes
     try:
         for t in held:
-            t.data, t.backend = backend.leaf(t.spec, is_owned(t)), backend
+            if t in members or t.backend.name == "meta":
+                t.data, t.backend = backend.leaf(t.spec, is_owned(t)), backend
+            elif is_owned(t):
+                room.append(backend.leaf(t.spec))
             if t.grad is not None:
                 t.grad = placed(t.grad.spec, backend, owned=True)
         for p, entry in kept.items():
-            state[p] = {
+            own[p] = {
                 name: placed(x.spec, backend, is_owned(x)) if isinstance(x, Value) else x
                 for name, x in entry.items()
             }
         yield
     finally:
-        for module, parameters, buffers in members:
-            module._parameters.update(parameters)
-            module._buffers.update(buffers)
-        for t, parts in held.items():
-            for name, part in zip(HELD, parts, strict=True):
+        for x, before in contents:
+            if not isinstance(x, tuple):
+                x.clear()
+                (x.extend if isinstance(x, (list, deque)) else x.update)(before)
+        for t, values in held.items():
+            for name, part in zip(HELD, values, strict=True):
                 setattr(t, name, part)
         generator.set_state(seed)
-        if state is not None:
-            state.clear()
-            state.update(kept)
+        if own is not None:
+            own.clear()
+            own.update(kept)
         for group, before in zip(getattr(optimizer, "param_groups", ()), groups, strict=True):
             group.update(before)

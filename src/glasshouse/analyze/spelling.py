@@ -6,19 +6,24 @@ its classes name, go to the tracer; what they are made of is not looked at."""
 import functools
 import operator
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
+from glasshouse.analyze.meta import placed
+from glasshouse.dispatch import scope_of
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.ir import INFIX
+from glasshouse.graph.node import INFIX
 from glasshouse.nn.module import Module
+from glasshouse.tensor import random
 from glasshouse.tensor.handle import Tensor
 
 HOMES = ("glasshouse.tensor.", "glasshouse.nn.functional.")  # of functions that become nodes
-NAMESPACES = ("glasshouse", "glasshouse.nn.functional", "glasshouse.tensor.linalg")
+NAMESPACES = ("glasshouse", "glasshouse.nn.functional", "glasshouse.tensor.linalg",
+              "glasshouse.tensor.random")  # fmt: skip
 CONVERTING = ("asarray", "tensor", "from_dlpack", "eval")  # what they make is a constant
 REBINDING = ("backward", "register_hook", "retain_grad", "store_grad", "rebind", "write",
              "in_place", "detach")  # fmt: skip
@@ -44,16 +49,18 @@ def functions_in(namespace: dict) -> Iterator[tuple[str, FunctionType]]:
 
 
 @contextmanager
-def spelled(model: Module, tracer):
-    """Inside, the calls of this thread are nodes of the tracer."""
+def spelled(model: Module, tracer, primitives: bool):
+    """Inside, the calls of this thread are nodes of the tracer; with `primitives` only those of
+    leaf modules, `detach` and draws of random bits, which primitives do not tell."""
     graph = tracer.graph
+    paths = {id(m): path for path, m in model.named_modules() if path and tracer.is_leaf(m)}
 
-    def watched(fn, make):
+    def watched(fn, make, run=None):
         @functools.wraps(fn)
         def call(*args, **kwargs):
             if tracer.depth or tracer not in state.modes:
                 return fn(*args, **kwargs)
-            return tracer.call_whole(fn, args, kwargs, make, new_only=True)
+            return tracer.call_whole(fn, args, kwargs, make, run, new_only=True)
 
         return call
 
@@ -66,17 +73,43 @@ def spelled(model: Module, tracer):
 
         return watched(fn, make)
 
-    modules = {type(module).__module__ for module in model.modules()}
-    places = [(Tensor, name, of_method(name, fn, symbol)) for name, fn, symbol in methods()]
-    for home in map(sys.modules.get, (*modules, *NAMESPACES)):
-        for name, fn in functions_in(vars(home) if home else {}):
-            made = watched(fn, functools.partial(graph.call_function, fn))
-            places.append((home, name, made))
-    before = [vars(home).get(name) for home, name, _ in places]
-    try:
-        for home, name, made in places:
-            setattr(home, name, made)
-        yield
-    finally:
-        for (home, name, _), fn in zip(places, before, strict=True):
-            setattr(home, name, fn) if fn is not None else delattr(home, name)
+    def call_module(module, *args, **kwargs):
+        def make(operands, named):
+            node = graph.call_module(paths[id(module)], operands[1:], named)
+            node.meta["module"] = scope_of(module, state.scope).path
+            return node
+
+        if tracer.depth or tracer not in state.modes or id(module) not in paths:
+            return plain_call(module, *args, **kwargs)
+        return tracer.call_whole(plain_call, (module, *args), kwargs, make)  # with its hooks
+
+    def detached(x):  # a value of its own, so that the tracer can tell them apart
+        known = id(x.data) in tracer.nodes or id(x.data) in tracer.paths
+        return placed(x.spec, x.backend) if known and x.mode is None else plain_detach(x)
+
+    def of_function(fn):
+        return watched(fn, functools.partial(graph.call_function, fn))
+
+    plain_call, plain_detach = Module.__call__, Tensor.detach
+    detach = watched(plain_detach, functools.partial(graph.call_method, "detach"), detached)
+    places: list[tuple] = [(Module, "__call__", call_module), (Tensor, "detach", detach)]
+    if primitives:
+        places.append((random, "bits", of_function(random.bits)))
+    else:
+        modules = {type(module).__module__ for module in model.modules()}
+        places += [(Tensor, name, of_method(name, fn, symbol)) for name, fn, symbol in methods()]
+        for home in map(sys.modules.get, (*modules, *NAMESPACES)):
+            known = functions_in(vars(home) if home else {})
+            places += [(home, name, of_function(fn)) for name, fn in known]
+    with replacing:
+        before = [vars(home).get(name) for home, name, _ in places]
+        try:
+            for home, name, made in places:
+                setattr(home, name, made)
+            yield
+        finally:
+            for (home, name, _), fn in zip(places, before, strict=True):
+                setattr(home, name, fn) if fn is not None else delattr(home, name)
+
+
+replacing = threading.RLock()  # one thread's calls at a time

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 from glasshouse.analyze.blocks import Applied, undone
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
+from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import Plan, no_collection
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch import autocast as autocast_to
-from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
+from glasshouse.graph.node import all_of, map_nodes
 from glasshouse.profile.counter import OUTSIDE, FlopCounter, prefixes
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 
@@ -262,8 +264,7 @@ class Trainer:
         if loss is not None and not callable(loss):
             raise OptionError("step", "the loss to be a function", type_name(loss),
                 "Pass loss(output, *targets), or None if the model returns it.")  # fmt: skip
-        given = inputs if isinstance(inputs, (tuple, list)) and not is_pair(inputs) else (inputs,)
-        self.specs = [spec_of("step", x) for x in given]
+        self.specs = specs_of(inputs)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
 
     def applied(self, blocks):
@@ -288,10 +289,10 @@ class Trainer:
         optimizer = self.optimizer
         fixed = optimizer if hasattr(optimizer, "step") else None
         storage = without_storage(self.model, fixed, backend)
-        with backends.use(backend), storage, no_collection():
+        with having(state, backend=backend), storage, no_collection():
             if fixed is None:
                 optimizer = self.optimizer(self.model.parameters())
-            inputs = [placed(spec, backend) for spec in self.specs]
+            inputs = map_nodes(self.specs, lambda spec: placed(spec, backend), Spec)
             manager, outside_bytes = backend.manager, self.outside_bytes(inputs)
             for _ in range(steps):
                 backend.runs.clear()
@@ -310,8 +311,8 @@ class Trainer:
 
     def outside_bytes(self, inputs) -> int:
         """Bytes of inputs, weights and buffers that are not the manager's: NumPy holds them."""
-        tensors = {id(x): x for x in (*inputs, *self.model.parameters(), *self.model.buffers())}
-        return sum(x.spec.nbytes for x in tensors.values() if buffer_of(x) is None)
+        tensors = {*all_of(Value, inputs), *self.model.parameters(), *self.model.buffers()}
+        return sum(x.spec.nbytes for x in tensors if buffer_of(x) is None)
 
     def owners(self, optimizer) -> tuple[dict[int, str], dict[int, str]]:
         """By address: the kind of what lies there, and the path of its module."""
@@ -345,10 +346,6 @@ def buffer_of(tensor):
     return getattr(getattr(tensor.data, "value", None), "buffer", None)
 
 
-def is_pair(x) -> bool:
-    return len(x) == 2 and isinstance(x[0], (tuple, list)) and isinstance(x[1], str)
-
-
 def step(
     model, loss, optimizer, inputs, *, autocast: str | None = None, steps: int = 2,
     machine: MachineProfile | str = "cpu2",
@@ -358,7 +355,8 @@ def step(
     model      a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
     loss       function (output, *targets) -> scalar; None if the model returns the loss
     optimizer  an optimizer over the model's parameters, or a function that makes one of them
-    inputs     the model's input and then the targets: tensors, or (shape, dtype)
+    inputs     the model's input (also a list, dict or dataclass of them) and then the targets:
+               tensors, or (shape, dtype)
     autocast   "bfloat16" or "float16" for mixed precision
     machine    a profile, a file, or a built-in name, for the predicted time
 
@@ -376,7 +374,16 @@ def step(
     return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 
-def with_batch(inputs, batch: int) -> list[Spec]:
+def specs_of(inputs) -> list:
+    """The specs of the inputs; one tensor or dict is the model's input alone."""
+    alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
+    return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
+
+
+def with_batch(inputs, batch: int) -> list:
     """The inputs' specs with another first axis."""
-    specs = [spec_of("step", x) for x in inputs]
-    return [Spec((batch, *s.shape[1:]), s.dtype) if s.shape else s for s in specs]
+
+    def batched(s: Spec) -> Spec:
+        return Spec((batch, *s.shape[1:]), s.dtype) if s.shape else s
+
+    return map_nodes(specs_of(inputs), batched, Spec)

@@ -4,22 +4,27 @@ Control flow on shapes, dtypes, Python values and module state resolves as it ru
 modules, of our functions and of methods become nodes; whatever composes them, also other libraries'
 functions on our tensors, is seen through. A branch on a value is an error that names its line."""
 
+import operator
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from inspect import BoundArguments, signature
+from inspect import Parameter as Argument
+from itertools import count
 from typing import Any
 
-from glasshouse.analyze.meta import meta_backend, placed, spec_of, without_storage
+from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
 from glasshouse.analyze.spelling import spelled
-from glasshouse.autograd import no_grad
-from glasshouse.base.errors import DTypeError, OptionError, check_known, type_name, user_line
+from glasshouse.base.errors import OptionError, check_known, type_name, user_line
+from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
-from glasshouse.base.tree import flatten, unflatten
-from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.autocast import autocast_modes
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.ir import Graph, Node
+from glasshouse.graph.ir import Graph
+from glasshouse.graph.node import Node, all_of, map_nodes, parts_of, with_parts
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
 from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module, Parameter
@@ -27,6 +32,9 @@ from glasshouse.nn.module import Module, Parameter
 leaf_types: set[type] = set()
 no_leaf_types: set[type] = {Sequential, ModuleList, ModuleDict}
 functions: dict[Callable, Callable | None] = {}  # traced as one node; the value: its shape rule
+
+NO_GRAD = ("no_grad",)
+STARS = {Argument.VAR_POSITIONAL: "*", Argument.VAR_KEYWORD: "**"}
 
 
 def register_leaf_module(cls: type) -> type:
@@ -84,63 +92,107 @@ class Tracer(Mode):
         self.with_regions = with_regions
         self.nodes: dict[int, Node] = {}  # by the id of the payload
         self.kept: list = []  # payloads, so that ids stay theirs
-        self.paths: dict[int, str] = {}
+        self.began = {name: tensor.data for name, tensor in members_of(model)}
+        self.paths = {id(data): name for name, data in self.began.items()}
+        self.handles = {id(tensor): name for name, tensor in members_of(model)}
+        self.inputs: list[tuple[Node, Value, Any]] = []  # with what they held
         self.constants: dict[str, Value] = {}
-        self.depth = 0
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            self.paths[id(tensor.data)] = name
+        self.regions: dict[int, Node] = {}  # the first node of each
+        self.depth, self.num_outer = 0, len(autocast_modes())
 
     def know(self, value, node: Node) -> None:
         self.nodes[id(value.data)] = node
         self.kept.append(value.data)
 
     def describe(self, node: Node, out) -> None:
-        specs = [x.spec for x in flatten(out)[0] if isinstance(x, Value)]
+        specs = [x.spec for x in all_of(Value, out)]
         node.meta["spec"] = specs[0] if len(specs) == 1 else tuple(specs) or None
-        node.meta["module"] = "" if state.scope is None else state.scope.path
+        node.meta.setdefault("module", "" if state.scope is None else state.scope.path)
         node.meta["line"] = user_line()
         if self.with_regions and state.region is not None:
             node.meta["checkpoint"] = state.region
+            self.regions.setdefault(state.region, node)
+        casts = [("autocast", mode.dtype.name, mode.enabled) for mode in autocast_modes()]
+        stops = [NO_GRAD] if state.records is False else []  # the user's own no_grad
+        if within := (*stops, *casts[self.num_outer :]):
+            node.meta["within"] = within
 
     def node_of(self, x) -> Any:
         """The node that gives a value; a read of the model's member, or of a constant."""
-        if not isinstance(x, Value):
-            return x
         node = self.nodes.get(id(x.data))
         if node is None:
             path = self.paths.get(id(x.data))
             if path is None:
-                path = f"constant_{len(self.constants)}"
+                names = (f"constant_{n}" for n in count(len(self.constants)))
+                path = next(name for name in names if not hasattr(self.model, name))
                 self.constants[path] = x
-            node = self.graph.get_attr(path)
-            node.meta["spec"] = x.spec
+            node = self.read(path, x)
             self.know(x, node)
+        elif isinstance(x, Parameter) and node.op != "get_attr":
+            node = self.write(self.read(self.handles[id(x)], x), x)  # gradients are for the handle
         return node
 
-    def operands(self, args, kwargs):
-        leaves, treedef = flatten((args, kwargs))
-        return unflatten(treedef, [self.node_of(x) for x in leaves])
+    def read(self, path: str, x: Value) -> Node:
+        first = self.regions.get(state.region)  # reads of members stand ahead of a region
+        with self.graph.inserting_before(first) if first else nullcontext():
+            node = self.graph.get_attr(path)
+        node.meta["spec"] = x.spec
+        return node
+
+    def write(self, place: Node, x: Value) -> Node:
+        """The node of a member or input, which from here on has what `x` has."""
+        node = self.graph.call_method("copy_", (place, self.nodes[id(x.data)]))
+        if isinstance(x, Parameter):
+            node.meta["within"] = (NO_GRAD,)
+        x.data = placed(x.spec, x.backend).data  # what it was written from may be used on
+        self.know(x, place)
+        return place
 
     def process(self, primitive, args, attrs, below):
         if self.depth:
             return below(primitive, args, attrs)
         operands = tuple(map(self.node_of, args))
         out = below(primitive, args, attrs)
-        node = self.graph.call_function(primitive, operands, attrs)
-        self.describe(node, out)
-        self.give_out(node, out)
+        self.give_out(self.graph.call_function(primitive, operands, attrs), out)
         return out
 
     def give_out(self, node: Node, out) -> None:
-        """Note the values of a node; those of a tuple are taken from it one by one."""
+        """Note the values of a node; those of a container are taken from it one by one."""
+        self.describe(node, out)
         if isinstance(out, Value):
             self.know(out, node)
             return
-        for i, part in enumerate(out if isinstance(out, (tuple, list)) else ()):
-            if isinstance(part, Value):
-                taken = self.graph.call_method("__getitem__", (node, i))
-                self.describe(taken, part)
-                self.know(part, taken)
+        read = operator.getitem if isinstance(out, (list, tuple, dict)) else getattr
+        for key, part in (parts_of(out) or {}).items():
+            if all_of(Value, part):
+                self.give_out(self.graph.call_function(read, (node, key)), part)
+
+    def write_back(self, model: Module) -> None:
+        """Nodes that leave in members and inputs what the forward has left in them."""
+        now = [(name, x, self.began.get(name)) for name, x in members_of(model)]
+        for place, x, before in (*now, *self.inputs):
+            made = self.nodes.get(id(x.data))
+            if before is not x.data and made is not None and made.op != "get_attr":
+                self.write(self.read(place, x) if isinstance(place, str) else place, x)
+
+    def result_of(self, x) -> Any:
+        """The operand for a result. Raises: OptionError for tensors in an object of another kind"""
+        if isinstance(x, Value):
+            return self.node_of(x)
+        if parts_of(x) is None and all_of(Value, getattr(x, "__dict__", None)):
+            expected = "tensors in lists, tuples, dicts or dataclasses as results"
+            raise OptionError("symbolic_trace", expected, type_name(x), "Return its tensors.")
+        return with_parts(x, self.result_of)
+
+    def argument(self, target: str, given) -> Any:
+        """Tensors for the Specs of an argument; what has none is as given, and no placeholder."""
+        if not all_of(Spec, given):
+            return given
+        node = self.graph.placeholder(target)
+        value = map_nodes(given, lambda spec: placed(spec, state.backend), Spec)
+        self.give_out(node, value)
+        self.inputs += [(self.nodes[id(x.data)], x, x.data) for x in all_of(Value, value)]
+        return value
 
     def call_whole(
         self, fn: Callable, args, kwargs, make: Callable, run: Callable | None = None,
@@ -148,24 +200,21 @@ class Tracer(Mode):
     ):  # fmt: skip
         """A call that is one node, which `make(operands, named)` writes, and what it gives. `run`
         computes it in place of `fn`. `new_only`: no node if it gives no new value."""
-        if self.depth:
-            return fn(*args, **kwargs)
-        operands, named = self.operands(args, kwargs)
+        if self.depth or any(x.mode is not None for x in all_of(Value, (args, kwargs))):
+            return fn(*args, **kwargs)  # within a node; in a transform, which is seen through
+        operands, named = map_nodes((args, kwargs), self.node_of, Value)
         self.depth += 1  # calls within belong to the node
         try:
             out = (run or fn)(*args, **kwargs)
         finally:
             self.depth -= 1
-        values = (x for x in flatten(out)[0] if isinstance(x, Value))
-        if not new_only or any(id(x.data) not in self.nodes for x in values):
-            node = make(operands, named)
-            self.describe(node, out)
-            self.give_out(node, out)
+        if not new_only or any(id(x.data) not in self.nodes for x in all_of(Value, out)):
+            self.give_out(make(operands, named), out)
         return out
 
     def call_opaque(self, fn: Callable, args, kwargs):
         def run(*args, **kwargs):
-            spec = spec_of("register_function", functions[fn](*args, **kwargs))
+            spec = specs_in("register_function", functions[fn](*args, **kwargs))
             return placed(spec, state.backend)
 
         make = partial(self.graph.call_function, fn)
@@ -188,24 +237,30 @@ def forwards_replaced(model: Module, paths, make: Callable):
             del module.__dict__["forward"]
 
 
-def leaves_watched(model: Module, tracer: Tracer):
-    paths = [path for path, module in model.named_modules() if path and tracer.is_leaf(module)]
-
-    def watched(path: str, module: Module):
-        make, plain = partial(tracer.graph.call_module, path), module.forward
-        return lambda *args, **kwargs: tracer.call_whole(plain, args, kwargs, make)
-
-    return forwards_replaced(model, paths, watched)
+def members_of(model: Module) -> list[tuple[str, Value]]:
+    """The parameters and buffers by path."""
+    return [*model.named_parameters(), *model.named_buffers()]
 
 
-def argument_names(model: Module, given: dict) -> list[str]:
-    """The arguments of the model's forward, in order. Raises: OptionError for what is none"""
-    code = type(model).forward.__code__
-    names = list(code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount])
-    what = f"arguments of {type(model).__name__}.forward ({', '.join(names)})"
-    for name in given:
-        check_known("symbolic_trace", what, name, names)
-    return [name for name in names if name in given]
+def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
+    """The arguments of the model's forward, in order, with a Spec for each tensor."""
+    where, what, args, named = "symbolic_trace", signature(model.forward), meta_args or (), {}
+    if isinstance(meta_args, dict):
+        args, named = (), meta_args
+    is_open = any(p.kind == p.VAR_KEYWORD for p in what.parameters.values())
+    for name in (*concrete, *(() if is_open else named)):
+        check_known(where, f"arguments of {type(model).__name__}.forward", name, what.parameters)
+    free = [p for name, p in what.parameters.items() if name not in concrete]
+    free = [p.replace(kind=max(p.kind, p.POSITIONAL_OR_KEYWORD)) for p in free]  # all have names
+    try:
+        found = what.replace(parameters=free).bind(*args, **named).arguments
+    except TypeError as error:
+        expected = f"arguments of {type(model).__name__}.forward{what}"
+        raise OptionError(where, expected, error, "Give them by name.") from None
+    plain = (bool, int, float, str, type(None))
+    found = {k: x if isinstance(x, plain) else specs_in(where, x) for k, x in found.items()}
+    found |= concrete
+    return BoundArguments(what, OrderedDict((n, found[n]) for n in what.parameters if n in found))
 
 
 def symbolic_trace(
@@ -216,7 +271,7 @@ def symbolic_trace(
     """The graph of a model's forward for arguments like these; nothing is computed.
 
     meta_args            {name: tensor, Spec or (shape, dtype)}, or a sequence of them in order;
-                         lists and dicts of them are possible
+                         lists, tuples, dicts and dataclasses of them are possible
     concrete_args        {name: value} that the graph is specialised to
     trace_act_ckpt       keep checkpoint regions, also in the code
     is_leaf              which modules become one node: ours, and none of the user's, unless given
@@ -235,65 +290,27 @@ def symbolic_trace(
     if not isinstance(model, Module):
         fix = "Wrap the function in one."
         raise OptionError("symbolic_trace", "a Module", type_name(model), fix)
-    given = as_arguments(model, meta_args, concrete_args or {})
+    concrete = concrete_args or {}
+    given = [meta_args] if is_spec(meta_args) else meta_args
+    if not isinstance(given, (dict, list, tuple, type(None))) or not isinstance(concrete, dict):
+        expected = "meta_args as a dict by name or a sequence, and concrete_args as a dict"
+        raise OptionError("symbolic_trace", expected, type_name(given), "Write {'x': tensor}.")
+    bound = arguments_of(model, given, concrete)
     graph, backend = Graph(), meta_backend()
-    with backends.use(backend), no_grad(), without_storage(model, None, backend):
+    # 0 is not False: nothing is recorded, though no no_grad of the model's says so.
+    with having(state, backend=backend, records=0), without_storage(model, None, backend):
         tracer = Tracer(model, graph, is_leaf, trace_act_ckpt)
-        names = argument_names(model, given)
-        values = {name: argument(tracer, name, given[name], backend) for name in names}
-        values |= concrete_args or {}
-        spelling = nullcontext() if primitives else spelled(model, tracer)
-        with tracer, leaves_watched(model, tracer), spelling:
-            out = model(**values)
-        leaves, treedef = flatten(out)
-        result = unflatten(treedef, [tracer.node_of(x) for x in leaves])
+        for name in [name for name in bound.arguments if name not in concrete]:
+            stars = STARS.get(bound.signature.parameters[name].kind, "")
+            bound.arguments[name] = tracer.argument(stars + name, bound.arguments[name])
+        with tracer, spelled(model, tracer, primitives):
+            out = model(*bound.args, **bound.kwargs)
+        result = tracer.result_of(out)
+        tracer.write_back(model)
         graph.create_node("output", "output", (result,), name="out")
     graph.eliminate_dead_code()
-    module = GraphModule(with_constants(model, tracer.constants), graph)
+    module = GraphModule(model, graph, tracer.constants)
     return split_biases(module) if bias_addition_split else module
-
-
-def as_arguments(model: Module, meta_args, concrete: dict) -> dict:
-    if isinstance(meta_args, dict):
-        argument_names(model, meta_args)
-        return meta_args
-    code = type(model).forward.__code__
-    names = [n for n in code.co_varnames[1 : code.co_argcount] if n not in concrete]
-    given = list(meta_args or ())
-    if len(given) > len(names):
-        expected = f"at most {len(names)} arguments ({', '.join(names)})"
-        raise OptionError("symbolic_trace", expected, len(given), "Give them by name.")
-    return dict(zip(names, given, strict=False))
-
-
-def argument(tracer: Tracer, name: str, given, backend):
-    """The value of an argument: a tensor for a spec, and so inside lists and dicts."""
-    if isinstance(given, dict):
-        return {k: argument(tracer, f"{name}_{k}", v, backend) for k, v in given.items()}
-    if isinstance(given, list):
-        return [argument(tracer, f"{name}_{i}", v, backend) for i, v in enumerate(given)]
-    try:
-        spec = spec_of("symbolic_trace", given)
-    except DTypeError:
-        if given is None or isinstance(given, (bool, int, float, str)):
-            return given
-        raise
-    node = tracer.graph.placeholder(name)
-    value = placed(spec, backend)
-    node.meta["spec"] = spec
-    tracer.know(value, node)
-    return value
-
-
-def with_constants(model: Module, constants: dict[str, Value]) -> Module:
-    """A module with the members of the model, and tensors that its code made."""
-    holder = Module()
-    for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
-        holder.__dict__[kind].update(model.__dict__[kind])
-    holder.__dict__["training"] = model.training
-    for name, value in constants.items():
-        holder.register_buffer(name, value, persistent=False)
-    return holder
 
 
 def split_biases(module: GraphModule) -> GraphModule:

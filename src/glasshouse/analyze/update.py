@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.analyze.meta import is_owned, meta_backend, placed, without_storage
-from glasshouse.base.flags import flags
+from glasshouse.base.flags import flags, having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import SMALL_BYTES
 from glasshouse.compile.steps import Kernel
-from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.bind import bind
+from glasshouse.dispatch.bind import bind, state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value
 from glasshouse.nn.module import Module
@@ -89,7 +88,7 @@ def alone(optimizer: Optimizer, params: list):
     backend, holder, own = meta_backend(), Module(), set(map(id, params))
     holder._parameters.update({str(i): p for i, p in enumerate(params)})
     storage = without_storage(holder, optimizer, backend)
-    with storage, backends.use(backend), flags.override(compile="always"):
+    with storage, having(state, backend=backend), flags.override(compile="always"):
         for group in optimizer.param_groups:
             group["params"] = [p for p in group["params"] if id(p) in own]
         yield backend

@@ -23,7 +23,7 @@ class Held:
     """The context inside which signals wait; for the main thread, which alone runs handlers."""
 
     depth = 0  # of holds within holds
-    handlers: list[tuple[int, Callable]] = []  # in whose place `note` is
+    handlers: dict[int, Callable] = {}  # in whose place `note` is
 
     def __enter__(self):
         if get_ident() == threading.main_thread().ident:
@@ -38,14 +38,15 @@ class Held:
                 self.end()
 
     def begin(self) -> None:
-        """Have `note` in the place of every handler that is a function."""
-        came.clear()
+        """Have `note` in the place of every handler that is a function. What a collection runs may
+        hold as well, after any call: none lies between a handler's being kept and replaced. Nor
+        does a branch end the loop's body: CPython 3.13 has such jumps back outside of the `try`."""
+        found = [(number, _signal.getsignal(number)) for number in NUMBERS]
+        found = [x for x in found if callable(x[1]) and x[1] is not note]
         try:
-            for number in NUMBERS:
-                handler = _signal.getsignal(number)
-                if callable(handler) and handler is not note:
-                    self.handlers.append((number, handler))
-                    _signal.signal(number, note)
+            for number, handler in found:
+                self.handlers[number] = handler
+                _signal.signal(number, note)
         except BaseException:  # of a handler that was not held yet
             self.end()
             raise
@@ -53,18 +54,18 @@ class Held:
     def end(self) -> None:
         """Put the handlers back, and run those whose signals came. What one raises that is back
         already waits for the others: no function of ours is called in between."""
-        error, back = None, []
+        error, back = None, {}
         while True:
             try:
-                while self.handlers:
-                    number, handler = self.handlers[-1]
+                for number, handler in list(self.handlers.items()):
                     if _signal.getsignal(number) is note:  # else somebody has set another one
                         _signal.signal(number, handler)
-                    back.append(self.handlers.pop())
+                    back[number] = handler
+                    self.handlers.pop(number, None)
                 break
             except BaseException as raised:
                 error = raised
-        for number, handler in back:
+        for number, handler in back.items():
             if number in came:
                 came.remove(number)
                 handler(number, sys._getframe(2))
@@ -88,7 +89,7 @@ hold, release = held.__enter__, held.__exit__
 
 
 def note(number: int, frame) -> None:
-    handler = dict(held.handlers).get(number)
+    handler = held.handlers.get(number)
     if number in came and handler is not None:
         handler(number, frame)
     else:
@@ -97,7 +98,7 @@ def note(number: int, frame) -> None:
 
 def deliver() -> None:
     """Run the handlers that wait, at a place where all is well. Raises: what they raise"""
-    handlers = dict(held.handlers)
+    handlers = held.handlers.copy()
     while came and held.depth and get_ident() == threading.main_thread().ident:
         number = came.pop(0)
         if number in handlers:

@@ -18,23 +18,3 @@ from glasshouse.capture.api import (
     write_reproduction,
 )
 from glasshouse.capture.config import config, counters
-
-__all__ = [
-    "allow_in_graph",
-    "assume_constant_result",
-    "config",
-    "counters",
-    "disable",
-    "disallow_in_graph",
-    "explain",
-    "export",
-    "graph_break",
-    "list_compilers",
-    "mark_dynamic",
-    "optimize",
-    "register_compiler",
-    "reset",
-    "run",
-    "skip",
-    "write_reproduction",
-]

@@ -23,7 +23,7 @@ from glasshouse.capture.session import Capture
 from glasshouse.capture.values import Source
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
-from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.graph.ir import Graph, Node
 from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module
 
@@ -53,8 +53,7 @@ def list_compilers() -> list[str]:
     """The names of the compilers that `optimize` knows.
 
     Example: >>> list_compilers()
-             ['eager', 'glass', 'nop', 'print']
-    """
+             ['eager', 'glass', 'nop', 'print']"""
     return sorted(compilers)
 
 
@@ -63,9 +62,8 @@ def compiler_of(compiler):
     if callable(compiler):
         return compiler
     if compiler not in compilers:
-        raise OptionError(
-            f"optimize: expected a compiler; got {compiler!r}. {suggest(str(compiler), compilers)}"
-        )
+        nearest = suggest(str(compiler), compilers)
+        raise OptionError("optimize", "a compiler", repr(compiler), nearest)
     return compilers[compiler]
 
 
@@ -105,16 +103,13 @@ def optimize(
              ... def fn(x, y):
              ...     return gh.cos(x) + gh.sin(y)
              >>> fn(gh.zeros(2), gh.zeros(2)).tolist()
-             [1.0, 1.0]
-    """
+             [1.0, 1.0]"""
     target = compiler if is_target(compiler) else None
     chosen = glass if target is not None else compiler_of(compiler)
     if memory_budget is not None:
         if chosen is not glass:
-            raise OptionError(
-                f"optimize: expected memory_budget with the compiler 'glass'; got {compiler!r}. "
-                "Leave one of them out."
-            )
+            what = "memory_budget with the compiler 'glass'"
+            raise OptionError("optimize", what, repr(compiler), "Leave one of them out.")
         chosen = Budget(memory_budget)
     made = Optimizing(Capture(chosen, frontend or front, nopython, dynamic))
     return made if target is None else made(target)
@@ -141,16 +136,12 @@ class Optimizing(ContextDecorator):
             return OptimizedModule(fn, self.capture)
         if isinstance(fn, types.MethodType):
             return types.MethodType(self.dispatcher(fn.__func__), fn.__self__)
+        what = "a function, method or Module"
         if isinstance(fn, type):
-            raise OptionError(
-                "optimize: expected a function, method or Module; got a class. Decorate a method."
-            )
+            raise OptionError("optimize", what, "a class", "Decorate a method.")
         if not isinstance(fn, types.FunctionType):
             if not callable(fn):
-                raise OptionError(
-                    f"optimize: expected a function, method or Module; got {type_name(fn)}. "
-                    "Pass one."
-                )
+                raise OptionError("optimize", what, type_name(fn), "Pass one.")
             return types.MethodType(self.dispatcher(type(fn).__call__), fn)
         return self.dispatcher(fn)
 
@@ -194,10 +185,8 @@ def is_users(fn: types.FunctionType) -> bool:
     marked = id(fn.__code__) in config.disabled or getattr(fn, "__gh_disabled__", False)
     if marked or name.startswith("glasshouse.") or file.startswith(OURS):
         return False
-    return (
-        not (file.startswith(STANDARD) or "site-packages" in file)
-        and fn.__code__.co_name != "<module>"
-    )
+    installed = file.startswith(STANDARD) or "site-packages" in file
+    return not installed and fn.__code__.co_name != "<module>"
 
 
 OURS = (PACKAGE, "<graph module>", "<frozen")
@@ -350,10 +339,8 @@ def assume_constant_result(fn):
 
 def mark_dynamic(tensor, axis) -> None:
     """Have the size of `axis` (or of each in a tuple) vary from the first capture on."""
-    marked = set(getattr(tensor, "_gh_dynamic", ()))
-    tensor._gh_dynamic = frozenset(
-        marked | set(axis if isinstance(axis, (tuple, list)) else (axis,))
-    )
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    tensor._gh_dynamic = frozenset(axes).union(getattr(tensor, "_gh_dynamic", ()))
 
 
 def reset() -> None:
@@ -372,8 +359,7 @@ def reset() -> None:
 def explain(fn, *args, **kwargs) -> Explanation:
     """What capture makes of fn(*args, **kwargs): graphs, breaks with reasons, guards, times.
 
-    Printing the result prints it as a table.
-    """
+    Printing the result prints it as a table."""
     capture = Capture(eager, front)
     captured = Optimizing(capture)(fn)  # entries live no longer than this
     return Explanation(fn, capture, captured(*args, **kwargs))
@@ -386,8 +372,7 @@ def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kw
     numbers than `eager`. The first that fails is made as small as it can be while failing in the
     same way; if none does, the largest is written as it is. Returns the path.
 
-    Raises:  OptionError for an unknown compiler; CaptureError if there is no graph
-    """
+    Raises:  OptionError for an unknown compiler; CaptureError if there is no graph"""
     compiler, found = compiler_of(compiler), []
 
     def keep(graph_module, example_inputs):
@@ -396,9 +381,8 @@ def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kw
 
     Optimizing(Capture(keep, front))(fn)(*args, **kwargs)
     if not found:
-        raise CaptureError(
-            "write_reproduction: expected a function with a graph; got none. Check its calls."
-        )
+        what = "a function with a graph"
+        raise CaptureError("write_reproduction", what, "none", "Check its calls.")
     largest = max(found, key=lambda one: len(one.calls))
     return next((one for one in found if one.outcome(one.calls)), largest).write(path)
 
@@ -413,17 +397,15 @@ def export(fn, *args, **kwargs):
 
     The graph module takes fn's tensors in the order of its signature and gives what fn gives.
 
-    Raises:  CaptureError if there is a break
-    """
+    Raises:  CaptureError if there is a break"""
     capture = Capture(eager, front, nopython=True)
     capture.exporting = True
     captured = Optimizing(capture)(fn)
     captured(*args, **kwargs)
     entry = capture.entries[0] if capture.entries else None
     if entry is None or entry.graph is None:
-        raise CaptureError(
-            "export: expected a function that computes with tensors; got no graph. Check it."
-        )
+        what = "a function that computes with tensors"
+        raise CaptureError("export", what, "no graph", "Check it.")
     return exported(entry), [str(guard) for guard in entry.guards]
 
 
@@ -435,9 +417,7 @@ def exported(entry) -> GraphModule:
         if node.op == "placeholder" and node.target in made:
             new[node] = made[node.target]
         elif node.op != "output":
-            operands = [map_nodes(x, new.__getitem__) for x in (node.args, node.kwargs)]
-            new[node] = graph.create_node(node.op, node.target, *operands, node.name)
-            new[node].meta = dict(node.meta)
+            graph.copy_node(node, new)
     graph.output(shown(entry.outcome, new, made))
     return GraphModule(entry.graph, graph)
 

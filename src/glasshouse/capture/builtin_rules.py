@@ -7,28 +7,19 @@ import types
 from collections import OrderedDict, defaultdict, deque
 
 from glasshouse.capture.frame import Enumerate, Generator, Over, Reversed, Zip
-from glasshouse.capture.polyfills import (
-    POLYFILLS,
-    call_until,
-    enumerate_of,
-    list_of,
-    reversed_of,
-    zip_of,
-)
-from glasshouse.capture.values import MISSING, Break, Made, Source, Var, constant, static_lookup
+from glasshouse.capture.plain import own_method, static_lookup
+from glasshouse.capture.polyfills import POLYFILLS, call_until, list_of, order_of, reversed_of
+from glasshouse.capture.values import Break, Made, Source, Var, constant
 
 # Functions of constants alone, whose result is the same each time.
 PURE = {
-    abs, ascii, bin, bool, bytes, callable, chr, complex, divmod, float, format, hash, hex, int,
-    len,
-    oct, ord, pow, range, repr, round, str, frozenset, slice, issubclass, tuple, list, set, dict,
-    min, max,
-    sum, sorted, any, all, *(f for f in vars(math).values() if callable(f)),
-    *(f for n, f in vars(operator).items() if callable(f) and not isinstance(f, type)),
+    abs, ascii, bin, chr, divmod, format, hash, hex, oct, ord, pow, round, issubclass,
+    *filter(callable, vars(math).values()), *filter(callable, vars(operator).values()),
 }  # fmt: skip
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
+SAFE_CHECKS = ("abc", "typing", "enum", "_py_abc")
 PRINT_HINT = "print after the captured function, or accept the break"
 
 
@@ -54,15 +45,9 @@ def polyfilled(t, fn, args, kwargs, then):
 
 def on_isinstance(t, fn, args, kwargs, then):
     kinds = t.known(args[1])
-    flat = kinds if isinstance(kinds, tuple) else (kinds,)
-    for kind in flat:
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         check = static_lookup(type(kind), "__instancecheck__")[0]
-        if isinstance(check, types.FunctionType) and check.__module__ not in (
-            "abc",
-            "typing",
-            "enum",
-            "_py_abc",
-        ):
+        if isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS:
             raise Break("isinstance with a check of its own", fn, args)
     value = t.typed(args[0])
     if isinstance(value, Generator):
@@ -158,7 +143,7 @@ def on_enumerate(t, fn, args, kwargs, then):
     def wrap(t2, it):
         if isinstance(it.value, (Over, Zip, Enumerate)) and t2.foldable(start):
             return t2.deliver(then, t2.track(Var(Enumerate(it, t2.known(start)), Made("iterator"))))
-        return t2.call_function(Var(enumerate_of), [it, start], {}, then)
+        return t2.call_function(Var(POLYFILLS[enumerate]), [it, start], {}, then)
 
     return t.get_iter(args[0], wrap)
 
@@ -166,7 +151,7 @@ def on_enumerate(t, fn, args, kwargs, then):
 def on_zip(t, fn, args, kwargs, then):
     simple = (Over, Zip, Enumerate)
     if kwargs or any(not isinstance(x.value, simple) and t.sequence(x) is None for x in args):
-        return t.call_function(Var(zip_of), args, kwargs, then)
+        return t.call_function(Var(POLYFILLS[zip]), args, kwargs, then)
     inners = []
     for x in args:
         t.get_iter(x, lambda t2, it: inners.append(it))
@@ -174,17 +159,14 @@ def on_zip(t, fn, args, kwargs, then):
 
 
 def on_reversed(t, fn, args, kwargs, then):
-    method, _ = static_lookup(type(args[0].value), "__reversed__")
-    if isinstance(method, types.FunctionType):
-        return t.call(Var(method), args, {}, then)
+    if t.call_own(args[0], "__reversed__", [], then):
+        return None
     items = t.sequence(args[0])
-    if items is None and isinstance(
-        static_lookup(type(args[0].value), "__getitem__")[0], types.FunctionType
-    ):
+    if items is not None:
+        return t.deliver(then, t.track(Var(Reversed(args[0], items[::-1]), Made("iterator"))))
+    if own_method(args[0], "__getitem__"):
         return t.call_function(Var(reversed_of), args, {}, then)
-    if items is None:
-        raise Break("reversed", fn, args)
-    return t.deliver(then, t.track(Var(Reversed(args[0], items[::-1]), Made("iterator"))))
+    raise Break("reversed", fn, args)
 
 
 def on_id(t, fn, args, kwargs, then):
@@ -207,40 +189,17 @@ def on_choices(t, fn, args, kwargs, then):
     return t.deliver(then, t.track(Var(Over(Var(None), found), Made("iterator"))))
 
 
-def on_min_max(t, fn, args, kwargs, then):
-    items = t.sequence(args[0]) if len(args) == 1 else args
-    if items is not None and not kwargs and items and all(t.foldable(x) for x in items):
-        if any(t.varies(x) for x in items):
-            for x in items:
-                t.known(x)
-        return t.give(then, t.do(fn.value, [t.known(x) for x in items]))
-    return t.call_function(Var(POLYFILLS[fn.value]), args, kwargs, then)
+def on_order(t, fn, args, kwargs, then):
+    if not t.all_foldable(args):
+        raise Break("sorting by values that are not known", fn, args)
+    return t.deliver(then, constant(t.known_call(order_of, args)))
 
 
-def on_sorted(t, fn, args, kwargs, then):
-    items = t.sequence(args[0])
-    reverse = kwargs.get("reverse", Var(False))
-    key = kwargs.get("key", Var(None))
-    if (
-        items is None
-        or key.value is not None
-        and not isinstance(key.value, types.BuiltinMethodType)
-    ):
-        return t.call_function(Var(POLYFILLS[sorted]), args, kwargs, then)
-    if key.value is not None:
-        keys = t.sequence(t.tracked.get(id(key.value.__self__)) or constant(key.value.__self__))
-        if keys is None or key.value.__name__ != "__getitem__":
-            return t.call_function(Var(POLYFILLS[sorted]), args, kwargs, then)
-    else:
-        keys = items
-    if not all(t.foldable(x) for x in keys):
-        raise Break("sorting by values that are not known", fn, args, kwargs)
-    raw = [t.known(x) for x in keys]
-    places = [t.known(x) for x in items] if key.value is not None else range(len(items))
-    order = t.do(sorted, places, key=raw.__getitem__, reverse=t.known(reverse))
-    return t.deliver(
-        then, t.new_list([Var(i) if key.value is not None else items[i] for i in order])
-    )
+def on_new_tuple(t, fn, args, kwargs, then):
+    items = t.sequence(args[1]) if len(args) == 2 else None
+    if items is None:
+        raise Break("a call of __new__", fn, args, kwargs)
+    return t.deliver(then, t.new_tuple(items, t.known(args[0])))
 
 
 def on_str(t, fn, args, kwargs, then):
@@ -249,30 +208,12 @@ def on_str(t, fn, args, kwargs, then):
     cls = type(t.typed(args[0]))
     if isinstance(args[0].value, BaseException) and t.says_the_same(args[0], fn.value):
         return t.give(then, fn.value(args[0].value))
-    names = ("__str__", "__repr__") if fn.value is str else ("__repr__",)
-    for name in names:
-        method, _ = static_lookup(cls, name)
-        if isinstance(method, types.FunctionType):
-            return t.call(Var(method), args, {}, then)
-        if method is not MISSING and method is not object.__str__:
+    for name in ("__str__", "__repr__") if fn.value is str else ("__repr__",):
+        if t.call_own(args[0], name, [], then):
+            return None
+        if getattr(cls, name) is not object.__str__:
             break
     raise Break(f"the text of a {cls.__name__}", fn, args)
-
-
-def on_operator(t, fn, args, kwargs, then):
-    f = fn.value
-    if f is operator.getitem:
-        return t.get_item(args[0], args[1], then)
-    if f is operator.contains:
-        return t.contains(args[0], args[1], False, then)
-    if f is operator.setitem:
-        t.set_item(*args)
-        return t.give(then, None)
-    if f is operator.not_:
-        return t.truth(args[0], lambda t2, flag: t2.give(then, not flag))
-    if f is operator.truth:
-        return t.truth(args[0], lambda t2, flag: t2.give(then, flag))
-    return t.give(then, t.identical(args[0], args[1]) is (f is operator.is_))
 
 
 def on_number(t, fn, args, kwargs, then):
@@ -281,15 +222,15 @@ def on_number(t, fn, args, kwargs, then):
         return t.deliver(then, t.number(fn.value, args))
     if t.all_foldable(args, kwargs):
         return t.give(then, t.known_call(fn.value, args, kwargs))
-    method, _ = static_lookup(type(args[0].value), f"__{fn.value.__name__}__")
-    if isinstance(method, types.FunctionType) and not t.is_tensor(args[0]):
-        return t.call(Var(method), args, {}, then)
+    name = f"__{fn.value.__name__}__"
+    if not t.is_tensor(args[0]) and t.call_own(args[0], name, args[1:], then):
+        return None
     raise Break(f"{fn.value.__name__} of a {type(args[0].value).__name__}", fn, args, kwargs)
 
 
 def on_pure(t, fn, args, kwargs, then):
     if fn.value is slice:
-        return t.deliver(then, Var(slice(*(x.value for x in args)), Made("call", fn, args)))
+        return t.deliver(then, t.new_slice(args))
     if fn.value is frozenset and args:
         items = t.sequence(args[0])
         if items is not None:
@@ -299,7 +240,8 @@ def on_pure(t, fn, args, kwargs, then):
     raise Break(f"making a {fn.value.__name__}", fn, args, kwargs)
 
 
-CLASSES = {
+CLASSES = {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
+CLASSES |= {
     bool: on_bool, list: on_sequence(as_list), dict: on_dict(dict),
     OrderedDict: on_dict(OrderedDict), tuple: on_sequence(lambda t, items: t.new_tuple(items)),
     enumerate: on_enumerate, zip: on_zip,
@@ -309,7 +251,6 @@ CLASSES = {
         then, t.track(Var(object(), Made("object", object), {})))),
     types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
 }  # fmt: skip
-CLASSES |= {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
 CLASSES |= dict.fromkeys((property, deque, defaultdict), breaking("making"))
 CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
 CLASSES |= dict.fromkeys(
@@ -318,14 +259,23 @@ CLASSES |= dict.fromkeys(
 )
 BUILTINS = {
     isinstance: on_isinstance, getattr: on_getattr, hasattr: on_hasattr, setattr: on_setattr,
-    delattr: on_setattr, iter: on_iter, id: on_id, min: on_min_max, max: on_min_max,
-    sorted: on_sorted, repr: on_str, print: breaking("call", hint=PRINT_HINT),
+    delattr: on_setattr, iter: on_iter, id: on_id, tuple.__new__: on_new_tuple,
+    order_of: on_order, repr: on_str, print: breaking("call", hint=PRINT_HINT),
     len: simple(lambda t, args, then: t.length(args[0], then)),
     next: simple(lambda t, args, then: t.next_of(args[0], [*args, None][1], then)),
     callable: simple(lambda t, args, then: t.give(then, callable(t.typed(args[0])))),
 }  # fmt: skip
-BUILTINS |= {getattr(operator, name): on_operator for name in (
-    "getitem", "contains", "setitem", "not_", "truth", "is_", "is_not")}  # fmt: skip
+BUILTINS |= {
+    operator.getitem: simple(lambda t, args, then: t.get_item(*args, then)),
+    operator.setitem: simple(lambda t, args, then: t.give(then, t.set_item(*args))),
+    operator.contains: simple(lambda t, args, then: t.contains(*args, False, then)),
+    operator.is_: simple(lambda t, args, then: t.give(then, t.identical(*args))),
+    operator.is_not: simple(lambda t, args, then: t.give(then, not t.identical(*args))),
+    operator.truth: on_bool,
+    operator.not_: simple(
+        lambda t, args, then: t.truth(args[0], lambda t2, flag: t2.give(then, not flag))
+    ),
+}
 BUILTINS |= dict.fromkeys(
     (eval, exec, globals, locals, breakpoint, compile), breaking("call", False)
 )

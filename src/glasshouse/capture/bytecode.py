@@ -1,8 +1,7 @@
 """CPython's bytecode: decoding, which locals are still needed, code that goes on in the middle.
 
 Every jump is relative in 3.11 and later, so code that continues at an offset, with a given stack
-and given locals, is a short prefix in front of the unchanged bytecode.
-"""
+and given locals, is a short prefix in front of the unchanged bytecode."""
 
 import dis
 import sys
@@ -243,21 +242,6 @@ def shifted_table(code: types.CodeType, units: int) -> bytes:
     return out
 
 
-def reversing(count: int) -> bytes:
-    """Instructions that turn the top `count` items of the stack around."""
-    out = b""
-    for i in range(count // 2):
-        low, high = i + 1, count - i
-        swaps = (high,) if low == 1 else (low, high, low)
-        out += b"".join(encoded("SWAP", depth) for depth in swaps)
-    return out
-
-
-def jump_to(offset: int) -> bytes:
-    """A jump over `offset` bytes of what follows it."""
-    return encoded("JUMP_FORWARD", offset // 2)
-
-
 def keeps_closure(code: types.CodeType) -> bool:
     """Whether a zero-argument super() looks for a real free variable."""
     return "__class__" in code.co_freevars
@@ -273,9 +257,8 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
     """Code that goes on at `offset`.
 
     It takes one argument for each slot (cells as cells). The first is a tuple: the slot's own value
-    and the items of the stack, without those that `nulls` says are NULL. `bound` are the slots that
-    have a value.
-    """
+    and the items of the stack from the top, without those that `nulls` says are NULL. `bound` are
+    the slots that have a value."""
     names = resume_slots(code) or ["_stack"]
     free = code.co_freevars if keeps_closure(code) else ()
     prefix = (encoded("COPY_FREE_VARS", len(free)) if free else b"") + encoded("RESUME", 0)
@@ -285,13 +268,12 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
     count = nulls.count(False)
     prefix += encoded("LOAD_FAST", 0) + encoded("UNPACK_SEQUENCE", count + 1)
     prefix += encoded("STORE_FAST", 0) + (b"" if 0 in bound else encoded("DELETE_FAST", 0))
-    prefix += reversing(count)
     for i, null in enumerate(nulls):
         if null:
             prefix += encoded("PUSH_NULL")
             above = nulls[i + 1 :].count(False)
             prefix += b"".join(encoded("SWAP", depth) for depth in range(above + 1, 1, -1))
-    prefix += jump_to(offset)
+    prefix += encoded("JUMP_FORWARD", offset // 2)
     units = len(prefix) // 2
     lines = b"".join(bytes((0x80 | 15 << 3 | min(8, units - i) - 1,)) for i in range(0, units, 8))
     name = f"__resume_at_{offset}"

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from glasshouse.base.errors import OptionError, suggest, type_name
+from glasshouse.base.errors import OptionError, check_known, type_name
 
 DEFAULTS = {
     "cache_limit": 16, "dynamic": False, "max_instructions": 2_000_000, "repro_dir": "",
@@ -18,14 +18,10 @@ class Config:
     dynamic: numbers and sizes vary from the start; max_instructions: of one trace;
     repro_dir: where a script is written for a graph on which the compiler raises ("" for nowhere);
     raise_compiler_errors, raise_internal_errors: instead of falling back; print_graphs,
-    print_guards, print_bytecode, print_recompiles: what is printed as it happens.
-    """
+    print_guards, print_bytecode, print_recompiles: what is printed as it happens."""
 
     def __init__(self):
-        object.__setattr__(self, "allowed", {})
-        object.__setattr__(self, "disallowed", {})
-        object.__setattr__(self, "disabled", {})
-        object.__setattr__(self, "constant_results", set())
+        self.__dict__.update(allowed={}, disallowed={}, disabled={}, constant_results=set())
         self.restore()
 
     def restore(self) -> None:
@@ -33,23 +29,16 @@ class Config:
         self.__dict__.update(DEFAULTS)
 
     def __setattr__(self, name: str, value) -> None:
-        if name not in DEFAULTS:
-            raise OptionError(
-                f"capture.config: expected a setting; got {name!r}. {suggest(name, DEFAULTS)}"
-            )
-        if type(value) is not type(DEFAULTS[name]):
-            raise OptionError(
-                f"capture.config: expected {name} to be a {type(DEFAULTS[name]).__name__}; got "
-                f"{type_name(value)}. Give one."
-            )
+        wanted = type(DEFAULTS[check_known("capture.config", "a setting", name, DEFAULTS)])
+        if type(value) is not wanted:
+            expected = f"{name} to be a {wanted.__name__}"
+            raise OptionError("capture.config", expected, type_name(value), "Give one.")
         self.__dict__[name] = value
 
     def __getattr__(self, name: str):
         if name.startswith("__"):
             raise AttributeError(name)
-        raise OptionError(
-            f"capture.config: expected a setting; got {name!r}. {suggest(name, DEFAULTS)}"
-        )
+        check_known("capture.config", "a setting", name, DEFAULTS)
 
     @contextmanager
     def override(self, **settings):

@@ -3,7 +3,16 @@
 from collections import OrderedDict
 
 from glasshouse.capture.frame import END, Enumerate, Over, Zip
-from glasshouse.capture.values import Break, Made, Source, Var, constant
+from glasshouse.capture.guards import Check
+from glasshouse.capture.values import Break, Source, Var, constant
+
+
+def same_set(value, elements) -> bool:
+    return isinstance(value, (set, frozenset)) and value == elements
+
+
+def lacks(value, key) -> bool:
+    return key not in value
 
 
 class Containers:
@@ -32,7 +41,7 @@ class Containers:
         if kind is set or kind is frozenset:
             self.whole_set(var)
             return [var.items[x][0] for x in value]
-        if isinstance(var.origin, Made) and var.origin.kind == "view":
+        if var.is_made("view"):
             pairs = self.entries(var.origin.parts[0])
             which = var.origin.parts[1]
             if which == "items":
@@ -56,14 +65,14 @@ class Containers:
         if var.items is None:
             if self.live and isinstance(var.origin, Source):
                 self.typed(var)
-                fixed = frozenset(var.value)
-                self.guards.add("call", var.origin, SetIs(fixed))
+                check = Check(same_set, frozenset(var.value), f"set is {set(var.value)!r}")
+                self.guards.add("call", var.origin, check)
             var.items = {x: (Var(x),) for x in var.value}
 
     def is_dict(self, var: Var) -> bool:
-        kind = type(var.value)
-        return isinstance(var.value, dict) and kind.__getitem__ is dict.__getitem__ and (
-            kind.__iter__ in (dict.__iter__, OrderedDict.__iter__))  # fmt: skip
+        kind, plain = type(var.value), (dict.__iter__, OrderedDict.__iter__)
+        reads = isinstance(var.value, dict) and kind.__getitem__ is dict.__getitem__
+        return reads and kind.__iter__ in plain
 
     def entries(self, var: Var) -> list[tuple[Var, Var]]:
         """All (key, value) of a dict, guarded."""
@@ -76,7 +85,7 @@ class Containers:
 
     def whole_dict(self, var: Var) -> None:
         """Know every key of a dict."""
-        if var.origin is None or isinstance(var.origin, Made):
+        if var.origin is None or var.is_new:
             if var.items is None:
                 var.items = {k: (constant(k), constant(v)) for k, v in var.value.items()}
             return
@@ -103,24 +112,15 @@ class Containers:
         found = var.items.get(key)
         if found is not None:
             return found[1]
-        if (
-            var.is_new
-            or var.origin is None
-            or id(var) in self.deleted
-            and key in self.deleted[id(var)]
-        ):
+        if var.is_new or var.origin is None or key in self.deleted.get(id(var), ()):
             return None
         if key not in var.value:
             if self.live and isinstance(var.origin, Source) and id(var) not in self.whole:
                 self.typed(var)
-                if (
-                    type(key) in (str, int)
-                    or isinstance(key, Var)
-                    or type(key).__hash__ is object.__hash__
-                ):
+                if type(key) in (str, int) or type(key).__hash__ is object.__hash__:
                     self.guards.add("absent", var.origin, key)
                 else:
-                    self.guards.add("call", var.origin, Lacks(key))
+                    self.guards.add("call", var.origin, Check(lacks, key, f"lacks {key!r}"))
             return None
         self.typed(var)
         value = self.load(var.value[key], self.entry_source(var.origin, key))
@@ -167,29 +167,3 @@ class Containers:
                 items[raw] = value
         if not var.is_new:
             self.write(var, ("item", key, value))
-
-
-class SetIs:
-    """A guard: a set has exactly these elements."""
-
-    def __init__(self, elements: frozenset):
-        self.elements = elements
-
-    def __call__(self, value) -> bool:
-        return isinstance(value, (set, frozenset)) and value == self.elements
-
-    def __repr__(self):
-        return f"set is {set(self.elements)!r}"
-
-
-class Lacks:
-    """A guard: a dict has no such key."""
-
-    def __init__(self, key):
-        self.key = key
-
-    def __call__(self, value) -> bool:
-        return self.key not in value
-
-    def __repr__(self):
-        return f"lacks {self.key!r}"

@@ -2,8 +2,7 @@
 
 It reads what the graph needs, runs the compiled graph, makes what is new, writes what was written,
 and then returns, or has Python do what broke the graph and goes on in resume functions. Its code
-has the user's file and line, so that tracebacks show them.
-"""
+has the user's file and line, so that tracebacks show them."""
 
 import ast
 import copy
@@ -13,10 +12,9 @@ from collections import OrderedDict
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode import VERSION
-from glasshouse.capture.frame import Frame, Generator
+from glasshouse.capture.frame import Frame, Generator, code_of, resume_call
 from glasshouse.capture.native import native
-from glasshouse.capture.tracer import Lasti, slot_values
-from glasshouse.capture.values import NULL, CannotRebuild, Made, Number, Source, Var
+from glasshouse.capture.values import STEPS, CannotRebuild, Number, Source, Var, stored
 from glasshouse.graph.ir import Node
 
 LITERALS = (int, bool, str, type(None))
@@ -38,6 +36,7 @@ class Emitter:
         self.outputs: dict[Node, int] = {}
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
+        self.unfilled: list[Var] = []  # cells that were made
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -67,13 +66,10 @@ class Emitter:
         if source.kind == "const":
             return self.pool(source.key)
         base = self.source(source.base)
-        key = source.key
-        text = {
-            "dict": lambda: f"{base}.__dict__", "get": lambda: f"{base}[{self.pool(key)}]",
-            "item": lambda: f"{base}[{key}]", "cell": lambda: f"{base}.cell_contents",
-            "attr": lambda: f"{base}.{key}", "type": lambda: f"type({base})",
-            "lookup": lambda: f"{self.pool(class_attribute)}({base}, {key!r})",
-        }[source.kind]()  # fmt: skip
+        key = self.pool(source.key) if source.kind == "get" else source.key
+        text = STEPS[source.kind][0].format(base, key)
+        if source.kind == "lookup":
+            text = f"{self.pool(stored)}({base}, {key!r})"
         name = self.fresh(source)
         self.reads.append(f"{name} = {text}")
         return name
@@ -98,9 +94,14 @@ class Emitter:
             raise CannotRebuild("something new that contains itself")
         self.busy.add(id(var))
         try:
-            return self.make(var, origin)
+            name = getattr(self, f"make_{origin.kind}")(var, *origin.parts)
         finally:
             self.busy.discard(id(var))
+        while self.unfilled and not self.busy:  # what is in a cell may be a function that has it
+            cell = self.unfilled.pop()
+            if cell.items is not None:
+                self.makes.append(f"{self.known[id(cell)]}.cell_contents = {self.name(cell.items)}")
+        return name
 
     def output(self, var: Var, node: Node) -> str:
         at = self.outputs.get(node)
@@ -124,10 +125,6 @@ class Emitter:
         self.makes.append(f"{name} = {text}")
         return name
 
-    def make(self, var: Var, origin: Made) -> str:
-        """Make something new; the name it gets."""
-        return getattr(self, f"make_{origin.kind}")(var, *origin.parts)
-
     def listed(self, items) -> str:
         return "".join(f"{self.name(x)}, " for x in items)
 
@@ -136,21 +133,17 @@ class Emitter:
 
     def make_tuple(self, var, cls=tuple):
         text = f"({self.listed(var.items)})"
-        return self.bind(
-            var, text if cls is tuple else f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
-        )
+        if cls is not tuple:
+            text = f"{self.pool(tuple.__new__)}({self.pool(cls)}, {text})"
+        return self.bind(var, text)
 
     def make_set(self, var):
-        return self.bind(
-            var, f"{{{self.listed(x for (x,) in var.items.values())}}}" if var.items else "set()"
-        )
+        items = self.listed(x for (x,) in var.items.values())
+        return self.bind(var, f"{{{items}}}" if items else "set()")
 
     def make_dict(self, var, cls=dict):
-        order = (
-            [k for k in var.value if k in var.items]
-            if isinstance(var.value, OrderedDict)
-            else var.items
-        )
+        ordered = isinstance(var.value, OrderedDict)
+        order = [k for k in var.value if k in var.items] if ordered else var.items
         pairs = [(self.name(var.items[k][0]), self.name(var.items[k][1])) for k in order]
         if cls is dict:
             return self.bind(var, "{" + ", ".join(f"{k}: {v}" for k, v in pairs) + "}")
@@ -168,9 +161,8 @@ class Emitter:
             raise CannotRebuild(f"a new {cls.__name__} with attributes")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
         for key, value in var.items.values():
-            self.makes.append(
-                f"{self.pool(dict.__setitem__)}({name}, {self.name(key)}, {self.name(value)})"
-            )
+            words = f"{name}, {self.name(key)}, {self.name(value)}"
+            self.makes.append(f"{self.pool(dict.__setitem__)}({words})")
         return name
 
     def make_object(self, var, cls):
@@ -184,9 +176,8 @@ class Emitter:
             self.chained(var, name)
         for key, value in (var.items or {}).items():
             if value is not None:
-                self.makes.append(
-                    f"{self.pool(object.__setattr__)}({name}, {key!r}, {self.name(value)})"
-                )
+                words = f"{name}, {key!r}, {self.name(value)}"
+                self.makes.append(f"{self.pool(object.__setattr__)}({words})")
 
     def chained(self, var, name) -> None:
         """Set the cause, context and traceback of a new exception."""
@@ -206,9 +197,8 @@ class Emitter:
     def make_call(self, var, fn, args, kwargs=None):
         if isinstance(var.value, super):
             return self.bind(var, f"super({self.listed(args)})")
-        words = [self.name(x) for x in args] + [
-            f"{k}={self.name(v)}" for k, v in (kwargs or {}).items()
-        ]
+        words = [self.name(x) for x in args]
+        words += [f"{k}={self.name(v)}" for k, v in (kwargs or {}).items()]
         name = self.bind(var, f"{self.name(fn)}({', '.join(words)})")
         if isinstance(var.items, dict):
             self.attributes(var, name)
@@ -245,55 +235,28 @@ class Emitter:
         return self.bind(var, f"{self.name(error)}.__traceback__")
 
     def make_cell(self, var):
-        name = self.bind(var, f"{self.pool(types.CellType)}()")
-        if var.items is not None:
-            self.makes.append(f"{name}.cell_contents = {self.name(var.items)}")
-        return name
+        self.unfilled.append(var)
+        return self.bind(var, f"{self.pool(types.CellType)}()")
 
     def make_function(self, var, code, names, parts):
         closure = "None"
-        cells = ()
         if "closure" in parts:
-            cells = parts["closure"].items
-            text = []
-            for cell in cells:
-                known = self.known.get(id(cell))
-                if known is None and cell.is_new:
-                    known = self.bind(cell, f"{self.pool(types.CellType)}()")
-                    self.later(cell)
-                text.append(known or self.name(cell))
-            closure = f"({', '.join(text)},)"
-        name = self.bind(var,
-        f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
-                              f"{code.co_name!r}, None, {closure})")  # fmt: skip
-        for part, attribute in (("defaults", "__defaults__"), ("kwdefaults", "__kwdefaults__")):
+            closure = f"({self.listed(parts['closure'].items)})"
+        words = f"{self.pool(code)}, {self.pool(names)}, {code.co_name!r}, None, {closure}"
+        name = self.bind(var, f"{self.pool(types.FunctionType)}({words})")
+        for part in ("defaults", "kwdefaults"):
             if part in parts:
-                self.makes.append(f"{name}.{attribute} = {self.name(parts[part])}")
+                self.makes.append(f"{name}.__{part}__ = {self.name(parts[part])}")
         if "annotations" in parts:
             self.makes.append(f"{name}.__annotations__ = {self.pool(var.value.__annotations__)}")
         self.attributes(var, name)
-        for cell in cells:
-            self.fill(cell)
         return name
-
-    def later(self, cell: Var) -> None:
-        """A cell whose contents may need the function that has it."""
-        self.kept.append(cell)
-        self.unfilled = getattr(self, "unfilled", set())
-        self.unfilled.add(id(cell))
-
-    def fill(self, cell: Var) -> None:
-        if id(cell) in getattr(self, "unfilled", ()):
-            self.unfilled.discard(id(cell))
-            if cell.items is not None:
-                self.makes.append(f"{self.known[id(cell)]}.cell_contents = {self.name(cell.items)}")
 
     def make_method(self, var, this, inner):
         if isinstance(inner, Var):
             if isinstance(var.value, types.MethodType):
-                return self.bind(
-                    var, f"{self.pool(types.MethodType)}({self.name(inner)}, {self.name(this)})"
-                )
+                words = f"{self.name(inner)}, {self.name(this)}"
+                return self.bind(var, f"{self.pool(types.MethodType)}({words})")
             return self.bind(var, f"{self.name(inner)}.__get__({self.name(this)})")
         return self.bind(var, f"{self.name(this)}.{inner}")
 
@@ -301,7 +264,8 @@ class Emitter:
         return self.bind(var, f"{self.name(base)}.{which}()")
 
     def make_iterator(self, var):
-        return self.bind(var, var.value.emit(self))
+        fn, *parts = var.value.recipe()
+        return self.bind(var, f"{self.pool(fn)}({self.listed(parts)})")
 
     def make_generator(self, var, site):
         raise CannotRebuild("a generator that is not finished", site)
@@ -313,40 +277,27 @@ class Emitter:
         found = []
         for var in self.tracer.written:
             target = self.name(var)
-            last = {}
-            for i, entry in enumerate(var.log):
-                if entry[0] in ("attr", "cell"):
-                    last[entry[1] if entry[0] == "attr" else ""] = i
-            for i, entry in enumerate(var.log):
-                if (
-                    entry[0] in ("attr", "cell")
-                    and last[entry[1] if entry[0] == "attr" else ""] != i
-                ):
-                    continue
-                found.append(self.effect(var, target, *entry))
+            # Of what is set in one place, the last.
+            places = [
+                entry[:2] if entry[0] == "attr" else entry[:1] if entry[0] == "cell" else i
+                for i, entry in enumerate(var.log)
+            ]
+            last = {place: i for i, place in enumerate(places)}
+            found += [self.effect(var, target, *var.log[i]) for i in sorted(last.values())]
         return found
 
     def effect(self, var: Var, target: str, kind: str, *parts) -> str:
-        if kind == "cell":
-            (value,) = parts
-            return (
-                f"del {target}.cell_contents"
-                if value is None
-                else f"{target}.cell_contents = {self.name(value)}"
-            )
+        if kind == "method":
+            method, args = parts
+            return f"{target}.{method}({', '.join(map(self.name, args))})"
+        *key, value = parts
+        if kind == "attr" and value is None:
+            return f"{self.pool(delete_attribute)}({target}, {key[0]!r})"
         if kind == "attr":
-            key, value = parts
-            if value is None:
-                return f"{self.pool(delete_attribute)}({target}, {key!r})"
             setter = type.__setattr__ if isinstance(var.value, type) else object.__setattr__
-            return f"{self.pool(setter)}({target}, {key!r}, {self.name(value)})"
-        if kind == "item":
-            key, value = parts
-            if value is None:
-                return f"del {target}[{self.name(key)}]"
-            return f"{target}[{self.name(key)}] = {self.name(value)}"
-        method, args = parts
-        return f"{target}.{method}({', '.join(map(self.name, args))})"
+            return f"{self.pool(setter)}({target}, {key[0]!r}, {self.name(value)})"
+        place = f"{target}[{self.name(key[0])}]" if kind == "item" else f"{target}.cell_contents"
+        return f"del {place}" if value is None else f"{place} = {self.name(value)}"
 
     # -- the whole -----------------------------------------------------------------------------
 
@@ -391,9 +342,8 @@ class Emitter:
         frames = tracer.frames
         for caller, frame in zip(frames, frames[1:], strict=False):
             if frame.then is not None:
-                raise CannotRebuild(
-                    "a call in the middle of an operation", (caller.code, caller.at)
-                )
+                what = "a call in the middle of an operation"
+                raise CannotRebuild(what, (caller.code, caller.at))
         for frame in frames:
             if frame.generator is not None:
                 raise CannotRebuild("a generator that is running", frame.generator.site)
@@ -435,8 +385,7 @@ class Emitter:
         handler = frame.code.handler_at(frame.at)
         if handler is None or not steps:
             return [*steps, *then]
-        lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
-        stack = [*frame.saved[: handler.depth], *lasti]
+        stack = frame.stack_for(handler)
         caught = self.resume(frame, handler.target, stack, "e", captured)
         return [
             "e = None", "try:", *(f"    {x}" for x in steps),
@@ -472,14 +421,9 @@ class Emitter:
         self, frame: Frame, at: int, stack: list[Var], extra: str | None, captured: bool
     ) -> str:
         """A call of the resume function at an instruction; `extra` is pushed onto the stack."""
-        values, _, live = slot_values(frame, at)
-        shape = [*stack, *([Var(None)] if extra else [])]
-        fn = self.resumer(frame, at, shape, live, captured)
-        moved = len(getattr(fn, "fn", fn).__code__.co_code) - len(frame.root.co_code)
-        items = [str(x.value + moved // 2) if isinstance(x, Lasti) else self.name(x)
-                 for x in stack if x is not NULL]  # fmt: skip
-        items += [extra] if extra else []
-        words = [self.name(x) if x is not None else "None" for x in values] or ["None"]
+        fn, slots, pushed = resume_call(frame, at, stack, bool(extra), captured, self.resumer)
+        items = [*filter(None, [extra]), *map(self.name, pushed)]
+        words = [self.name(x) if x is not None else "None" for x in slots] or ["None"]
         words[0] = f"({', '.join([words[0], *items])},)"
         called = self.pool(fn) if self.is_fixed(frame) else self.made_anew(frame, fn)
         if (frame.handled or self.tracer.began_handling) and extra != "e":
@@ -494,7 +438,7 @@ class Emitter:
 
     def made_anew(self, frame: Frame, fn) -> str:
         """A resume function with the cells of the call."""
-        code, names = getattr(fn, "fn", fn).__code__, frame.globals
+        code, names = code_of(fn), frame.globals
         made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
         return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 
@@ -524,11 +468,6 @@ def loop_end(frame: Frame, target: int) -> int:
     if ins[target].op == "END_FOR":
         return target + 2 if ins[target + 1].op == "POP_TOP" and VERSION >= (3, 13) else target + 1
     return target
-
-
-def class_attribute(cls: type, name: str):
-    """A class attribute as it is stored."""
-    return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
 
 
 def delete_attribute(obj, name: str) -> None:

@@ -3,11 +3,17 @@
 import types
 from contextlib import suppress
 
-from glasshouse.capture.bytecode import decoded
-from glasshouse.capture.values import Made, Var
+from glasshouse.capture.bytecode import Handler, decoded, keeps_closure, make_resume, resume_slots
+from glasshouse.capture.values import NULL, Made, Var
 
 END = Var("end")  # what a finished iterator gives
 SIZED = (dict, set, type({}.keys()), type({}.values()), type({}.items()))
+
+
+class Lasti(Var):
+    """The number of the instruction that raised, for a handler that raises again."""
+
+    __slots__ = ()
 
 
 class Frame:
@@ -16,8 +22,7 @@ class Frame:
     `then(tracer, result)` says what happens with the result where that is not a push onto the
     caller's stack; `init` is the object whose __init__ this is; `scope` has its caller's scope, and
     the context (function, argument) that it runs in. `at` is the running instruction, `saved` the
-    stack before it.
-    """
+    stack before it."""
 
     __slots__ = ("root", "code", "locals", "stack", "ip", "at", "saved", "globals", "kw_names",
                  "then", "init", "generator", "scope", "trusted", "handled")  # fmt: skip
@@ -48,34 +53,35 @@ class Frame:
     def where(self) -> str:
         return f"{self.root.co_filename}:{self.line}"
 
+    def stack_for(self, handler: Handler) -> list[Var]:
+        """What lies below the exception when a handler takes over."""
+        below = self.saved[: handler.depth]
+        raised_at = self.code.instructions[self.at].offset // 2
+        return [*below, Lasti(raised_at)] if handler.lasti else below
+
 
 class Iterator:
-    """An iterator over Vars that are known. `native` is Python's own at the same place."""
-
-    __slots__ = ("index",)
-
-    def __init__(self):
-        self.index = 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        raise NotImplementedError
+    """An iterator over Vars that are known."""
 
     def step(self, tracer) -> Var:
         """The next Var, or END."""
         raise NotImplementedError
 
+    def recipe(self) -> tuple:
+        """(function, Vars) whose call gives Python's own iterator at the same place."""
+        raise NotImplementedError
+
+    def native(self):
+        """Python's own iterator at the same place."""
+        fn, *parts = self.recipe()
+        return fn(*map(plain_value, parts))
+
 
 class Over(Iterator):
     """Over a list, tuple, range or string (as it changes), or over what a dict or set had."""
 
-    __slots__ = ("base", "kept", "size")
-
     def __init__(self, base: Var, kept: list[Var] | None = None):
-        super().__init__()
-        self.base, self.kept = base, kept
+        self.base, self.kept, self.index = base, kept, 0
         self.size = len(base.value) if isinstance(base.value, SIZED) else -1
 
     def step(self, tracer):
@@ -89,40 +95,20 @@ class Over(Iterator):
         self.index += 1
         return items[self.index - 1]
 
-    def native(self):
+    def recipe(self):
         if self.size >= 0:
-            return iterator_of(self.base.value, self.index, self.size)
-        values = self.base.value if self.kept is None else [x.value for x in self.kept]
-        it = iter(values)
-        it.__setstate__(min(self.index, len(values)))
-        return it
-
-    def emit(self, emitter) -> str:
-        if self.size >= 0:
-            words = f"{emitter.name(self.base)}, {self.index}, {self.size}"
-            return f"{emitter.pool(iterator_of)}({words})"
-        if self.kept is None:
-            base, size = emitter.name(self.base), len(self.base.value)
-        else:
-            base, size = (
-                emitter.name(Var([x.value for x in self.kept], Made("list"), self.kept)),
-                len(self.kept),
-            )
-        return f"{emitter.pool(iterator_at)}({base}, {min(self.index, size)})"
+            return iterator_of, self.base, Var(self.index), Var(self.size)
+        base = self.base
+        if self.kept is not None:
+            base = Var([x.value for x in self.kept], Made("list"), self.kept)
+        return iterator_at, base, Var(min(self.index, len(base.value)))
 
 
 class Reversed(Over):
     """Like reversed."""
 
-    __slots__ = ()
-
-    def native(self):
-        return super().native() if self.index else reversed(self.base.value)
-
-    def emit(self, emitter) -> str:
-        if self.index:
-            return super().emit(emitter)
-        return f"{emitter.pool(reversed)}({emitter.name(self.base)})"
+    def recipe(self):
+        return super().recipe() if self.index else (reversed, self.base)
 
 
 def iterator_of(values, index: int, size: int):
@@ -152,10 +138,7 @@ def iterator_at(values, index: int):
 class Enumerate(Iterator):
     """Like enumerate."""
 
-    __slots__ = ("inner", "number")
-
     def __init__(self, inner: Var, number: int):
-        super().__init__()
         self.inner, self.number = inner, number
 
     def step(self, tracer):
@@ -166,20 +149,14 @@ class Enumerate(Iterator):
         self.number += 1
         return tracer.new_tuple([number, x])
 
-    def native(self):
-        return enumerate(self.inner.value.native(), self.number)
-
-    def emit(self, emitter) -> str:
-        return f"{emitter.pool(enumerate)}({emitter.name(self.inner)}, {self.number})"
+    def recipe(self):
+        return enumerate, self.inner, Var(self.number)
 
 
 class Zip(Iterator):
     """Like zip."""
 
-    __slots__ = ("inners",)
-
     def __init__(self, inners: list[Var]):
-        super().__init__()
         self.inners = inners
 
     def step(self, tracer):
@@ -191,11 +168,13 @@ class Zip(Iterator):
             found.append(x)
         return tracer.new_tuple(found) if found else END
 
-    def native(self):
-        return zip(*(inner.value.native() for inner in self.inners))
+    def recipe(self):
+        return zip, *self.inners
 
-    def emit(self, emitter) -> str:
-        return f"{emitter.pool(zip)}({', '.join(emitter.name(x) for x in self.inners)})"
+
+def plain_value(var: Var):
+    """The value, of our iterators Python's own."""
+    return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
 
 
 def going_on(made: "Generator"):
@@ -229,9 +208,8 @@ class Generator:
     def throw(self, kind, value=None, trace=None):
         """Raise inside."""
         error = value if isinstance(value, BaseException) else kind
-        return self.make_tracer().drive(
-            self, Var(None), error if not isinstance(error, type) else error()
-        )
+        error = error() if isinstance(error, type) else error
+        return self.make_tracer().drive(self, Var(None), error)
 
     def __del__(self):
         if self.started and not self.finished and not self.running:
@@ -244,3 +222,35 @@ class Generator:
             return
         with suppress(GeneratorExit, StopIteration):
             self.throw(GeneratorExit())
+
+
+def resume_call(frame: Frame, at: int, stack: list[Var], more: int, captured: bool, resumer):
+    """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
+    that come `more` values that are not there yet. What is not needed any more is None."""
+    names = resume_slots(frame.root)
+    bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
+    live = bound & frame.code.live_at(at)
+    slots = [frame.locals[i] if i in live else None for i in range(len(names))]
+    fn = resumer(frame, at, [*stack, *[Var(None)] * more], live, captured)
+    moved = (len(code_of(fn).co_code) - len(frame.root.co_code)) // 2
+    items = [Var(x.value + moved) if isinstance(x, Lasti) else x for x in stack if x is not NULL]
+    items.reverse()
+    return fn, slots, items
+
+
+def code_of(fn) -> types.CodeType:
+    """The code of a function, or of what a dispatcher captures."""
+    return getattr(fn, "fn", fn).__code__
+
+
+def resume_function(
+    frame: Frame, at: int, stack: list[Var], live: frozenset[int]
+) -> types.FunctionType:
+    """A function that goes on at an instruction of a frame."""
+    code = frame.root
+    offset = frame.code.instructions[at].offset
+    code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
+    closure = None
+    if keeps_closure(frame.root):
+        closure = tuple(x.value for x in frame.closure)
+    return types.FunctionType(code, frame.globals, code.co_name, None, closure)

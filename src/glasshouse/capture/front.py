@@ -9,16 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    SCALARS,
-    Break,
-    Made,
-    Source,
-    UserError,
-    Var,
-    constant,
-)
+from glasshouse.capture.plain import FUNCTIONS, SCALARS
+from glasshouse.capture.values import Break, Made, Source, UserError, Var, constant
 from glasshouse.graph.ir import Node
 
 VARYING = {operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub,
@@ -114,22 +106,17 @@ class FrontEnd:
     def call(self, tracer, fn: Var, args, kwargs, then) -> bool:
         """Handle a call; False leaves it to the interpreter."""
         f = fn.value
-        if (
-            isinstance(fn.origin, Made)
-            and fn.origin.kind == "method"
-            and self.is_tensor(fn.origin.parts[0].value)
-        ):
+        if fn.is_made("method") and self.is_tensor(fn.origin.parts[0].value):
             this, name = fn.origin.parts
             tracer.deliver(then, self.apply(tracer, "call_method", name, f, [this, *args], kwargs))
             return True
-        if isinstance(f, (types.FunctionType, types.BuiltinFunctionType, type)) or callable(f):
-            allowed = id(f) in tracer.config.allowed
-            if allowed or (id(f) not in tracer.config.disallowed and self.is_operation(f)):
-                if isinstance(fn.origin, Source):
-                    tracer.guards.add("is", fn.origin, f)
-                tracer.deliver(then, self.apply(tracer, "call_function", f, f, args, kwargs))
-                return True
-        return False
+        allowed = id(f) in tracer.config.allowed
+        if not allowed and (id(f) in tracer.config.disallowed or not self.is_operation(f)):
+            return False
+        if isinstance(fn.origin, Source):
+            tracer.guards.add("is", fn.origin, f)
+        tracer.deliver(then, self.apply(tracer, "call_function", f, f, args, kwargs))
+        return True
 
     def leave(self, frame) -> None:
         """An inlined frame ended."""
@@ -150,22 +137,21 @@ class FrontEnd:
         found = tracer.lifted.get(id(var))
         if found is not None:
             return found[0]
-        node = (
-            self.lift_owned(tracer, var)
-            if self.is_tensor(var.value) and self.is_owned(var.value)
-            else None
-        )
-        if node is None:
+        is_tensor = self.is_tensor(var.value)
+        owned = is_tensor and self.is_owned(var.value)
+        if owned or var.origin is None:
+            node = self.lift_owned(tracer, var)
+            if not owned:
+                return node
+        else:
             text = var.origin.text if isinstance(var.origin, Source) else "constant"
-            if var.origin is None:
-                return self.lift_owned(tracer, var)
             node = tracer.graph.placeholder(text.replace("__dict__", ""))
             tracer.inputs.append((node, var))
-            if not self.is_tensor(var.value):
+            if not is_tensor:
                 node.meta["number"] = True
                 tracer.typed(var)
         tracer.lifted[id(var)] = node, var
-        if self.is_tensor(var.value):
+        if is_tensor:
             self.guard(tracer, var)
             tracer.snapshots.setdefault(id(var.value), (var.value, self.state_of(var.value)))
         return node
@@ -186,9 +172,7 @@ class FrontEnd:
                 return name
         for part in ("__dict__", "_parameters", "_buffers", "_modules"):
             text = text.replace(part, "")
-        stem = (
-            "_".join(x for x in "".join(c if c.isalnum() else " " for c in text).split()) or "value"
-        )
+        stem = "_".join("".join(c if c.isalnum() else " " for c in text).split()) or "value"
         stem = stem if not stem[0].isdigit() else f"_{stem}"
         name, count = stem, 0
         while name in tracer.members or name in ("run", "code", "graph", "training", "forward"):
@@ -226,11 +210,10 @@ class FrontEnd:
         """A node for a call, computed while tracing."""
         call = Var(fn) if op != "call_method" else Var(getattr(type(args[0].value), target))
         for x in (*args, *kwargs.values()):
-            if isinstance(x.value, types.FunctionType) and not self.is_operation(x.value) and (
-                    id(fn) not in tracer.config.allowed):  # fmt: skip
-                raise Break(
-                    f"{getattr(fn, '__name__', fn)} is given a function", call, args, kwargs
-                )
+            given = isinstance(x.value, types.FunctionType) and not self.is_operation(x.value)
+            if given and id(fn) not in tracer.config.allowed:
+                reason = f"{getattr(fn, '__name__', fn)} is given a function"
+                raise Break(reason, call, args, kwargs)
         self.before(tracer, target, args)
         depth = len(tracer.graph.nodes)
         operands = tuple(self.operand(tracer, x, numbers) for x in args)
@@ -291,9 +274,9 @@ class FrontEnd:
                 item.meta.update(node.meta)
                 parts.append(self.wrap(tracer, item, part, [], None))
             if isinstance(result, tuple):
-                return tracer.new_tuple(parts,
-                type(result)) if type(result) is not tuple else tracer.track(
-                    Var(result, Made("tuple"), parts))  # fmt: skip
+                if type(result) is not tuple:
+                    return tracer.new_tuple(parts, type(result))
+                return tracer.track(Var(result, Made("tuple"), parts))
             return tracer.track(Var(result, Made("list"), parts))
         if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):
             raise Break("an operation gave a dict of tensors", None)
@@ -304,11 +287,8 @@ class FrontEnd:
         return tracer.track(Var(result, node))
 
     def holds_tensor(self, value) -> bool:
-        return (
-            self.is_tensor(value)
-            or isinstance(value, (tuple, list))
-            and any(map(self.holds_tensor, value))
-        )
+        inside = value if isinstance(value, (tuple, list)) else ()
+        return self.is_tensor(value) or any(map(self.holds_tensor, inside))
 
     def annotate(self, node: Node) -> None:
         """Note where in a model a call is."""

@@ -3,11 +3,12 @@
 The first call runs the graph on lazy tensors and keeps the Program and where its inputs come from:
 the tensors that the graph is given or owns, their gradients, keys of random numbers, numbers. Later
 calls hand the arrays over and give the results to the same places. A graph whose results are
-differentiated outside gets a second Program for that.
-"""
+differentiated outside gets a second Program for that."""
 
+import gc
 import sys
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -138,9 +139,8 @@ class Kernelled:
             self.tally.runs[get_ident()] += 1
         if not timers:
             return self.program.run(arrays, scalars, donated)
-        return run_timed(self.program, self.events,
-                         lambda ends_ns: self.program.run(arrays, scalars, donated, ends_ns)
-                         )  # fmt: skip
+        run = partial(self.program.run, arrays, scalars, donated)
+        return run_timed(self.program, self.events, run)
 
 
 class Plan:
@@ -153,6 +153,7 @@ class Plan:
         self.forward: Kernelled | None = None
         self.backward: Backward | None = None
         self.outs: Any = None
+        self.is_first = True  # of later runs
         self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
 
     def handles(self, inputs) -> list[Tensor]:
@@ -186,9 +187,8 @@ class Plan:
         wanted = [x.data for x in outs if isinstance(x, Tensor)]
         wanted += [handles[i].data for i in changed]
         wanted += [handles[i].grad.data for i in graded if handles[i].grad is not None]
-        tracked = [
-            x for x in distinct([*outs, *(handles[i] for i in changed)]) if is_open(x, began)
-        ]
+        results = distinct([*outs, *(handles[i] for i in changed)])
+        tracked = [x for x in results if is_open(x, began)]
         recorder = self.backend.recorder
         mark = len(recorder.pending)
         if tracked:
@@ -299,19 +299,20 @@ class Plan:
         ]
         moved = set(changed)
         fetches = self.forward.fetches if self.forward is not None else []
-        self.donors = [
-            (n, i) for n, (kind, i) in enumerate(fetches) if kind == DATA and i in moved
-        ]  # fmt: skip
+        self.donors = [(n, i) for n, (k, i) in enumerate(fetches) if k == DATA and i in moved]
         # Gradients that a run replaces and does not read: their memory serves the run.
         places = [*fetches, *(r[0] for r in self.results), *(u[1] for u in self.updates)]
-        read = {place[1] for place in (*places, *(g[1] for g in self.grads))
-                if place is not None and place[0] == GRAD}  # fmt: skip
+        places += [place for _, place, _ in self.grads]
+        read = {place[1] for place in places if place is not None and place[0] == GRAD}
         self.replaced = [i for i, *_ in self.grads if i not in read and self.backward is None]
 
     # -- later runs ------------------------------------------------------------------------------
 
     def run(self, inputs) -> tuple:
         """Run the Program; the outputs."""
+        if self.budget is not None and self.is_first:
+            gc.collect()  # capturing left cycles that hold what the first run replaced
+        self.is_first = False
         handles = self.handles(inputs)
         if self.updates and len(set(map(id, handles))) < len(handles):
             return self.module.run(self.module, *inputs)  # one tensor given twice, and written to
@@ -559,9 +560,8 @@ class Backward:
             where |= {id(h): ("handle", i) for i, h in enumerate(handles)}
             self.slots = [where[id(x)] for x in self.tracked]
             self.tracked = []
-        sources = Sources(
-            [b[0] for b in before], handles, [key for _, key in draws], self.plan.backend
-        )
+        data, keys = [b[0] for b in before], [key for _, key in draws]
+        sources = Sources(data, handles, keys, self.plan.backend)
         sources.outs = list(nodes)
         scalars = self.part.packed(inputs) if self.part is not None else []
         node = ProgramNode(self, sources, scalars, [b[2:] for b in before])
@@ -585,15 +585,19 @@ def without_hooks(nodes):
 
 def reached(start, targets) -> set:
     """Which of the targets a node on the tape leads to."""
-    found, seen, stack = set(), set(), [start]
+    return {node for node in on_tape([start], targets) if node in targets}
+
+
+def on_tape(starts, ends=()):
+    """The nodes of a tape from some on, each once, not looking behind leaves and `ends`."""
+    seen, stack = set(), list(starts)
     while stack:
         node = stack.pop()
-        if node in targets:
-            found.add(node)
-        elif node not in seen:
+        if node is not None and node not in seen:
             seen.add(node)
-            stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
-    return found
+            yield node
+            if node not in ends:
+                stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
 
 
 class Spent:
@@ -626,15 +630,12 @@ class ProgramNode:
     def pull(self, cotangents, create_graph: bool):
         """[(parent, cotangent)] for what the graph read."""
         if create_graph:
-            raise GradError(
-                "backward: expected gradients of a captured function without create_graph; got "
-                "create_graph=True. Call the function under gh.disable() for higher derivatives."
-            )
+            what = "gradients of a captured function without create_graph"
+            fix = "Call the function under gh.disable() for higher derivatives."
+            raise GradError("backward", what, "create_graph=True", fix)
         backend, part, sources = self.backward.plan.backend, self.backward.part, self.sources
-        given = [
-            zeros(spec) if c is None else c
-            for c, spec in zip(cotangents, self.out_specs, strict=True)
-        ]
+        pairs = zip(cotangents, self.out_specs, strict=True)
+        given = [zeros(spec) if c is None else c for c, spec in pairs]
         for tensor in given:
             ready(tensor, backend)
         sources.cotangents = [tensor.data for tensor in given]
@@ -643,9 +644,8 @@ class ProgramNode:
             found = part.run([sources.get(p) for p in part.fetches], self.scalars)
             owns = part.program.owns
             values = [computed(v, s, o) for v, s, o in zip(found, part.specs, owns, strict=True)]
-        fed = set().union(
-            *(r for r, c in zip(self.backward.reached, cotangents, strict=True) if c is not None)
-        )
+        reached = zip(self.backward.reached, cotangents, strict=True)
+        fed = set().union(*(places for places, c in reached if c is not None))
         return [
             (place, box(values[at] if kind == -1 else sources.get((kind, at)), spec, backend))
             for place, (i, (kind, at), spec) in zip(self.places, self.backward.grads, strict=True)
@@ -666,16 +666,7 @@ def is_open(x, began: int) -> bool:
 
 def is_spent(start) -> bool:
     """Whether a tape leads to what a backward pass has freed."""
-    seen, stack = set(), [start]
-    while stack:
-        node = stack.pop()
-        if node is None or isinstance(node, Leaf) or node in seen:
-            continue
-        if node.freed:
-            return True
-        seen.add(node)
-        stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
-    return False
+    return any(not isinstance(node, Leaf) and node.freed for node in on_tape([start]))
 
 
 def owned_tensors(module: GraphModule) -> list[Tensor]:

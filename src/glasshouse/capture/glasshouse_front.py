@@ -10,7 +10,10 @@ from glasshouse.base.dtype import DType
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.shape import Spec
 from glasshouse.capture.front import FrontEnd, Hidden
-from glasshouse.capture.values import SCALARS, Break, Made, Source, Var, constant
+from glasshouse.capture.glass import on_tape
+from glasshouse.capture.guards import Check
+from glasshouse.capture.plain import SCALARS
+from glasshouse.capture.values import Break, Made, Source, Var, constant
 from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import hooks, state, timers, watchers
@@ -26,26 +29,18 @@ from glasshouse.optim.schedule import LRScheduler
 from glasshouse.profile.annotation import record_function
 from glasshouse.tensor import Tensor, random
 
-FIXED = {
-    "shape",
-    "dtype",
-    "ndim",
-    "size",
-    "itemsize",
-    "nbytes",
-    "spec",
-    "device",
-    "requires_grad",
-    "is_leaf",
-}
-OPERATIONS = ("glasshouse.tensor", "glasshouse.ops", "glasshouse.nn.functional",
-"glasshouse.nn.init",
-              "glasshouse.autograd", "glasshouse.dispatch.value", "glasshouse.vision",
-              "glasshouse.metrics",
-              "glasshouse.dispatch.bind")  # fmt: skip
+FIXED = ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "spec", "device", "requires_grad",
+         "is_leaf")  # fmt: skip
+STATE = {"data", "spec", "backend", "mode", "node", "slot", "grad"}  # what a trace may write
+TABLES = ("_parameters", "_buffers", "_modules")
+OPERATIONS = tuple(f"glasshouse.{name}" for name in (
+    "tensor", "ops", "nn.functional", "nn.init", "autograd", "dispatch.value", "dispatch.bind",
+    "vision", "metrics"))  # fmt: skip
 LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 CONTEXTS = (grad_mode, autocast, record_function)
+CONSTANTS = (DType, Spec, Primitive, random.Generator, TensorBackend, enum.Enum, types.GenericAlias,
+             slice)  # fmt: skip
 
 
 class GlasshouseFront(FrontEnd):
@@ -69,21 +64,15 @@ class GlasshouseFront(FrontEnd):
         if not isinstance(fn, types.FunctionType):
             bound = isinstance(fn, (types.BuiltinFunctionType, types.MethodType))
             owner = fn.__self__ if bound else None
-            return isinstance(owner, type) and issubclass(owner, Value) or is_function_apply(fn)
-        if (
-            name == "glasshouse.ops.checks"
-            or not name.startswith(OPERATIONS)
-            or fn.__name__ in LEFT_TO_PYTHON
-        ):
+            return isinstance(owner, type) and issubclass(owner, Value)
+        if name == "glasshouse.ops.checks" or not name.startswith(OPERATIONS):
             return False
-        return "<locals>" not in fn.__qualname__ and (
-            "." not in fn.__qualname__ or is_tensor_method(fn)
-        )
+        if fn.__name__ in LEFT_TO_PYTHON or "<locals>" in fn.__qualname__:
+            return False
+        return "." not in fn.__qualname__ or is_tensor_method(fn)
 
     def is_constant(self, value):
-        return isinstance(value, (DType, Spec, Primitive, random.Generator, TensorBackend,
-        enum.Enum,
-                                  types.GenericAlias, slice))  # fmt: skip
+        return isinstance(value, CONSTANTS)
 
     def is_owned(self, value):
         return isinstance(value, Parameter)
@@ -124,7 +113,8 @@ class GlasshouseFront(FrontEnd):
             tracer.guards.add("is", source, getattr(state, name))
         modes = tracer.guards.source("attr", base, "modes")
         if state.modes:
-            tracer.guards.add("call", modes, SameAutocast(state.modes))
+            wanted = [(mode.dtype, mode.enabled) for mode in state.modes]
+            tracer.guards.add("call", modes, Check(same_autocasts, wanted, f"autocast {wanted}"))
         else:
             tracer.guards.add("is", modes, ())
 
@@ -202,26 +192,16 @@ class GlasshouseFront(FrontEnd):
 
     def state_of(self, value):
         own = value.__dict__
-        return {
-            name: own[name]
-            for name in ("data", "spec", "backend", "mode", "node", "slot", "grad")
-            if name in own
-        }
+        return {name: own[name] for name in STATE if name in own}
 
     def restore(self, value, saved):
-        for name in ("data", "spec", "backend", "mode", "node", "slot", "grad"):
-            if name in saved:
-                value.__dict__[name] = saved[name]
-            else:
-                value.__dict__.pop(name, None)
+        for name in STATE - saved.keys():
+            value.__dict__.pop(name, None)
+        value.__dict__.update(saved)
 
     def adopt(self, value, result):
-        if value is not result:
-            for name in ("data", "spec", "backend", "mode", "node", "slot", "grad"):
-                if name in result.__dict__:
-                    value.__dict__[name] = result.__dict__[name]
-                else:
-                    value.__dict__.pop(name, None)
+        if value is not result and self.is_tensor(value):
+            self.restore(value, self.state_of(result))
         return True
 
     def own_gradient(self, tracer, owner, value, result):
@@ -232,41 +212,31 @@ class GlasshouseFront(FrontEnd):
     def before(self, tracer, target, args):
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name == "backward":
-            self.before_backward(
-                tracer, [x for x in args if self.is_tensor(x.value)][:1] or args[:1]
-            )
+            tensors = [x for x in args if self.is_tensor(x.value)]
+            self.before_backward(tracer, tensors[:1] or args[:1])
 
     def before_backward(self, tracer, outputs):
         """Know every leaf that a backward pass will reach."""
         leaves = []
         for var in outputs:
             roots = [var] if self.is_tensor(var.value) else tracer.sequence(var) or []
-            stack, seen = [x.value.node for x in roots if x.value.node is not None], set()
-            while stack:
-                node = stack.pop()
-                if node in seen:
-                    continue
-                seen.add(node)
-                if isinstance(node, Leaf):
-                    leaves.append(node)
-                elif node.seq < tracer.sequence_at:
-                    raise Break(
-                        "backward through what was computed before", Var(Tensor.backward), outputs
-                    )
-                else:
-                    stack.extend(p[0] for p in node.parents if p is not None)
+            for node in on_tape([x.value.node for x in roots]):
+                leaves += [node] if isinstance(node, Leaf) else []
+                if not isinstance(node, Leaf) and node.seq < tracer.sequence_at:
+                    found = "through what was computed before"
+                    raise Break(f"backward {found}", Var(Tensor.backward), outputs)
                 if node.grad_hooks:
                     raise Break("backward with hooks on tensors", Var(Tensor.backward), outputs)
         for leaf in leaves:
             tensor = leaf.tensor()
             var = None if tensor is None else tracer.tracked.get(id(tensor))
             if var is None:
-                raise Break(
-                    "backward reaches a tensor that was not read here",
-                    Var(Tensor.backward),
-                    outputs,
-                )
+                reason = "backward reaches a tensor that was not read here"
+                raise Break(reason, Var(Tensor.backward), outputs)
             self.read_grad(tracer, var)
+            if isinstance(var.origin, Source):
+                inside = tracer.guards.source("dict", var.origin)
+                tracer.guards.add("unhooked", inside, ("node", "grad_hooks"))
         for leaf in leaves:
             tracer.tracked[id(leaf.tensor())].items["grad"] = None  # known when it is read
 
@@ -383,7 +353,7 @@ class GlasshouseFront(FrontEnd):
         """Parameters, buffers and submodules of a Module."""
         if not isinstance(obj.value, Module):
             return None
-        for kind in ("_parameters", "_buffers", "_modules"):
+        for kind in TABLES:
             members = obj.value.__dict__.get(kind, ())
             known = tracer.tracked.get(id(members))
             if known is not None and known.log and name in known.items:
@@ -406,29 +376,24 @@ class GlasshouseFront(FrontEnd):
 
     def tables(self, tracer, module) -> list[Var]:
         """The dicts of parameters, buffers and modules below a module that were looked into."""
-        parts = ("_parameters", "_buffers", "_modules")
-        found = (tracer.tracked.get(id(m.__dict__[p])) for m in module.modules() for p in parts)
+        found = (tracer.tracked.get(id(m.__dict__[p])) for m in module.modules() for p in TABLES)
         return [x for x in found if x is not None]
 
     def lacks(self, tracer, obj, name) -> None:
         """Guard that a Module has no such member."""
         if isinstance(obj.origin, Source):
             inside = tracer.guards.source("dict", obj.origin)
-            for kind in ("_parameters", "_buffers", "_modules"):
+            for kind in TABLES:
                 table = tracer.guards.source("get", inside, kind)
                 tracer.guards.add("absent", table, name)
 
     def sets_plainly(self, obj, name, var):
-        if (
-            not isinstance(obj.value, Module)
-            or type(obj.value).__setattr__ is not Module.__setattr__
-        ):
+        module = obj.value
+        if not isinstance(module, Module) or type(module).__setattr__ is not Module.__setattr__:
             return False
         if var is not None and isinstance(var.value, (Parameter, Module)):
             return False
-        return not any(
-            name in obj.value.__dict__.get(k, ()) for k in ("_parameters", "_buffers", "_modules")
-        )
+        return not any(name in module.__dict__.get(table, ()) for table in TABLES)
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -437,35 +402,22 @@ class GlasshouseFront(FrontEnd):
         if isinstance(f, types.MethodType | types.BuiltinMethodType):
             owner = f.__self__
             if f.__name__ in ("__enter__", "__exit__") and self.is_context(fn):
-                self.context(tracer, fn, f.__name__, then)
-                return True
+                return self.context(tracer, fn, f.__name__, then)
             if isinstance(owner, TensorBackend) and f.__name__ in ("evaluate", "sync"):
                 tracer.give(then, None)
                 return True
             if isinstance(owner, LRScheduler) and f.__name__ == "step":
-                self.schedule(tracer, fn, args, kwargs, then)
-                return True
-        if f is phase or isinstance(f, type) and issubclass(f, CONTEXTS):
-            values = [tracer.known(x) for x in args]
-            words = {k: tracer.known(v) for k, v in kwargs.items()}
-            tracer.deliver(
-                then,
-                tracer.track(
-                    Var(tracer.do(f, *values, **words), Made("call", fn, args, kwargs), {})
-                ),
-            )
+                return self.schedule(tracer, fn, args, kwargs, then)
+        is_class = isinstance(f, type)
+        if f is phase or is_class and issubclass(f, CONTEXTS):
+            made = Var(tracer.known_call(f, args, kwargs), Made("call", fn, args, kwargs), {})
+            tracer.deliver(then, tracer.track(made))
             return True
         if isinstance(f, Module):
-            self.call_module(tracer, fn, args, kwargs, then)
-            return True
+            return self.call_module(tracer, fn, args, kwargs, then)
         if f is Module.__call__ and args and isinstance(args[0].value, Module):
-            self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
-            return True
-        if (
-            f is functional_call
-            or isinstance(f, type)
-            and issubclass(f, (Module, Optimizer, LRScheduler))
-        ):
+            return self.call_module(tracer, args[0], args[1:], kwargs, then, own=False)
+        if f is functional_call or is_class and issubclass(f, (Module, Optimizer, LRScheduler)):
             raise Break(f"call of {f.__name__}", fn, args, kwargs)
         return super().call(tracer, fn, args, kwargs, then)
 
@@ -481,40 +433,37 @@ class GlasshouseFront(FrontEnd):
         """Enter or leave no_grad, autocast, a phase …"""
         var = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
         if var is None or not var.is_new:
-            raise Break(
-                "a context made elsewhere", fn, [Var(None)] * (0 if name == "__enter__" else 3)
-            )
+            nothing = [Var(None)] * (0 if name == "__enter__" else 3)
+            raise Break("a context made elsewhere", fn, nothing)
         if name == "__enter__":
             cls, args, kwargs = var.origin.parts
             tracer.do(var.value.__enter__)
-            made = tracer.graph.call_function(cls.value, tuple(tracer.known(x) for x in args),
-                                              {k: tracer.known(v) for k,
-                                              v in kwargs.items()})  # fmt: skip
+            words = {k: tracer.known(v) for k, v in kwargs.items()}
+            made = tracer.graph.call_function(cls.value, tuple(map(tracer.known, args)), words)
             tracer.graph.call_method("__enter__", (made,))
             tracer.context_nodes[id(var)] = made
             tracer.contexts.append(var)
-            return tracer.deliver(then, var)
+            tracer.deliver(then, var)
+            return True
         tracer.do(var.value.__exit__, None, None, None)
         if tracer.live:
             tracer.graph.call_method("__exit__", (tracer.context_nodes[id(var)], None, None, None))
         tracer.contexts.remove(var)
-        return tracer.give(then, None)
+        tracer.give(then, None)
+        return True
 
     def schedule(self, tracer, fn, args, kwargs, then):
         """A scheduler's step has nothing for the graph: Python does it again in each call."""
         var = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
-        if (
-            var is None
-            or not isinstance(var.origin, Source)
-            or kwargs
-            or not all(map(tracer.foldable, args))
-        ):
+        known = var is not None and isinstance(var.origin, Source) and not kwargs
+        if not known or not tracer.all_foldable(args):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
-        tracer.do(fn.value, *(tracer.known(x) for x in args))
+        tracer.known_call(fn.value, args)
         tracer.write(var, ("method", "step", list(args)))
         tracer.scheduled = True
         tracer.give(then, None)
+        return True
 
     def call_module(self, tracer, fn, args, kwargs, then, own=True):
         """A module: a node if it is a layer of the library, else its forward is interpreted."""
@@ -522,25 +471,24 @@ class GlasshouseFront(FrontEnd):
         cls = type(module)
         own_call = cls.__call__
         if own and own_call is not Module.__call__:
-            return tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
+            tracer.call(tracer.bound(fn, Var(own_call)), args, kwargs, then)
+            return True
         tracer.typed(fn)
-        leaf = f"{cls.__module__}.".startswith("glasshouse.nn.") and not isinstance(
-            module, INLINED_MODULES
-        )
-        if leaf and not has_hooks(module) and "forward" not in module.__dict__:
-            if not isinstance(fn.origin, Source):
-                if fn.origin is not None:
-                    raise Break("a layer that was made here is called", fn, args, kwargs)
-            else:
+        library = f"{cls.__module__}.".startswith("glasshouse.nn.")
+        leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
+        if leaf and "forward" not in module.__dict__:
+            text = cls.__name__
+            if isinstance(fn.origin, Source):
+                text = fn.origin.text
                 tracer.guards.add("is", fn.origin, module)
                 self.guard_module(tracer, fn)
-            text = fn.origin.text if isinstance(fn.origin, Source) else cls.__name__
+            elif fn.origin is not None:
+                raise Break("a layer that was made here is called", fn, args, kwargs)
             if any(t.log for t in self.tables(tracer, module)):
                 raise Break("a layer whose tensors were replaced here is called", fn, args, kwargs)
             name = self.own(tracer, text, module)
-            return tracer.deliver(
-                then, self.apply(tracer, "call_module", name, module, args, kwargs)
-            )
+            tracer.deliver(then, self.apply(tracer, "call_module", name, module, args, kwargs))
+            return True
         if isinstance(fn.origin, Source):
             inside = tracer.guards.source("dict", fn.origin)
             for kind in ("_forward_hooks", "_forward_pre_hooks"):
@@ -559,7 +507,7 @@ class GlasshouseFront(FrontEnd):
             tracer.frames[depth].scope = outer, in_module, fn
         else:
             state.scope = outer
-        return None
+        return True
 
     def leave(self, frame):
         if frame.scope is not None:
@@ -597,30 +545,14 @@ class GlasshouseFront(FrontEnd):
                 self.guard_part(tracer, part, guards.source("item", source, i))
         elif isinstance(value, (set, frozenset)):
             guards.add("len", source, len(value))
-        elif (
-            type(value) in SCALARS
-            and value is not None
-            and type(value) is not bool
-            or type(value) is tuple
-        ):
-            guards.add("eq", source, value)
         else:
-            guards.add("is", source, value)
+            compared = type(value) is tuple or type(value) in SCALARS
+            kind = "eq" if compared and value is not None and type(value) is not bool else "is"
+            guards.add(kind, source, value)
 
 
-class SameAutocast:
-    """A guard: the stack of modes holds the same autocasts."""
-
-    def __init__(self, modes):
-        self.wanted = [(mode.dtype, mode.enabled) for mode in modes]
-
-    def __call__(self, modes) -> bool:
-        return [
-            (getattr(m, "dtype", None), getattr(m, "enabled", None)) for m in modes
-        ] == self.wanted
-
-    def __repr__(self):
-        return f"autocast {self.wanted}"
+def same_autocasts(modes, wanted) -> bool:
+    return [(getattr(m, "dtype", None), getattr(m, "enabled", None)) for m in modes] == wanted
 
 
 def has_own_hooks(module) -> bool:
@@ -633,8 +565,3 @@ def has_hooks(module) -> bool:
 
 def is_tensor_method(fn) -> bool:
     return fn.__qualname__.partition(".")[0] in ("Tensor", "Value", "Parameter")
-
-
-def is_function_apply(fn) -> bool:
-    """Whether this is `apply` of a user's autograd Function."""
-    return False

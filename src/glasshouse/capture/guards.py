@@ -5,23 +5,18 @@ import weakref
 from typing import Any, NamedTuple
 
 from glasshouse.base.errors import type_name
-from glasshouse.capture.values import Source
+from glasshouse.capture.values import STEPS, Source
 
 # As in native/frame_hook.c.
 READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr": 6, "type": 7,
         "lookup": 8}  # fmt: skip
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
-         "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31}  # fmt: skip
+         "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
+         "unhooked": 34}  # fmt: skip
 WEAK = {"is": 32, "type": 33}  # the same of a Link
-BY_VALUE = {
-    "same",
-    "distinct",
-    "absent",
-    "kind",
-    "call",
-    "lacks",
-}  # of which a source may have several
+BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
+OF_DICT = {"absent", "kind", "keys"}
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 
 
@@ -47,9 +42,22 @@ class Guard(NamedTuple):
             "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "same": f"{x} is {v}",
             "keys": f"list({x}) == {brief(v)}", "distinct": f"{x} is not {v}",
             "lacks": f"{x} has no {v!r}", "call": f"{brief(v)} holds for {x}",
-            "spec": f"{x} == {v}", "read": f"{x} exists",
+            "spec": f"{x} == {v}", "unhooked": f"{x} has no hooks", "read": f"{x} exists",
         }  # fmt: skip
         return texts[self.kind]
+
+
+class Check:
+    """A guard of its own: test(value, wanted) holds; `text` says so."""
+
+    def __init__(self, test, wanted, text: str):
+        self.test, self.wanted, self.text = test, wanted, text
+
+    def __call__(self, value) -> bool:
+        return self.test(value, self.wanted)
+
+    def __repr__(self):
+        return self.text
 
 
 def linked(value):
@@ -173,9 +181,8 @@ class Compiler:
         checks = self.checks.get(id(source), [])
         is_dict = source.kind == "dict" or any(c.kind == "get" for c in children)
         for guard in checks:
-            if not (tagged and guard.kind in WITHIN_TAG) and not (is_dict and guard.kind in
-                                                                  ("absent", "kind",
-                                                                  "keys")):  # fmt: skip
+            done = tagged and guard.kind in WITHIN_TAG or is_dict and guard.kind in OF_DICT
+            if not done:
                 self.check(guard)
         if is_dict:
             self.group(source, [c for c in children if c.kind == "get"], checks)
@@ -190,7 +197,7 @@ class Compiler:
         self.ops.append([TAG, 0, register, 0, None, 0])
         self.about.append(None)
         for guard in checks:
-            if guard.kind in ("absent", "kind", "keys"):
+            if guard.kind in OF_DICT:
                 self.check(guard)
         for entry in entries:
             self.read(entry)
@@ -214,15 +221,4 @@ def read_source(source: Source, slots):
         return slots[source.key]
     if source.kind == "const":
         return source.key
-    base = read_source(source.base, slots)
-    if source.kind == "dict":
-        return base.__dict__
-    if source.kind in ("get", "item"):
-        return base[source.key]
-    if source.kind == "cell":
-        return base.cell_contents
-    if source.kind == "attr":
-        return getattr(base, source.key)
-    if source.kind == "type":
-        return type(base)
-    return next(c.__dict__[source.key] for c in base.__mro__ if source.key in c.__dict__)
+    return STEPS[source.kind][1](read_source(source.base, slots), source.key)

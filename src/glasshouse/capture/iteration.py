@@ -1,10 +1,11 @@
 """Iterators and generators: made, stepped, closed."""
 
-import types
-
-from glasshouse.capture.frame import END, Enumerate, Generator, Iterator, Over, Zip
+from glasshouse.capture.frame import END, Generator, Iterator, Over
+from glasshouse.capture.plain import own_method
 from glasshouse.capture.polyfills import iterate
-from glasshouse.capture.values import MISSING, Break, Made, UserError, Var, pending, static_lookup
+from glasshouse.capture.values import Break, Made, UserError, Var, pending
+
+SEQUENCES = (list, tuple, range, str, bytes)
 
 
 class Iteration:
@@ -40,7 +41,7 @@ class Iteration:
             made.finished = True
             return self.give(then, None)
         made.closing = True
-        self.enter_generator(made, lambda t, x: t.give(then, None))
+        self.enter_generator(made, lambda t, x, result=None: t.give(then, None))
         raise UserError(GeneratorExit())
 
     def enter_generator(self, made: Generator, after) -> None:
@@ -55,39 +56,23 @@ class Iteration:
     def get_iter(self, x: Var, then=None):
         """iter(x)."""
         value = x.value
-        if isinstance(value, (Over, Zip, Enumerate, Generator)):
+        if isinstance(value, (Iterator, Generator)):
             return self.deliver(then, x)
         if not self.live:
             return self.give(then, self.do(iter, value))
-        if self.is_tensor(x):
-            return self.deliver(
-                then, self.track(Var(Over(x, self.front.unbind(self, x)), Made("iterator")))
-            )
-        kind = type(value)
-        if isinstance(value, (list, tuple, range, str, bytes)) and self.sequence_kind(kind):
+        kind, kept = type(value), None
+        if isinstance(value, SEQUENCES) and kind.__iter__ in (x.__iter__ for x in SEQUENCES):
             self.typed(x)
-            return self.deliver(then, self.track(Var(Over(x), Made("iterator"))))
-        method, _ = static_lookup(kind, "__iter__")
-        if isinstance(method, types.FunctionType):
-            self.typed(x)
-            return self.call(Var(method), [x], {}, then)
-        items = self.sequence(x)
-        if items is not None:
-            return self.deliver(then, self.track(Var(Over(x, list(items)), Made("iterator"))))
-        if method is MISSING and isinstance(
-            static_lookup(kind, "__getitem__")[0], types.FunctionType
-        ):
-            return self.call_function(Var(iterate), [x], {}, then)
-        raise Break(f"iteration over a {kind.__name__}", Var(iter), [x])
-
-    def sequence_kind(self, kind) -> bool:
-        return kind.__iter__ in (
-            list.__iter__,
-            tuple.__iter__,
-            range.__iter__,
-            str.__iter__,
-            bytes.__iter__,
-        )
+        else:
+            if not self.is_tensor(x) and self.call_own(x, "__iter__", [], then):
+                return None
+            items = self.sequence(x)
+            if items is None and not hasattr(kind, "__iter__") and own_method(x, "__getitem__"):
+                return self.call_function(Var(iterate), [x], {}, then)
+            if items is None:
+                raise Break(f"iteration over a {kind.__name__}", Var(iter), [x])
+            kept = list(items)
+        return self.deliver(then, self.track(Var(Over(x, kept), Made("iterator"))))
 
     @pending
     def step(self, iterator: Var, then, sent: Var | None = None):
@@ -99,7 +84,7 @@ class Iteration:
             self.enter_generator(value, then)
             value.frame.stack.append(sent or Var(None))
             return None
-        if isinstance(value, (Over, Zip, Enumerate)):
+        if isinstance(value, Iterator):
             return then(self, value.step(self))
         if not self.live:
             plain = sent is None or sent.value is None
@@ -108,16 +93,12 @@ class Iteration:
             except UserError as found:
                 if not isinstance(found.error, StopIteration):
                     raise
-                result = [Var(found.error.value)] if takes_result(then) else []
-                return then(self, END, *result)
+                return then(self, END, Var(found.error.value))
             return then(self, Var(item))
-        method, _ = static_lookup(type(value), "__next__")
-        if isinstance(method, types.FunctionType):
-            frame = self.frames[-1]
-            self.typed(iterator)
-            self.call(Var(method), [iterator], {}, lambda t, v: then(t, v))
+        frame = self.frames[-1]
+        if self.call_own(iterator, "__next__", [], lambda t, v: then(t, v)):
             if self.frames[-1] is not frame:
-                self.frames[-1].then = NextThen(then)
+                self.frames[-1].then = OrElse(StopIteration, then, lambda t: then(t, END))
             return None
         raise Break(f"iteration over a {type(value).__name__}", Var(next), [iterator])
 
@@ -135,19 +116,11 @@ class Iteration:
         return self.step(iterator, after, sent)
 
 
-def plain_value(var: Var):
-    return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
+class OrElse:
+    """What follows an inlined call, unless it raises an error of a kind: then other(tracer)."""
 
-
-def takes_result(then) -> bool:
-    return getattr(then, "__code__", None) is not None and then.__code__.co_argcount >= 3
-
-
-class NextThen:
-    """What follows an inlined __next__: its StopIteration ends the loop."""
-
-    def __init__(self, then):
-        self.then = then
+    def __init__(self, kind: type, then, other):
+        self.kind, self.then, self.other = kind, then, other
 
     def __call__(self, tracer, var):
-        return self.then(tracer, var)
+        return tracer.deliver(self.then, var)

@@ -1,26 +1,19 @@
 """Methods of builtin types: containers, exceptions, constants."""
 
+import operator
 import types
 from collections import OrderedDict
 
 from glasshouse.capture.frame import Generator
 from glasshouse.capture.polyfills import add_all, extend_of, join_of, update_of
-from glasshouse.capture.values import MISSING, Break, Made, Var, static_lookup
+from glasshouse.capture.values import Break, Made, Var
 
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
-SET_ALGEBRA = {
-    "union",
-    "intersection",
-    "difference",
-    "symmetric_difference",
-    "issubset",
-    "issuperset",
-    "isdisjoint",
-}
-
-
+SET_ALGEBRA = {"union", "intersection", "difference", "symmetric_difference", "issubset",
+               "issuperset", "isdisjoint"}  # fmt: skip
+PROTOCOL = {"__getitem__": operator.getitem, "__contains__": operator.contains, "__len__": len,
+            "__iter__": iter}  # fmt: skip
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
-TUPLE_METHODS = {"index", "count", "__len__", "__getitem__", "__iter__", "__contains__"}
 
 
 class Methods:
@@ -52,7 +45,7 @@ class Methods:
             self.set_plain(this, self.known(args[0]), None)
             return self.give(then, None)
         if name == "__getattribute__" and len(args) == 1:
-            return self.plain_attribute(this, self.known(args[0]), then)
+            return self.get_attribute(this, self.known(args[0]), then, plain=True)
         if name == "__new__":
             return self.object_new(fn, this, args, kwargs, then)
         if name == "__eq__" and type(value).__eq__ is object.__eq__ and args:
@@ -60,12 +53,17 @@ class Methods:
             return self.give(then, True if same else NotImplemented)
         if name in TEXTS and not self.foldable(this):
             raise Break(f"{name} of a {type(value).__name__}", fn, args, kwargs)
+        if name in PROTOCOL and isinstance(value, (list, dict, set, tuple)):
+            self.typed(this)
+            return self.call(Var(PROTOCOL[name]), [this, *args], kwargs, then)
         if isinstance(value, (list, dict, set)) and not self.is_tensor(this):
             return self.container_call(fn, this, name, args, kwargs, then)
-        if isinstance(this.origin, Made) and this.origin.kind == "view" and name == "__iter__":
+        if this.is_made("view") and name == "__iter__":
             return self.get_iter(this, then)
-        if isinstance(value, tuple) and name in TUPLE_METHODS:
-            return self.tuple_method(fn, this, name, args, then)
+        if isinstance(value, tuple) and name in ("index", "count"):
+            if self.all_foldable([*self.sequence(this), *args]):
+                return self.give(then, self.known_call(getattr(self.known(this), name), args))
+            raise Break(f"method {name} of a tuple", fn, [*args])
         if isinstance(value, str) and name == "join" and len(args) == 1:
             return self.join(fn, this, args[0], then)
         if isinstance(value, str) and name == "format" and not self.all_foldable(args, kwargs):
@@ -90,45 +88,14 @@ class Methods:
         values = [self.known(x) for x in items]
         return self.give(then, self.do(self.known(this).join, values))
 
-    def plain_attribute(self, this: Var, name: str, then):
-        """object.__getattribute__(this, name)."""
-        cls = type(this.value)
-        found, _ = static_lookup(cls, name)
-        if isinstance(this.items, dict) and name in this.items and this.items[name] is not None:
-            return self.deliver(then, this.items[name])
-        if found is not MISSING and hasattr(type(found), "__set__"):
-            return self.descriptor(this, name, found, then)
-        own = getattr(this.value, "__dict__", {})
-        if name in own:
-            return self.deliver(
-                then, self.load(own[name], self.entry_source(self.dict_of(this), name))
-            )
-        if found is MISSING:
-            self.fail(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
-        return self.bind_class_attribute(this, name, found, then)
-
     def object_new(self, fn: Var, this: Var, args, kwargs, then):
         """object.__new__(cls)."""
         cls = self.known(args[0]) if args else None
-        if fn.value is object.__new__ or (isinstance(cls,
-        type) and cls.__new__ is object.__new__) or (
-                this.value is object):  # fmt: skip
-            return self.deliver(
-                then, self.track(Var(self.do(object.__new__, cls), Made("object", cls), {}))
-            )
+        plain = isinstance(cls, type) and cls.__new__ is object.__new__
+        if plain or fn.value is object.__new__ or this.value is object:
+            made = Var(self.do(object.__new__, cls), Made("object", cls), {})
+            return self.deliver(then, self.track(made))
         raise Break("a call of __new__", fn, args, kwargs)
-
-    def tuple_method(self, fn, this, name, args, then):
-        items = self.sequence(this)
-        if name == "__len__":
-            return self.give(then, len(items))
-        if name == "__iter__":
-            return self.get_iter(this, then)
-        if name == "__getitem__":
-            return self.get_item(this, args[0], then)
-        if self.all_foldable([*items, *args]):
-            return self.give(then, self.known_call(getattr(self.known(this), name), args))
-        raise Break(f"method {name} of a tuple", fn, [*args])
 
     # -- containers ----------------------------------------------------------------------------
 
@@ -136,28 +103,15 @@ class Methods:
         """A method of a list, dict or set."""
         value = this.value
         self.typed(this)
-        if name in ("extend", "update", "__ior__", "__iadd__",
-        "__init__") and name != "__init__" or (
-                name == "__init__" and (args or kwargs)):  # fmt: skip
-            how = "extend" if isinstance(value, list) else "update"
+        if name in ("extend", "update", "__ior__", "__iadd__", "__init__"):
             if not args and not kwargs:
                 return self.give(then, None)
+            how = "extend" if isinstance(value, list) else "update"
             return self.extend(this, how, *args, then=lambda t, v: t.give(then, None), **kwargs)
-        if name == "__init__":
-            return self.give(then, None)
         if name == "sort" and isinstance(value, list):
             return self.sort(this, kwargs, then)
-        if name in ("__getitem__", "__contains__", "__len__", "__iter__"):
-            simple = {"__getitem__": lambda: self.get_item(this, args[0], then),
-                      "__contains__": lambda: self.contains(this, args[0], False, then),
-                      "__iter__": lambda: self.get_iter(this, then),
-                      "__len__": lambda: self.length(this, then)}  # fmt: skip
-            return simple[name]()
-        if name == "__setitem__":
-            self.store_item(this, args[0], args[1])
-            return self.give(then, None)
-        if name == "__delitem__":
-            self.store_item(this, args[0], None)
+        if name in ("__setitem__", "__delitem__"):
+            self.store_item(this, args[0], args[1] if name == "__setitem__" else None)
             return self.give(then, None)
         if isinstance(value, dict) and name in ("get", "setdefault", "pop") and args:
             found = self.dict_get(this, name, args)
@@ -190,42 +144,32 @@ class Methods:
         else:
             result = self.set_method(this, name, args)
         if result is None:
-            raise Break(
-                f"method {name} of a {type(value).__name__}",
-                fn or Var(getattr(value, name)),
-                args,
-                kwargs,
-            )
+            reason = f"method {name} of a {type(value).__name__}"
+            raise Break(reason, fn or Var(getattr(value, name)), args, kwargs)
         return result
 
     def list_method(self, this: Var, name: str, args) -> Var | None:
         items, value = self.sequence(this), this.value
         if name in ("append", "insert", "pop", "clear", "reverse"):
-            raw = [args[0].value] if name == "append" else [
-                x.value if name == "insert" and i else self.known(x) for i,
-                x in enumerate(args)]  # fmt: skip
-            self.do(getattr(value, name), *raw)
-            own = [args[0]] if name == "append" else [raw[0], args[1]] if name == "insert" else raw
-            result = getattr(items, name)(*own)
+            count = 0 if name == "append" else 1
+            place, more = [self.known(x) for x in args[:count]], args[count:]
+            self.do(getattr(value, name), *place, *(x.value for x in more))
+            result = getattr(items, name)(*place, *more)
             self.note_method(this, name, args)
             return result if name == "pop" else Var(None)
         if name == "copy":
             return self.new_list(items)
         if name in ("index", "count", "remove"):
-            if not all(self.foldable(x) for x in (*items, args[0])):
-                spots = [i for i, x in enumerate(items) if x is args[0] or x.value is args[0].value]
-                if not spots or self.is_tensor(args[0]):
+            if not self.all_foldable((*items, args[0])):
+                found = any(x is args[0] or x.value is args[0].value for x in items)
+                if not found or self.is_tensor(args[0]):
                     return None
-            for x in (*items, *args):
-                self.known(x) if self.foldable(x) else None
+            for x in filter(self.foldable, (*items, *args)):
+                self.known(x)
+            before = list(value)
             result = self.do(getattr(value, name), *(x.value for x in args))
             if name == "remove":
-                at = next(
-                    i
-                    for i, x in enumerate(items)
-                    if x.value is args[0].value or x.value == args[0].value
-                )
-                del items[at]
+                del items[before.index(args[0].value)]
                 self.note_method(this, name, args)
             return Var(result)
         return None
@@ -235,9 +179,8 @@ class Methods:
         if name in ("keys", "values", "items"):
             return Var(getattr(value, name)(), Made("view", this, name))
         if name == "copy":
-            return self.new_dict(
-                self.entries(this), type(value) if type(value) in (dict, OrderedDict) else dict
-            )
+            cls = type(value) if type(value) in (dict, OrderedDict) else dict
+            return self.new_dict(self.entries(this), cls)
         if name in ("clear", "popitem", "move_to_end"):
             self.whole_dict(this)
             if name == "popitem" and value:

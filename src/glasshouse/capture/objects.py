@@ -6,16 +6,8 @@ import types
 
 from glasshouse.capture.frame import Generator
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    MISSING,
-    SCALARS,
-    Break,
-    Made,
-    Number,
-    Source,
-    Var,
-)
+from glasshouse.capture.plain import FUNCTIONS, MISSING, NUMBERS, SCALARS
+from glasshouse.capture.values import Break, Made, Number, Source, Var
 from glasshouse.graph.ir import Node
 
 
@@ -35,17 +27,12 @@ class Objects:
     def known(self, var: Var):
         """The value, which is relied on.
 
-        Raises:  Break if it is computed by the graph
-        """
+        Raises:  Break if it is computed by the graph"""
         value, origin = var.value, var.origin
         if not self.live or origin is None:
             return value
         if isinstance(origin, Source):
-            if isinstance(value, (tuple, list, set, frozenset)) and type(value) in (
-                tuple,
-                list,
-                set,
-            ):
+            if type(value) in (tuple, list, set):
                 for item in self.sequence(var):
                     self.known(item)
             elif type(value) is types.FunctionType and self.is_passed(origin):
@@ -55,11 +42,12 @@ class Objects:
                 single = value is None or type(value) is bool
                 kind = "eq" if not single and compares(value) else "is"
                 self.guards.add(kind, origin, value)
-        elif isinstance(origin, Number):
-            for arg in origin.args:
-                self.known(arg)
-        elif isinstance(origin, Made):
-            self.known_parts(var)
+        elif isinstance(origin, (Made, Number)):
+            parts = self.parts_of(origin, var)
+            if parts is None and origin.kind not in ("function", "method", "object", "traceback"):
+                raise Break(f"a new {origin.kind} is needed as a constant", None)
+            for part in parts or ():
+                self.known(part)
         elif type(value) in (int, bool, tuple):  # made of sizes: from here on, of these
             self.fix_sizes()
         else:
@@ -73,22 +61,15 @@ class Objects:
                 for item in self.sequence(self.front.metadata(self, var, "shape")):
                     self.known(item)
 
-    def known_parts(self, var: Var) -> None:
-        """Rely on everything that something new is made of."""
-        made = var.origin
-        if made.kind in ("list", "tuple", "set"):
-            for item in self.sequence(var):
-                self.known(item)
-        elif made.kind == "dict":
-            for key, value in self.entries(var):
-                self.known(key)
-                self.known(value)
-        elif made.kind == "call":
-            self.known(made.parts[0])
-            for part in made.parts[1]:
-                self.known(part)
-        elif made.kind not in ("function", "method", "object", "traceback"):
-            raise Break(f"a new {made.kind} is needed as a constant", None)
+    def parts_of(self, origin: Made | Number, var: Var) -> list[Var] | None:
+        """What something new is made of, if that is all there is to it; a dict's keys are known."""
+        if isinstance(origin, Number):
+            return list(origin.args)
+        if origin.kind in ("list", "tuple", "set"):
+            return self.sequence(var)
+        if origin.kind == "dict":
+            return [value for _, value in self.entries(var)]
+        return [origin.parts[0], *origin.parts[1]] if origin.kind == "call" else None
 
     def is_passed(self, source: Source) -> bool:
         """Whether a source starts at an argument."""
@@ -104,21 +85,15 @@ class Objects:
         if self.is_tensor(var):
             return False
         if isinstance(origin, Made):
-            if origin.kind in ("tuple", "list", "set"):
-                return all(self.foldable(x) for x in self.sequence(var))
-            if origin.kind == "dict":
-                return all(self.foldable(v) for _, v in self.entries(var))
-            return origin.kind == "call" and all(self.foldable(x) for x in origin.parts[1])
+            parts = self.parts_of(origin, var)
+            return parts is not None and all(map(self.foldable, parts))
         if origin is None:
             return not isinstance(value, Generator)
         if isinstance(origin, Source):
             if type(value) is tuple:
                 return all(self.foldable(x) for x in self.sequence(var))
-            return (
-                type(value) in SCALARS
-                or isinstance(value, FUNCTIONS)
-                or self.front.is_constant(value)
-            )
+            plain = type(value) in SCALARS or isinstance(value, FUNCTIONS)
+            return plain or self.front.is_constant(value)
         return False
 
     def all_foldable(self, args, kwargs=None) -> bool:
@@ -133,15 +108,9 @@ class Objects:
         """Whether a number may be another one in a later call."""
         if isinstance(var.origin, Number):
             return True
-        if (
-            type(var.value) not in (int, float)
-            or not isinstance(var.origin, Source)
-            or not self.live
-        ):
+        if type(var.value) not in NUMBERS or not isinstance(var.origin, Source) or not self.live:
             return False
-        if self.guards.has("eq", var.origin):
-            return False
-        return self.is_dynamic(var.origin)
+        return not self.guards.has("eq", var.origin) and self.is_dynamic(var.origin)
 
     def identical(self, lhs: Var, rhs: Var) -> bool:
         """lhs is rhs, guarded."""
@@ -184,14 +153,20 @@ class Objects:
             return Var(value, source)
         found = self.tracked.get(id(value))
         if found is None:
-            found = Var(value, source)
-            self.tracked[id(value)] = found
-            return found
+            found = self.tracked[id(value)] = Var(value, source)
+        elif isinstance(found.origin, Source) and found.origin is not source:
+            self.guards.add("same", source, found.origin)
+        return found
         if isinstance(found.origin, Source) and found.origin is not source:
             self.guards.add("same", source, found.origin)
         elif found.origin is not source:
             pass  # made in this trace and stored where it is now read
         return found
+
+    def load_in(self, trusted: bool, value, source: Source | None) -> Var:
+        """What is read in a frame; in the library's, scalars and functions are constants."""
+        fixed = trusted and (type(value) in SCALARS or isinstance(value, FUNCTIONS))
+        return Var(value) if fixed else self.load(value, source)
 
     def track(self, var: Var) -> Var:
         """Remember something new by its identity."""
@@ -223,13 +198,15 @@ class Objects:
     def new_list(self, items: list[Var]) -> Var:
         return self.track(Var([x.value for x in items], Made("list"), list(items)))
 
+    def new_slice(self, parts: list[Var]) -> Var:
+        return Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+
     def new_dict(self, pairs, cls=dict) -> Var:
         items = {}
         for key, value in pairs:
             items[self.known_key(key)] = (key, value)
-        return self.track(
-            Var(cls((k, v.value) for k, (_, v) in items.items()), Made("dict", cls), items)
-        )
+        value = cls((k, v.value) for k, (_, v) in items.items())
+        return self.track(Var(value, Made("dict", cls), items))
 
     def new_set(self, elements: list[Var]) -> Var:
         items = {self.known_key(x): (x,) for x in elements}
@@ -251,24 +228,20 @@ class Objects:
             fn.__kwdefaults__ = dict(parts["kwdefaults"].value)
         if "annotations" in parts:
             flat = parts["annotations"].value
-            fn.__annotations__ = (
-                dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, tuple) else flat
-            )
+            pairs = zip(flat[::2], flat[1::2], strict=True) if isinstance(flat, tuple) else flat
+            fn.__annotations__ = dict(pairs)
         return self.track(Var(fn, Made("function", code, f.globals, parts), {}))
 
     def known_key(self, var: Var):
         """A dict key: a constant, or an object that is relied on to be the same one."""
-        if self.live and isinstance(var.origin, Source):
-            if type(var.value) in SCALARS or type(var.value) is tuple:
-                return self.known(var)
-            self.guards.add("is", var.origin, var.value)
-        elif self.live and isinstance(var.origin, Made) and type(var.value) is tuple:
-            self.known(var)
-        elif self.live and var.origin is not None and not isinstance(var.origin, Made):
-            if isinstance(var.origin, Number):
-                return self.known(var)
+        value, origin = var.value, var.origin
+        if self.live and isinstance(origin, Source) and type(value) not in (*SCALARS, tuple):
+            self.guards.add("is", origin, value)
+        elif self.live and (type(value) is tuple or isinstance(origin, (Source, Number))):
+            return self.known(var)
+        elif self.live and isinstance(origin, Node):
             raise Break("a tensor that the graph computes is used as a key", None)
-        return var.value
+        return value
 
     # -- cells and globals ---------------------------------------------------------------------
 
@@ -278,11 +251,9 @@ class Objects:
         try:
             value = cell.value.cell_contents
         except ValueError:
-            text = (
-                f"cannot access free variable '{name}' where it is not associated with a value in "
-                "enclosing scope"
-            )
-            raise Break("an unset cell is read", Var(raise_name_error), [Var(text)]) from None
+            text = f"cannot access free variable '{name}' where it is not associated with a value"
+            args = [Var(f"{text} in enclosing scope")]
+            raise Break("an unset cell is read", Var(raise_name_error), args) from None
         return self.load(value, self.sub(cell, "cell", None))
 
     def cell_set(self, cell: Var, var: Var | None) -> None:
@@ -311,11 +282,10 @@ class Objects:
                 return found
         elif name in f.globals:
             value = f.globals[name]
+            source = self.entry_source(scope.origin, name)
             if f.trusted:
-                return Var(value) if type(value) in SCALARS or isinstance(value,
-                FUNCTIONS) else self.load(
-                    value, self.guards.source("const", None, value, name))  # fmt: skip
-            return self.load(value, self.entry_source(scope.origin, name))
+                source = self.guards.source("const", None, value, name)
+            return self.load_in(f.trusted, value, source)
         table = f.globals.get("__builtins__", builtins)
         table = table if isinstance(table, dict) else table.__dict__
         if name not in table:

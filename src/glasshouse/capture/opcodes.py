@@ -1,7 +1,6 @@
 """What each bytecode instruction does to a frame of Vars: one method for one operation.
 
-CPython 3.11, 3.12 and 3.13 share most of them; where they differ the method says for which.
-"""
+CPython 3.11, 3.12 and 3.13 share most of them; where they differ the method says for which."""
 
 import builtins
 import importlib
@@ -12,37 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END
-from glasshouse.capture.values import NULL, Break, Made, UserError, Var, static_lookup
+from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
+from glasshouse.capture.values import NULL, Break, Made, UserError, Var
 
-BINARY = (operator.add, operator.and_, operator.floordiv, operator.lshift, operator.matmul,
-          operator.mul, operator.mod, operator.or_, operator.pow, operator.rshift, operator.sub,
-          operator.truediv, operator.xor, operator.iadd, operator.iand, operator.ifloordiv,
-          operator.ilshift, operator.imatmul, operator.imul, operator.imod, operator.ior,
-          operator.ipow, operator.irshift, operator.isub, operator.itruediv,
-          operator.ixor)  # fmt: skip
-COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 CONVERT = (None, str, repr, ascii)
+FUNCTION_PARTS = {8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
 SEES_FRAMES = {"locals", "_getframe", "eval", "exec", "currentframe"}  # of the frame that runs
-
-
-def contains(container, element):
-    return element in container
-
-
-def not_contains(container, element):
-    return element not in container
-
-
-def store(container, key, value):
-    container[key] = value
-
-
-def delete(container, key):
-    del container[key]
-
-
-def exact_bool(value):
-    return bool(value)
 
 
 def formatted(value, conversion, spec):
@@ -65,41 +39,20 @@ def is_error(value) -> bool:
 
 
 class Opcodes:
-    """Methods op_NAME(frame, instruction)."""
+    """Methods op_NAME(frame, instruction); what one expression does is in HANDLERS below."""
 
     # -- nothing, stack ------------------------------------------------------------------------
-
-    def op_NOP(self, f, ins):
-        pass
-
-    op_RESUME = op_PRECALL = op_COPY_FREE_VARS = op_NOT_TAKEN = op_NOP
-
-    def op_RETURN_GENERATOR(self, f, ins):
-        f.stack.append(Var(None))
-
-    def op_POP_TOP(self, f, ins):
-        f.stack.pop()
 
     def op_END_FOR(self, f, ins):
         f.stack.pop()
         if VERSION < (3, 13):
             f.stack.pop()
 
-    def op_PUSH_NULL(self, f, ins):
-        f.stack.append(NULL)
-
     def op_SWAP(self, f, ins):
         s = f.stack
         s[-1], s[-ins.arg] = s[-ins.arg], s[-1]
 
-    def op_COPY(self, f, ins):
-        f.stack.append(f.stack[-ins.arg])
-
     # -- names ---------------------------------------------------------------------------------
-
-    def op_LOAD_CONST(self, f, ins):
-        value = f.root.co_consts[ins.arg]
-        f.stack.append(Var(value))
 
     def op_LOAD_FAST(self, f, ins):
         var = f.locals[ins.arg]
@@ -140,17 +93,6 @@ class Opcodes:
     def op_MAKE_CELL(self, f, ins):
         f.locals[ins.arg] = self.new_cell(f.locals[ins.arg])
 
-    def op_LOAD_DEREF(self, f, ins):
-        f.stack.append(self.cell_get(f.locals[ins.arg], f.code.slots[ins.arg]))
-
-    op_LOAD_CLASSDEREF = op_LOAD_DEREF
-
-    def op_STORE_DEREF(self, f, ins):
-        self.cell_set(f.locals[ins.arg], f.stack.pop())
-
-    def op_DELETE_DEREF(self, f, ins):
-        self.cell_set(f.locals[ins.arg], None)
-
     def op_LOAD_GLOBAL(self, f, ins):
         var = self.load_global(f, f.root.co_names[ins.arg >> 1])
         null = ins.arg & 1
@@ -160,23 +102,11 @@ class Opcodes:
         if null and VERSION >= (3, 13):
             f.stack.append(NULL)
 
-    def op_LOAD_NAME(self, f, ins):
-        f.stack.append(self.load_global(f, f.root.co_names[ins.arg]))
-
-    def op_STORE_GLOBAL(self, f, ins):
-        self.store_global(f, f.root.co_names[ins.arg], f.stack.pop())
-
-    def op_DELETE_GLOBAL(self, f, ins):
-        self.store_global(f, f.root.co_names[ins.arg], None)
-
     def op_LOAD_ATTR(self, f, ins):
         name = f.root.co_names[ins.arg >> 1 if VERSION >= (3, 12) else ins.arg]
         if VERSION >= (3, 12) and ins.arg & 1:
             return self.load_method(f, name)
         return self.get_attribute(f.stack.pop(), name)
-
-    def op_LOAD_METHOD(self, f, ins):
-        self.load_method(f, f.root.co_names[ins.arg])
 
     def load_method(self, f, name):
         """The bound method with NULL where an unbound one would have its self."""
@@ -204,16 +134,12 @@ class Opcodes:
         obj, value = f.stack.pop(), f.stack.pop()
         self.set_attribute(obj, f.root.co_names[ins.arg], value)
 
-    def op_DELETE_ATTR(self, f, ins):
-        self.set_attribute(f.stack.pop(), f.root.co_names[ins.arg], None)
-
     def op_IMPORT_NAME(self, f, ins):
         fromlist, level = f.stack.pop(), f.stack.pop()
         name = f.root.co_names[ins.arg]
-        if not level.value and name in sys.modules and not fromlist.value:
-            f.stack.append(Var(sys.modules[name.partition(".")[0]]))
-        elif not level.value and name in sys.modules:
-            f.stack.append(Var(sys.modules[name]))
+        if not level.value and name in sys.modules:
+            wanted = name if fromlist.value else name.partition(".")[0]
+            f.stack.append(Var(sys.modules[wanted]))
         else:
             args = [Var(f.globals), Var(name), fromlist, level]
             raise Break(f"import of {name!r}", Var(import_name), args)
@@ -233,15 +159,6 @@ class Opcodes:
         del f.stack[len(f.stack) - count :]
         return found
 
-    def op_BUILD_TUPLE(self, f, ins):
-        f.stack.append(self.new_tuple(self.pop_many(f, ins.arg)))
-
-    def op_BUILD_LIST(self, f, ins):
-        f.stack.append(self.new_list(self.pop_many(f, ins.arg)))
-
-    def op_BUILD_SET(self, f, ins):
-        f.stack.append(self.new_set(self.pop_many(f, ins.arg)))
-
     def op_BUILD_MAP(self, f, ins):
         pairs = self.pop_many(f, 2 * ins.arg)
         f.stack.append(self.new_dict(zip(pairs[::2], pairs[1::2], strict=True)))
@@ -252,13 +169,6 @@ class Opcodes:
 
     def op_BUILD_STRING(self, f, ins):
         f.stack.append(Var("".join(self.known(x) for x in self.pop_many(f, ins.arg))))
-
-    def op_BUILD_SLICE(self, f, ins):
-        parts = self.pop_many(f, ins.arg)
-        f.stack.append(Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts)))
-
-    def op_LIST_TO_TUPLE(self, f, ins):
-        f.stack.append(self.new_tuple(self.sequence(f.stack.pop())))
 
     def op_LIST_APPEND(self, f, ins):
         x = f.stack.pop()
@@ -295,11 +205,11 @@ class Opcodes:
         if items is None:
             return self.unpack_unknown(f, f.stack.pop())
         f.stack.pop()
-        if len(items) != ins.arg:
-            few = len(items) < ins.arg
-            self.fail(ValueError(
-                f"not enough values to unpack (expected {ins.arg}, got {len(items)})" if few
-                else f"too many values to unpack (expected {ins.arg})"))  # fmt: skip
+        if len(items) < ins.arg:
+            text = f"not enough values to unpack (expected {ins.arg}, got {len(items)})"
+            self.fail(ValueError(text))
+        if len(items) > ins.arg:
+            self.fail(ValueError(f"too many values to unpack (expected {ins.arg})"))
         f.stack.extend(reversed(items))
         return None
 
@@ -323,59 +233,33 @@ class Opcodes:
 
     def op_MAKE_FUNCTION(self, f, ins):
         code = f.stack.pop()
-        parts = {}
-        if VERSION < (3, 13):
-            for flag, name in (
-                (8, "closure"),
-                (4, "annotations"),
-                (2, "kwdefaults"),
-                (1, "defaults"),
-            ):
-                if ins.arg & flag:
-                    parts[name] = f.stack.pop()
+        flags = ins.arg if VERSION < (3, 13) else 0
+        parts = {name: f.stack.pop() for flag, name in FUNCTION_PARTS.items() if flags & flag}
         f.stack.append(self.new_function(f, code.value, parts))
 
     def op_SET_FUNCTION_ATTRIBUTE(self, f, ins):
         fn, value = f.stack.pop(), f.stack.pop()
-        name = {1: "defaults", 2: "kwdefaults", 4: "annotations", 8: "closure"}[ins.arg]
-        parts = {**fn.origin.parts[2], name: value}
+        parts = {**fn.origin.parts[2], FUNCTION_PARTS[ins.arg]: value}
         f.stack.append(self.new_function(f, fn.value.__code__, parts))
-
-    def op_LOAD_BUILD_CLASS(self, f, ins):
-        f.stack.append(Var(builtins.__build_class__))
-
-    def op_LOAD_ASSERTION_ERROR(self, f, ins):
-        f.stack.append(Var(AssertionError))
 
     def op_FORMAT_VALUE(self, f, ins):
         spec = f.stack.pop() if ins.arg & 4 else Var("")
         return self.format_value(f.stack.pop(), CONVERT[ins.arg & 3], spec)
 
-    def op_FORMAT_SIMPLE(self, f, ins):
-        return self.format_value(f.stack.pop(), None, Var(""))
-
     def op_FORMAT_WITH_SPEC(self, f, ins):
         spec = f.stack.pop()
         return self.format_value(f.stack.pop(), None, spec)
-
-    def op_CONVERT_VALUE(self, f, ins):
-        return self.call(Var(CONVERT[ins.arg]), [f.stack.pop()], {})
 
     def format_value(self, x, conversion, spec):
         """Push the formatted text."""
         if self.foldable(x):
             value, text = self.known(x), self.known(spec)
             return self.push(Var(self.do(formatted, value, conversion, text)))
-        own = static_lookup(type(x.value), "__format__")[0]
-        if conversion is None and isinstance(own, types.FunctionType) and not self.is_tensor(x):
-            return self.call(Var(own), [x, spec], {})
-        if (
-            conversion is None
-            and not spec.value
-            and own is object.__format__
-            and not self.is_tensor(x)
-        ):
-            return self.call(Var(str), [x], {})
+        if conversion is None and not self.is_tensor(x):
+            if self.call_own(x, "__format__", [spec], None):
+                return None
+            if not spec.value and type(x.value).__format__ is object.__format__:
+                return self.call(Var(str), [x], {})
         raise Break("formatting of a value", Var(formatted), [x, Var(conversion), spec])
 
     # -- operators -----------------------------------------------------------------------------
@@ -387,12 +271,8 @@ class Opcodes:
     def op_COMPARE_OP(self, f, ins):
         rhs, lhs = f.stack.pop(), f.stack.pop()
         shift = {11: 0, 12: 4, 13: 5}[VERSION[1]]
-        then = None
-        if VERSION >= (3, 13) and ins.arg & 16:
-
-            def then(tracer, var):
-                return tracer.pushed_truth(f, var)
-
+        to_bool = VERSION >= (3, 13) and ins.arg & 16
+        then = (lambda tracer, var: tracer.push_truth(var)) if to_bool else None
         return self.binary(COMPARE[ins.arg >> shift], lhs, rhs, then)
 
     def op_IS_OP(self, f, ins):
@@ -403,50 +283,30 @@ class Opcodes:
         container, element = f.stack.pop(), f.stack.pop()
         return self.contains(container, element, bool(ins.arg))
 
-    def op_UNARY_NEGATIVE(self, f, ins):
-        return self.unary(operator.neg, f.stack.pop())
-
-    def op_UNARY_POSITIVE(self, f, ins):
-        return self.unary(operator.pos, f.stack.pop())
-
-    def op_UNARY_INVERT(self, f, ins):
-        return self.unary(operator.invert, f.stack.pop())
-
-    def op_UNARY_NOT(self, f, ins):
-        def then(tracer, flag):
-            f.stack.append(Var(not flag))
-
-        try:
-            return self.truth(f.stack.pop(), then)
-        except Break as found:
-            if found.then is then and found.fn.value is exact_bool:
-                found.fn = Var(operator.not_)
-                found.settle()
-            raise
-
-    def op_TO_BOOL(self, f, ins):
-        return self.pushed_truth(f, f.stack.pop())
-
-    def pushed_truth(self, f, x):
-        """Push bool(x)."""
-
-        def then(tracer, flag):
-            f.stack.append(Var(flag))
-
+    def decide(self, x, then, fn=exact_bool, jump=None):
+        """bool(x) to `then`; behind a break what `fn` says is pushed, or goes one of two ways."""
         try:
             return self.truth(x, then)
         except Break as found:
-            if found.then is then:
+            if found.fn is not None and found.then is then:
                 found.settle()
+                found.fn, found.jump = Var(fn), jump
             raise
+
+    def push_truth(self, x, inverted=False):
+        """Push bool(x), or not x."""
+
+        def then(tracer, flag):
+            tracer.push(Var(flag is not inverted))
+
+        return self.decide(x, then, operator.not_ if inverted else exact_bool)
 
     def op_BINARY_SUBSCR(self, f, ins):
         key, obj = f.stack.pop(), f.stack.pop()
         return self.get_item(obj, key)
 
     def op_BINARY_SLICE(self, f, ins):
-        parts = self.pop_many(f, 2)
-        key = Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+        key = self.new_slice(self.pop_many(f, 2))
         return self.get_item(f.stack.pop(), key)
 
     def op_STORE_SUBSCR(self, f, ins):
@@ -454,8 +314,7 @@ class Opcodes:
         return self.set_item(obj, key, value)
 
     def op_STORE_SLICE(self, f, ins):
-        parts = self.pop_many(f, 2)
-        key = Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+        key = self.new_slice(self.pop_many(f, 2))
         obj, value = f.stack.pop(), f.stack.pop()
         return self.set_item(obj, key, value)
 
@@ -468,26 +327,18 @@ class Opcodes:
     def op_JUMP(self, f, ins):
         f.ip = ins.target
 
-    def jump_if(self, f, ins, wanted):
+    def jump_if(self, f, ins, wanted, keep=False):
+        """Jump if the top of the stack is as wanted, and pop it; with `keep` only if it is not."""
+
         def then(tracer, flag):
             if flag is wanted:
                 f.ip = ins.target
+            elif keep:
+                f.stack.pop()
 
-        x = f.stack.pop()
-        try:
-            return self.truth(x, then)
-        except Break as found:
-            if found.fn is not None and found.then is then:
-                found.settle()
-                ways = ((ins.target, 0), (f.ip, 0))
-                found.jump = ways if wanted else ways[::-1]
-            raise
-
-    def op_POP_JUMP_IF_TRUE(self, f, ins):
-        return self.jump_if(f, ins, True)
-
-    def op_POP_JUMP_IF_FALSE(self, f, ins):
-        return self.jump_if(f, ins, False)
+        ways = ((ins.target, 0), (f.ip, int(keep)))
+        x = f.stack[-1] if keep else f.stack.pop()
+        return self.decide(x, then, jump=ways if wanted else ways[::-1])
 
     def op_POP_JUMP_IF_NONE(self, f, ins):
         if self.identical(f.stack.pop(), Var(None)):
@@ -497,46 +348,14 @@ class Opcodes:
         if not self.identical(f.stack.pop(), Var(None)):
             f.ip = ins.target
 
-    def or_pop(self, f, ins, wanted):
-        x = f.stack[-1]
-
-        def then(tracer, flag):
-            if flag is wanted:
-                f.ip = ins.target
-            else:
-                f.stack.pop()
-
-        try:
-            return self.truth(x, then)
-        except Break as found:
-            if found.fn is not None and found.then is then:
-                found.settle()
-                ways = ((ins.target, 0), (f.ip, 1))
-                found.jump = ways if wanted else ways[::-1]
-            raise
-
-    def op_JUMP_IF_TRUE_OR_POP(self, f, ins):
-        return self.or_pop(f, ins, True)
-
-    def op_JUMP_IF_FALSE_OR_POP(self, f, ins):
-        return self.or_pop(f, ins, False)
-
-    def op_GET_ITER(self, f, ins):
-        return self.get_iter(f.stack.pop())
-
-    op_GET_YIELD_FROM_ITER = op_GET_ITER
-
     def op_FOR_ITER(self, f, ins):
-        def then(tracer, x):
-            if x is not END:
-                f.stack.append(x)
-                return
-            if VERSION < (3, 12):
-                f.stack.pop()
+        def then(tracer, x, result=None):
+            if x is END:
                 f.ip = ins.target
+            if x is END and VERSION < (3, 12):
+                f.stack.pop()
             else:
                 f.stack.append(x)
-                f.ip = ins.target
 
         try:
             return self.step(f.stack[-1], then)
@@ -545,9 +364,6 @@ class Opcodes:
                 found.loop = ins.target
                 found.settle()
             raise
-
-    def op_GET_LEN(self, f, ins):
-        f.stack.append(Var(len(self.sequence_or_dict(f.stack[-1]))))
 
     # -- calls ---------------------------------------------------------------------------------
 
@@ -587,23 +403,16 @@ class Opcodes:
             raise Break("keywords that are no strings")
         args = self.sequence(f.stack[-1])
         if args is None:
-            args = f.stack.pop()
-            if not hasattr(type(args.value), "__iter__") and not hasattr(
-                type(args.value), "__getitem__"
-            ):
+            iterable = f.stack[-1]
+            if not any(hasattr(type(iterable.value), n) for n in ("__iter__", "__getitem__")):
                 raise Break("arguments that cannot be iterated")
-            f.stack.extend(
-                [args, *([self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1))]
-            )
-            keep = f.stack.pop() if ins.arg & 1 else None
+            keep = [self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1)
 
             def then(tracer, var):
-                f.stack[-1] = var
-                if keep is not None:
-                    f.stack.append(keep)
+                f.stack[-1:] = [var, *keep]
                 f.ip = f.at
 
-            return self.call(Var(tuple), [args], {}, then)
+            return self.call(Var(tuple), [iterable], {}, then)
         f.stack.pop()
         fn = f.stack.pop()
         if VERSION >= (3, 13):
@@ -621,15 +430,6 @@ class Opcodes:
         if ins.arg == 3:  # StopIteration inside a generator
             return self.push(x)
         raise Break("an operation that is not captured")
-
-    def op_RETURN_VALUE(self, f, ins):
-        self.leave(f.stack.pop())
-
-    def op_RETURN_CONST(self, f, ins):
-        self.leave(Var(f.root.co_consts[ins.arg]))
-
-    def op_YIELD_VALUE(self, f, ins):
-        self.yield_value(f, f.stack.pop())
 
     def op_SEND(self, f, ins):
         sent, receiver = f.stack.pop(), f.stack[-1]
@@ -722,9 +522,8 @@ class Opcodes:
         if cause is not None and not is_error(cause.value) and cause.value is not None:
             self.fail(TypeError("exception causes must derive from BaseException"))
         if cause is not None:
-            error.value.__cause__ = (
-                cause.value if not isinstance(cause.value, type) else cause.value()
-            )
+            given = cause.value
+            error.value.__cause__ = given() if isinstance(given, type) else given
         self.raised = error
         raise UserError(error.value)
 
@@ -735,14 +534,10 @@ class Opcodes:
 
     # -- match ---------------------------------------------------------------------------------
 
-    def op_MATCH_MAPPING(self, f, ins):
-        f.stack.append(Var(isinstance(self.typed(f.stack[-1]), Mapping)))
-
     def op_MATCH_SEQUENCE(self, f, ins):
         value = self.typed(f.stack[-1])
-        f.stack.append(
-            Var(isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray)))
-        )
+        text = isinstance(value, (str, bytes, bytearray))
+        f.stack.append(Var(isinstance(value, Sequence) and not text))
 
     def op_MATCH_KEYS(self, f, ins):
         keys, subject = f.stack[-1], f.stack[-2]
@@ -773,6 +568,50 @@ class Opcodes:
 
 
 HANDLERS = {name[3:]: getattr(Opcodes, name) for name in dir(Opcodes) if name.startswith("op_")}
+HANDLERS |= dict.fromkeys(
+    ("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN"), lambda t, f, ins: None
+)
+HANDLERS |= {
+    "RETURN_GENERATOR": lambda t, f, ins: f.stack.append(Var(None)),
+    "POP_TOP": lambda t, f, ins: f.stack.pop(),
+    "PUSH_NULL": lambda t, f, ins: f.stack.append(NULL),
+    "COPY": lambda t, f, ins: f.stack.append(f.stack[-ins.arg]),
+    "LOAD_CONST": lambda t, f, ins: f.stack.append(Var(f.root.co_consts[ins.arg])),
+    "LOAD_DEREF": lambda t, f, ins: t.push(t.cell_get(f.locals[ins.arg], f.code.slots[ins.arg])),
+    "STORE_DEREF": lambda t, f, ins: t.cell_set(f.locals[ins.arg], f.stack.pop()),
+    "DELETE_DEREF": lambda t, f, ins: t.cell_set(f.locals[ins.arg], None),
+    "LOAD_NAME": lambda t, f, ins: f.stack.append(t.load_global(f, f.root.co_names[ins.arg])),
+    "STORE_GLOBAL": lambda t, f, ins: t.store_global(f, f.root.co_names[ins.arg], f.stack.pop()),
+    "DELETE_GLOBAL": lambda t, f, ins: t.store_global(f, f.root.co_names[ins.arg], None),
+    "LOAD_METHOD": lambda t, f, ins: t.load_method(f, f.root.co_names[ins.arg]),
+    "DELETE_ATTR": lambda t, f, ins: t.set_attribute(f.stack.pop(), f.root.co_names[ins.arg], None),
+    "BUILD_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.pop_many(f, ins.arg))),
+    "BUILD_LIST": lambda t, f, ins: f.stack.append(t.new_list(t.pop_many(f, ins.arg))),
+    "BUILD_SET": lambda t, f, ins: f.stack.append(t.new_set(t.pop_many(f, ins.arg))),
+    "BUILD_SLICE": lambda t, f, ins: f.stack.append(t.new_slice(t.pop_many(f, ins.arg))),
+    "LIST_TO_TUPLE": lambda t, f, ins: f.stack.append(t.new_tuple(t.sequence(f.stack.pop()))),
+    "LOAD_BUILD_CLASS": lambda t, f, ins: f.stack.append(Var(builtins.__build_class__)),
+    "LOAD_ASSERTION_ERROR": lambda t, f, ins: f.stack.append(Var(AssertionError)),
+    "FORMAT_SIMPLE": lambda t, f, ins: t.format_value(f.stack.pop(), None, Var("")),
+    "CONVERT_VALUE": lambda t, f, ins: t.call(Var(CONVERT[ins.arg]), [f.stack.pop()], {}),
+    "UNARY_NEGATIVE": lambda t, f, ins: t.unary(operator.neg, f.stack.pop()),
+    "UNARY_POSITIVE": lambda t, f, ins: t.unary(operator.pos, f.stack.pop()),
+    "UNARY_INVERT": lambda t, f, ins: t.unary(operator.invert, f.stack.pop()),
+    "UNARY_NOT": lambda t, f, ins: t.push_truth(f.stack.pop(), True),
+    "TO_BOOL": lambda t, f, ins: t.push_truth(f.stack.pop()),
+    "POP_JUMP_IF_TRUE": lambda t, f, ins: t.jump_if(f, ins, True),
+    "POP_JUMP_IF_FALSE": lambda t, f, ins: t.jump_if(f, ins, False),
+    "JUMP_IF_TRUE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, True, keep=True),
+    "JUMP_IF_FALSE_OR_POP": lambda t, f, ins: t.jump_if(f, ins, False, keep=True),
+    "GET_ITER": lambda t, f, ins: t.get_iter(f.stack.pop()),
+    "GET_LEN": lambda t, f, ins: f.stack.append(Var(len(t.sequence_or_dict(f.stack[-1])))),
+    "RETURN_VALUE": lambda t, f, ins: t.leave(f.stack.pop()),
+    "RETURN_CONST": lambda t, f, ins: t.leave(Var(f.root.co_consts[ins.arg])),
+    "YIELD_VALUE": lambda t, f, ins: t.yield_value(f, f.stack.pop()),
+    "MATCH_MAPPING": lambda t, f, ins: t.push(Var(isinstance(t.typed(f.stack[-1]), Mapping))),
+}
+HANDLERS["LOAD_CLASSDEREF"] = HANDLERS["LOAD_DEREF"]
+HANDLERS["GET_YIELD_FROM_ITER"] = HANDLERS["GET_ITER"]
 
 
 def unknown_operation(code: types.CodeType) -> str:

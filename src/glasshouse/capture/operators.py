@@ -6,23 +6,15 @@ import types
 from collections import defaultdict
 
 from glasshouse.capture.frame import Generator, Iterator
-from glasshouse.capture.opcodes import contains, delete, exact_bool, not_contains, store
+from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import contains_in
-from glasshouse.capture.values import (
-    FUNCTIONS,
-    MISSING,
-    SCALARS,
-    Break,
-    Made,
-    Number,
-    Source,
-    Var,
-    constant,
-    pending,
-    static_lookup,
-)
+from glasshouse.capture.values import Break, Number, Source, Var, constant, pending
 from glasshouse.graph.ir import Node
 
+NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
+PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
+BINARY = [*PLAIN, *(getattr(operator, f"i{name}") for name in NAMES)]
+COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 ARITHMETIC = {
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
     operator.pow, operator.neg, operator.pos, operator.iadd, operator.isub, operator.imul,
@@ -31,27 +23,35 @@ ARITHMETIC = {
 }  # fmt: skip
 SURE = {operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.iadd,
         operator.isub, operator.imul, abs, float}  # fmt: skip
-REVERSED = {
-    operator.add: "__radd__", operator.sub: "__rsub__", operator.mul: "__rmul__",
-    operator.mod: "__rmod__",
-    operator.truediv: "__rtruediv__", operator.floordiv: "__rfloordiv__", operator.pow: "__rpow__",
-    operator.matmul: "__rmatmul__", operator.and_: "__rand__", operator.or_: "__ror__",
-    operator.xor: "__rxor__", operator.lshift: "__rlshift__", operator.rshift: "__rrshift__",
-    operator.lt: "__gt__", operator.gt: "__lt__", operator.le: "__ge__", operator.ge: "__le__",
-    operator.eq: "__eq__", operator.ne: "__ne__",
-}  # fmt: skip
-IN_PLACE = {getattr(operator, f"i{name}"): getattr(operator, plain) for name, plain in (
-    ("add", "add"), ("and", "and_"), ("floordiv", "floordiv"), ("lshift", "lshift"), ("matmul",
-    "matmul"),
-    ("mul", "mul"), ("mod", "mod"), ("or", "or_"), ("pow", "pow"), ("rshift", "rshift"), ("sub",
-    "sub"),
-    ("truediv", "truediv"), ("xor", "xor"))}  # fmt: skip
+REVERSED = {fn: f"__r{fn.__name__.strip('_')}__" for fn in PLAIN}
+REVERSED |= zip(COMPARE, ("__gt__", "__ge__", "__eq__", "__ne__", "__lt__", "__le__"), strict=True)
+IN_PLACE = dict(zip(BINARY[len(PLAIN) :], PLAIN, strict=True))
 OPERATORS = {*REVERSED, *IN_PLACE}
 UNARY = {operator.neg, operator.pos, operator.invert}
-COMPARISONS = {operator.lt, operator.gt, operator.le, operator.ge, operator.eq, operator.ne}
 SET_OPERATORS = {operator.or_: "union", operator.and_: "intersection", operator.sub: "difference",
                  operator.xor: "symmetric_difference"}  # fmt: skip
+SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}
 MAX_REPEAT = 100_000
+
+
+def contains(container, element):
+    return element in container
+
+
+def not_contains(container, element):
+    return element not in container
+
+
+def store(container, key, value):
+    container[key] = value
+
+
+def delete(container, key):
+    del container[key]
+
+
+def exact_bool(value):
+    return bool(value)
 
 
 class Operators:
@@ -90,9 +90,8 @@ class Operators:
             return self.deliver(then, self.number(fn, [x]))
         if self.foldable(x):
             return self.deliver(then, constant(self.do(fn, self.known(x))))
-        method = static_lookup(type(self.typed(x)), method_name(fn))[0]
-        if isinstance(method, types.FunctionType):
-            return self.call(Var(method), [x], {}, then)
+        if self.call_own(x, method_name(fn), [], then):
+            return None
         raise Break(f"{fn.__name__} of a {type(x.value).__name__}", Var(fn), [x])
 
     @pending
@@ -105,9 +104,8 @@ class Operators:
             if not user:
                 return self.deliver(then, self.front.operate(self, fn, [lhs, rhs]))
         if fn in ARITHMETIC and self.is_size_call([lhs, rhs]):
-            return self.deliver(
-                then, self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True)
-            )
+            made = self.front.apply(self, "call_function", fn, fn, [lhs, rhs], {}, True)
+            return self.deliver(then, made)
         if self.may_vary(fn) and self.is_number_call([lhs, rhs]):
             return self.deliver(then, self.number(fn, [lhs, rhs]))
         joined = self.sequence_operator(fn, lhs, rhs)
@@ -124,23 +122,16 @@ class Operators:
             found = self.equality(lhs, rhs)
             if found is not None:
                 return self.give(then, found is (fn is operator.eq))
-        raise Break(
-            f"{fn.__name__} of {type(lhs.value).__name__} and {type(rhs.value).__name__}",
-            Var(fn),
-            [lhs, rhs],
-        )
+        kinds = f"{type(lhs.value).__name__} and {type(rhs.value).__name__}"
+        raise Break(f"{fn.__name__} of {kinds}", Var(fn), [lhs, rhs])
 
     def user_operator(self, x: Var, fn) -> bool:
         """Whether a class defines an operator in Python."""
-        cls = type(x.value)
         if isinstance(x.value, (FUNCTIONS, *SCALARS)) and not isinstance(x.value, type):
             return False
-        names = (
-            method_name(fn),
-            REVERSED.get(IN_PLACE.get(fn, fn), ""),
-            method_name(IN_PLACE.get(fn, fn)),
-        )
-        return any(isinstance(static_lookup(cls, n)[0], types.FunctionType) for n in names if n)
+        plain = IN_PLACE.get(fn, fn)
+        names = (method_name(fn), REVERSED.get(plain, ""), method_name(plain))
+        return any(own_method(x, name) for name in names if name)
 
     def user_binary(self, fn, lhs: Var, rhs: Var, then):
         """An operator that a user's class defines: each candidate in Python's order."""
@@ -152,21 +143,17 @@ class Operators:
         own, other = type(self.typed(lhs)), type(self.typed(rhs))
         if other is not own and issubclass(other, own):
             tries.insert(0, reverse)
-        elif other is not own or plain in COMPARISONS:
+        elif other is not own or plain in COMPARE:
             tries.append(reverse)
-        tries = [
-            t for t in tries if t[1] and static_lookup(type(t[0].value), t[1])[0] is not MISSING
-        ]
+        tries = [t for t in tries if t[1] and hasattr(type(t[0].value), t[1])]
 
         def attempt(tracer, number):
             if number == len(tries):
                 if plain in (operator.eq, operator.ne):
                     return tracer.give(then, tracer.identical(lhs, rhs) is (plain is operator.eq))
-                symbol = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}.get(
-                    plain.__name__, plain.__name__
-                )
-                tracer.fail(TypeError(f"unsupported operand type(s) for {symbol}: "
-                                      f"{own.__name__!r} and {other.__name__!r}"))  # fmt: skip
+                symbol = SYMBOLS.get(plain, plain.__name__)
+                kinds = f"{own.__name__!r} and {other.__name__!r}"
+                tracer.fail(TypeError(f"unsupported operand type(s) for {symbol}: {kinds}"))
             x, name, y = tries[number]
             method = static_lookup(type(x.value), name)[0]
 
@@ -175,16 +162,15 @@ class Operators:
                     return attempt(t, number + 1)
                 return t.deliver(then, result)
 
-            if name == "__ne__" and not isinstance(method, types.FunctionType):
-                eq = static_lookup(type(x.value), "__eq__")[0]
+            eq = own_method(x, "__eq__")
+            if name == "__ne__" and eq is not None and not isinstance(method, types.FunctionType):
 
                 def negate(t, result):
                     if result.value is NotImplemented:
                         return attempt(t, number + 1)
                     return t.truth(result, lambda t2, flag: t2.give(then, not flag))
 
-                if isinstance(eq, types.FunctionType):
-                    return tracer.call(Var(eq), [x, y], {}, negate)
+                return tracer.call(Var(eq), [x, y], {}, negate)
             if not isinstance(method, types.FunctionType):
                 if not (tracer.foldable(x) and tracer.foldable(y)):
                     return attempt(tracer, number + 1)  # a builtin does not know the user's class
@@ -203,18 +189,13 @@ class Operators:
                 return lhs
             joined = [*self.sequence(lhs), *self.sequence(rhs)]
             return self.new_list(joined) if type(a) is list else self.new_tuple(joined)
-        if fn is operator.iadd and type(a) is list:
-            items = self.sequence(rhs)
-            if items is not None:
-                self.extend(lhs, "extend", rhs)
-                return lhs
+        if fn is operator.iadd and type(a) is list and self.sequence(rhs) is not None:
+            self.extend(lhs, "extend", rhs)
+            return lhs
         if plain is operator.mul:
             seq, times = (lhs, rhs) if isinstance(a, (list, tuple)) else (rhs, lhs)
-            if (
-                type(seq.value) in (list, tuple)
-                and isinstance(times.value, int)
-                and self.foldable(times)
-            ):
+            counted = isinstance(times.value, int) and self.foldable(times)
+            if type(seq.value) in (list, tuple) and counted:
                 items = self.sequence(seq) * self.known(times)
                 if fn is not plain and seq is lhs and type(seq.value) is list:
                     return self.replace_all(lhs, "append", items)
@@ -248,15 +229,7 @@ class Operators:
             if len(xs) != len(ys):
                 return False
             for x, y in zip(xs, ys, strict=True):
-                same = (
-                    True
-                    if x is y
-                    else (
-                        self.known(x) == self.known(y)
-                        if self.foldable(x) and self.foldable(y)
-                        else self.equality(x, y)
-                    )
-                )
+                same = x is y or self.same_item(x, y)
                 if same is not True:
                     return same
             return True
@@ -264,20 +237,22 @@ class Operators:
             xs, ys = dict(self.keyed(lhs)), dict(self.keyed(rhs))
             if xs.keys() != ys.keys():
                 return False
-            parts = [self.equality(xs[k],
-            ys[k]) if not (self.foldable(xs[k]) and self.foldable(ys[k])) else
-                     self.known(xs[k]) == self.known(ys[k]) for k in xs]  # fmt: skip
+            parts = [self.same_item(xs[k], ys[k]) for k in xs]
             return None if None in parts else all(parts)
         if self.is_tensor(lhs) or self.is_tensor(rhs):
             return None
         plain = (object.__eq__, type.__eq__)
-        scalar = type(a) in SCALARS or type(b) in SCALARS
-        unlike = type(a) is not type(b) and scalar
-        if (type(a).__eq__ in plain and type(b).__eq__ in plain) or (
-            a is None or b is None or unlike
-        ):
+        unlike = type(a) is not type(b) and (type(a) in SCALARS or type(b) in SCALARS)
+        by_identity = type(a).__eq__ in plain and type(b).__eq__ in plain
+        if by_identity or a is None or b is None or unlike:
             return self.identical(lhs, rhs)
         return None
+
+    def same_item(self, x: Var, y: Var) -> bool | None:
+        """Whether two items are equal; None where it cannot be told."""
+        if self.foldable(x) and self.foldable(y):
+            return self.known(x) == self.known(y)
+        return self.equality(x, y)
 
     def keyed(self, var: Var):
         return [(k.value, v) for k, v in self.entries(var)]
@@ -301,13 +276,10 @@ class Operators:
             return then(self, bool(self.known(x)))
         if isinstance(value, FUNCTIONS):
             return then(self, True)
-        cls = type(value)
         for name in ("__bool__", "__len__"):
-            method, _ = static_lookup(cls, name)
-            if isinstance(method, types.FunctionType):
-                self.typed(x)
-                return self.call(Var(method), [x], {}, lambda t, v: t.truth(v, then))
-            if method is not MISSING:
+            if self.call_own(x, name, [], lambda t, v: t.truth(v, then)):
+                return None
+            if hasattr(type(value), name):
                 break
         else:
             self.typed(x)
@@ -317,7 +289,7 @@ class Operators:
             return then(self, bool(value))
         if self.foldable(x):
             return then(self, bool(self.known(x)))
-        raise Break(f"the truth of a {cls.__name__}", Var(exact_bool), [x])
+        raise Break(f"the truth of a {type(value).__name__}", Var(exact_bool), [x])
 
     @pending
     def length(self, x: Var, then):
@@ -328,13 +300,11 @@ class Operators:
             return self.give(then, len(value))
         if self.is_tensor(x):
             return self.deliver(then, self.front.length(self, x))
-        method, _ = static_lookup(type(value), "__len__")
-        if isinstance(method, types.FunctionType):
-            self.typed(x)
-            return self.call(Var(method), [x], {}, then)
-        if isinstance(x.origin, Made) and x.origin.kind == "view":
+        if self.call_own(x, "__len__", [], then):
+            return None
+        if x.is_made("view"):
             return self.length(x.origin.parts[0], then)
-        if self.live and method is MISSING:
+        if self.live and not hasattr(type(value), "__len__"):
             kind = type(value.native()) if isinstance(value, Iterator) else type(value)
             self.fail(TypeError(f"object of type {kind.__name__!r} has no len()"))
         items = self.sequence(x)
@@ -349,26 +319,19 @@ class Operators:
         fn = not_contains if inverted else contains
         if not self.live:
             return self.give(then, self.do(fn, value, element.value))
-        method, _ = static_lookup(type(value), "__contains__")
-        if isinstance(method, types.FunctionType):
-            self.typed(container)
 
-            def done(t, v):
-                return t.truth(v, lambda t2, flag: t2.give(then, flag is not inverted))
+        def done(t, v):
+            return t.truth(v, lambda t2, flag: t2.give(then, flag is not inverted))
 
-            return self.call(Var(method), [container, element], {}, done)
+        if self.call_own(container, "__contains__", [element], done):
+            return None
         if isinstance(value, (Generator, Iterator)):
-            done = lambda t, v: t.give(then, v.value is not inverted)  # noqa: E731
             return self.call_function(Var(contains_in), [container, element], {}, done)
-        found = None
-        if self.is_dict(container):
-            found = self.entry(container, self.known_key(element)) is not None
-        elif (
-            isinstance(container.origin, Made)
-            and container.origin.kind == "view"
-            and container.origin.parts[1] == "keys"
-        ):
-            found = self.entry(container.origin.parts[0], self.known_key(element)) is not None
+        found, base = None, container
+        if container.is_made("view") and container.origin.parts[1] == "keys":
+            base = container.origin.parts[0]
+        if self.is_dict(base):
+            found = self.entry(base, self.known_key(element)) is not None
         elif isinstance(value, (set, frozenset)):
             self.whole_set(container)
             found = self.do(value.__contains__, self.known_key(element))
@@ -376,9 +339,7 @@ class Operators:
             found = self.do(contains, self.known(container), self.known(element))
         elif isinstance(value, (list, tuple)) and not self.is_tensor(element):
             items = self.sequence(container)
-            parts = [x is element or (self.known(x) == self.known(element) if self.foldable(x) and
-                     self.foldable(element) else self.equality(x,
-                     element)) for x in items]  # fmt: skip
+            parts = [x is element or self.same_item(x, element) for x in items]
             found = None if None in parts and True not in parts else any(p for p in parts)
         if found is None:
             raise Break("a search in a container", Var(fn), [container, element])
@@ -393,34 +354,27 @@ class Operators:
         if self.is_tensor(obj):
             return self.deliver(then, self.front.operate(self, operator.getitem, [obj, key]))
         if isinstance(value, type):
-            return self.give(then, self.do(operator.getitem, self.known(obj), self.known(key)))
-        method, _ = static_lookup(type(value), "__getitem__")
-        if isinstance(method, types.FunctionType):
-            self.typed(obj)
-            return self.call(Var(method), [obj, key], {}, then)
+            return self.give(then, self.known_call(operator.getitem, [obj, key]))
+        if self.call_own(obj, "__getitem__", [key], then):
+            return None
         if isinstance(value, dict):
             found = self.entry(obj, self.known_key(key))
             if found is not None:
                 return self.deliver(then, found)
-            missing = static_lookup(type(value), "__missing__")[0]
-            if isinstance(missing, types.FunctionType):
-                return self.call(Var(missing), [obj, key], {}, then)
+            if self.call_own(obj, "__missing__", [key], then):
+                return None
             if isinstance(value, defaultdict):
                 return self.default_item(obj, key, then)
             self.fail(KeyError(key.value))
         if isinstance(value, (list, tuple)) and self.foldable(key):
             items, raw = self.sequence(obj), self.known(key)
             if isinstance(raw, slice):
-                part = items[raw]
-                return self.deliver(
-                    then, self.new_list(part) if isinstance(value, list) else self.new_tuple(part)
-                )
+                make = self.new_list if isinstance(value, list) else self.new_tuple
+                return self.deliver(then, make(items[raw]))
             self.do(operator.getitem, value, raw)
             return self.deliver(then, items[raw])
         if self.foldable(obj) and self.foldable(key):
-            return self.deliver(
-                then, constant(self.do(operator.getitem, self.known(obj), self.known(key)))
-            )
+            return self.deliver(then, constant(self.known_call(operator.getitem, [obj, key])))
         raise Break(f"indexing of a {type(value).__name__}", Var(operator.getitem), [obj, key])
 
     def default_item(self, obj: Var, key: Var, then):
@@ -435,31 +389,25 @@ class Operators:
 
     def set_item(self, obj: Var, key: Var, value: Var | None):
         """obj[key] = value (None deletes)."""
-        target = obj.value
-        args = [obj, key] + ([value] if value is not None else [])
+        target, write = obj.value, delete if value is None else store
+        args = [obj, key] if value is None else [obj, key, value]
         if not self.live:
-            self.do(store if value is not None else delete, *(x.value for x in args))
-            return None
+            self.do(write, *(x.value for x in args))
+            return
         if self.is_tensor(obj):
             self.front.operate(self, operator.setitem, args)
-            return None
+            return
         name = "__setitem__" if value is not None else "__delitem__"
-        method, _ = static_lookup(type(target), name)
-        if isinstance(method, types.FunctionType):
-            self.typed(obj)
-            return self.call(Var(method), args, {}, lambda t, v: None)
+        if self.call_own(obj, name, args[1:], lambda t, v: None):
+            return
         if type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key):
             self.known(key)
             self.store_item(obj, key, value)
-            return None
+            return
         if isinstance(target, dict):
             self.store_item(obj, key, value)
-            return None
-        found = Break(
-            f"item assignment to a {type(target).__name__}",
-            Var(store if value is not None else delete),
-            args,
-        )
+            return
+        found = Break(f"item assignment to a {type(target).__name__}", Var(write), args)
         found.discard = True
         raise found
 

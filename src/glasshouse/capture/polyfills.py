@@ -94,8 +94,11 @@ def max_of(*args, key=None, default=MISSING):
 def sorted_of(iterable, /, *, key=None, reverse=False):
     items = list(iterable)
     keys = [(x if key is None else key(x)) for x in items]
-    order = sorted(range(len(items)), key=keys.__getitem__, reverse=reverse)
-    return [items[i] for i in order]
+    return [items[i] for i in order_of(keys, bool(reverse))]
+
+
+def order_of(keys, reverse):  # has a rule of its own: the keys have to be known
+    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
 
 
 def reduce_of(fn, iterable, initial=MISSING, /):
@@ -109,8 +112,7 @@ def reduce_of(fn, iterable, initial=MISSING, /):
 
 
 def chain_of(*iterables):
-    for iterable in iterables:
-        yield from iterable
+    return chained(iterables)
 
 
 def islice_of(iterable, *args):
@@ -332,6 +334,7 @@ def call_named(obj, name, args, kwargs):
 
 
 POLYFILLS = {
+    enumerate: enumerate_of, zip: zip_of,
     functools.update_wrapper: update_wrapper_of,
     sum: sum_of, any: any_of, all: all_of, map: map_of, filter: filter_of, min: min_of, max: max_of,
     sorted: sorted_of, functools.reduce: reduce_of, itertools.chain: chain_of,
@@ -343,3 +346,4 @@ POLYFILLS = {
     itertools.zip_longest: zip_longest_of, itertools.groupby: groupby_of,
     itertools.compress: compress_of, itertools.chain.from_iterable: chained,
 }  # fmt: skip
+NATIVES = {polyfill: f for f, polyfill in POLYFILLS.items()}

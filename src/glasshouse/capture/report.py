@@ -8,11 +8,8 @@ class Explanation:
 
     def __init__(self, fn, capture, result=None):
         self.name = fn if isinstance(fn, str) else getattr(fn, "__qualname__", type(fn).__name__)
-        self.entries, self.breaks, self.recompiles = (
-            capture.entries,
-            capture.breaks,
-            capture.recompiles,
-        )
+        self.entries, self.breaks = capture.entries, capture.breaks
+        self.recompiles = capture.recompiles
         self.result = result
         self.memory_plans = list(getattr(fn, "memory_plans", ()))
 

@@ -2,8 +2,7 @@
 
 It has the graph as Python, inputs made from their specs and a seed, and the compiler's name. Calls
 are left out of it for as long as it still fails in the same way; what is tried is the script, so
-what is written is what failed.
-"""
+what is written is what failed."""
 
 import base64
 import importlib
@@ -22,7 +21,7 @@ from glasshouse.capture.config import counters
 from glasshouse.capture.glass import unwatched
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
-from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.graph.ir import Graph, Node
 from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, random
@@ -122,9 +121,7 @@ class Reproduction:
         reads = {x for node in kept for x in node.all_input_nodes}
         for node in self.module.graph.nodes:
             if node in kept or node.op == "get_attr" and node in reads:
-                operands = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
-                made[node] = graph.create_node(node.op, node.target, *operands, node.name)
-                made[node].meta = {"spec": node.meta.get("spec")}
+                graph.copy_node(node, made).meta = {"spec": node.meta.get("spec")}
             elif node in reads:
                 made[node] = graph.placeholder(node.name)
                 given.append(self.given.get(node) or spec_text(node.meta["spec"]))

@@ -17,23 +17,20 @@ from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
 from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, is_work, loop_end
-from glasshouse.capture.frame import Frame, Generator, Iterator
+from glasshouse.capture.frame import (
+    Frame,
+    Generator,
+    Iterator,
+    plain_value,
+    resume_call,
+    resume_function,
+)
 from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
-from glasshouse.capture.iteration import plain_value
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
-from glasshouse.capture.tracer import (
-    INTERRUPTED,
-    Lasti,
-    Raised,
-    Tracer,
-    behind_frame,
-    raise_as_it_is,
-    resume_function,
-    slot_values,
-    users_part,
-)
+from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_part
+from glasshouse.capture.tracer import INTERRUPTED, Raised, Tracer
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
 from glasshouse.compile.plan import no_collection
 from glasshouse.graph.ir import Node
@@ -166,11 +163,6 @@ def captured(dispatcher, slots, callback):
     return None
 
 
-def code_of(fn) -> types.CodeType:
-    """The code of a function, or of what a dispatcher captures."""
-    return getattr(fn, "fn", fn).__code__
-
-
 def plainly(fn: types.FunctionType, slots):
     """A call of fn with what is in its slots."""
     release()
@@ -239,10 +231,8 @@ def note_failure(capture, entry, slots) -> None:
         capture.recompiles.append(line)
         counters.add("recompiles")
         if config.print_recompiles:
-            print(
-                f"[capture] {info.name} is captured again: {guard} failed; "
-                f"was {line[2]}, is {line[3]}"
-            )
+            changed = f"{guard} failed; was {line[2]}, is {line[3]}"
+            print(f"[capture] {info.name} is captured again: {changed}")
     for other in info.guards:
         if other.kind == "eq" and type(other.value) in (int, float):
             now = value_at(other, slots)
@@ -253,11 +243,8 @@ def note_failure(capture, entry, slots) -> None:
             sizes, shape = other.value.shape, getattr(now, "shape", ())
             if len(sizes) == len(shape):
                 name = other.source.text.removesuffix(".spec")
-                capture.varying |= {
-                    f"{name}.shape[{i}]"
-                    for i, (a, b) in enumerate(zip(sizes, shape, strict=True))
-                    if a != b
-                }
+                pairs = enumerate(zip(sizes, shape, strict=True))
+                capture.varying |= {f"{name}.shape[{i}]" for i, (a, b) in pairs if a != b}
 
 
 def value_at(guard: Guard, slots):
@@ -272,12 +259,8 @@ class Session:
     """One capture."""
 
     def __init__(self, dispatcher, capture: Capture, slots, callback):
-        self.dispatcher, self.capture, self.slots, self.callback = (
-            dispatcher,
-            capture,
-            slots,
-            callback,
-        )
+        self.dispatcher, self.capture = dispatcher, capture
+        self.slots, self.callback = slots, callback
         self.fn = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
         self.tracer = Tracer(capture.front, config)
@@ -394,10 +377,8 @@ class Session:
         tracer, capture = self.tracer, self.capture
         if broke is None:
             if capture.exporting:
-                info.outcome, info.slots = (
-                    outcome,
-                    dict(zip(slot_names(self.fn.__code__), self.slots, strict=False)),
-                )
+                info.outcome = outcome
+                info.slots = dict(zip(slot_names(self.fn.__code__), self.slots, strict=False))
             return partial(returned, real(outcome))
         tracer.front.end(tracer)
         native().set_hook(self.callback)
@@ -574,17 +555,12 @@ class Session:
     def enter_again(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""
         cls, args, kwargs = context.origin.parts
-        context.value = cls.value(
-            *(x.value for x in args), **{k: v.value for k, v in kwargs.items()}
-        )
+        words = {k: v.value for k, v in kwargs.items()}
+        context.value = cls.value(*(x.value for x in args), **words)
         context.value.__enter__()
         for frame in self.tracer.frames:
             for var in (*frame.stack, *frame.saved):
-                if (
-                    isinstance(var.origin, Made)
-                    and var.origin.kind == "method"
-                    and var.origin.parts[0] is context
-                ):
+                if var.is_made("method") and var.origin.parts[0] is context:
                     var.value = context.value.__exit__
 
     # -- behind a break --------------------------------------------------------------------------
@@ -614,8 +590,7 @@ class Session:
                 raise
             caught = error
         if caught is not None:  # outside of `except`: the handler is the user's
-            lasti = [Lasti(frame.code.instructions[frame.at].offset // 2)] if handler.lasti else []
-            stack = [*frame.saved[: handler.depth], *lasti]
+            stack = frame.stack_for(handler)
             go_on = self.resumption(frame, handler.target, stack, (caught,), captured)
         return go_on
 
@@ -652,9 +627,8 @@ class Session:
 
     def finalize(self, broke: Break) -> None:
         """Put Python's own iterators where ours are, before anything else sees them."""
-        if not any(
-            isinstance(v.value, (Iterator, Generator)) for v in self.tracer.tracked.values()
-        ):
+        tracked = self.tracer.tracked.values()
+        if not any(isinstance(var.value, (Iterator, Generator)) for var in tracked):
             return
         frames = self.tracer.frames
         seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
@@ -664,14 +638,9 @@ class Session:
 
     def resumption(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
         """What goes on at an instruction: a call without any Python before it."""
-        values, _, live = slot_values(frame, at)
-        shape = [*stack, *(Var(x) for x in more)]
-        fn = self.capture.resumer(frame, at, shape, live, captured)
-        words = [None if x is None else self.value(x) for x in values] or [None]
-        moved = len(code_of(fn).co_code) - len(frame.root.co_code)
-        items = [self.value(x) + moved // 2 if isinstance(x, Lasti) else self.value(x)
-                 for x in stack if x is not NULL]  # fmt: skip
-        words[0] = (words[0], *items, *more)
+        fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
+        words = [None if x is None else self.value(x) for x in slots] or [None]
+        words[0] = (words[0], *more, *map(self.value, items))
         raising = more and isinstance(more[0], BaseException)
         if (frame.handled or self.tracer.began_handling) and not raising:
             error = frame.handled[-1].value if frame.handled else None

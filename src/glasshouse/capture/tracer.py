@@ -3,8 +3,7 @@
 The first call happens for real, effects and all; what is learnt is a graph of tensor operations,
 the guards under which a later call would go the same way, and what it would have to make and write.
 Where something is not understood the graph ends (a Break): Python does that one thing, and what
-follows is captured on its own by resume functions, one for each frame that is open.
-"""
+follows is captured on its own by resume functions, one for each frame that is open."""
 
 import sys
 import types
@@ -14,23 +13,17 @@ from typing import NamedTuple
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
 from glasshouse.capture.attributes import Attributes
-from glasshouse.capture.bytecode import (
-    VERSION,
-    Decoded,
-    keeps_closure,
-    make_resume,
-    resume_slots,
-    slot_names,
-)
+from glasshouse.capture.bytecode import VERSION, Decoded, slot_names
 from glasshouse.capture.calls import Calls
 from glasshouse.capture.containers import Containers
-from glasshouse.capture.frame import END, Frame, Generator
+from glasshouse.capture.frame import END, Frame, Generator, Lasti
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.iteration import Iteration, NextThen, takes_result
+from glasshouse.capture.iteration import Iteration, OrElse
 from glasshouse.capture.methods import Methods
 from glasshouse.capture.objects import Objects
 from glasshouse.capture.opcodes import HANDLERS, Opcodes
 from glasshouse.capture.operators import Operators
+from glasshouse.capture.tracebacks import behind_frame, is_ours, raise_as_it_is
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
 from glasshouse.graph.ir import Graph
 
@@ -171,10 +164,11 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         if found.loop is not None:
             found.args_ = [*found.args_, Var(END)]
         if found.fn is None:
-            raise CaptureError(
-                f"capture: {f.where}: expected code that can go on; got a break in it: "
-                f"{found.reason}. Report it, and use gh.disable on the function."
+            got, fix = (
+                f"a break in it: {found.reason}",
+                "Report it, and use gh.disable on the function.",
             )
+            raise CaptureError(f"capture: {f.where}", "code that can go on", got, fix)
         try:
             result, problem = self.real_call(found.fn, found.args_, found.kwargs), None
         except UserError as error:
@@ -219,12 +213,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
             made.finished, made.running = True, False
             if not self.frames:
                 raise Finished((END, var))
-            self.again(
-                frame,
-                lambda: (
-                    made.then(self, END, var) if takes_result(made.then) else made.then(self, END)
-                ),
-            )
+            self.again(frame, lambda: made.then(self, END, var))
             return
         if frame.init is not None:
             if var.value is not None:
@@ -294,7 +283,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
 
     # -- Python's own work ---------------------------------------------------------------------
 
-    def do(self, fn, *args, **kwargs):
+    def do(self, fn, /, *args, **kwargs):
         """fn(*args), whose exceptions are the user's."""
         try:
             return fn(*args, **kwargs)
@@ -363,10 +352,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
                     error.__cause__ = error.__context__ = stop
                     error.__traceback__ = stop.__traceback__
                     var = self.track(Var(error, Made("exception_value")))
-            elif isinstance(f.then, NextThen) and isinstance(error, StopIteration) and self.frames:
-                f.then.then(self, END)
-                return None
-            elif isinstance(error, AttributeError) and isinstance(f.then, OrElse) and self.frames:
+            elif isinstance(f.then, OrElse) and isinstance(error, f.then.kind) and self.frames:
                 f.then.other(self)
                 return None
         if not self.live:
@@ -393,7 +379,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
                 raise
             return other(self)
         if self.frames[-1] is not frame:
-            self.frames[-1].then = OrElse(then, other)
+            self.frames[-1].then = OrElse(AttributeError, then, other)
         return None
 
     def keep_apart(self) -> None:
@@ -434,12 +420,6 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         return f.code, f.at
 
 
-class Lasti(Var):
-    """The number of the instruction that raised, for a handler that raises again."""
-
-    __slots__ = ()
-
-
 class Uncaught(Break):
     """An exception that nobody catches: the instruction runs again in Python, to raise it there."""
 
@@ -452,81 +432,3 @@ class Raised(NamedTuple):
     """An exception that leaves the captured function."""
 
     var: Var
-
-
-def raise_as_it_is(error: BaseException):
-    """Raise without making what we are handling its context."""
-    context = error.__context__
-    try:
-        raise error
-    finally:
-        error.__context__ = context
-
-
-class OrElse:
-    """What follows an inlined getter whose AttributeError means a default."""
-
-    def __init__(self, then, other):
-        self.then, self.other = then, other
-
-    def __call__(self, tracer, var):
-        return tracer.deliver(self.then, var)
-
-
-HERE = __file__.rpartition("/")[0]
-
-
-def is_ours(trace) -> bool:
-    """Whether a traceback starts in the interpreter."""
-    return trace.tb_frame.f_code.co_filename.startswith(HERE)
-
-
-def users_part(trace):
-    """A traceback without the interpreter's entries at its start."""
-    while trace is not None and is_ours(trace):
-        trace = trace.tb_next
-    return trace
-
-
-def traceback_entry(f: Frame):
-    """A traceback entry that looks like the frame's."""
-    code = f.root
-    raiser = RAISER.__code__.replace(
-        co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
-        co_firstlineno=(f.line or code.co_firstlineno) - 1)  # fmt: skip
-    try:
-        types.FunctionType(raiser, f.globals)()
-    except ZeroDivisionError as error:
-        return error.__traceback__.tb_next
-    return None
-
-
-def behind_frame(f: Frame, trace):
-    """A traceback with a frame's entry before the others."""
-    found = traceback_entry(f)
-    return types.TracebackType(trace, found.tb_frame, found.tb_lasti, f.line) if found else trace
-
-
-def RAISER():
-    return 1 / 0
-
-
-def slot_values(frame: Frame, at: int) -> tuple[list[Var | None], frozenset[int], frozenset[int]]:
-    """The Vars for a resume function at an instruction, what is bound, and what of it is needed."""
-    names = resume_slots(frame.root)
-    bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
-    live = bound & frame.code.live_at(at)
-    return [frame.locals[i] if i in live else None for i in range(len(names))], bound, live
-
-
-def resume_function(
-    frame: Frame, at: int, stack: list[Var], live: frozenset[int]
-) -> types.FunctionType:
-    """A function that goes on at an instruction of a frame."""
-    code = frame.root
-    offset = frame.code.instructions[at].offset
-    code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
-    closure = None
-    if keeps_closure(frame.root):
-        closure = tuple(x.value for x in frame.closure)
-    return types.FunctionType(code, frame.globals, code.co_name, None, closure)

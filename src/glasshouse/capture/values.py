@@ -3,21 +3,21 @@
 The first call of a function is run by the interpreter for real; a Var pairs each value with its
 origin, from which a later call finds or makes the same: None (a constant), a Source (a path from
 the arguments), a Node (computed by the graph), Made (a new container, object, function …), or
-Number (arithmetic on numbers that vary).
-"""
+Number (arithmetic on numbers that vary)."""
 
 import functools
-import types
+import operator
 from collections import OrderedDict
 from typing import Any
+
+from glasshouse.capture.plain import SCALARS
 
 
 class Source:
     """A path from a call's arguments to a value: `kind` is a step from `base`, named by `key`.
 
     Kinds: slot (number), const (an object), dict (an instance's dict), get (of a dict), item (of a
-    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute).
-    """
+    sequence), cell (its contents), attr (getattr), type, lookup (a class attribute)."""
 
     __slots__ = ("kind", "base", "key", "named")
 
@@ -35,23 +35,32 @@ class Source:
                 key = f"<{type(key).__name__} at {id(key):#x}>"
             elif kind == "get":
                 key = repr(key)
-            self.named = STEPS[kind].format(base.text, key)
+            self.named = STEPS[kind][0].format(base.text, key)
         return self.named
 
     def __repr__(self):
         return self.text
 
 
-STEPS = {"dict": "{}.__dict__", "get": "{}[{}]", "item": "{}[{}]", "cell": "{}.cell_contents",
-         "attr": "{}.{}", "type": "type({})", "lookup": "{}.{}"}  # fmt: skip
+def stored(cls: type, name: str):
+    """A class attribute as it is stored."""
+    return next(c.__dict__[name] for c in cls.__mro__ if name in c.__dict__)
+
+
+# Kind of a step: (how it is written, what takes it).
+STEPS = {
+    "dict": ("{}.__dict__", lambda x, _: x.__dict__), "get": ("{}[{}]", operator.getitem),
+    "item": ("{}[{}]", operator.getitem), "attr": ("{}.{}", getattr), "lookup": ("{}.{}", stored),
+    "cell": ("{}.cell_contents", lambda x, _: x.cell_contents),
+    "type": ("type({})", lambda x, _: type(x)),
+}  # fmt: skip
 
 
 class Made:
     """A recipe for something new: `kind` and what it is made of.
 
     Kinds: list, tuple, dict, set (from `items` of the Var), object (a class), call (a function with
-    Var arguments), function, cell.
-    """
+    Var arguments), function, cell."""
 
     __slots__ = ("kind", "parts")
 
@@ -73,8 +82,7 @@ class Var:
 
     `items` is what is known of its inside: a list of Vars (list, tuple), {key: (key Var, Var)}
     (dict, set), {name: Var} (attributes of an object, None for a deleted one), a Var (cell). `log`
-    lists what was written to something that is not new, for later calls to write as well.
-    """
+    lists what was written to something that is not new, for later calls to write as well."""
 
     __slots__ = ("value", "origin", "items", "log")
 
@@ -87,6 +95,10 @@ class Var:
     def is_new(self) -> bool:
         return isinstance(self.origin, Made)
 
+    def is_made(self, kind: str) -> bool:
+        """Whether it is something new of a kind."""
+        return isinstance(self.origin, Made) and self.origin.kind == kind
+
     def __repr__(self):
         return f"Var({self.value!r:.60}, {self.origin!r})"
 
@@ -96,11 +108,6 @@ class Null:
 
 
 NULL = Var(Null)
-SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
-NUMBERS = (int, float)
-FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
-             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType,
-             type)  # fmt: skip
 
 
 def constant(value) -> Var:
@@ -119,17 +126,6 @@ def constant(value) -> Var:
     if kind is set:
         return Var(value, Made("set"), {k: (constant(k),) for k in value})
     return Var(value)
-
-
-MISSING = object()
-
-
-def static_lookup(cls: type, name: str):
-    """(class attribute, the class that has it) along the method resolution order."""
-    for base in cls.__mro__:
-        if name in base.__dict__:
-            return base.__dict__[name], base
-    return MISSING, None
 
 
 class Break(Exception):
@@ -164,9 +160,7 @@ def pending(method):
         try:
             return method(*args, **kwargs)
         except Break as found:
-            then = (
-                kwargs["then"] if "then" in kwargs else args[place] if len(args) > place else None
-            )
+            then = args[place] if len(args) > place else kwargs.get("then")
             if then is not None and found.then is None and not found.settled:
                 found.then = then
             raise

@@ -9,7 +9,7 @@ import click
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
-from glasshouse.analyze.step import step, with_batch
+from glasshouse.analyze.step import specs_of, step, with_batch
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn.functional import cross_entropy
@@ -29,7 +29,7 @@ class Model:
                 built = Ours(check_known("analyze", what, name, CASES), None, "float32", smoke)
                 self.model, inputs = built.model, (built.inputs, *built.targets)
                 self.loss = built.loss_of
-        self.inputs = [x.spec if hasattr(x, "spec") else x for x in inputs]
+        self.inputs = specs_of(inputs)
 
 
 def load(name: str):
@@ -84,7 +84,7 @@ def analyze(
     options = {"autocast": None if dtype == "float32" else dtype, "machine": machine}
     made = OPTIMIZERS[optimizer](model.model.parameters(), lr=1e-3)
     if budget is not None:
-        size = budget if budget <= 1 else int(budget * 2**30)
+        size = budget if budget < 1 else int(budget * 2**30)
         found = plan(model.model, model.loss, made, inputs, size, **options)
         click.echo(f"{found.table()}\n{found.code()}")
     else:

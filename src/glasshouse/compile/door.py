@@ -66,11 +66,12 @@ def use(run, pull, compose, needed, forget) -> None:
 @contextmanager
 def in_python():
     """Inside, calls are recorded by Python alone: the slow twin."""
+    nested = Door.native is not None and hooks.run is run
     use(run, None, run_composed, None, None)
     try:
         yield
     finally:
-        if Door.native is not None:
+        if Door.native is not None and not nested:
             native = Door.native
             use(native.run, native.pull, native.compose, native.needed, native.forget)
 

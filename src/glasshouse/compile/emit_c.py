@@ -539,12 +539,6 @@ def operation(expr: Expr, args: list[str]) -> str:
         return f"gh_bitcast({C_TYPES[operand.name]}, {c}, {args[0]})"
     if op == "div" and dtype.is_floating:
         return f"{args[0]} / {args[1]}"
-    if op in ("maximum", "minimum") and not dtype.is_floating:
-        return f"{args[0]} {'>' if op == 'maximum' else '<'} {args[1]} ? {args[0]} : {args[1]}"
-    if op in ("floor", "round") and not dtype.is_floating:
-        return args[0]
-    if op == "abs" and not dtype.is_floating:
-        return args[0] if dtype.kind == "uint" else f"({c})({args[0]} < 0 ? -{args[0]} : {args[0]})"
     return f"gh_{op}_{SUFFIX[dtype.name]}({', '.join(args)})"
 
 
@@ -587,10 +581,7 @@ def accumulate(target: str, root: Root, value: str, wide: bool = False) -> str:
     op, dtype = str(root.reduce), root.expr.dtype
     if op in SIGNS:
         return f"{target} {SIGNS[op]}= {value};"
-    if dtype.is_floating:
-        return f"{target} = gh_{op}imum_{SUFFIX[dtype.name]}({target}, {value});"
-    sign = ">" if op == "max" else "<"
-    return f"{target} = {value} {sign} {target} ? {value} : {target};"
+    return f"{target} = gh_{op}imum_{SUFFIX[dtype.name]}({target}, {value});"
 
 
 def clauses(reductions) -> str:

@@ -217,8 +217,9 @@ class Lowering:
 
     def plan_product(self, node: Node, bias=None, relu=False) -> bool:
         """Add the step of a product or convolution; False where there is no fast way."""
-        return any(way.is_supported(node) and way.plan(self, node, bias, relu)
-                   for way in (winograd, onednn))  # fmt: skip
+        if winograd.is_supported(node):
+            return winograd.plan(self, node, bias, relu)
+        return onednn.is_supported(node) and onednn.plan(self, node, bias)
 
     def fill(self, node: Node, part: View, expr: Expr) -> None:
         """A kernel that writes a part of a buffer to which other steps write too."""
@@ -287,7 +288,8 @@ class Lowering:
 
 @dataclass
 class Epilogue:
-    """What follows a product or convolution `node` and can be done with it: + bias, then relu.
+    """What follows a product or convolution `node` and can be done with it: + bias, then relu
+    where that is Winograd's, for oneDNN's makes 0 of NaN.
     `inside` are the nodes, `node` among them, whose values nobody else needs."""
 
     node: Node
@@ -309,7 +311,7 @@ def find_epilogues(graph: Graph, uses: Counter) -> dict[int, Epilogue]:
             vector = bias_of(user, node)
             if vector is not None and uses[node.number] == 1:
                 last, bias, inside = user, vector, [node]
-        relu = relu_after(last, users, outputs)
+        relu = relu_after(last, users, outputs) if winograd.is_supported(node) else None
         if relu is not None:
             inside += [last, *relu[:-1]]
             last = relu[-1]

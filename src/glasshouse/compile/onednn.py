@@ -26,7 +26,6 @@ FORWARD_TRAINING, CONVOLUTION_DIRECT, FORMAT_ANY, CPU = 64, 1, 1, 1
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_SCRATCHPAD, QUERY_NAME = 131, 132, 136, 8
-ELTWISE_RELU = 32
 FEW_POSITIONS, PRODUCT_WEIGHTS = 256, 1 << 14  # of an image; elements at least
 Dims = c_int64 * 12
 
@@ -79,7 +78,7 @@ class Library:
         self.call("dnnl_engine_create", byref(self.engine), c_int(CPU), c_size_t(0))
         self.call("dnnl_stream_create", byref(self.stream), self.engine, c_uint(1))
         self.known: dict[tuple, Object] = {}
-        self.attr = self.attributes()
+        self.attr = self.object("attributes")  # scratch memory is ours
 
     def call(self, name: str, *args) -> None:
         status = getattr(self.dll, name)(*args)
@@ -100,8 +99,6 @@ class Library:
         if name == "attributes":
             self.call("dnnl_primitive_attr_create", byref(made))
             self.call("dnnl_primitive_attr_set_scratchpad_mode", made, c_int(1))
-            if args[0]:
-                self.append_relu(made)
         else:
             self.call(f"dnnl_{name}", byref(made), *map(self.converted, args))
         return made
@@ -115,16 +112,6 @@ class Library:
         if arg is None:
             return c_void_p(None)
         return self.engine if arg == "engine" else c_int(arg)
-
-    def append_relu(self, attr: c_void_p) -> None:
-        ops, zero = c_void_p(), ctypes.c_float(0)
-        self.call("dnnl_post_ops_create", byref(ops))
-        self.call("dnnl_post_ops_append_eltwise", ops, c_int(ELTWISE_RELU), zero, zero)
-        self.call("dnnl_primitive_attr_set_post_ops", attr, ops)
-
-    def attributes(self, relu: bool = False) -> Object:
-        """Attributes: scratch memory is ours; perhaps a relu on the result."""
-        return self.object("attributes", relu)
 
     def desc(self, shape, dtype, strides=None) -> Object:
         """A memory descriptor; without strides the primitive chooses the layout."""
@@ -236,15 +223,13 @@ def is_supported(node) -> bool:
     return node.op == "matmul" or len(node.spec.shape) <= 5
 
 
-def plan(lowering, node, bias=None, relu=False) -> bool:
+def plan(lowering, node, bias=None) -> bool:
     """Add the steps that compute a node with oneDNN; False where it has no fast way."""
-    count = len(lowering.steps)
     maker = {"matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
              "conv_weight_grad": plan_weight_grad}[node.op]  # fmt: skip
     try:
-        maker(lowering, node, library(), bias, relu)
-    except Unavailable:
-        del lowering.steps[count:]
+        maker(lowering, node, library(), bias)
+    except Unavailable:  # what was laid out for it stays: others read it there too
         return False
     return True
 
@@ -306,17 +291,17 @@ def matrix_desc(lowering, dnnl, node):
     return dnnl.desc(shape, view.base.dtype, strides), view
 
 
-def plan_matmul(lowering, node, dnnl, bias, relu) -> None:
-    """a (…, M, K) @ b (…, K, N), perhaps + bias (N,) and relu."""
+def plan_matmul(lowering, node, dnnl, bias) -> None:
+    """a (…, M, K) @ b (…, K, N), perhaps + bias (N,)."""
     (da, a), (db, b) = (matrix_desc(lowering, dnnl, x) for x in node.inputs)
     try:
-        add_matmul(lowering, node, dnnl, (da, a), (db, b), bias, relu)
+        add_matmul(lowering, node, dnnl, (da, a), (db, b), bias)
     except Unavailable:
         first, second = (row_major_desc(lowering, dnnl, x) for x in node.inputs)
-        add_matmul(lowering, node, dnnl, first, second, bias, relu)
+        add_matmul(lowering, node, dnnl, first, second, bias)
 
 
-def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
+def add_matmul(lowering, node, dnnl, a, b, bias) -> None:
     target = lowering.buffer(node.spec, node=node)
     out = target.view()
     dc = dnnl.desc(out.shape, node.dtype, strides_of(out.shape))
@@ -327,7 +312,7 @@ def add_matmul(lowering, node, dnnl, a, b, bias, relu) -> None:
         bias_desc = dnnl.desc(shape, bias.base.dtype, strides_of(shape))
         reads.append((BIAS, bias_desc, bias))
     desc = dnnl.object("matmul_primitive_desc_create", "engine", a[0], b[0], bias_desc, dc,
-                       dnnl.attributes(relu))  # fmt: skip
+                       dnnl.attr)  # fmt: skip
     add_step(lowering, node, dnnl, desc, reads, [(DST, dc, out)], "matmul")
     lowering.hand_out(node, [target])
 
@@ -382,12 +367,12 @@ def packed_weights(lowering, dnnl, node, groups, desc):
     return wanted, packed
 
 
-def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None, relu=False):
+def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None):
     """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
     dw = dnnl.desc(weight_shape(weight, groups), dtype)
     return dnnl.object("convolution_forward_primitive_desc_create", "engine", FORWARD_TRAINING,
                        CONVOLUTION_DIRECT, dx, dw, bias, dy, *conv_options(attrs),
-                       dnnl.attributes(relu))  # fmt: skip
+                       dnnl.attr)  # fmt: skip
 
 
 def data_result(lowering, dnnl, node):
@@ -397,13 +382,13 @@ def data_result(lowering, dnnl, node):
     return desc, lowering.buffer(node.spec, order, node)
 
 
-def plan_conv(lowering, node, dnnl, bias, relu) -> None:
+def plan_conv(lowering, node, dnnl, bias) -> None:
     x, w = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     dx, view = data_desc(lowering, dnnl, x)
     dy, target = data_result(lowering, dnnl, node)
     bias_desc = bias and dnnl.desc((node.shape[1],), bias.base.dtype, (1,))
-    desc = forward_desc(dnnl, dx, w.shape, groups, dy, attrs, w.dtype, bias_desc, relu)
+    desc = forward_desc(dnnl, dx, w.shape, groups, dy, attrs, w.dtype, bias_desc)
     dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
     reads = [(SRC, dx, view), (WEIGHTS, dw, packed)]
     if bias is not None:
@@ -412,7 +397,7 @@ def plan_conv(lowering, node, dnnl, bias, relu) -> None:
     lowering.hand_out(node, [target])
 
 
-def plan_data_grad(lowering, node, dnnl, _bias, _relu) -> None:
+def plan_data_grad(lowering, node, dnnl, _bias) -> None:
     g, w = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     dg, view = data_desc(lowering, dnnl, g)
@@ -428,7 +413,7 @@ def plan_data_grad(lowering, node, dnnl, _bias, _relu) -> None:
     lowering.hand_out(node, [target])
 
 
-def plan_weight_grad(lowering, node, dnnl, _bias, _relu) -> None:
+def plan_weight_grad(lowering, node, dnnl, _bias) -> None:
     x, g = node.inputs
     attrs, groups = node.attrs, node.attrs["groups"]
     (dx, x_view), (dg, g_view) = (data_desc(lowering, dnnl, n) for n in (x, g))

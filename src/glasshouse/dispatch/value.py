@@ -281,10 +281,8 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
             raise ShapeError(where, "nested lists of equal lengths", "a ragged list",
                              "Pad the rows to one length.") from None  # fmt: skip
         wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
-        raise DTypeError(
-            f"{where}: expected {wanted}; got {type_name(x)} {str(x)[:40]!r}. "
-            f"{'Convert it to numbers first' if dtype is None else 'Choose another dtype'}."
-        ) from None
+        fix = "Convert it to numbers first." if dtype is None else "Choose another dtype."
+        raise DTypeError(where, wanted, f"{type_name(x)} {str(x)[:40]!r}", fix) from None
     if array.dtype.num != native.num or not array.dtype.isnative:  # e.g. big-endian, ulonglong
         array = array.astype(native)
     return array

@@ -15,17 +15,22 @@ class Match(NamedTuple):
 
 
 def find_matches(graph: Graph, pattern: Graph) -> list[Match]:
-    """Where `pattern` fits, without overlaps. Inner results may have no reader outside of it."""
+    """Where `pattern` fits, without overlaps. Inner results may have no reader outside of it, and
+    nothing is written in place between its nodes."""
     result = pattern.nodes[-1].args[0]
     found: list[Match] = []
     taken: set[Node] = set()
     for node in graph.nodes:
         match = Match(node, {}, {})
         if fits(result, node, match) and not taken & set(match.nodes.values()):
-            inner = set(match.nodes.values()) - {node}
-            if all(user in match.nodes.values() for n in inner for user in n.users):
+            matched = set(match.nodes.values())
+            begin = min(map(graph.nodes.index, matched), default=0)
+            between = graph.nodes[begin : graph.nodes.index(node)]
+            if all(user in matched for n in matched - {node} for user in n.users) and not any(
+                n.writes and n not in matched for n in between
+            ):
                 found.append(match)
-                taken |= set(match.nodes.values())
+                taken |= matched
     return found
 
 
@@ -52,11 +57,13 @@ def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Ma
     """Put `replacement` wherever `pattern` fits, with the same arguments; returns the places."""
     matches = find_matches(graph, pattern)
     arguments = [n for n in pattern.nodes if n.op == "placeholder"]
+    replaced: dict[Node, Any] = {}
     for match in matches:
-        values = [match.placeholders[n] for n in arguments]
+        values = [map_nodes(match.placeholders[n], lambda x: replaced.get(x, x)) for n in arguments]
         with graph.inserting_before(match.anchor):
             made = insert(graph, replacement, values)
         match.anchor.replace_all_uses_with(made)
+        replaced[match.anchor] = made
         for node in reversed([n for n in graph.nodes if n in match.nodes.values()]):
             graph.erase_node(node)
     return matches

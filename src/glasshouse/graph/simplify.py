@@ -203,37 +203,23 @@ def cast_rule(graph, node, inputs):
     return graph.emit("full", (), attrs, node.spec)
 
 
-def add_rule(graph, node, inputs):
-    x, y = inputs
+OPPOSITE = {"add": "sub", "sub": "add"}
+
+
+def arithmetic_rule(graph, node, inputs):
+    """Without the constant that changes nothing; with a negative term, the opposite of its own."""
+    (x, y), op, is_bool = inputs, node.op, node.dtype.is_bool
     # x + (-0.0) is x; x + 0.0 turns only -0.0 into 0.0, which sums do anyway.
-    if is_static(y, 0):
+    neutral = 0 if op in OPPOSITE else 1
+    if is_static(y, neutral) and not (op == "div" and node.dtype.is_integer):
         return x
-    if is_static(x, 0):
+    if op in ("add", "mul") and is_static(x, neutral):
         return y
-    if y.op == "neg" and not node.dtype.is_bool:
-        return make(graph, "sub", x, y.inputs[0])
-    return sum_of_neighbours(graph, x, y)
-
-
-def sub_rule(graph, node, inputs):
-    x, y = inputs
-    if is_static(y, 0):
-        return x
-    return make(graph, "add", x, y.inputs[0]) if y.op == "neg" else None
-
-
-def mul_rule(graph, node, inputs):
-    x, y = inputs
-    if is_static(y, 1):
-        return x
-    if is_static(x, 1):
-        return y
-    return make(graph, "neg", x) if is_static(y, -1) and not node.dtype.is_bool else None
-
-
-def div_rule(graph, node, inputs):
-    x, y = inputs
-    return x if is_static(y, 1) and not node.dtype.is_integer else None
+    if op in OPPOSITE and y.op == "neg" and not is_bool:
+        return make(graph, OPPOSITE[op], x, y.inputs[0])
+    if op == "mul" and is_static(y, -1) and not is_bool:
+        return make(graph, "neg", x)
+    return sum_of_neighbours(graph, x, y) if op == "add" else None
 
 
 def neg_rule(graph, node, inputs):
@@ -351,9 +337,9 @@ def is_easy_to_sum(x: Node, axes) -> bool:
 
 
 RULES = {"reshape": shape_rule, "expand": shape_rule, "slice": shape_rule, "permute": permute_rule,
-         "pad": pad_rule, "concatenate": concatenate_rule, "cast": cast_rule, "add": add_rule,
-         "sub": sub_rule, "mul": mul_rule, "div": div_rule, "neg": neg_rule, "where": where_rule,
-         "sum": sum_rule}  # fmt: skip
+         "pad": pad_rule, "concatenate": concatenate_rule, "cast": cast_rule, "neg": neg_rule,
+         "where": where_rule, "sum": sum_rule}  # fmt: skip
+RULES |= dict.fromkeys(("add", "sub", "mul", "div"), arithmetic_rule)
 
 # What the compiler does to a graph, in order: name and function.
 PASSES = (("simplify", simplify), ("reuse_results", reuse_results), ("simplify_again", simplify))

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "events.h"
+
 enum {
     MOST = 8,  /* tensors among the arguments of a known call */
     ITEMS = 48 /* parts of its key */
@@ -21,14 +23,14 @@ static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow,
 static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
-#define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) \
+#define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) X(seq) X(thread) X(writer) \
     X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
     X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
 NAMES(DECLARE)
 
 /* Where the slots of Lazy and of the tape's Node lie. */
-static struct { Py_ssize_t signature, inputs, spec, value, scalar, owned, index, scope, phase; } lazy;
+static struct { Py_ssize_t signature, inputs, spec, value, scalar, owned, index, scope, phase, event; } lazy;
 static struct {
     Py_ssize_t primitive, attrs, parents, specs, saved, out_specs, saved_out, backend, mode, seq, freed,
         grad_hooks, scope, known, mask;
@@ -79,9 +81,10 @@ static PyObject *now(PyObject *dict, PyObject *name) { /* borrowed; NULL without
 
 /* ---------------------------------------------------------------- recording */
 
-/* A node that waits, and is in the list; takes `inputs`. */
+/* A node that waits, and is in the list; takes `inputs`. The list is looked up late: the collector of
+   garbage, a watcher or a finalizer may have had everything computed, and another list begun. */
 static PyObject *waiting(PyObject *signature, PyObject *inputs, PyObject *spec, PyObject *scalar,
-                         PyObject *scope, PyObject *phase, PyObject *pending) {
+                         PyObject *scope, PyObject *phase) {
     PyObject *made = lazy_type->tp_alloc(lazy_type, 0);
     if (!made) { Py_DECREF(inputs); return NULL; }
     put(made, lazy.signature, new(signature));
@@ -93,7 +96,7 @@ static PyObject *waiting(PyObject *signature, PyObject *inputs, PyObject *spec, 
     put(made, lazy.index, PyLong_FromLong(-1));
     put(made, lazy.scope, new(scope));
     put(made, lazy.phase, new(phase));
-    if (PyList_Append(pending, made)) { Py_DECREF(made); return NULL; }
+    if (PyList_Append(now(here.recorder_dict, s_pending), made)) Py_CLEAR(made);
     return made;
 }
 
@@ -133,24 +136,12 @@ static int fill(PyObject *made, PyObject *primitive, PyObject *attrs, PyObject *
 }
 
 /* Have the backend compute if the recording is to be cut here. */
-static int cut_if_full(PyObject *backend, PyObject *pending) {
-    PyObject *held = now(here.recorder_dict, s_held_bytes);
-    if (!held) return -1;
+static int cut_if_full(PyObject *backend) {
+    PyObject *held = now(here.recorder_dict, s_held_bytes), *pending = now(here.recorder_dict, s_pending);
     if (PyList_GET_SIZE(pending) < most_pending && PyLong_AsSsize_t(held) <= most_held_bytes) return 0;
     PyObject *done = PyObject_CallMethodNoArgs(backend, s_evaluate);
     Py_XDECREF(done);
     return done ? 0 : -1;
-}
-
-/* Tell every watcher of a call: (…, …, spec, …, primitive, specs, attrs, …) as in a template. */
-static int tell(PyObject **call, PyObject *result, PyObject *begin_ns) {
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(watchers); i++) {
-        PyObject *told = PyObject_CallMethodObjArgs(PyList_GET_ITEM(watchers, i), s_op, call[4], call[5],
-                                                    call[6], call[2], result, begin_ns, NULL);
-        Py_XDECREF(told);
-        if (!told) return -1;
-    }
-    return 0;
 }
 
 /* The backend that computes here, if it records, and calls that were seen may be recorded at once:
@@ -232,10 +223,39 @@ failed:
     return NULL;
 }
 
-/* Tell the watchers of the call that was just made. */
-static int tell_again(Replay *r, PyObject **call, PyObject *begin_ns) {
-    PyObject *result = boxed(r->nodes[r->made], call[2], r->backend), *node = r->tape[r->made];
-    int failed = !result || (node && PyObject_SetAttr(result, s_node, node)) || tell(call, result, begin_ns);
+/* Write the event of the call that was just made, and note it on the node. */
+static int write_again(Replay *r, Events *events, PyObject *template, PyObject *begin_ns) {
+    PyObject *by[] = {template, now(here.state_dict, s_scope), now(here.state_dict, s_phase)};
+    PyObject *node = r->tape[r->made], *seq = now(here.state_dict, s_seq);
+    int64_t number = PyLong_AsLongLong(seq);
+    if (number < 0 && node) number = PyLong_AsLongLong(get(node, tape.seq));
+    PyObject *event = write_event(events, by, now(here.state_dict, s_thread), PyLong_AsLongLong(begin_ns), number, clock_ns);
+    if (event) put(r->nodes[r->made], lazy.event, event);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* Tell a watcher of the call that was just made; `result` is made for the first that is told. */
+static int tell_one(Replay *r, PyObject *watcher, PyObject **call, PyObject **result, PyObject *begin_ns) {
+    PyObject *node = r->tape[r->made];
+    if (!*result) {
+        *result = boxed(r->nodes[r->made], call[2], r->backend);
+        if (!*result || (node && PyObject_SetAttr(*result, s_node, node))) return -1;
+    }
+    PyObject *told = PyObject_CallMethodObjArgs(watcher, s_op, call[4], call[5], call[6], call[2], *result, begin_ns, NULL);
+    Py_XDECREF(told);
+    return told ? 0 : -1;
+}
+
+static int tell_again(Replay *r, PyObject *template, PyObject *begin_ns) {
+    PyObject *result = NULL;
+    int failed = 0;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(watchers); i++) {
+        PyObject *watcher = new(PyList_GET_ITEM(watchers, i)), *writer = PyObject_GetAttr(watcher, s_writer);
+        if (writer && Py_IS_TYPE(writer, events_type)) failed = write_again(r, (Events *)writer, template, begin_ns);
+        else failed = !writer || tell_one(r, watcher, &PyTuple_GET_ITEM(template, 0), &result, begin_ns);
+        Py_XDECREF(writer);
+        Py_DECREF(watcher);
+    }
     Py_XDECREF(result);
     return failed;
 }
@@ -244,25 +264,24 @@ static int tell_again(Replay *r, PyObject **call, PyObject *begin_ns) {
 static int replay(Replay *r) {
     if (look_at_state() || look_at_recorder(r->backend)) return -1;
     PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
-    PyObject *pending = now(here.recorder_dict, s_pending);
     for (Py_ssize_t n = PyTuple_GET_SIZE(r->calls); r->made < n; r->made++) {
-        PyObject **call = &PyTuple_GET_ITEM(PyTuple_GET_ITEM(r->calls, r->made), 0), *places = call[1];
+        PyObject *template = PyTuple_GET_ITEM(r->calls, r->made), **call = &PyTuple_GET_ITEM(template, 0), *places = call[1];
         PyObject *inputs = PyTuple_New(PyTuple_GET_SIZE(places));
         PyObject *begin_ns = PyList_GET_SIZE(timers) ? PyObject_CallNoArgs(clock_ns) : new(zero);
         if (!inputs || !begin_ns) { Py_XDECREF(inputs); return -1; }
         for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++)
             PyTuple_SET_ITEM(inputs, i, new(payload_at(r, PyTuple_GET_ITEM(places, i))));
         PyObject *scalar = call[3] == Py_Ellipsis ? r->scalar : call[3];
-        PyObject *out = waiting(call[0], inputs, call[2], scalar, scope, phase, pending);
+        PyObject *out = waiting(call[0], inputs, call[2], scalar, scope, phase);
         if (!out) { Py_DECREF(begin_ns); return -1; }
         r->nodes[r->made] = out, r->tape[r->made] = NULL;
         int failed = r->tensors && call[7] != Py_None &&
                      !(r->tape[r->made] = tape_again(r, call, call[7], out, scope));
-        failed = failed || (PyList_GET_SIZE(watchers) && tell_again(r, call, begin_ns));
+        failed = failed || (PyList_GET_SIZE(watchers) && tell_again(r, template, begin_ns));
         Py_DECREF(begin_ns);
         if (failed) { r->made++; return -1; }
     }
-    return cut_if_full(r->backend, pending);
+    return cut_if_full(r->backend);
 }
 
 static void end_replay(Replay *r) {
@@ -336,7 +355,8 @@ static PyObject *pull(PyObject *self, PyObject *const *in, Py_ssize_t count) {
     (void)self;
     if (count != 3) return PyErr_Format(PyExc_TypeError, "pull: expected 3 arguments; got %zd.", count);
     PyObject *node = in[0], *memo = NULL, *key = NULL, *given = NULL, *result = NULL;
-    if (!Py_IS_TYPE(node, node_type) || !PyDict_CheckExact(get(node, tape.known)) || in[2] != Py_False)
+    if (!Py_IS_TYPE(node, node_type) || !PyDict_CheckExact(get(node, tape.known)) ||
+        PyTuple_GET_SIZE(get(node, tape.saved)) > MOST || in[2] != Py_False)
         Py_RETURN_NONE;
     PyObject *g = PyDict_GetItemWithError(in[1], zero), *backend = recording_backend(&memo);
     if (!backend || !g || !is_usual(node, g, backend)) {
@@ -362,7 +382,7 @@ done:
 
 /* A call, of a composed function or a primitive: the parts of its key, owned, and its tensors. */
 typedef struct {
-    PyObject *backend, *memo, *items[ITEMS], *tensors[MOST], *data[MOST], *scalar;
+    PyObject *backend, *memo, *items[ITEMS], *tensors[MOST], *nodes[MOST], *data[MOST], *scalar;
     Py_ssize_t size, seen;
     int takes_scalars;
 } Request;
@@ -387,6 +407,17 @@ static int is_plain(PyObject *x) { /* of integers, strings, None and tuples of t
     return 1;
 }
 
+/* How a tensor is the same as an earlier one: the handle 1, its payload 2, its place on the tape 4. */
+static int same_as(Request *r, Py_ssize_t i, PyObject *x, PyObject *data, PyObject *node) {
+    PyObject *before = r->tensors[i];
+    int same = (before == x) | (r->data[i] == data) << 1;
+    if (node == Py_None || r->nodes[i] != node) return same;
+    PyObject *slot = PyObject_GetAttr(x, s_slot), *earlier = PyObject_GetAttr(before, s_slot);
+    Py_XDECREF(slot);
+    Py_XDECREF(earlier);
+    return slot && slot == earlier ? same | 4 : same;
+}
+
 static int add_tensor(Request *r, PyObject *x) {
     if (r->seen == MOST) return 0;
     PyObject *backend = PyObject_GetAttr(x, s_backend), *mode = PyObject_GetAttr(x, s_mode);
@@ -397,12 +428,14 @@ static int add_tensor(Request *r, PyObject *x) {
     PyObject *node = PyObject_GetAttr(x, s_node), *data = node ? PyObject_GetAttr(x, s_data) : NULL;
     Py_XDECREF(node);
     if (!data) return -1;
-    for (Py_ssize_t i = 0; i < r->seen; i++)
-        if (r->data[i] == data && (add_item(r, new(Py_Ellipsis)) <= 0 || add_item(r, PyLong_FromSsize_t(i)) <= 0)) {
+    for (Py_ssize_t i = 0; i < r->seen; i++) {
+        int same = same_as(r, i, x, data, node);
+        if (same && (add_item(r, new(Py_Ellipsis)) <= 0 || add_item(r, PyLong_FromSsize_t(8 * i + same)) <= 0)) {
             Py_DECREF(data);
             return 0;
         }
-    r->tensors[r->seen] = x, r->data[r->seen++] = data;
+    }
+    r->tensors[r->seen] = x, r->nodes[r->seen] = node, r->data[r->seen++] = data;
     int added = add_item(r, PyObject_GetAttr(x, s_spec));
     return added > 0 ? add_item(r, PyBool_FromLong(node != Py_None)) : added;
 }
@@ -437,7 +470,7 @@ static int add_state(Request *r) {
 }
 
 static int add_named(Request *r, PyObject *named) {
-    int added = 1;
+    int added = PyDict_GET_SIZE(named) ? add_item(r, new(Py_Ellipsis)) : 1; /* a name is no argument */
     PyObject *name, *value;
     for (Py_ssize_t next = 0; added > 0 && PyDict_Next(named, &next, &name, &value);)
         if ((added = add_item(r, new(name))) > 0) added = add_argument(r, value);
@@ -665,7 +698,7 @@ static PyObject *setup(PyObject *self, PyObject *args, PyObject *named) {
 #define LAZY(name) FIND(lazy_type, lazy, name)
 #define TAPE(name) FIND(node_type, tape, name)
     LAZY(signature) LAZY(inputs) LAZY(spec) LAZY(value) LAZY(scalar) LAZY(owned) LAZY(index) LAZY(scope)
-    LAZY(phase)
+    LAZY(phase) LAZY(event)
     TAPE(primitive) TAPE(attrs) TAPE(parents) TAPE(specs) TAPE(saved) TAPE(out_specs) TAPE(saved_out)
     TAPE(backend) TAPE(mode) TAPE(seq) TAPE(freed) TAPE(grad_hooks) TAPE(scope) TAPE(known) TAPE(mask)
     Py_RETURN_NONE;
@@ -694,5 +727,8 @@ PyMODINIT_FUNC PyInit_door(void) {
 #define INTERN(name) s_##name = PyUnicode_InternFromString(#name);
     NAMES(INTERN)
     if (!(zero = PyLong_FromLong(0))) return NULL;
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module);
+    events_type = (PyTypeObject *)PyType_FromSpec(&events_spec);
+    if (!made || !events_type || PyModule_AddObjectRef(made, "Events", (PyObject *)events_type)) return NULL;
+    return made;
 }

@@ -51,7 +51,7 @@ The hook (PEP 523) is for frames that are entered from code that is not captured
 
 enum {
     ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG,
-    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK
+    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK, UNHOOKED
 };
 typedef struct {
     int op, dst, src, jump;
@@ -168,6 +168,16 @@ static Py_ssize_t kind_of(PyObject *dict, PyObject *key) {
     return (PyObject *)Py_TYPE(x) == PyTuple_GET_ITEM(key, 1) ? 1 : 2;
 }
 
+/* Whether what is at key[0] has nothing in its attribute key[1]. */
+static int is_unhooked(PyObject *dict, PyObject *key) {
+    PyObject *x = PyDict_GetItemWithError(dict, PyTuple_GET_ITEM(key, 0));
+    PyObject *found = x ? PyObject_GetAttr(x, PyTuple_GET_ITEM(key, 1)) : NULL;
+    int empty = found && !PyObject_IsTrue(found);
+    Py_XDECREF(found);
+    forgive();
+    return empty;
+}
+
 #define MAX_OWNED 64
 
 #define RAISED PY_SSIZE_T_MAX
@@ -222,6 +232,7 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) 
         case CALL: ok = call_holds(o->key, x); break;
         case SPEC: ok = spec_fits(x, o->key); break;
         case LACKS: ok = PyType_Check(x) && _PyType_Lookup((PyTypeObject *)x, o->key) == NULL; break;
+        case UNHOOKED: ok = is_unhooked(x, o->key); break;
         case KIND: ok = kind_of(x, o->key) == o->n; break;
         default: ok = 0;
         }

@@ -1,18 +1,19 @@
 """A module whose forward is a graph: printable, changeable Python."""
 
-import importlib
-from operator import attrgetter
+from contextlib import ExitStack
 from typing import Any
 
+from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
-from glasshouse.dispatch.primitive import Primitive
+from glasshouse.dispatch import autocast
 from glasshouse.graph.ir import OPS, Graph, Node, map_nodes
 from glasshouse.nn.module import Module
 from glasshouse.transforms.checkpoint import checkpoint
 
 
 class GraphModule(Module):
-    """Runs `graph` with the parameters and modules of `root` (a Module, or a dict by path).
+    """Runs `graph` with the parameters and modules of `root` (a Module, or a dict by path), and
+    with `constants`, tensors by name that are not saved.
 
     `code` is its Python; after a change of `graph`, `recompile()` makes it new. It is pickled as
     its nodes; functions in it must be importable by name.
@@ -26,7 +27,7 @@ class GraphModule(Module):
              >>> GraphModule(Module(), graph)(gh.ones(3)).item()
              3.0"""
 
-    def __init__(self, root, graph: Graph):
+    def __init__(self, root, graph: Graph, constants=()):
         super().__init__()
         if isinstance(root, Module):
             for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -35,6 +36,8 @@ class GraphModule(Module):
         else:
             for path, value in root.items():
                 setattr(self, path, value)
+        for name, value in dict(constants).items():
+            self.register_buffer(name, value, persistent=False)
         self.__dict__["graph"] = graph
         self.recompile()
         for node in graph.nodes:
@@ -55,7 +58,7 @@ class GraphModule(Module):
         """Make `code` and `forward` of the graph as it is now."""
         self.graph.lint()
         made = self.graph.python_code()
-        names = made.names | ({"checkpoint": checkpoint} if "checkpoint" in made.names else {})
+        names = {k: checkpoint if x is None else x for k, x in made.names.items()}
         exec(compile(made.text, "<graph module>", "exec"), names)
         self.__dict__["code"] = made.text
         self.__dict__["run"] = names["forward"]
@@ -75,12 +78,8 @@ class GraphModule(Module):
 
 def encode(node: Node) -> tuple:
     """A node as plain data: operands that are nodes become their names."""
-
-    args, kwargs = (map_nodes(x, lambda n: Named(n.name)) for x in (node.args, node.kwargs))
-    target: Any = node.target
-    if not isinstance(target, (Primitive, str)):
-        target = (target.__module__, target.__qualname__)
-    return node.name, node.op, target, args, kwargs, node.meta
+    operands = (map_nodes(x, lambda n: Named(n.name)) for x in (node.args, node.kwargs))
+    return node.name, node.op, node.target, *operands, node.meta
 
 
 class Named(str):
@@ -88,21 +87,11 @@ class Named(str):
 
 
 def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
-    graph, made = Graph(), {}
-
-    def revived(x):
-        if isinstance(x, Named):
-            return made[str(x)]
-        if isinstance(x, (list, tuple)):
-            return type(x)(map(revived, x))
-        return {k: revived(v) for k, v in x.items()} if isinstance(x, dict) else x
-
+    graph, made = Graph(), dict[str, Node]()
     for name, op, target, args, kwargs, meta in rows:
-        if isinstance(target, tuple):
-            target = attrgetter(target[1])(importlib.import_module(target[0]))
-        node = graph.create_node(op, target, revived(args), revived(kwargs), name)
-        node.meta = meta
-        made[name] = node
+        operands = (map_nodes(x, lambda known: made[str(known)], Named) for x in (args, kwargs))
+        made[name] = graph.create_node(op, target, *operands, name)
+        made[name].meta = meta
     module = GraphModule.__new__(GraphModule)
     module.__dict__.update(fields, graph=graph)
     return module.recompile()
@@ -115,10 +104,9 @@ class Interpreter:
         self.module, self.graph = module, module.graph
         self.env: dict[Node, Any] = {}
 
-    def run(self, *args):
+    def run(self, *args, **kwargs):
         """The result of the graph for these arguments."""
-        self.arguments = iter(args)
-        self.env = {}
+        self.arguments, self.named, self.env = iter(args), kwargs, {}
         for node in self.graph.nodes:
             self.env[node] = self.run_node(node)
             if node.op == "output":
@@ -127,10 +115,16 @@ class Interpreter:
 
     def run_node(self, node: Node):
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
-        return getattr(self, node.op)(node.target, args, kwargs)
+        with ExitStack() as stack:
+            for name, *options in node.meta.get("within", ()):
+                stack.enter_context({"no_grad": no_grad, "autocast": autocast}[name](*options))
+            return getattr(self, node.op)(node.target, args, kwargs)
 
     def placeholder(self, target, args, kwargs):
-        return next(self.arguments, *args)
+        if target[0] == "*":
+            found = tuple(self.arguments)
+            return self.named | dict(*found) if target[1] == "*" else found
+        return self.named.pop(target) if target in self.named else next(self.arguments, *args)
 
     def get_attr(self, target, args, kwargs):
         return self.module.member(target)

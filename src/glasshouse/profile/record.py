@@ -17,6 +17,7 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile import toolchain
+from glasshouse.compile.door import Door
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, hooks, state
 from glasshouse.dispatch.compose import CALL
@@ -47,6 +48,11 @@ class Numbers(dict):
 
     def __missing__(self, key):
         return self.setdefault(key, len(self))
+
+
+# The same in all recordings: native/events.h keeps what it is told.
+scopes = Numbers({"": 0})
+phases = Numbers({name: i for i, name in enumerate(PHASES)})
 
 
 class Threads(Numbers):
@@ -91,8 +97,7 @@ class Recorder(Watcher):
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
-        self.scopes, self.threads, self.stacks = Numbers({"": 0}), Threads(), Stacks()
-        self.phases = Numbers({name: i for i, name in enumerate(PHASES)})
+        self.threads, self.stacks = Threads(), Stacks()
         self.names, self.tags = Numbers(), Numbers()
         self.runs: list[Run] = []
         self.memory_rows = bytearray()
@@ -109,12 +114,17 @@ class Recorder(Watcher):
             self.before, self.live = self.manager.stats(), dict(self.manager.live)
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
+        if Door.native is not None and not self.with_stack:
+            self.writer = Door.native.Events(
+                self.table, self.numbers, self.threads, self.first, about_again
+            )
         self.watch()
         return self
 
     def stop(self) -> None:
         self.unwatch()
         del self.op
+        self.writer = None
         if self.subscription is not None:
             self.manager.tell()
             self.subscription.remove()
@@ -127,9 +137,9 @@ class Recorder(Watcher):
     def write(self, kind: int, what: int, begin_ns: int, scope=None, seq: int = -1) -> None:
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
-            where = self.scopes[path_of(scope)]
+            where = scopes[path_of(scope)]
             PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, where, seq, 0,
-                 self.threads[now["thread"]], kind, self.phases[now["phase"]])  # fmt: skip
+                 self.threads[now["thread"]], kind, phases[now["phase"]])  # fmt: skip
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -175,17 +185,23 @@ class Recorder(Watcher):
         return found
 
 
+def about(call, scope, phase: str) -> tuple[int, int]:
+    """The fields `what` and `scope` of a call's event as one number, and `stack` (0), `thread` (0),
+    `kind` and `phase` as another."""
+    return call.number | scopes[path_of(scope)] << 32, phases[phase] << 56
+
+
+def about_again(again: tuple, scope, phase: str) -> tuple[int, int]:
+    """The same of a call as `Seen.again` of compile/door.py gives it."""
+    return about(call_of(*again[4:7], again[2]), scope, phase)
+
+
 def writer_of_calls(recorder: Recorder):
     """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
     first_event = recorder.first
     stacks, stack_of = recorder.stacks, fast_stack_key() if recorder.with_stack else None
     known: dict[tuple, tuple[int, int]] = {}  # what an event says of a call, by all that decides it
-
-    def about(call, scope, phase: str, thread: int) -> tuple[int, int]:
-        """The fields `what` and `scope` as one number, and `stack` (0) to `phase` as another."""
-        rest = recorder.threads[thread] << 32 | recorder.phases[phase] << 56
-        return call.number | recorder.scopes[path_of(scope)] << 32, rest
 
     def op(primitive, specs, attrs, out, result, begin_ns):
         i = following()
@@ -209,7 +225,8 @@ def writer_of_calls(recorder: Recorder):
             key = call_of(primitive, specs, attrs, out), place
             found = known.get(key)
         if found is None:
-            found = known[key] = about(call_of(primitive, specs, attrs, out), *place)
+            what, rest = about(call_of(primitive, specs, attrs, out), *place[:2])
+            found = known[key] = what, rest | recorder.threads[place[2]] << 32
         what, rest = found
         stack = stacks[stack_of(1)] if stack_of is not None else 0
         PACK_CALL(buffer, i * SIZE, begin_ns, perf_counter_ns(), what, seq, rest | kind | stack)

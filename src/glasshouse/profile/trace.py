@@ -13,7 +13,18 @@ import numpy as np
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
 from glasshouse.profile.captured import capture_data
-from glasshouse.profile.record import COMPUTED, KINDS, MEMORY, MODULE, PULL, REGION, STEP, Recorder
+from glasshouse.profile.record import (
+    COMPUTED,
+    KINDS,
+    MEMORY,
+    MODULE,
+    PULL,
+    REGION,
+    STEP,
+    Recorder,
+    phases,
+    scopes,
+)
 
 HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
 LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
@@ -90,9 +101,9 @@ class Trace:
         self.began_at_ns = recorder.began_at_ns
         self.dropped = max(0, recorder.count - recorder.room)
         self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
-        self.names, self.phases = list(recorder.names), list(recorder.phases)
+        self.names, self.phases = list(recorder.names), list(phases)
         self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
-        self.scopes = list(recorder.scopes)
+        self.scopes = list(scopes)
         self.runs = recorder.runs
         self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
         self.tags, self.live = list(recorder.tags), recorder.live

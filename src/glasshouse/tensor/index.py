@@ -263,10 +263,6 @@ class Merged:
             return x
         return permute(x, axes=inverse_permutation(self.order))
 
-    @property
-    def result_shape(self) -> Shape:
-        return (*self.before, *self.indices.shape, *self.after)
-
 
 def getitem(x: Value, key):
     """x[key], by NumPy's rules. Raises: IndexOutOfRangeError, DTypeError for what is no index,
@@ -309,7 +305,7 @@ def update(x: Value, key, value, name: str, scatter):
         return set_basic(x, plan, take_basic(x, plan) + new if adds else new)
     merged = Merged(plan)
     part = merged.merge(take_basic(x, plan))
-    value = contents(name, value, x, merged.result_shape)
+    value = contents(name, value, x, (*merged.before, *merged.indices.shape, *merged.after))
     run = partial(scatter, part, merged.indices, value, axis=merged.axis)
     return set_basic(x, plan, merged.split(explained(name, run, merged.indexed(plan))))
 

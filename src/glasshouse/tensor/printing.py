@@ -48,8 +48,9 @@ class set_print_options(having):
 def format_tensor(x: Value) -> str:
     """The text of repr(x): contents, dtype, and what is not as usual."""
     name = type(x).__name__
-    if not isinstance(x.mode, TapeMode | None):
-        kind = type(x.mode).__name__.removesuffix("Mode")
+    without_values = getattr(x.backend, "name", "") == "meta"
+    if without_values or not isinstance(x.mode, TapeMode | None):
+        kind = "Meta" if without_values else type(x.mode).__name__.removesuffix("Mode")
         return f"{kind}{name}(shape={x.shape}, dtype={x.dtype.name})"
     notes = [f"dtype={x.dtype.name}"]
     notes += [f"shape={x.shape}"] if 0 in x.shape and x.shape != (0,) else []

@@ -704,6 +704,22 @@ def test_hook_on_a_parameter(compiler):
 
 
 @pytest.mark.parametrize("compiler", ["eager", "glass"])
+def test_hook_that_comes_and_goes(compiler):
+    plain = mlp()
+    other = copy.deepcopy(plain)
+    for model, step in ((plain, plain_step), (other, gh.optimize(compiler)(plain_step))):
+        opt = OPTIMIZERS["sgd"](model.parameters())
+        for k in range(12):
+            if k == 4:
+                hook = model[0].weight.register_hook(lambda g: g * 9)
+            if k == 8:
+                hook.remove()
+            step(model, opt, X(8, 4, seed=k), Y(8, seed=k))
+    same_models(plain, other)
+    assert step.hits >= 4
+
+
+@pytest.mark.parametrize("compiler", ["eager", "glass"])
 def test_checkpoint_inside(compiler):
     def step(model, opt, x, y):
         opt.zero_grad()

@@ -200,7 +200,7 @@ def test_in_a_guard_that_runs_python(stop):
     fast(X(3), {"a"}), fast(X(3), {"a"})
     entry = next(iter(fast.entries))
     entry = entry() if isinstance(entry, weakref.ref) else entry
-    elements = next(g.value for g in entry.info.guards if g.kind == "call").elements
+    elements = next(g.value for g in entry.info.guards if g.kind == "call").wanted
 
     class Odd:
         def __hash__(self):
@@ -315,3 +315,13 @@ def test_other_threads_hold_nothing():
             pass
     done.set()
     thread.join()
+
+
+def test_at_any_moment_of_a_hold():
+    def work():
+        with interrupts.held, interrupts.let_through():
+            pass
+
+    for trial in range(20 * TRIALS):
+        assert interrupted(work, 1e-5 + 1e-7 * trial)
+        check_library()

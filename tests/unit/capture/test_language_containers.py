@@ -322,6 +322,12 @@ def named_tuple_made(x):
     return p, Sized(x), Sized(data=1, size=x), p._replace(y=4), p._asdict(), isinstance(p, tuple)
 
 
+@case(X, whole=True, sets=[(X,), (X + 1,), (X * 2,)])
+def named_tuple_of_results(x):
+    p = Point(x + 1, x * 2)
+    return p.x * p.y + p[0]
+
+
 @case(X)
 def named_tuple_made_wrongly(x):
     return Point(x)

@@ -115,6 +115,32 @@ def test_impossible_budgets_change_nothing_and_name_the_least_that_works(kind):
     assert found.plans[0].peak_bytes <= least
 
 
+@pytest.mark.parametrize("rule", ["SGD", "AdamW"])
+def test_budgets_hold_without_a_collection(rule):
+    """What capture leaves in cycles is neither planned for nor in use when a graph runs again."""
+    peaks, budget = [], None
+    for _ in range(2):
+        training = Training("none")
+        training.opt = getattr(gh.optim, rule)(training.model.parameters(), lr=0.1)
+        train, manager = (
+            gh.optimize(training.step, memory_budget=budget or 1.0),
+            gh.memory.current(),
+        )
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(4):
+                manager.counts.peak_allocated_bytes = manager.stats().allocated_bytes
+                train()
+                peaks.append(manager.stats().peak_allocated_bytes)
+        finally:
+            gc.enable()
+        assert peaks[-2:] == [train.memory_plans[-1].peak_bytes] * 2
+        assert budget is None or peaks[-1] <= budget
+        budget = int(0.8 * peaks[-1])
+        del training, train
+
+
 def test_calls_are_counted_once():
     """By who watches: those of a first run as they are recorded, of others as they were."""
     counts = []

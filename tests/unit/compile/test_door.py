@@ -1,6 +1,8 @@
 """The door in C records what the door in Python records: nodes, tape, values and events."""
 
+import gc
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from glasshouse.base.errors import GradError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.flags import flags
 from glasshouse.compile import door
 from glasshouse.compile.executable import Runner
+from glasshouse.dispatch.bind import hooks
 from glasshouse.dispatch.compose import composed
+from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph.record import recorder
 from glasshouse.nn import functional
 
@@ -220,6 +224,82 @@ def test_scalars_that_vary_need_no_new_calls_and_stay_themselves():
 
 
 @needs_door
+def test_equal_payloads_of_different_leaves_keep_their_places_on_the_tape():
+    for _ in range(3):
+        x = gh.tensor([1.0, 2.0], requires_grad=True)
+        (x * x).sum().backward()
+    twin = x.detach().requires_grad_()
+    (x * twin).sum().backward()
+    assert (x.grad.tolist(), twin.grad.tolist()) == ([3.0, 6.0], [1.0, 2.0])
+
+
+@needs_door
+def test_names_and_positional_strings_are_told_apart():
+    added = composed(lambda x, what="1", n=0: x + int(what) + n)
+    for _ in range(3):
+        assert added(gh.zeros(1), n=3).tolist() == [4.0]
+        with pytest.raises(ValueError, match="invalid literal"):
+            added(gh.zeros(1), "n", 3)
+
+
+@needs_door
+@pytest.mark.parametrize("count", [8, 9, 12, 70])
+def test_rules_of_calls_with_many_operands(count):
+    joined = composed(lambda x: gh.concat([x * i for i in range(count)]))
+    for _ in range(4):
+        x = data(3).requires_grad_()
+        joined(x).sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), sum(range(count)))
+
+
+class Evaluates:
+    """Garbage in a cycle, whose finalizer has everything computed that waits."""
+
+    count = 0
+
+    def __init__(self):
+        self.itself, self.x = self, gh.ones(3) * 2.5
+
+    def __del__(self):
+        Evaluates.count += (self.x + 1).sum().item() == 10.5
+
+
+@needs_door
+def test_a_finalizer_may_evaluate_in_the_middle_of_a_call():
+    x, layer, before = gh.ones((4, 4)), nn.LayerNorm(4), gc.get_threshold()
+    gc.set_threshold(37, 2, 2)
+    try:
+        for i in range(600):
+            Evaluates()
+            total = F.softmax(layer(x), dim=-1).sum()
+            assert i % 20 or total.item() == 4.0
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert Evaluates.count == 600
+
+
+@needs_door
+def test_a_watcher_may_evaluate_in_the_middle_of_a_call():
+    class Reads(Watcher):
+        seen: ClassVar[list] = []
+
+        def op(self, primitive, specs, attrs, out, result, begin_ns):
+            self.seen.append(result.numpy().size)
+
+    x, layer, reads = gh.ones((4, 4)), nn.LayerNorm(4), Reads()
+    for _ in range(3):
+        F.softmax(layer(x), dim=-1)
+    reads.watch()
+    try:
+        made = [F.softmax(layer(x), dim=-1) for _ in range(20)]
+    finally:
+        reads.unwatch()
+    assert len(reads.seen) % 20 == 0
+    assert [y.sum().item() for y in made] == [4.0] * 20
+
+
+@needs_door
 def test_what_is_in_force_counts():
     x = data(3, 3).requires_grad_()
     w = data(3, 3)
@@ -323,3 +403,12 @@ def test_without_the_door_all_goes_through_python():
         x = data(3).requires_grad_()
         F.gelu(x).sum().backward()
         assert x.grad.shape == (3,)
+
+
+@needs_door
+def test_python_within_python_stays_python():
+    with door.in_python():
+        with door.in_python():
+            pass
+        assert hooks.pull is None
+    assert hooks.pull is door.Door.native.pull

@@ -1,5 +1,9 @@
 """The IR: graphs are made, checked, rewritten, matched, interpreted and printed."""
 
+import copy
+import operator
+from typing import NamedTuple
+
 import pytest
 
 import glasshouse as gh
@@ -8,7 +12,7 @@ from glasshouse.graph.ir import Graph
 from glasshouse.graph.match import find_matches, replace_pattern
 from glasshouse.nn.graph_module import GraphModule, Interpreter, Transformer
 
-add, mul, neg = (gh.primitives[name] for name in ("add", "mul", "neg"))
+add, mul, neg, exp = (gh.primitives[name] for name in ("add", "mul", "neg", "exp"))
 
 
 def simple():
@@ -171,3 +175,99 @@ def test_defaults_and_changes_reach_the_code():
     assert module(gh.asarray([2.0])).tolist() == [6.0]
     graph.nodes[-2].target = "__add__"
     assert module.recompile()(gh.asarray([2.0])).tolist() == [5.0]
+
+
+def written(*calls):
+    """x, then exp(x) twice with what `calls` put between them; their sum."""
+    graph = Graph()
+    x = graph.placeholder("x")
+    first = graph.call_function(exp, (x,))
+    for call in calls:
+        call(graph, x, first)
+    second = graph.call_function(exp, (x,))
+    graph.output(graph.call_function(add, (first, second)))
+    return graph
+
+
+def by_method(graph, x, first):
+    graph.call_method("copy_", (x, 0.0))
+
+
+def by_function(graph, x, first):
+    graph.call_function(operator.setitem, (x, 0, 0.0))
+
+
+def by_operator(graph, x, first):
+    graph.call_function(operator.imul, (x, 0.0))
+
+
+def of_result(graph, x, first):
+    graph.call_method("copy_", (first, 0.0))
+
+
+@pytest.mark.parametrize("call", [by_method, by_function, by_operator, of_result])
+def test_passes_keep_what_is_written_in_place(call):
+    graph = written(call)
+    before = value(graph, [1.0])
+    assert before != value(written(), [1.0])
+    for _ in range(2):
+        graph.eliminate_common_subexpressions()
+        graph.eliminate_dead_code()
+    assert value(graph, [1.0]) == before
+    pattern = Graph()
+    x = pattern.placeholder("x")
+    pattern.output(pattern.call_function(add, (pattern.call_function(exp, (x,)),) * 2))
+    assert not find_matches(graph, pattern)
+
+
+def test_replaced_results_are_arguments_of_the_next():
+    def of(fn):
+        graph = Graph()
+        x, y = graph.placeholder("x"), graph.placeholder("y")
+        graph.output(graph.call_function(fn, (x, y)))
+        return graph
+
+    graph = Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    first = graph.call_function(add, (x, y))
+    second = graph.call_function(add, (first, y))
+    graph.output(graph.call_function(add, (second, first)))
+    assert len(replace_pattern(graph, of(add), of(mul))) == 3
+    graph.lint()
+    assert value(graph, [2.0], [3.0]) == [18.0 * 6.0]
+
+
+def test_erased_nodes_do_not_move_where_others_go():
+    graph = Graph()
+    x = graph.placeholder("x")
+    old = graph.call_function(exp, (x,))
+    last = graph.call_function(neg, (old,))
+    graph.output(last)
+    with graph.inserting_after(old):
+        first = graph.call_function(neg, (x,))
+        old.replace_all_uses_with(first)
+        graph.erase_node(old)
+        last.args = (graph.call_function(exp, (first,)),)
+    graph.lint()
+
+
+def test_names_in_the_source_are_what_they_stand_for():
+    graph = Graph()
+    x = graph.placeholder("primitives")
+    region = graph.call_function(neg, (x,), None)
+    region.meta["checkpoint"] = 0
+    local = graph.call_function(lambda x: x + 1, (region,))
+    power = graph.call_function(operator.pow, (-2.0, local))
+    pair = graph.create_node("call_function", add, (x, power), name="constant_1")
+    graph.create_node("call_function", operator.getitem, ({1, 2}, 0), name="constant_0").args = (
+        [pair, range(3)], 0,
+    )  # fmt: skip
+    graph.output({"checkpoint": pair, "kinds": Kinds(pair, gh.float32)})
+    made = copy.deepcopy(GraphModule(gh.nn.Module(), graph))(gh.asarray([3.0]))
+    assert made["checkpoint"].tolist() == [3.0 + 0.25] and type(made["kinds"]) is Kinds
+    assert made["kinds"].dtype is gh.float32
+
+
+class Kinds(NamedTuple):
+    value: object
+    dtype: object

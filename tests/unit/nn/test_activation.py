@@ -7,6 +7,7 @@ import glasshouse as gh
 import glasshouse.nn.functional as F
 from glasshouse import nn
 from glasshouse.base.errors import DTypeError, OptionError, ShapeError
+from glasshouse.base.flags import flags
 
 FUNCTIONS = [
     ("relu", {}),
@@ -187,3 +188,20 @@ def test_bad_calls(call, error, text):
     with pytest.raises(error) as caught:
         call(gh.ones((3, 2)))
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kernel", [0, 1, 3, 5])
+def test_relu_after_a_product_or_convolution_keeps_nan(kernel, dtype):
+    x = np.ones((2, 32, 8, 8), np.float32)
+    x[1, 0, 0, 0] = np.nan
+    x, bias = gh.asarray(x, dtype=dtype), gh.zeros(32, dtype=dtype)
+    with flags.override(compile="always"):
+        if kernel:
+            weight = gh.ones((32, 32, kernel, kernel), dtype=dtype)
+            y = F.relu(F.conv2d(x, weight, bias, padding=kernel // 2))
+        else:
+            y = F.relu(F.linear(x.permute(0, 2, 3, 1), gh.ones((32, 32), dtype=dtype), bias))
+        y = y.astype("float32").numpy()
+    assert np.isnan(y[1]).any()
+    assert not np.isnan(y[0]).any()

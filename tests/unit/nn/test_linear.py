@@ -7,6 +7,7 @@ import glasshouse as gh
 import glasshouse.nn.functional as F
 from glasshouse import nn
 from glasshouse.base.errors import DTypeError, IndexOutOfRangeError, OptionError, ShapeError
+from glasshouse.base.flags import flags
 
 rng = np.random.default_rng(0)
 
@@ -215,3 +216,14 @@ def test_bad_calls(call, error, text):
 def test_a_torch_tensor_is_refused_by_name(twin):
     with pytest.raises(DTypeError, match=r"Linear: expected .* got torch\.Tensor"):
         nn.Linear(3, 2)(twin.torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_compiled_products_with_turned_operands(dtype):
+    a, b = (gh.asarray(rng.normal(size=s), dtype=dtype) for s in ((5, 7), (7, 3)))
+    gh.eval(a, b)
+    with flags.override(compile="always"):
+        found = [y.astype("float32").numpy() for y in (a @ b, F.linear(a, b.mT + 0), b.mT @ a.mT)]
+    expected = a.astype("float64").numpy() @ b.astype("float64").numpy()
+    for y, z in zip(found, (expected, expected, expected.T), strict=True):
+        np.testing.assert_allclose(y, z, rtol=0, atol=0.02)

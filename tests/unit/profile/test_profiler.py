@@ -413,6 +413,27 @@ def test_stacks_for_speedscope_are_the_folded_ones(prof, tmp_path):
     assert sampled["endValue"] == sum(sampled["weights"]) and len(set(names)) == len(names)
 
 
+def test_events_by_c_are_those_by_python():
+    def recorded(slow):
+        step = make_step()
+        step(), step()
+        with gh.profile(record_shapes=True) as p:
+            if slow:
+                gh.profile.running.recorder.writer = None
+            else:
+                assert gh.profile.running.recorder.writer is not None
+            step(), step()
+        first = min(e.sequence for e in p.events() if e.sequence >= 0)
+        return [
+            (e.name, e.kind, e.thread, e.module, e.phase, e.shapes, e.flops, e.bytes,
+             e.sequence - first if e.sequence >= 0 else -1, e.kernel_ns > 0)
+            for e in p.events()
+        ]  # fmt: skip
+
+    with flags.override(compile="always"):
+        assert recorded(slow=False) == recorded(slow=True)
+
+
 def test_both_ways_to_name_a_stack_agree():
     fast_key = fast_stack_key()
     if fast_key is stack_key:

@@ -1,0 +1,24 @@
+"""What is the same in each call, and what a class has: found without running anything."""
+
+import types
+
+SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
+NUMBERS = (int, float)
+FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
+             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType,
+             type)  # fmt: skip
+MISSING = object()
+
+
+def static_lookup(cls: type, name: str):
+    """(class attribute, the class that has it) along the method resolution order."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name], base
+    return MISSING, None
+
+
+def own_method(var, name: str) -> types.FunctionType | None:
+    """The method of a Var's class if it is written in Python, else None."""
+    found, _ = static_lookup(type(var.value), name)
+    return found if isinstance(found, types.FunctionType) else None

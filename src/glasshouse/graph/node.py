@@ -1,0 +1,141 @@
+"""A node of the graph of a program, and what its operands are made of."""
+
+import operator
+from collections.abc import Callable
+from copy import copy
+from dataclasses import fields
+from typing import Any
+
+from glasshouse.dispatch.primitive import Primitive
+
+OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
+INFIX = {
+    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/",
+    operator.floordiv: "//", operator.mod: "%", operator.pow: "**", operator.matmul: "@",
+    operator.and_: "&", operator.or_: "|", operator.xor: "^", operator.lshift: "<<",
+    operator.rshift: ">>", operator.lt: "<", operator.le: "<=", operator.gt: ">",
+    operator.ge: ">=", operator.eq: "==", operator.ne: "!=",
+}  # fmt: skip
+WRITING = {"setitem", "delitem", *(f"i{fn.__name__.strip('_')}" for fn in INFIX)}
+
+
+def parts_of(x: Any) -> dict | None:
+    """What a list, tuple, dict or dataclass holds, by index, key or name; None for all else."""
+    if isinstance(x, (list, tuple)):
+        return dict(enumerate(x))
+    if isinstance(x, dict):
+        return x
+    if not hasattr(type(x), "__dataclass_fields__"):
+        return None
+    return {f.name: getattr(x, f.name) for f in fields(x) if hasattr(x, f.name)}
+
+
+def with_parts(x: Any, fn: Callable) -> Any:
+    """A container like `x` with `fn` of each of its parts; `x` itself if it is none."""
+    parts = parts_of(x)
+    if parts is None:
+        return x
+    made = {k: fn(v) for k, v in parts.items()}
+    if isinstance(x, (list, tuple)):
+        return type(x)(*made.values()) if hasattr(x, "_fields") else type(x)(made.values())
+    if type(x) is dict or all(made[k] is v for k, v in parts.items()):
+        return made if type(x) is dict else x
+    new = copy(x)
+    for k, v in made.items():
+        new.__setitem__(k, v) if isinstance(x, dict) else object.__setattr__(new, k, v)
+    return new
+
+
+def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
+    """`x` with `fn` applied to each Node (or `kind`) in it, inside lists, tuples, dicts, slices and
+    dataclasses."""
+    if isinstance(x, kind or Node):
+        return fn(x)
+    if isinstance(x, slice):
+        return slice(*(map_nodes(v, fn, kind) for v in (x.start, x.stop, x.step)))
+    return with_parts(x, lambda part: map_nodes(part, fn, kind))
+
+
+def all_of(kind: type, x: Any) -> list:
+    """What is of a kind in `x`, in order."""
+    found: list = []
+    map_nodes(x, lambda part: found.append(part) or part, kind)
+    return found
+
+
+class Node:
+    """One step: `op`, `target` (a name, function or path), operands; `users` are who reads it.
+
+    `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
+
+    def __init__(self, graph, name: str, op: str, target, args: tuple, kwargs: dict):
+        self.graph, self.name, self.op, self.target = graph, name, op, target
+        self.users: dict[Node, None] = {}
+        self.meta: dict[str, Any] = {}
+        self._args: tuple = ()
+        self._kwargs: dict = {}
+        self.set_operands(args, kwargs)
+
+    @property
+    def args(self) -> tuple:
+        return self._args
+
+    @args.setter
+    def args(self, args: tuple) -> None:
+        self.set_operands(tuple(args), self._kwargs)
+
+    @property
+    def kwargs(self) -> dict:
+        return self._kwargs
+
+    @kwargs.setter
+    def kwargs(self, kwargs: dict) -> None:
+        self.set_operands(self._args, dict(kwargs))
+
+    def set_operands(self, args: tuple, kwargs: dict) -> None:
+        """Replace all operands."""
+        for node in self.all_input_nodes:
+            node.users.pop(self, None)
+        self._args, self._kwargs = tuple(args), dict(kwargs)
+        for node in self.all_input_nodes:
+            node.users[self] = None
+
+    @property
+    def all_input_nodes(self) -> list["Node"]:
+        """The nodes among the operands, each once."""
+        return list(dict.fromkeys(all_of(Node, (self._args, self._kwargs))))
+
+    def replace_all_uses_with(self, other: "Node") -> list["Node"]:
+        """Have every user read `other` instead; returns who they were."""
+        users = [user for user in self.users if user is not other]
+        for user in users:
+            user.replace_input_with(self, other)
+        return users
+
+    def replace_input_with(self, old: "Node", new: "Node") -> None:
+        """Read `new` wherever `old` was read."""
+
+        def swap(node):
+            return new if node is old else node
+
+        self.set_operands(map_nodes(self._args, swap), map_nodes(self._kwargs, swap))
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes an operand: `add_`, `setitem`, `iadd`."""
+        name = target_name(self.target) if self.op in ("call_function", "call_method") else ""
+        return name.strip("_") in WRITING or name[-1:] == "_" != name[-2:-1]
+
+    def __repr__(self):
+        return self.name
+
+    def format_node(self) -> str:
+        """One line: %name = op[target](args)."""
+        words = [repr(a) for a in self._args] + [f"{k}={v!r}" for k, v in self._kwargs.items()]
+        return f"%{self.name} = {self.op}[{target_name(self.target)}]({', '.join(words)})"
+
+
+def target_name(target) -> str:
+    if isinstance(target, Primitive):
+        return target.name
+    return target if isinstance(target, str) else getattr(target, "__qualname__", repr(target))
