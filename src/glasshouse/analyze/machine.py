@@ -112,6 +112,8 @@ def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
             dtype = "float32" if is_winograd else call.specs[0].dtype.name
             products.append(f"{product_of(call)}{' winograd' * is_winograd} {dtype}")
             numbers.append(call.cost.flops - info.saved_flops)
+            if products[-1].startswith(FLAT):  # without scratch memory, which stays in caches
+                numbers[0] = call.cost.bytes
         else:
             numbers[1] += call.cost.flops
     copies = info.kind in ("kernel", "onednn") and not info.sources

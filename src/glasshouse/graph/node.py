@@ -59,7 +59,12 @@ def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
 def all_of(kind: type, x: Any) -> list:
     """What is of a kind in `x`, in order."""
     found: list = []
-    map_nodes(x, lambda part: found.append(part) or part, kind)
+
+    def visit(part):
+        found.append(part)
+        return part
+
+    map_nodes(x, visit, kind)
     return found
 
 

@@ -1,5 +1,7 @@
 """The checks that layers, losses and their functional forms share, each naming its caller."""
 
+from numbers import Integral, Real
+
 from glasshouse.base import DTypeError, OptionError, ShapeError, accumulation_dtype, type_name
 from glasshouse.dispatch import Value, as_value, cast, is_autocast_enabled
 
@@ -21,14 +23,14 @@ def check_same_dtype(where: str, x: Value, weight: Value) -> None:
 
 
 def check_probability(where: str, p: float) -> float:
-    if not isinstance(p, (int, float)) or not 0 <= p <= 1:
+    if not isinstance(p, Real) or not 0 <= p <= 1:
         raise OptionError(where, "a probability p in [0, 1]", repr(p), "Change p.")
     return float(p)
 
 
 def check_positive(where: str, **sizes: int) -> None:
     for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
+        if not isinstance(size, Integral) or size < 1:
             raise OptionError(where, f"{name} to be an integer of at least 1", repr(size),
                               f"Change {name}.")  # fmt: skip
 
@@ -42,12 +44,12 @@ def check_divides(where: str, size_name: str, size: int, parts_name: str, parts:
 
 def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, ...]:
     """`value` (an integer, or a sequence of n) as a tuple of n integers of at least `low`."""
-    sizes = (value,) * n if isinstance(value, int) else value
+    sizes = (value,) * n if isinstance(value, Integral) else value
     fits = isinstance(sizes, (tuple, list)) and len(sizes) == n
-    if not fits or not all(isinstance(s, int) and s >= low for s in sizes):
+    if not fits or not all(isinstance(s, Integral) and s >= low for s in sizes):
         raise OptionError(where, f"{name} to be an integer of at least {low}, or {n} of them",
                           repr(value), f"Change {name}.")  # fmt: skip
-    return tuple(sizes)
+    return tuple(map(int, sizes))
 
 
 def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> None:

@@ -227,3 +227,9 @@ def test_compiled_products_with_turned_operands(dtype):
     expected = a.astype("float64").numpy() @ b.astype("float64").numpy()
     for y, z in zip(found, (expected, expected, expected.T), strict=True):
         np.testing.assert_allclose(y, z, rtol=0, atol=0.02)
+
+
+def test_sizes_may_be_numbers_of_numpy():
+    assert nn.Linear(np.prod((2, 3)), 4)(gh.ones((2, 6))).shape == (2, 4)
+    assert nn.Conv2d(np.int64(3), 4, np.int32(3))(gh.ones((1, 3, 5, 5))).shape == (1, 4, 3, 3)
+    assert nn.Dropout(np.float32(0.5)).p == 0.5
