@@ -8,6 +8,7 @@ from glasshouse.compile.view import View
 
 MAX_WINDOW = 64  # positions that a window kernel unrolls
 WINDOW_CHUNK = 4096  # elements of the vector axis that a scatter of windows takes at a time
+LEAST_LANES = 8  # windows in a row that a vector loop is for
 COLUMN_CHUNK = 256  # columns of a scatter that one thread takes at a time
 TEMPLATES = ("window_select", "window_scatter", "scatter_add", "scatter_set")
 
@@ -66,9 +67,13 @@ class Windows:
         return sum(a * s * e for a, s, e in zip(at, steps, self.dilation, strict=True))
 
     def inner_axis(self, view: View) -> int | None:
-        """The leading axis that lies densest in memory, for the vector loop."""
-        axes = [i for i in range(self.lead) if view.shape[i] > 1]
-        return min(axes, key=lambda i: abs(view.strides[i]), default=None)
+        """The axis for the vector loop: the leading one that lies densest in memory, or, if it lies
+        denser, an axis of the windows."""
+        axes = {i: abs(view.strides[i]) for i in range(self.lead) if view.shape[i] > 1}
+        for k, n in enumerate(self.counts):
+            if n >= LEAST_LANES:
+                axes[self.lead + k] = abs(view.strides[self.lead + k]) * self.stride[k]
+        return min(axes, key=lambda i: axes[i], default=None)
 
     def terms(self, view: View, inner, windows: bool) -> str:
         """The element of a view at the current indices: l… of the lead, o… of the windows."""
@@ -80,7 +85,7 @@ class Windows:
         for k in range(self.d):
             step = view.strides[self.lead + k] * (self.stride[k] if windows else 1)
             if self.counts[k] > 1 and step:
-                parts.append(f"o{k} * {step}LL")
+                parts.append(f"{'i' if self.lead + k == inner else f'o{k}'} * {step}LL")
         return " + ".join(parts) or "0"
 
 
@@ -117,7 +122,7 @@ def emit_select(node, x: View, keys: View, out: View) -> Source:
     windows = Windows(node, keys, out.shape[len(out.shape) - len(node.attrs["size"]) :])
     inner = windows.inner_axis(keys)
     outer = [(f"l{i}", n) for i, n in enumerate(out.shape[: windows.lead]) if i != inner]
-    outer += [(f"o{k}", n) for k, n in enumerate(windows.counts)]
+    outer += [(f"o{k}", n) for k, n in enumerate(windows.counts) if windows.lead + k != inner]
     total = prod(n for _, n in outer)
     lines = pointers(x, keys, out)
     lines += parallel(out.base.spec.size * len(windows.offsets))
@@ -143,7 +148,7 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
     each window the place of its largest key first, then its g to that place, 0 to the others."""
     windows = Windows(node, keys, g.shape[len(g.shape) - len(node.attrs["size"]) :])
     inner = windows.inner_axis(keys)
-    size = size_of(out, inner)
+    size = size_of(g, inner)
     lead = [(f"l{i}", n) for i, n in enumerate(out.shape[: windows.lead]) if i != inner]
     lines = pointers(g, keys, out)
     lines += parallel(out.base.spec.size * len(windows.offsets))
@@ -152,10 +157,10 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
     if not windows.tile(out.shape[windows.lead :]):
         clear = Windows(node, out, out.shape[windows.lead :])
         clear.stride = (1,) * clear.d
-        lines += nest(clear.counts)
-        lines.append(f"for (int64_t i = 0; i < {size}; i++)")
+        lines += nest(clear, inner)
+        lines.append(f"for (int64_t i = 0; i < {size_of(out, inner)}; i++)")
         lines.append(f"  b2[{clear.terms(out, inner, True)}] = 0;")
-    lines += [*nest(windows.counts), "{"]
+    lines += [*nest(windows, inner), "{"]
     first, last, at = "0", str(size), "i"
     if size > WINDOW_CHUNK:  # the places chosen lie on the stack
         lines += [f"for (int64_t lo = 0; lo < {size}; lo += {WINDOW_CHUNK}) {{",
@@ -179,8 +184,9 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
     return Source(canonical("\n".join(lines) + "\n"), [(v.base, v.offset) for v in (g, keys, out)])
 
 
-def nest(counts) -> list[str]:
-    return [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)" for k, n in enumerate(counts)]
+def nest(windows: Windows, inner) -> list[str]:
+    return [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)"
+            for k, n in enumerate(windows.counts) if windows.lead + k != inner]  # fmt: skip
 
 
 def pointers(*views: View) -> list[str]:
