@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from glasshouse.tensor.elementwise import exp
 from glasshouse.tensor.manipulate import permute_dims
 
 REPEATS = 6  # of which the fastest counts
-ROUNDS = 3  # of a calibration, some seconds apart, of which the fastest counts as well
+ROUNDS = 3  # of a calibration, seconds apart, of which the median counts
 FLAT = "matmul flat"  # products of two matrices, not of stacks of them
 REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
 
@@ -196,15 +197,16 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     """A profile of this machine, from small programs that run in some seconds."""
     rounds = [measure_all(name, smoke) for _ in range(1 if smoke else ROUNDS)]
 
-    def fastest(curves):
-        return [max(points, key=lambda point: point[1]) for points in zip(*curves, strict=True)]
+    def usual(curves):
+        return [sorted(points)[len(points) // 2] for points in zip(*curves, strict=True)]
 
     return MachineProfile(
         name,
-        {key: fastest([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
-        fastest([x.bandwidth for x in rounds]), max(x.elementwise for x in rounds),
-        min(x.overhead_ns for x in rounds), template=max(x.template for x in rounds),
-    )  # fmt: skip
+        {key: usual([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
+        usual([x.bandwidth for x in rounds]),
+        *(median(getattr(x, key) for x in rounds) for key in ("elementwise", "overhead_ns")),
+        template=median(x.template for x in rounds),
+    )
 
 
 def measure_all(name: str, smoke: bool) -> MachineProfile:
