@@ -44,7 +44,7 @@ class Watcher:
     """What can be told; times are `time.perf_counter_ns`, a call's end is now."""
 
     wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
-    writer = None  # of native/events.h: writes what `op` would of calls that C makes again
+    writer: Any = None  # what native/door.c does for `op` with calls that it makes again
 
     def watch(self) -> None:
         watchers.append(self)

@@ -234,6 +234,26 @@ static int write_again(Replay *r, Events *events, PyObject *template, PyObject *
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Count the call that was just made. The writer is (thread, counts, new): counts has lists that begin
+   with a number by (address of the call, scope, phase), and new(call, scope, phase) makes one. */
+static int count_again(PyObject *writer, PyObject *template) {
+    PyObject *scope = now(here.state_dict, s_scope), *phase = now(here.state_dict, s_phase);
+    PyObject *counts = PyTuple_GET_ITEM(writer, 1), *thread = now(here.state_dict, s_thread);
+    if (PyLong_AsLongLong(PyTuple_GET_ITEM(writer, 0)) != PyLong_AsLongLong(thread)) return 0;
+    PyObject *key = Py_BuildValue("(nOO)", (Py_ssize_t)template, scope, phase);
+    PyObject *found = key ? Py_XNewRef(PyDict_GetItemWithError(counts, key)) : NULL;
+    if (found) {
+        PyObject *more = PyLong_FromLongLong(PyLong_AsLongLong(PyList_GET_ITEM(found, 0)) + 1);
+        if (more) PyList_SetItem(found, 0, more);
+    } else if (key && !PyErr_Occurred()) {
+        found = PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(writer, 2), template, scope, phase, NULL);
+        if (found) PyDict_SetItem(counts, key, found);
+    }
+    Py_XDECREF(key);
+    Py_XDECREF(found);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 /* Tell a watcher of the call that was just made; `result` is made for the first that is told. */
 static int tell_one(Replay *r, PyObject *watcher, PyObject **call, PyObject **result, PyObject *begin_ns) {
     PyObject *node = r->tape[r->made];
@@ -252,6 +272,7 @@ static int tell_again(Replay *r, PyObject *template, PyObject *begin_ns) {
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(watchers); i++) {
         PyObject *watcher = new(PyList_GET_ITEM(watchers, i)), *writer = PyObject_GetAttr(watcher, s_writer);
         if (writer && Py_IS_TYPE(writer, events_type)) failed = write_again(r, (Events *)writer, template, begin_ns);
+        else if (writer && PyTuple_Check(writer)) failed = count_again(writer, template);
         else failed = !writer || tell_one(r, watcher, &PyTuple_GET_ITEM(template, 0), &result, begin_ns);
         Py_XDECREF(writer);
         Py_DECREF(watcher);

@@ -65,6 +65,7 @@ class FlopCounter(Watcher):
         self.counts: dict[tuple, list] = {}  # [calls, Call, module, pass]
         self.since: dict[Tally, int] = {}  # runs of captured Programs that are counted already
         self.called: set[int] = set()
+        self.again: list[tuple] = []  # calls whose addresses are keys of `counts`
 
     def __enter__(self):
         if self in watchers:
@@ -72,6 +73,7 @@ class FlopCounter(Watcher):
                               "Make a second one: counters may be nested.")  # fmt: skip
         self.thread = get_ident()
         self.op = counting(self.counts, state.thread)
+        self.writer = state.thread, self.counts, self.first_again
         kept[id(self.since)] = self.since
         self.since |= {tally: tally.runs.get(self.thread, 0) for tally in tallies}
         self.watch()
@@ -79,13 +81,18 @@ class FlopCounter(Watcher):
 
     def __exit__(self, *exc_info):
         self.unwatch()
-        del self.op, kept[id(self.since)]
+        del self.op, self.writer, kept[id(self.since)]
         self.digest()
         self.since.clear()
         if self.display:
             print(self)
 
     # -- counting ------------------------------------------------------------------------------
+
+    def first_again(self, again: tuple, scope, phase: str) -> list:
+        """What is counted of a call as `Seen.again` of compile/door.py gives it."""
+        self.again.append(again)
+        return [1, call_of(*again[4:7], again[2]), path_of(scope), phase]
 
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))
@@ -99,6 +106,7 @@ class FlopCounter(Watcher):
     def reset(self) -> None:
         self.digest()
         self.counts.clear()
+        self.again.clear()
         self.called.clear()
 
     # -- results -------------------------------------------------------------------------------
