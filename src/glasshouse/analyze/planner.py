@@ -59,9 +59,9 @@ class Planned:
              milliseconds(b.extra_ns)]
             for b in self.shown()
         ]  # fmt: skip
+        more = percent(self.extra_ns, self.plain_ns) or "0.0%"
         head = (
-            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
-            f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
+            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted\n"
         )
         names = ["compute again", "", "saves about", "takes"]
         return head + (table(names, lines, left=2) if lines else "nothing is computed again") + "\n"
@@ -201,10 +201,8 @@ class Planner:
     def chains(self) -> list[Chain]:
         """By blocks: the plain analysis, those of the ways, and that with all computed again."""
         infos = (info for run in self.plain.runs for info in run.plan.step_infos())
-        convs = [
-            source.call.cost.flops / max(1, source.call.out.nbytes)
-            for info in infos for source in info.sources if source.call.primitive.name == "conv"
-        ]  # fmt: skip
+        calls = (source.call for info in infos for source in info.sources)
+        convs = [x.cost.flops / max(1, x.out.nbytes) for x in calls if x.primitive.name == "conv"]
         limits = [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
         plain = self.chain(self.plain)
         ways = [[EVERYWHERE._replace(convs=n)] for n in (0, *limits)]

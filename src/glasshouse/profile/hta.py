@@ -63,9 +63,8 @@ class HtaExporter(Exporter):
         streams: dict[int, list[tuple[int, Slice]]] = {}
         for k in kernels:
             handed = int(self.trace.steps.launch[k.row]) - self.trace.begin_ns
-            streams.setdefault(k.slice.track, []).append(
-                (handed if self.has_device else k.slice.begin, k.slice)
-            )
+            at = handed if self.has_device else k.slice.begin
+            streams.setdefault(k.slice.track, []).append((at, k.slice))
         for i, e in enumerate(self.trace.events):
             if e["kind"] in (recorded.STEP, recorded.ANNOTATION):
                 host = self.place[i]
