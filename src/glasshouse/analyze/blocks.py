@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from glasshouse.analyze.trace import forwards_replaced, no_leaf_types
@@ -17,8 +17,7 @@ from glasshouse.transforms.checkpoint import checkpoint
 class Block(NamedTuple):
     """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
     of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes. Or a value
-    by its name (`graph/named.py`). With `offload` nothing is computed again: what the module saves
-    waits in the host's memory."""
+    by its name (`graph/named.py`). With `offload` what the module saves waits in host memory."""
 
     path: str
     saved_bytes: int = 0
@@ -70,9 +69,6 @@ class Applied(ExitStack):
 
         self.enter_context(having(state, recompute=(*state.recompute, *others)))
         self.enter_context(forwards_replaced(model, ways, forward))
-
-
-undone = closing  # context: the blocks of an Applied compute again; then not
 
 
 def first_argument(path: str, module: Module):

@@ -1,8 +1,7 @@
 """Symbolic profile: what each node of a traced model costs, forward and backward, before it runs.
 
 Each node runs by itself on tensors without storage, with gradients; the tape then says what it
-saves for backward, and the FLOP counter what both passes take. Storages are counted, not views of
-them, and each once."""
+saves for backward, and the FLOP counter what both passes take. Storages are counted once each."""
 
 import html
 import json

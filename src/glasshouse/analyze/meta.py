@@ -69,6 +69,12 @@ def specs_in(where: str, x) -> Any:
     return found if all_of(Spec, found) else spec_of(where, x)
 
 
+def specs_of(inputs) -> list:
+    """The specs of a step's inputs; one tensor or dict is the model's input alone."""
+    alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
+    return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
+
+
 def placed(spec: Spec, backend, owned: bool = False) -> Value:
     """A tensor of the meta backend that counts as computed."""
     return box(backend.leaf(spec, owned), spec, backend)

@@ -4,8 +4,7 @@ There are two means. *Elementwise*: activations, normalised values and the like 
 make again from what it keeps anyway are dropped (`graph/recompute.py`), at almost no cost. *Whole*:
 a block is checkpointed, keeps its arguments only, and runs a second time. The planner estimates
 from three analyses what each block saves and costs either way, chooses by a dynamic program, and
-checks choices by analysing the step with them: the budget is met in earnest, or an error names the
-least that is possible."""
+analyses the step with its choices: the budget is met, or an error names the least possible."""
 
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
@@ -60,11 +59,10 @@ class Planned:
             for b in self.shown()
         ]  # fmt: skip
         more = percent(self.extra_ns, self.plain_ns) or "0.0%"
-        head = (
-            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted\n"
-        )
+        head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
         names = ["compute again", "", "saves about", "takes"]
-        return head + (table(names, lines, left=2) if lines else "nothing is computed again") + "\n"
+        chosen = table(names, lines, left=2) if lines else "nothing is computed again"
+        return f"{head}\n{chosen}\n"
 
     def shown(self) -> list[Block]:
         """The modules, the largest of the single values, and what the others come to."""
@@ -81,8 +79,7 @@ class Planned:
 
 
 class Plan(Planned, AbstractContextManager):
-    """What to compute again. `apply()` makes the model do so in this thread, also as a context;
-    `remove()` ends it."""
+    """What to compute again: in this thread from `apply()` to `remove()`, or in a `with` block."""
 
     def __init__(self, planner: "Planner", budget: int | float):
         super().__init__(planner, budget)

@@ -10,16 +10,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from glasshouse.analyze.blocks import Applied, undone
+from glasshouse.analyze.blocks import Applied
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.meta import (
-    address_of,
-    is_spec,
-    meta_backend,
-    placed,
-    specs_in,
-    without_storage,
-)
+from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
@@ -259,7 +252,7 @@ class Trainer:
 
     def applied(self, blocks):
         """Context: these blocks compute again."""
-        return undone(Applied(self.model, blocks))
+        return Applied(self.model, blocks)
 
     def run(self, optimizer, inputs) -> None:
         optimizer.zero_grad()
@@ -357,12 +350,6 @@ def step(
     if not isinstance(steps, int) or steps < 1:
         raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")
     return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
-
-
-def specs_of(inputs) -> list:
-    """The specs of the inputs; one tensor or dict is the model's input alone."""
-    alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
-    return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
 
 
 def with_batch(inputs, batch: int) -> list:

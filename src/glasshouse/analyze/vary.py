@@ -222,9 +222,8 @@ class vary:
         return found or self.records[n]
 
     def between(self, n: int) -> Record | None:
-        """The record for n, if those around it tell it: they have one shape, and one of them at
-        least is what a polynomial through the others says. Loose numbers that are not are the
-        larger of the two beside n."""
+        """The record for n, if those around it have one shape, and one at least is as a polynomial
+        through the others has it; loose numbers that are not are the larger of the two beside n."""
         below = max((m for m in self.records if m < n), default=n)
         above = min((m for m in self.records if m > n), default=n)
         if n in (below, above) or self.records[below].shape != self.records[above].shape:

@@ -228,8 +228,7 @@ def writer_of_calls(recorder: Recorder):
 
 class Stacks(dict):
     """A number for each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key
-    names code objects by their ids, and they live as long as they are kept here: a code object's
-    own hash reads all of it."""
+    names code objects by their ids, which are kept here: a code object's hash reads all of it."""
 
     def __init__(self):
         super().__init__()
