@@ -333,8 +333,7 @@ def step(
     model      a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
     loss       function (output, *targets) -> scalar; None if the model returns the loss
     optimizer  an optimizer over the model's parameters, or a function that makes one of them
-    inputs     the model's input (also a list, dict or dataclass of them) and then the targets:
-               tensors, or (shape, dtype)
+    inputs     the model's input (or a list, dict, dataclass), then targets: tensors, (shape, dtype)
     autocast   "bfloat16" or "float16" for mixed precision
     machine    a profile, a file, or a built-in name, for the predicted time
 

@@ -42,9 +42,8 @@ class Update(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The number of the step that updates a parameter, and how its kernel comes by the gradient:
-    "loads", "makes", or "computes" what is stored elsewhere. Whose memory it takes depends on it.
-    `gradient` names the buffer of one that is stored; `values` tensors lie there."""
+    """The step that updates a parameter, and how its kernel gets at the gradient: "loads", "makes",
+    or "computes" it. `gradient` names the buffer of a stored one, where `values` tensors lie."""
 
     step: int
     how: str

@@ -84,11 +84,9 @@ def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
 
 
 class Recording(NamedTuple):
-    """The structure of a graph (`key`), and what it is to be computed with.
-
-    `nodes` are the needed nodes, `leaves` the computed ones they start from, `scalars` the packed
-    values of the inputs that are scalars, `outputs` the positions in `nodes` of what is still
-    referred to, `donated` the numbers of the leaves that nobody else will read."""
+    """The structure of a graph (`key`): the needed `nodes`, the computed `leaves` they start from,
+    packed values of the `scalars` among the inputs, positions in `nodes` of the `outputs`, which
+    are still referred to, numbers of the `donated` leaves, which nobody else will read."""
 
     key: tuple[int, ...]
     nodes: list["Lazy"]

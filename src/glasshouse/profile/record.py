@@ -178,8 +178,7 @@ class Recorder(Watcher):
 
 
 def about(call, scope, phase: str) -> tuple[int, int]:
-    """The fields `what` and `scope` of a call's event as one number, and `stack` (0), `thread` (0),
-    `kind` and `phase` as another."""
+    """Of a call's event `what` and `scope` as one number; `kind` and `phase` as another one."""
     return call.number | scopes[path_of(scope)] << 32, phases[phase] << 56
 
 

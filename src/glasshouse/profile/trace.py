@@ -149,7 +149,7 @@ class Trace:
         return self.info(share.program, share.step).name
 
     def users(self, stack: int) -> list[tuple]:
-        """(code, instruction) of the user's functions, the innermost first, but for the launcher."""
+        """(code, instruction) of the user's functions, the innermost first, but the launcher."""
         inner = takewhile(lambda at: at[0].co_filename != LAUNCHER, self.stacks[stack])
         return [at for at in inner if not at[0].co_filename.startswith(PACKAGE)]
 
