@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from glasshouse.analyze.trace import forwards_replaced, no_leaf_types
@@ -17,8 +17,7 @@ from glasshouse.transforms.checkpoint import checkpoint
 class Block(NamedTuple):
     """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
     of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes. Or a value
-    by its name (`graph/named.py`). With `offload` nothing is computed again: what the module saves
-    waits in the host's memory."""
+    by its name (`graph/named.py`). With `offload` what the module saves waits in host memory."""
 
     path: str
     saved_bytes: int = 0
@@ -29,12 +28,9 @@ class Block(NamedTuple):
 
     def code(self) -> str:
         """The block as Python, without estimates."""
-        words = [
-            f"{name}={value!r}"
-            for name, value in self._asdict().items()
-            if name in ("whole", "convs", "offload") and value != self._field_defaults[name]
-        ]
-        return f"Block({', '.join([repr(self.path), *words])})"
+        own, plain = self._asdict(), self._field_defaults
+        told = [k for k in ("whole", "convs", "offload") if own[k] != plain[k]]
+        return f"Block({', '.join([repr(self.path), *(f'{k}={own[k]!r}' for k in told)])})"
 
     @property
     def means(self) -> str:
@@ -75,9 +71,6 @@ class Applied(ExitStack):
         self.enter_context(forwards_replaced(model, ways, forward))
 
 
-undone = closing  # context: the blocks of an Applied compute again; then not
-
-
 def first_argument(path: str, module: Module):
     """What stands for the forward of a block that is left out."""
     return lambda x, *args, **kwargs: x
@@ -96,9 +89,7 @@ def checkpointed(module: Module):
         if state.phase != "recompute":
             return forward(*args, **kwargs)
         before = [(m, dict(m._buffers)) for m in module.modules()]
-        held = [
-            (b, b.data, b.spec) for _, buffers in before for b in buffers.values() if b is not None
-        ]
+        held = [(b, b.data, b.spec) for b in module.buffers()]
         try:
             return forward(*args, **kwargs)
         finally:
@@ -113,13 +104,9 @@ def checkpointed(module: Module):
 def candidates_of(model: Module) -> list[str]:
     """Paths of the blocks that may be computed again: the outermost modules with parts whose class
     repeats, else containers that do, else the model's own parts."""
-    parts = [
-        (path, m) for path, m in model.named_modules() if path and any(True for _ in m.parameters())
-    ]
+    parts = [(path, m) for path, m in model.named_modules() if path and list(m.parameters())]
     kinds = Counter(type(m) for _, m in parts)
-    repeated = [
-        (path, m) for path, m in parts if kinds[type(m)] > 1 and any(True for _ in m.children())
-    ]
+    repeated = [(path, m) for path, m in parts if kinds[type(m)] > 1 and list(m.children())]
     own = [path for path, m in repeated if type(m) not in no_leaf_types]
     found = own or [path for path, _ in repeated] or [name for name, _ in model.named_children()]
     return [p for p in found if not any(p != o and is_within(p, o) for o in found)]

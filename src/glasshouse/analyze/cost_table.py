@@ -1,8 +1,7 @@
 """Symbolic profile: what each node of a traced model costs, forward and backward, before it runs.
 
 Each node runs by itself on tensors without storage, with gradients; the tape then says what it
-saves for backward, and the FLOP counter what both passes take. Storages are counted, not views of
-them, and each once."""
+saves for backward, and the FLOP counter what both passes take. Storages are counted once each."""
 
 import html
 import json
@@ -25,7 +24,7 @@ from glasshouse.dispatch.value import Value, full
 from glasshouse.graph.node import Node, all_of, map_nodes, target_name
 from glasshouse.nn.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Parameter
-from glasshouse.profile.counter import FlopCounter
+from glasshouse.profile.counter import FlopCounter, Sums
 from glasshouse.profile.text import scaled, table
 
 VIEWS = ("reshape", "permute", "expand", "slice", "flip", "windows", "pick")
@@ -114,9 +113,8 @@ class Profiler(Interpreter):
         if functions.get(target) is None:
             return super().call_function(target, args, kwargs)
         self.unknown.append(next(reversed(self.costs.values())).name)
-        return placed(
-            specs_in("symbolic_profile", functions[target](*args, **kwargs)), state.backend
-        )
+        spec = specs_in("symbolic_profile", functions[target](*args, **kwargs))
+        return placed(spec, state.backend)
 
     def count_storage(self, node: Node, results, operands) -> None:
         """What the node makes, and what its part of the tape keeps."""
@@ -152,12 +150,11 @@ class Profiler(Interpreter):
 
     def count_work(self, node: Node, cost: NodeCost, forward, backward, operands) -> None:
         if self.convention == "colossal":
-            cost.forward_flops, cost.backward_flops = colossal_flops(
-                self, node, forward, backward, operands
-            )
+            flops = colossal_flops(self, node, forward, backward, operands)
             cost.backward = sum(x.nbytes for x in operands if not isinstance(x, Parameter))
         else:
-            cost.forward_flops, cost.backward_flops = forward.total("all"), backward.total("all")
+            flops = forward.total("all"), backward.total("all")
+        cost.forward_flops, cost.backward_flops = flops
         cost.forward_bytes, cost.backward_bytes = forward.bytes, backward.bytes
         cost.forward_ns, cost.backward_ns = (time_of(c, self.machine) for c in (forward, backward))
 
@@ -307,11 +304,7 @@ class CostTable:
         """The rows and their totals as text."""
         size: Callable = colossal_size if self.convention == "colossal" else size_of
         count: Callable = colossal_count if self.convention == "colossal" else scaled
-        shown = [
-            ("accumulate", size), ("incremental", size), ("output", size), ("temp", size),
-            ("param", size), ("backward", size), ("forward_flops", count),
-            ("backward_flops", count),
-        ]  # fmt: skip
+        shown = [(name, count if "flops" in name else size) for name in NUMBERS[:8]]
         lines = [
             [row.name, row.op, row.shape, *(show(getattr(row, c)) for c, show in shown)]
             for row in self.rows[:row_limit]
@@ -323,16 +316,11 @@ class CostTable:
 
     def modules(self, depth: int = 2) -> str:
         """The sums by module as text."""
-        sums: dict[str, list[float]] = {}
-        columns = ("incremental", "temp", "param", "forward_flops", "backward_flops")
+        sums, columns = Sums(), ("incremental", "temp", "param", "forward_flops", "backward_flops")
         for row in self.rows:
             path = ".".join(row.module.split(".")[:depth])
-            total = sums.setdefault(path or "(none)", [0.0] * len(columns))
-            total[:] = [a + getattr(row, c) for a, c in zip(total, columns, strict=True)]
-        lines = [
-            [path, *(size_of(n) if i < 3 else scaled(n) for i, n in enumerate(values))]
-            for path, values in sums.items()
-        ]
+            sums.add(path or "(none)", *(getattr(row, c) for c in columns))
+        lines = [[path, *map(size_of, n[:3]), *map(scaled, n[3:])] for path, n in sums.items()]
         return table(["module", *(c.replace("_", " ") for c in columns)], lines) + "\n"
 
     def __str__(self):
@@ -353,12 +341,9 @@ class CostTable:
 
     def to_html(self) -> str:
         """A table for a web page."""
-        names = [f.name for f in fields(NodeCost)]
-        head = "".join(f"<th>{name}</th>" for name in names)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row.values()) + "</tr>"
-            for row in self.to_dicts()
-        )
+        head = "".join(f"<th>{f.name}</th>" for f in fields(NodeCost))
+        cells = ([f"<td>{html.escape(str(v))}</td>" for v in vars(row).values()] for row in self)
+        body = "".join(f"<tr>{''.join(own)}</tr>" for own in cells)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

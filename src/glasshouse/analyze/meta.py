@@ -12,7 +12,7 @@ from glasshouse.base.shape import Spec, check_shape
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import box, state
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.node import all_of, parts_of, with_parts
+from glasshouse.graph.node import all_of, map_nodes, parts_of, with_parts
 from glasshouse.tensor import random
 
 CONTAINERS = (dict, OrderedDict, list, set, deque)  # whose contents an analysis leaves alone
@@ -69,6 +69,12 @@ def specs_in(where: str, x) -> Any:
     return found if all_of(Spec, found) else spec_of(where, x)
 
 
+def specs_of(inputs) -> list:
+    """The specs of a step's inputs; one tensor or dict is the model's input alone."""
+    alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
+    return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
+
+
 def placed(spec: Spec, backend, owned: bool = False) -> Value:
     """A tensor of the meta backend that counts as computed."""
     return box(backend.leaf(spec, owned), spec, backend)
@@ -78,6 +84,12 @@ def is_owned(tensor: Value) -> bool:
     """Whether a tensor's memory is, or will be, the manager's."""
     data = tensor.data
     return getattr(data, "value", None) is None or getattr(data, "owned", True)
+
+
+def address_of(tensor: Value | None) -> int | None:
+    """Where a meta tensor lies; None if there is none, or its memory is NumPy's."""
+    buffer = getattr(getattr(getattr(tensor, "data", None), "value", None), "buffer", None)
+    return None if buffer is None else buffer.address
 
 
 def contents_of(containers: list) -> list[tuple[Any, Any]]:
@@ -99,9 +111,7 @@ def without_storage(model, optimizer, backend):
     members = {t for m in modules for t in (*m._parameters.values(), *m._buffers.values())} - {None}
     contents = contents_of([vars(m) for m in modules])
     parts = (x.values() if isinstance(x, dict) else x for x, _ in contents)
-    tensors = members | {
-        t for values in parts for t in values if isinstance(t, Value) and not t.mode
-    }
+    tensors = members | {t for own in parts for t in own if isinstance(t, Value) and not t.mode}
     held = {t: [getattr(t, name) for name in HELD] for t in tensors}
     generator = random.default_generator()
     seed = generator.state()
@@ -118,10 +128,7 @@ def without_storage(model, optimizer, backend):
             if t.grad is not None:
                 t.grad = placed(t.grad.spec, backend, owned=True)
         for p, entry in kept.items():
-            own[p] = {
-                name: placed(x.spec, backend, is_owned(x)) if isinstance(x, Value) else x
-                for name, x in entry.items()
-            }
+            own[p] = map_nodes(entry, lambda x: placed(x.spec, backend, is_owned(x)), Value)
         yield
     finally:
         for x, before in contents:

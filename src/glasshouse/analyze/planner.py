@@ -4,8 +4,7 @@ There are two means. *Elementwise*: activations, normalised values and the like 
 make again from what it keeps anyway are dropped (`graph/recompute.py`), at almost no cost. *Whole*:
 a block is checkpointed, keeps its arguments only, and runs a second time. The planner estimates
 from three analyses what each block saves and costs either way, chooses by a dynamic program, and
-checks choices by analysing the step with them: the budget is met in earnest, or an error names the
-least that is possible."""
+analyses the step with its choices: the budget is met, or an error names the least possible."""
 
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
@@ -59,12 +58,11 @@ class Planned:
              milliseconds(b.extra_ns)]
             for b in self.shown()
         ]  # fmt: skip
-        head = (
-            f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, "
-            f"{percent(self.extra_ns, self.plain_ns) or '0.0%'} more time predicted\n"
-        )
+        more = percent(self.extra_ns, self.plain_ns) or "0.0%"
+        head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
         names = ["compute again", "", "saves about", "takes"]
-        return head + (table(names, lines, left=2) if lines else "nothing is computed again") + "\n"
+        chosen = table(names, lines, left=2) if lines else "nothing is computed again"
+        return f"{head}\n{chosen}\n"
 
     def shown(self) -> list[Block]:
         """The modules, the largest of the single values, and what the others come to."""
@@ -81,8 +79,7 @@ class Planned:
 
 
 class Plan(Planned, AbstractContextManager):
-    """What to compute again. `apply()` makes the model do so in this thread, also as a context;
-    `remove()` ends it."""
+    """What to compute again: in this thread from `apply()` to `remove()`, or in a `with` block."""
 
     def __init__(self, planner: "Planner", budget: int | float):
         super().__init__(planner, budget)
@@ -201,10 +198,8 @@ class Planner:
     def chains(self) -> list[Chain]:
         """By blocks: the plain analysis, those of the ways, and that with all computed again."""
         infos = (info for run in self.plain.runs for info in run.plan.step_infos())
-        convs = [
-            source.call.cost.flops / max(1, source.call.out.nbytes)
-            for info in infos for source in info.sources if source.call.primitive.name == "conv"
-        ]  # fmt: skip
+        calls = (source.call for info in infos for source in info.sources)
+        convs = [x.cost.flops / max(1, x.out.nbytes) for x in calls if x.primitive.name == "conv"]
         limits = [limit for limit in LIGHT_CONVS if any(flops <= limit for flops in convs)]
         plain = self.chain(self.plain)
         ways = [[EVERYWHERE._replace(convs=n)] for n in (0, *limits)]

@@ -20,9 +20,8 @@ TIMES = 12  # of the backward pass at which the integer program looks at what is
 
 
 class Value(NamedTuple):
-    """A value of the forward pass: the bytes that keeping it takes (None: it cannot be kept), the
-    ns that making it takes (None: it is not to be made again), of which others it is made, and when
-    the backward pass reads it first and last, if it does."""
+    """A value of the forward pass: bytes to keep it and ns to make it again (None: it cannot be),
+    of which others it is made, and when the backward pass reads it first and last, if it does."""
 
     nbytes: int | None
     ns: float | None
@@ -82,9 +81,8 @@ def needed(values: list[Value], kept, made) -> Saved:
 
 
 def cut_at(values: list[Value], price: float) -> Saved:
-    """The choice with the least ns, where each byte that is kept costs `price`. Of each value two
-    things are decided: whether it is there, and whether it is made again; that one implies another
-    is an edge that cannot be cut."""
+    """The choice with the least ns, where each byte that is kept costs `price`. Of each value is
+    decided whether it is there, and made again; implications are edges that cannot be cut."""
     flow = Flow(2 * len(values) + 2)
     source, sink = 2 * len(values), 2 * len(values) + 1
     for i, v in enumerate(values):

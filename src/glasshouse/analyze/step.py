@@ -3,15 +3,16 @@
 The step runs on meta tensors through the same door, tape, compiler and memory manager as in
 earnest, up to the plan of each Program; so what is planned here is what a run allocates."""
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from glasshouse.analyze.blocks import Applied, undone
+from glasshouse.analyze.blocks import Applied
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.meta import is_spec, meta_backend, placed, specs_in, without_storage
+from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
 from glasshouse.base.errors import OptionError, type_name
 from glasshouse.base.flags import having
 from glasshouse.base.shape import Spec
@@ -21,7 +22,7 @@ from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
 from glasshouse.graph.node import all_of, map_nodes
-from glasshouse.profile.counter import OUTSIDE, FlopCounter, prefixes
+from glasshouse.profile.counter import FlopCounter, by_path
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 
 KINDS = (
@@ -99,7 +100,7 @@ class StepAnalysis:
     def memory(self) -> list[MemoryRow]:
         """What is alive at the peak; the rows add up to it."""
         run = max(self.runs, key=lambda run: run.allocated_bytes)
-        sums: dict[tuple[str, str], int] = {}
+        sums: Counter = Counter()
         for address, (nbytes, tag) in run.live.items():
             if tag.primitive == "arena":
                 rows = arena_rows(run.plan, nbytes)
@@ -107,8 +108,7 @@ class StepAnalysis:
                 kind = self.kinds.get(address, "other results")
                 rows = [MemoryRow(kind, self.modules_of.get(address, tag.module), nbytes)]
             for row in rows:
-                key = row.kind, row.module
-                sums[key] = sums.get(key, 0) + row.nbytes
+                sums[row.kind, row.module] += row.nbytes
         rounding = run.allocated_bytes - sum(sums.values())
         found = [MemoryRow(*key, nbytes) for key, nbytes in sums.items()]
         return [*sorted(found, key=lambda r: -r.nbytes), MemoryRow("rounding", "", rounding)]
@@ -135,14 +135,12 @@ class StepAnalysis:
     @cached_property
     def kernels(self) -> list[KernelCost]:
         with no_collection():
-            return [
-                KernelCost(
-                    number, i, info.name, info.kind, *info.origins[-1][:2], info.flops, info.bytes,
-                    self.machine.ns(info),
-                )
-                for number, run in enumerate(self.runs)
-                for i, info in enumerate(run.plan.step_infos())
-            ]  # fmt: skip
+            found = []
+            for number, run in enumerate(self.runs):
+                for i, info in enumerate(run.plan.step_infos()):
+                    what = (info.name, info.kind, *info.origins[-1][:2], info.flops, info.bytes)
+                    found.append(KernelCost(number, i, *what, self.machine.ns(info)))
+            return found
 
     @property
     def predicted_ns(self) -> float:
@@ -162,10 +160,8 @@ class StepAnalysis:
 
     def table(self, depth: int = 2) -> str:
         """Memory by kind, then modules with memory, FLOPs and time, as text."""
-        kinds = [
-            [kind, scaled(n, "B"), percent(n, self.peaks[-1])]
-            for kind, n in self.memory_by_kind.items()
-        ]
+        rows = self.memory_by_kind.items()
+        kinds = [[kind, scaled(n, "B"), percent(n, self.peaks[-1])] for kind, n in rows]
         parts = ", ".join(f"{name} {scaled(n, 'B')}" for name, n in self.resident.items())
         head = (
             f"peak {self.peak_bytes:,} bytes (by step: {', '.join(f'{p:,}' for p in self.peaks)}), "
@@ -175,29 +171,18 @@ class StepAnalysis:
             f"{scaled(self.counter.total('all'), 'FLOP')} in all; "
             f"{milliseconds(self.predicted_ns)} in kernels on {self.machine.name}\n\n"
         )
-        return (
-            head + table(["alive at the peak", "bytes", "%"], kinds) + "\n\n" + self.modules(depth)
-        )
+        alive = table(["alive at the peak", "bytes", "%"], kinds)
+        return f"{head}{alive}\n\n{self.modules(depth)}"
 
     def modules(self, depth: int) -> str:
         """The module tree as text."""
-        memory: dict[str, int] = {}
-        for row in self.memory:
-            for path in prefixes(row.module or OUTSIDE, depth):
-                memory[path] = memory.get(path, 0) + row.nbytes
-        time: dict[str, float] = {}
-        for kernel in self.kernels:
-            for path in prefixes(kernel.module or OUTSIDE, depth):
-                time[path] = time.get(path, 0) + kernel.ns
-        flops = self.counter.by_module(depth, "all", "executed")
-        lines = [
-            [
-                "  " * path.count(".") + path.rpartition(".")[2], scaled(memory.get(path, 0), "B"),
-                scaled(flops.get(path, 0)), milliseconds(time.get(path, 0)),
-                percent(time.get(path, 0), self.predicted_ns),
-            ]
-            for path in sorted({*memory, *flops, *time}, key=lambda p: p.split("."))
-        ]  # fmt: skip
+        memory = by_path(((row.module, row.nbytes) for row in self.memory), depth)
+        time = by_path(((kernel.module, kernel.ns) for kernel in self.kernels), depth)
+        flops, lines = self.counter.by_module(depth, "all", "executed"), []
+        for path in sorted({*memory, *flops, *time}, key=lambda p: p.split(".")):
+            name = "  " * path.count(".") + path.rpartition(".")[2]
+            took = milliseconds(time[path]), percent(time[path], self.predicted_ns)
+            lines.append([name, scaled(memory[path], "B"), scaled(flops.get(path, 0)), *took])
         return table(["module", "memory at the peak", "FLOPs", "time", "%"], lines) + "\n"
 
     def __str__(self):
@@ -237,8 +222,7 @@ def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
     """What an arena holds when it holds most, by kind and module; the rows add up to `nbytes`."""
     used, spans = occupancy(plan)
     fullest = max(range(len(used)), key=used.__getitem__, default=-1)
-    infos = plan.step_infos()
-    sums: dict[tuple[str, str], int] = {}
+    infos, sums = plan.step_infos(), Counter()
     for buffer, (first, last) in spans.items():
         if not first <= fullest <= last:
             continue
@@ -249,8 +233,7 @@ def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
             module = node.origin.module
             if any(origin.phase != "forward" for origin in infos[last].origins):
                 kind = "activations"
-        key = kind, module
-        sums[key] = sums.get(key, 0) + aligned_bytes(buffer)
+        sums[kind, module] += aligned_bytes(buffer)
     rows = [MemoryRow(*key, n) for key, n in sums.items()]
     return [*rows, MemoryRow("unused arena", "", nbytes - sum(row.nbytes for row in rows))]
 
@@ -269,7 +252,7 @@ class Trainer:
 
     def applied(self, blocks):
         """Context: these blocks compute again."""
-        return undone(Applied(self.model, blocks))
+        return Applied(self.model, blocks)
 
     def run(self, optimizer, inputs) -> None:
         optimizer.zero_grad()
@@ -312,7 +295,7 @@ class Trainer:
     def outside_bytes(self, inputs) -> int:
         """Bytes of inputs, weights and buffers that are not the manager's: NumPy holds them."""
         tensors = {*all_of(Value, inputs), *self.model.parameters(), *self.model.buffers()}
-        return sum(x.spec.nbytes for x in tensors if buffer_of(x) is None)
+        return sum(x.spec.nbytes for x in tensors if address_of(x) is None)
 
     def owners(self, optimizer) -> tuple[dict[int, str], dict[int, str]]:
         """By address: the kind of what lies there, and the path of its module."""
@@ -321,10 +304,10 @@ class Trainer:
         root = type(self.model).__name__
 
         def add(tensor, kind: str, name: str) -> None:
-            buffer = buffer_of(tensor)
-            if buffer is not None:
-                kinds[buffer.address] = kind
-                modules[buffer.address] = ".".join([root, *name.split(".")[:-1]])
+            address = address_of(tensor)
+            if address is not None:
+                kinds[address] = kind
+                modules[address] = ".".join([root, *name.split(".")[:-1]])
 
         names = {}
         for name, p in self.model.named_parameters():
@@ -341,11 +324,6 @@ class Trainer:
         return kinds, modules
 
 
-def buffer_of(tensor):
-    """The manager's memory that a tensor lies in; None if it is NumPy's."""
-    return getattr(getattr(tensor.data, "value", None), "buffer", None)
-
-
 def step(
     model, loss, optimizer, inputs, *, autocast: str | None = None, steps: int = 2,
     machine: MachineProfile | str = "cpu2",
@@ -355,8 +333,7 @@ def step(
     model      a Module, with or without storage (`gh.meta()`); it is unchanged afterwards
     loss       function (output, *targets) -> scalar; None if the model returns the loss
     optimizer  an optimizer over the model's parameters, or a function that makes one of them
-    inputs     the model's input (also a list, dict or dataclass of them) and then the targets:
-               tensors, or (shape, dtype)
+    inputs     the model's input (or a list, dict, dataclass), then targets: tensors, (shape, dtype)
     autocast   "bfloat16" or "float16" for mixed precision
     machine    a profile, a file, or a built-in name, for the predicted time
 
@@ -372,12 +349,6 @@ def step(
     if not isinstance(steps, int) or steps < 1:
         raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")
     return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
-
-
-def specs_of(inputs) -> list:
-    """The specs of the inputs; one tensor or dict is the model's input alone."""
-    alone = is_spec(inputs) or not isinstance(inputs, (tuple, list))
-    return [specs_in("step", x) for x in ([inputs] if alone else inputs)]
 
 
 def with_batch(inputs, batch: int) -> list:

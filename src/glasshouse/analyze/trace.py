@@ -77,11 +77,8 @@ def register_shape_rule(fn: Callable) -> Callable:
 def is_leaf(module: Module) -> bool:
     """Whether a module is traced as one node: ours, except containers, and registered ones."""
     cls = type(module)
-    if cls in leaf_types:
-        return True
-    if cls in no_leaf_types:
-        return False
-    return f"{cls.__module__}.".startswith("glasshouse.nn.")
+    ours = f"{cls.__module__}.".startswith("glasshouse.nn.")
+    return cls in leaf_types or ours and cls not in no_leaf_types
 
 
 class Tracer(Mode):
@@ -278,8 +275,7 @@ def symbolic_trace(
     bias_addition_split  linear and convolution without bias, and its addition apart
     primitives           see through functions and methods, to the primitives that they call
 
-    Raises:  OptionError, DTypeError for wrong arguments; BackendError, with the line, where a value
-             is read
+    Raises:  OptionError, DTypeError for arguments; BackendError, with the line, if a value is read
     Example: >>> import glasshouse as gh
              >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(2, 3)), [((1, 2), "float32")])
              >>> gm.graph.print_tabular()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glasshouse.analyze.meta import is_owned, meta_backend, placed, without_storage
+from glasshouse.analyze.meta import address_of, is_owned, meta_backend, placed, without_storage
 from glasshouse.base.flags import flags, having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import SMALL_BYTES
@@ -42,9 +42,8 @@ class Update(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The number of the step that updates a parameter, and how its kernel comes by the gradient:
-    "loads", "makes", or "computes" what is stored elsewhere. Whose memory it takes depends on it.
-    `gradient` names the buffer of one that is stored; `values` tensors lie there."""
+    """The step that updates a parameter, and how its kernel gets at the gradient: "loads", "makes",
+    or "computes" it. `gradient` names the buffer of a stored one, where `values` tensors lie."""
 
     step: int
     how: str
@@ -54,11 +53,9 @@ class Place(NamedTuple):
 
 def is_separable(optimizer) -> bool:
     """Whether an optimizer updates each parameter by itself."""
-    kind = type(optimizer)
-    own = ("step", "update", "zero_grad")
-    return isinstance(optimizer, Optimizer) and all(
-        getattr(kind, name) is getattr(Optimizer, name) for name in own
-    )
+    kind, own = type(optimizer), ("step", "update", "zero_grad")
+    kept = (getattr(kind, name) is getattr(Optimizer, name) for name in own)
+    return isinstance(optimizer, Optimizer) and all(kept)
 
 
 def units_of(places) -> list[tuple[int, ...]]:
@@ -168,11 +165,8 @@ def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | No
 
 def payloads_of(optimizer: Optimizer) -> list[set[int]]:
     """Of each parameter, with its gradient and state."""
-    return [
-        {id(x.data) for x in (p, p.grad, *optimizer.state.get(p, {}).values())
-         if isinstance(x, Value)}
-        for p in optimizer.parameters()
-    ]  # fmt: skip
+    held = ((p, p.grad, *optimizer.state.get(p, {}).values()) for p in optimizer.parameters())
+    return [{id(x.data) for x in own if isinstance(x, Value)} for own in held]
 
 
 def gradient_of(leaf: Value, backend, how: str) -> Value:
@@ -186,12 +180,6 @@ def gradient_of(leaf: Value, backend, how: str) -> Value:
     if how != "loads":
         made = bind(primitives["mul"], (made, made), {})
     return bind(primitives["reshape"], (made,), {"shape": shape}) if how == "computes" else made
-
-
-def address_of(tensor: Value | None) -> int | None:
-    """Where a meta tensor lies; None if that is not managed."""
-    buffer = getattr(getattr(getattr(tensor, "data", None), "value", None), "buffer", None)
-    return None if buffer is None else buffer.address
 
 
 def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:

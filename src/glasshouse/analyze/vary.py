@@ -60,10 +60,7 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
         elif isinstance(getattr(item, "plan", None), Plan):
             plans.append(item.plan)
     different = list(dict.fromkeys(plans))
-    lives = [
-        sorted(lives_of(plan.schedule), key=lambda life: life.buffers[0].number)
-        for plan in different
-    ]
+    lives = [sorted(lives_of(p.schedule), key=lambda x: x.buffers[0].number) for p in different]
     work = [work_of(info) for run in found.runs for info in run.plan.step_infos()]
     loose = [False] * len(numbers) + [life.buffers[0].node is None for own in lives for life in own]
     numbers += [life.buffers[0].spec.nbytes for own in lives for life in own]
@@ -148,10 +145,8 @@ class vary:
         self.optimizer, self.autocast, self.dtypes = optimizer, autocast, dtypes
         self.others: dict[Any, vary] = {}
         self.updates: dict[Any, Any] = {}  # of plain descent
-        self.another = lambda *how: vary(
-            model, loss, how[0], inputs,
-            autocast=how[1], steps=steps, machine=self.machine, dtypes=(),
-        )  # fmt: skip
+        options = {"steps": steps, "machine": self.machine, "dtypes": ()}
+        self.another = lambda opt, dtype: vary(model, loss, opt, inputs, autocast=dtype, **options)
 
     def __call__(self, n: int, optimizer=None, autocast: str | None = "") -> Costs:
         if optimizer is not None or autocast not in ("", self.autocast):
@@ -227,9 +222,8 @@ class vary:
         return found or self.records[n]
 
     def between(self, n: int) -> Record | None:
-        """The record for n, if those around it tell it: they have one shape, and one of them at
-        least is what a polynomial through the others says. Loose numbers that are not are the
-        larger of the two beside n."""
+        """The record for n, if those around it have one shape, and one at least is as a polynomial
+        through the others has it; loose numbers that are not are the larger of the two beside n."""
         below = max((m for m in self.records if m < n), default=n)
         above = min((m for m in self.records if m > n), default=n)
         if n in (below, above) or self.records[below].shape != self.records[above].shape:

@@ -9,7 +9,8 @@ import click
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, calibrate, plan, symbolic_profile, symbolic_trace
-from glasshouse.analyze.step import specs_of, step, with_batch
+from glasshouse.analyze.meta import specs_of
+from glasshouse.analyze.step import step, with_batch
 from glasshouse.base.errors import OptionError, check_known
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn.functional import cross_entropy

@@ -201,9 +201,8 @@ class ResampleDataset(Dataset):
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
             raise DTypeError("resample", "a list of integers", f"{indices.dtype} of shape "
                 f"{indices.shape}", "Turn a mask into indices with nonzero.")  # fmt: skip
-        for extreme in (indices.min(initial=0), indices.max(initial=-len(source))):
-            if indices.size:
-                check_index("resample", extreme, len(source))
+        for extreme in (indices.min(), indices.max()) if indices.size else ():
+            check_index("resample", extreme, len(source))
         self.indices = indices
 
     def __len__(self):

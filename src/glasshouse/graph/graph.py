@@ -50,9 +50,8 @@ class Node:
 
 
 class Graph:
-    """Nodes in topological order, and which of them are outputs.
-    `emit` returns the node that is there already for an equal call (common subexpressions). What a
-    checkpoint computes again stays apart from what it computed before: it shall not be kept."""
+    """Nodes in topological order, and which are outputs. `emit` returns the node of an equal call,
+    but what a checkpoint computes again stays apart, so that what was there before is not kept."""
 
     def __init__(self):
         self.nodes: list[Node] = []

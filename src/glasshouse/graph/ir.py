@@ -2,9 +2,8 @@
 
 A node is a placeholder (an argument), get_attr (a parameter, buffer or constant of the module),
 call_function, call_method, call_module, or output. Its `args` and `kwargs` may nest other nodes in
-lists, tuples, dicts and slices. A graph prints as the Python that computes it (`python_code`). The
-compiler has a graph of its own (`graph/graph.py`), of primitives only, to which this one is lowered
-by running it."""
+lists, tuples, dicts and slices. A graph prints as the Python that computes it (`python_code`). By
+running it is lowered to the compiler's graph (`graph/graph.py`), which has primitives only."""
 
 import builtins
 import keyword

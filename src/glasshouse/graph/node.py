@@ -47,8 +47,7 @@ def with_parts(x: Any, fn: Callable) -> Any:
 
 
 def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
-    """`x` with `fn` applied to each Node (or `kind`) in it, inside lists, tuples, dicts, slices and
-    dataclasses."""
+    """`x` with `fn` of each Node (or `kind`) in lists, tuples, dicts, slices and dataclasses."""
     if isinstance(x, kind or Node):
         return fn(x)
     if isinstance(x, slice):

@@ -81,10 +81,8 @@ def recompute(graph: Graph, modules: tuple[str, ...] | None = None) -> Graph:
         return found(x)
 
     for node in nodes:
-        backward = is_backward(node)
-        inputs = tuple(
-            inside(x) if backward and x.number in stale else made[x.number] for x in node.inputs
-        )
+        remade = stale if is_backward(node) else ()
+        inputs = tuple(inside(x) if x.number in remade else made[x.number] for x in node.inputs)
         new.origin = node.origin
         made[node.number] = new.emit(node.op, inputs, node.attrs, node.spec, node.host)
     new.outputs = [made[node.number] for node in graph.outputs]

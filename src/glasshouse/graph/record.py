@@ -40,15 +40,14 @@ class Signature:
         self.by_number.append(self)
 
 
-class SpecNumbers(dict):
-    """A small number for each spec of an input."""
+class Numbers(dict):
+    """A number for each key, in the order in which they come."""
 
-    def __missing__(self, spec):
-        self[spec] = len(self)
-        return self[spec]
+    def __missing__(self, key):
+        return self.setdefault(key, len(self))
 
 
-spec_numbers = SpecNumbers()
+spec_numbers = Numbers()  # of inputs
 
 
 @dataclass(init=False, eq=False, repr=False, slots=True, weakref_slot=True)
@@ -56,8 +55,7 @@ class Lazy:
     """A value that is recorded (`value` None) or computed (`value` its NumPy array).
 
     `scalar` is the packed value of a `full` that is an input; `owned` says that the memory is ours
-    and may be written when nobody else refers to it. `event` is what a watcher noted of the call.
-    """
+    and may be written when nobody else refers to it. `event` is what a watcher noted of it."""
 
     signature: Any  # Signature; None for a computed value
     inputs: Any
@@ -86,11 +84,9 @@ def computed(array: np.ndarray, spec: Spec, owned: bool) -> Lazy:
 
 
 class Recording(NamedTuple):
-    """The structure of a graph (`key`), and what it is to be computed with.
-
-    `nodes` are the needed nodes, `leaves` the computed ones they start from, `scalars` the packed
-    values of the inputs that are scalars, `outputs` the positions in `nodes` of what is still
-    referred to, `donated` the numbers of the leaves that nobody else will read."""
+    """The structure of a graph (`key`): the needed `nodes`, the computed `leaves` they start from,
+    packed values of the `scalars` among the inputs, positions in `nodes` of the `outputs`, which
+    are still referred to, numbers of the `donated` leaves, which nobody else will read."""
 
     key: tuple[int, ...]
     nodes: list["Lazy"]

@@ -1,9 +1,8 @@
 """Whole modules that compute again: what a checkpoint does, in a graph of both passes.
 
 The backward pass of a module that was asked for ("Model.blocks.3!") reads copies of what the
-forward pass made inside of it, computed just before from what stands outside. The copies draw the
-same random numbers, for keys come from outside, and update nothing, for updates are results of the
-graph."""
+forward pass made inside of it, computed just before from what stands outside. They draw the same
+random numbers, for keys come from outside, and update nothing, for updates are results."""
 
 from functools import cache
 

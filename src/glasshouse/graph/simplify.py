@@ -41,9 +41,8 @@ def relu_operand(node: Node) -> Node | None:
 
 
 def reuse_results(graph: Graph) -> Graph:
-    """Where a result is in memory anyway, later users read it and not what it was made of.
-    Where a relu was not positive shows its result; the exponentials of a softmax e / t are its
-    result times t. So a backward pass needs neither the relu's operand nor the softmax's scores."""
+    """Later users read a result that is in memory anyway, not what it was made of: a relu's shows
+    where it was not positive; that of a softmax e / t times t is e. Backward needs no more."""
     renewed: dict[int, Node] = {}  # nodes of the old graph, made from results in the new one
 
     def rule(new: Graph, node: Node, inputs):

@@ -101,8 +101,7 @@ class Code:
         return name
 
     def function(self, fn) -> str:
-        """A function, class or dtype in the source: ours as people write them, others as a
-        global."""
+        """A function, class or dtype in the source: ours as people write them, others global."""
         if isinstance(fn, Primitive):
             return f"{self.known_as('primitives', primitives)}[{fn.name!r}]"
         name = getattr(fn, "__name__", getattr(fn, "name", ""))

@@ -84,9 +84,8 @@ def write_whole(path: Path, data: bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-        except BaseException:
+        finally:
             temporary.unlink(missing_ok=True)
-            raise
         sync_folder(path.parent)
     except OSError as error:
         raise CheckpointError("save", f"to write {path}", error,

@@ -2,8 +2,7 @@
 `gh.speech`, so that one set of weights fits both.
 
 Each function is the twin of the model of its name: it takes options of it and returns a
-`torch.nn.Module`. There is no dropout where it has no place in the names: losses are compared
-without it."""
+`torch.nn.Module`, without dropout where that has no place in the names."""
 
 import math
 

@@ -6,7 +6,7 @@ the safety of several threads are here."""
 import threading
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import count
@@ -320,10 +320,10 @@ class MemoryManager:
 
     def out_of_memory(self, nbytes: int, what: str) -> OutOfMemoryError:
         self.report("oom", 0, nbytes, Tag())
-        totals: dict[Tag, int] = {}
+        totals: Counter[Tag] = Counter()
         for size, tag in self.live.values():
-            totals[tag] = totals.get(tag, 0) + size
-        largest = sorted(totals.items(), key=lambda item: -item[1])[:5]
+            totals[tag] += size
+        largest = totals.most_common(5)
         listed = ", ".join(f"{tag}: {size:,} bytes" for tag, size in largest) or "nothing"
         return OutOfMemoryError("memory", f"{nbytes:,} more bytes beside "
             f"{self.counts.reserved_bytes:,} in use", f"a refusal by {what}",

@@ -60,8 +60,7 @@ class Annotation:
 
 
 class record_function(Annotation):
-    """Context and decorator: a region of the user's in the trace, by name; next to free when
-    nothing records.
+    """Context and decorator: a named region in the trace; next to free when nothing records.
     Example: >>> with record_function("load batch"):
              ...     pass"""
 

@@ -358,9 +358,8 @@ def check(data: dict) -> list[str]:
             tracks.setdefault(key, []).append((record["ts"], record["ts"] + record["dur"], record))
             starts.add((*key, record["ts"]))
         elif record["ph"] in "sf":
-            flows.setdefault((record["cat"], record["name"], record["id"]), {})[record["ph"]] = (
-                *key, record["ts"],
-            )  # fmt: skip
+            ends_of = flows.setdefault((record["cat"], record["name"], record["id"]), {})
+            ends_of[record["ph"]] = (*key, record["ts"])
     for key, slices in tracks.items():
         ends: list[float] = []
         for begin, end, record in sorted(slices, key=lambda s: (s[0], -s[1])):

@@ -38,8 +38,7 @@ class Sums(dict):
 class FlopCounter(Watcher):
     """Counts the primitives that this thread calls inside, whatever runs them.
     A multiply-add is `multiply_add` operations: 2, or 1 to count MACs. Each count has a view:
-    "matrix" (products and convolutions, as papers and other counters do) or "all"
-    (every primitive), and a column:
+    "matrix" (products and convolutions, as papers do) or "all" (every primitive), and a column:
     model        what the mathematics takes, zeros of a padding counted, without recomputation
     algorithmic  the same without work on padding
     executed     everything that ran, recomputation in checkpoints included
@@ -151,11 +150,7 @@ class FlopCounter(Watcher):
         self, depth: int | None = None, view: str = "matrix", column: str = "model"
     ) -> dict[str, int]:
         """Count by module, each with all below it, down to `depth` names."""
-        sums: Counter = Counter()
-        for row, n in self.column(view, column):
-            for path in prefixes(row.module, depth):
-                sums[path] += n
-        return dict(sums)
+        return dict(by_path(((row.module, n) for row, n in self.column(view, column)), depth))
 
     def by(self, part: str, view: str, column: str) -> dict[str, int]:
         sums: Counter = Counter()
@@ -247,9 +242,8 @@ def counting(counts: dict, thread: int):
 
 def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
     own = [r for r in rows if fits(r, where)]
-    model, algorithmic, executed, moved, calls = (
-        sum(getattr(r, column) for r in own) for column in (*COLUMNS, "bytes", "calls")
-    )
+    columns = (*COLUMNS, "bytes", "calls")
+    model, algorithmic, executed, moved, calls = (sum(getattr(r, c) for r in own) for c in columns)
     by_phase = [scaled(sum(r.executed for r in own if r.phase == p)) for p in phases]
     return [name, scaled(model), percent(model, total), scaled(algorithmic), scaled(executed),
             *by_phase, scaled(moved, "B"), f"{calls:,}"]  # fmt: skip
@@ -265,6 +259,15 @@ def prefixes(path: str, depth: int | None = None) -> list[str]:
     """The path of a module and of those it lies in, the outermost first."""
     parts = path.split(".")
     return [".".join(parts[: i + 1]) for i in range(len(parts))][:depth]
+
+
+def by_path(pairs, depth: int | None) -> Counter:
+    """The sums of (module, number) by module, each with all below it."""
+    sums: Counter = Counter()
+    for module, n in pairs:
+        for path in prefixes(module or OUTSIDE, depth):
+            sums[path] += n
+    return sums
 
 
 def is_within(path: str, outer: str) -> bool:

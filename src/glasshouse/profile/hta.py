@@ -5,8 +5,7 @@ before primitives, `cudaLaunchKernel` and `ncclKernel` for whatever hands over a
 reduces. What did run is told by the records alone: steps of a device, with the streams and times
 that it gave; where no device took part, the kernels on the CPU as stream 7 of device 0 (8 and more
 of further threads), which is labelled so, each launched by the last call that it computes (a
-recorded call waits as a launched one does), or by its Program's run. Counters are what the cards
-count, not a hardware's."""
+recorded call waits as a launched one does), or by its Program's run. Counters are the cards'."""
 
 from collections.abc import Iterator
 
@@ -63,9 +62,8 @@ class HtaExporter(Exporter):
         streams: dict[int, list[tuple[int, Slice]]] = {}
         for k in kernels:
             handed = int(self.trace.steps.launch[k.row]) - self.trace.begin_ns
-            streams.setdefault(k.slice.track, []).append(
-                (handed if self.has_device else k.slice.begin, k.slice)
-            )
+            at = handed if self.has_device else k.slice.begin
+            streams.setdefault(k.slice.track, []).append((at, k.slice))
         for i, e in enumerate(self.trace.events):
             if e["kind"] in (recorded.STEP, recorded.ANNOTATION):
                 host = self.place[i]

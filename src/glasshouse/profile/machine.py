@@ -21,10 +21,6 @@ class Limits(NamedTuple):
     flops_per_s: float
     bytes_per_s: float
 
-    def ns(self, flops: float, nbytes: float) -> float:
-        """The least time for this much work: the longer of computing and moving."""
-        return 1e9 * max(flops / self.flops_per_s, nbytes / self.bytes_per_s)
-
 
 def count_cores() -> int:
     """Cores that this process may use, which a container can make fewer than the machine has."""

@@ -201,15 +201,13 @@ class profile:
 
     def export_chrome_trace(self, path, hta: bool = False):
         """Write a trace for Perfetto and Chrome: .json or .json.gz.
-        `hta` makes one that HolisticTraceAnalysis reads: whole µs, and kernels as those of a device
-        stream."""
+        `hta`: for HolisticTraceAnalysis, in whole µs, with kernels as those of a device stream."""
         exporter = HtaExporter if hta else chrome.Exporter
         return exporter(self.trace, self.record_shapes).write(path)
 
     def export_stacks(self, path, metric: str = "kernel_ns") -> None:
         """Write stacks for flame graphs: Python frames if recorded, pass, modules, call; with the
-        `metric`, "kernel_ns" or "self_ns". Folded, in µs; or for speedscope if `path` ends in
-        .json."""
+        `metric`, "kernel_ns" or "self_ns". Folded, in µs; for speedscope if `path` is .json."""
         stacks, path = folded(self.trace, metric), writable("export_stacks", path)
         text = "".join(f"{';'.join(frames)} {ns // 1000}\n" for frames, ns in stacks)
         if path.suffix == ".json":

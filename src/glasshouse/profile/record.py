@@ -24,7 +24,7 @@ from glasshouse.dispatch.compose import CALL
 from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
-from glasshouse.graph.record import Lazy
+from glasshouse.graph.record import Lazy, Numbers
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
@@ -41,13 +41,6 @@ MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
 MAX_FRAMES = 64  # of a stack that are kept, as in native/stack.c
 DOOR = bind.__code__.co_filename
-
-
-class Numbers(dict):
-    """A number for each key, in the order in which they come."""
-
-    def __missing__(self, key):
-        return self.setdefault(key, len(self))
 
 
 # The same in all recordings: native/events.h keeps what it is told.
@@ -115,9 +108,8 @@ class Recorder(Watcher):
             self.subscription = self.manager.subscribe(self.allocation)
         self.op = writer_of_calls(self)
         if Door.native is not None and not self.with_stack:
-            self.writer = Door.native.Events(
-                self.table, self.numbers, self.threads, self.first, about_again
-            )
+            own = (self.table, self.numbers, self.threads, self.first)
+            self.writer = Door.native.Events(*own, about_again)
         self.watch()
         return self
 
@@ -186,8 +178,7 @@ class Recorder(Watcher):
 
 
 def about(call, scope, phase: str) -> tuple[int, int]:
-    """The fields `what` and `scope` of a call's event as one number, and `stack` (0), `thread` (0),
-    `kind` and `phase` as another."""
+    """Of a call's event `what` and `scope` as one number; `kind` and `phase` as another one."""
     return call.number | scopes[path_of(scope)] << 32, phases[phase] << 56
 
 
@@ -236,8 +227,7 @@ def writer_of_calls(recorder: Recorder):
 
 class Stacks(dict):
     """A number for each Python stack, by its key; `stacks` has them: [(code, instruction)]. A key
-    names code objects by their ids, and they live as long as they are kept here: a code object's
-    own hash reads all of it."""
+    names code objects by their ids, which are kept here: a code object's hash reads all of it."""
 
     def __init__(self):
         super().__init__()

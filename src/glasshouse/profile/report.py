@@ -144,8 +144,7 @@ def speedscope(stacks: list[tuple[list[str], int]]) -> dict:
 
 
 def timeline_data(trace: Trace) -> dict:
-    """Slices for the timeline: [track, begin, end, name, kernel or -1] in ns; the last loop step if
-    all would be too many."""
+    """[track, begin, end, name, kernel or -1] in ns; of the last loop step if all are too many."""
     first, last = trace.begin_ns, trace.end_ns
     events, steps = trace.events, trace.steps
     if len(events) + len(steps.step) > MAX_SLICES and trace.loop_steps():

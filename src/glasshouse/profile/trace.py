@@ -12,19 +12,8 @@ import numpy as np
 
 from glasshouse.base.errors import PACKAGE
 from glasshouse.dispatch.cost import Call
+from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
-from glasshouse.profile.record import (
-    COMPUTED,
-    KINDS,
-    MEMORY,
-    MODULE,
-    PULL,
-    REGION,
-    STEP,
-    Recorder,
-    phases,
-    scopes,
-)
 
 HOST = (-1, -1, -1, -1)  # device, stream, launch of what no device ran
 LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
@@ -71,8 +60,7 @@ class Steps(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The part of a step's time, FLOPs and bytes that belongs to one call of the user, which stands
-    at `place` in the recording."""
+    """The part of a step's time, FLOPs and bytes for the call at `place` in the recording."""
 
     program: int
     step: int
@@ -95,17 +83,17 @@ class Unseen(NamedTuple):
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
-    def __init__(self, recorder: Recorder, rank: int = 0):
+    def __init__(self, recorder: recorded.Recorder, rank: int = 0):
         self.events = recorder.events()
         self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
         self.began_at_ns = recorder.began_at_ns
         self.dropped = max(0, recorder.count - recorder.room)
         self.dropped_memory, self.dropped_runs = recorder.dropped_memory, recorder.dropped_runs
-        self.names, self.phases = list(recorder.names), list(phases)
+        self.names, self.phases = list(recorder.names), list(recorded.phases)
         self.threads, self.stacks = recorder.threads.names, recorder.stacks.stacks
-        self.scopes = list(scopes)
+        self.scopes = list(recorded.scopes)
         self.runs = recorder.runs
-        self.memory = np.frombuffer(bytes(recorder.memory_rows), MEMORY)
+        self.memory = np.frombuffer(bytes(recorder.memory_rows), recorded.MEMORY)
         self.tags, self.live = list(recorder.tags), recorder.live
         self.before = recorder.before if recorder.allocations else None
         self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
@@ -140,17 +128,17 @@ class Trace:
 
     @cached_property
     def is_op(self) -> np.ndarray:
-        return self.events["kind"] <= COMPUTED
+        return self.events["kind"] <= recorded.COMPUTED
 
     def name_of(self, event) -> str:
         kind, what = int(event["kind"]), int(event["what"])
-        if kind <= COMPUTED:
+        if kind <= recorded.COMPUTED:
             return self.call_name(what)
-        if kind == MODULE:
+        if kind == recorded.MODULE:
             return self.scopes[event["scope"]].rpartition(".")[2]
-        if kind == STEP:
+        if kind == recorded.STEP:
             return f"ProfilerStep#{what}"
-        return f"{self.names[what]}_backward" if kind == PULL else self.names[what]
+        return self.names[what] + "_backward" * (kind == recorded.PULL)
 
     def call_name(self, what: int) -> str:
         return Call.by_number[what].primitive.name
@@ -161,8 +149,7 @@ class Trace:
         return self.info(share.program, share.step).name
 
     def users(self, stack: int) -> list[tuple]:
-        """(code, instruction) of the user's functions of a stack, the innermost first, without
-        what started the script."""
+        """(code, instruction) of the user's functions, the innermost first, but the launcher."""
         inner = takewhile(lambda at: at[0].co_filename != LAUNCHER, self.stacks[stack])
         return [at for at in inner if not at[0].co_filename.startswith(PACKAGE)]
 
@@ -179,10 +166,10 @@ class Trace:
     def event_list(self) -> list[Event]:
         kernel, made = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
-            call = Call.by_number[e["what"]] if e["kind"] <= COMPUTED else None
+            call = Call.by_number[e["what"]] if e["kind"] <= recorded.COMPUTED else None
             cost = call.cost if call else None
             made.append(Event(
-                self.name_of(e), KINDS[e["kind"]], int(e["begin"]) - self.begin_ns,
+                self.name_of(e), recorded.KINDS[e["kind"]], int(e["begin"]) - self.begin_ns,
                 int(e["end"]) - self.begin_ns, int(self.self_ns[i]), float(kernel[i]),
                 self.threads[e["thread"]], self.scopes[e["scope"]], self.phases[e["phase"]],
                 [spec.shape for spec in call.specs] if call else [], cost.flops if cost else 0,
@@ -194,18 +181,21 @@ class Trace:
         """(number, begin, end) of each step of the user's loop: as marked by `step()`, else from
         the end of one optimizer pass to that of the next."""
         events = self.events
-        marks = events[events["kind"] == STEP]
+        marks = events[events["kind"] == recorded.STEP]
         if len(marks):
             return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in marks]
-        number = self.names.index("optimizer") if "optimizer" in self.names else -1
-        ends = events["end"][(events["kind"] == REGION) & (events["what"] == number)].tolist()
+        ends = self.regions("optimizer")["end"].tolist()
         begins = [self.begin_ns, *ends][: len(ends)]
         return [(i, *pair) for i, pair in enumerate(zip(begins, ends, strict=True))]
 
     @cached_property
     def compiling(self) -> np.ndarray:
-        number = self.names.index("compile") if "compile" in self.names else -1
-        return self.events[(self.events["kind"] == REGION) & (self.events["what"] == number)]
+        return self.regions("compile")
+
+    def regions(self, name: str) -> np.ndarray:
+        number = self.names.index(name) if name in self.names else -1
+        is_region = self.events["kind"] == recorded.REGION
+        return self.events[is_region & (self.events["what"] == number)]
 
     @property
     def compile_ns(self) -> int:
@@ -292,7 +282,7 @@ class Trace:
                 total = unseen.setdefault(key, [share, 0.0, set()])
                 total[1] += time[i]
                 total[2].add(id(run))
-        now = self.events["kind"] == COMPUTED
+        now = self.events["kind"] == recorded.COMPUTED
         found[now] = (self.events["end"] - self.events["begin"])[now]
         return found, [Unseen(share, ns, len(runs)) for share, ns, runs in unseen.values()]
 
@@ -325,7 +315,7 @@ class Trace:
 
     @property
     def kernel_ns(self) -> int:
-        now = self.events["kind"] == COMPUTED
+        now = self.events["kind"] == recorded.COMPUTED
         computed = (self.events["end"] - self.events["begin"])[now].sum()
         return int(self.steps.time_ns.sum() + computed)
 
