@@ -103,7 +103,6 @@ class Lowering:
                 self.materialise(node)
 
     def elementwise(self, node: Node) -> Expr:
-        """The expression of a node that computes position by position."""
         make, op = self.exprs.make, node.op
         if op == "full":
             value = node.attrs["value"]
@@ -203,7 +202,6 @@ class Lowering:
         self.expr[node.number] = self.exprs.load(whole)
 
     def visit_opaque(self, node: Node) -> None:
-        """A step for an operation that is not fused; its operands must be in memory."""
         if is_product(node) and self.plan_product(node):
             return
         if node.host is None and template.is_supported(node):
@@ -262,7 +260,6 @@ class Lowering:
         return buffer
 
     def operand_view(self, node: Node) -> View:
-        """The node's value in memory, as a view."""
         if self.expr[node.number].op != "load":
             self.materialise(node)
         return self.expr[node.number].view

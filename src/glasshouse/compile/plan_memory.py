@@ -94,9 +94,7 @@ def follow_operands(kernel: Kernel, i: int, lives, last_use) -> None:
         target = root.store.base
         if target.place == "arena" and target not in lives:
             source = replaceable(kernel, root, "arena")
-            if source is None or source in taken or source not in lives:
-                continue
-            if last_use[source] == i:
+            if source in lives and source not in taken and last_use[source] == i:
                 taken.add(source)
                 lives[target] = lives[source]
                 lives[target].buffers.append(target)
@@ -107,10 +105,8 @@ def place_all(lives: list[Life]) -> int:
     Source: greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288."""
     count = len(lives)
     first, last, start, end = (np.zeros(count, np.int64) for _ in range(4))  # in order of place
-    total = 0
-    for placed, life in enumerate(
-        sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number))
-    ):
+    total, largest = 0, sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number))
+    for placed, life in enumerate(largest):
         alive = np.flatnonzero((first[:placed] <= life.last) & (life.first <= last[:placed]))
         starts = start[alive]
         # Behind what lies below each of them, and behind all.

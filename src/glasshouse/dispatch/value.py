@@ -262,8 +262,7 @@ def join(where: str, items: list[Value]):
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
         raise ShapeError(where, "tensors of equal shape in a list",
-                         ", ".join(str(item.shape) for item in items),
-                         "Pad or reshape them first.")  # fmt: skip
+            ", ".join(str(item.shape) for item in items), "Pad or reshape them first.")  # fmt: skip
     rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
     return bind(primitives["concatenate"], rows, {"axis": 0})
 

@@ -27,8 +27,7 @@ def infer_same(name: str, dtypes: str):
                 raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
             raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
-                             "Cast to one of: "
-                             f"{', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.")  # fmt: skip
+                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.")  # fmt: skip
         return first
 
     return infer

@@ -225,9 +225,8 @@ def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
 def check_qr_gradient(a, mode: str) -> None:
     m, n = a.shape[-2:]
     if mode == "complete" and m > n:
-        raise GradError("qr", "mode 'reduced' for the derivative of tall matrices",
-                        f"'complete' and shape {a.shape}",
-                        "The added columns of q are not unique.")  # fmt: skip
+        raise GradError("qr", "mode 'reduced' for the derivative of tall matrices", "'complete' "
+            f"and shape {a.shape}", "The added columns of q are not unique.")  # fmt: skip
 
 
 def skew_free(c):

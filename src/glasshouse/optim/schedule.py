@@ -55,8 +55,10 @@ class LRScheduler:
                 self.scales[i] *= group["lr"] / self.last_lr[i]
             group["lr"] = self.last_lr[i] = self.scales[i] * rates[i]
             momentum = self.momentum_at(self.last_epoch, i)
-            if momentum is not None:
-                set_momentum(group, momentum)
+            if momentum is not None and "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            elif momentum is not None:
+                group["momentum"] = momentum
 
     def get_last_lr(self) -> list[float]:
         """The rates set last, one per group."""
@@ -111,13 +113,6 @@ def per_group(where: str, name: str, value, count: int) -> list:
         raise OptionError(where, f"one {name} for each of {count} parameter groups", len(values),
                           f"Give one value for all, or a list of {count}.")  # fmt: skip
     return values
-
-
-def set_momentum(group: dict, momentum: float) -> None:
-    if "betas" in group:
-        group["betas"] = (momentum, group["betas"][1])
-    else:
-        group["momentum"] = momentum
 
 
 class LambdaLR(LRScheduler):
@@ -339,14 +334,13 @@ class ReduceLROnPlateau(LRScheduler):
         check_optimizer("ReduceLROnPlateau", optimizer)
         where = "ReduceLROnPlateau"
         self.mode = check_option(where, "mode", mode, ("min", "max"))
-        options = ("rel", "abs")
-        self.threshold_mode = check_option(where, "threshold_mode", threshold_mode, options)
-        self.factor = check_range("ReduceLROnPlateau", "factor", factor, 0, 1 - 1e-12)
-        self.patience = check_integer("ReduceLROnPlateau", "patience", patience, 0)
-        self.cooldown = check_integer("ReduceLROnPlateau", "cooldown", cooldown, 0)
-        self.threshold = check_range("ReduceLROnPlateau", "threshold", threshold, 0, math.inf)
-        self.min_lrs = per_group("ReduceLROnPlateau", "min_lr", min_lr, len(optimizer.param_groups))
-        self.eps = check_range("ReduceLROnPlateau", "eps", eps, 0, math.inf)
+        self.threshold_mode = check_option(where, "threshold_mode", threshold_mode, ("rel", "abs"))
+        self.factor = check_range(where, "factor", factor, 0, 1 - 1e-12)
+        self.patience = check_integer(where, "patience", patience, 0)
+        self.cooldown = check_integer(where, "cooldown", cooldown, 0)
+        self.threshold = check_range(where, "threshold", threshold, 0, math.inf)
+        self.min_lrs = per_group(where, "min_lr", min_lr, len(optimizer.param_groups))
+        self.eps = check_range(where, "eps", eps, 0, math.inf)
         self.best, self.num_bad_steps, self.cooldown_left = None, 0, 0
         super().__init__(optimizer)
 
