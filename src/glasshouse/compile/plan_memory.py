@@ -94,7 +94,9 @@ def follow_operands(kernel: Kernel, i: int, lives, last_use) -> None:
         target = root.store.base
         if target.place == "arena" and target not in lives:
             source = replaceable(kernel, root, "arena")
-            if source in lives and source not in taken and last_use[source] == i:
+            if source is None or source in taken or source not in lives:
+                continue
+            if last_use[source] == i:
                 taken.add(source)
                 lives[target] = lives[source]
                 lives[target].buffers.append(target)

@@ -124,7 +124,6 @@ def check_result(primitive, backend, out, spec):
     for data, expected in pairs:
         got = backend.spec_of(data)
         if got != expected:
-            raise AssertionError(
-                f"{primitive.name} on {backend.name}: expected a result {expected}; got {got}. "
-                "Mend the backend's kernel or the card's infer."
-            )
+            fix = "Mend the backend's kernel or the card's infer."
+            where = f"{primitive.name} on {backend.name}"
+            raise AssertionError(f"{where}: expected a result {expected}; got {got}. {fix}")

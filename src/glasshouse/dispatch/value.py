@@ -176,6 +176,14 @@ def is_operand(x) -> bool:
     return False
 
 
+def levels(x: Value):
+    """The value, and those that it wraps, down to the ordinary one."""
+    while x.mode is not None:
+        yield x
+        x = x.data
+    yield x
+
+
 def ordinary(x: Value):
     """The ordinary tensor that a value of transforms stands on."""
     while x.mode is not None:

@@ -169,9 +169,8 @@ class LinearLR(LRScheduler):
     Raises: OptionError for factors outside [0, 1], a start_factor of 0, or total_iters below 1.
     Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up)."""
 
-    def __init__(
-        self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
-    ):
+    def __init__(self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0,
+                 total_iters: int = 5):  # fmt: skip
         self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:
             raise OptionError("LinearLR", "start_factor > 0", "0", "Pass e.g. 1e-3.")

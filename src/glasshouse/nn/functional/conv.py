@@ -130,6 +130,5 @@ def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
 
 
 conv1d, conv2d, conv3d = by_axes(convolve, "conv")
-conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
-    convolve_transposed, "conv_transpose"
-)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(convolve_transposed,
+                                                               "conv_transpose")  # fmt: skip
