@@ -24,8 +24,6 @@ class Context:
 
 
 class FunctionNode(Node):
-    """The tape's node of one `Function.apply`."""
-
     __slots__ = ("function", "ctx", "out_data")
 
     def pull(self, cotangents, create_graph: bool):

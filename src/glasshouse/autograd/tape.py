@@ -212,7 +212,6 @@ class Walk:
 
 
 def run_hooks(node, slots) -> None:
-    """Let the hooks of each tensor see, and perhaps replace, its gradient."""
     for slot, hook in list(node.grad_hooks.values()):
         if slot in slots:
             replaced = hook(slots[slot])

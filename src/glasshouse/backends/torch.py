@@ -313,7 +313,6 @@ def grown(shape, padding):
 
 
 def conv_backward(g, x, w, stride, dilation, groups, mask):
-    """torch's gradients of a convolution without padding."""
     if x.ndim - 2 not in CONVOLUTIONS or not (g.numel() and x.numel()) or g.dtype.is_complex:
         raise NotImplementedError("convolution gradient of this rank, dtype or of nothing")
     zeros, backward = [0] * len(stride), torch.ops.aten.convolution_backward

@@ -368,7 +368,6 @@ def move(op: str, view: View, shape, attrs) -> View | None:
 
 
 def is_fusable(node: Node) -> bool:
-    """Whether fused kernels compute the operation for these dtypes."""
     op = node.op
     specs = [node.spec, *(x.spec for x in node.inputs)]
     if any(isinstance(s, tuple) or s.dtype.kind not in FUSED_KINDS for s in specs):
@@ -388,7 +387,6 @@ def is_per_row(expr: Expr) -> bool:
 
 
 def reduced_order(order, axes):
-    """The order of the axes that a reduction keeps, renumbered."""
     if order is None:
         return None
     kept = [i for i in range(len(order)) if i not in axes]

@@ -268,7 +268,6 @@ class OneCycleLR(LRScheduler):
 
 
 def count_steps(total_steps, epochs, steps_per_epoch) -> int:
-    """The number of steps, given outright or as epochs times steps per epoch."""
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
