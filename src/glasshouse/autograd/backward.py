@@ -46,30 +46,25 @@ def check_seed(where: str, y, g):
 def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = False) -> None:
     """Add the gradient of `outputs` to `.grad` of every leaf they depend on.
     Raises: GradError if an output is untracked, lacks a gradient, or its graph was freed."""
-    outputs = as_tuple(outputs)
-    retain = create_graph if retain_graph is None else retain_graph
-    walk = Walk(retain, create_graph)
 
     def arrive(node, slots) -> bool:
         if isinstance(node, Leaf):
             node.accumulate(slots[0])
         return True
 
-    with recording(tape_of(outputs), create_graph), phase("backward"):
-        for place, g in seeds_of("backward", outputs, gradients):
-            walk.seed(place, g)
-        walk.run(arrive)
+    pull("backward", as_tuple(outputs), gradients, Walk(retain_graph, create_graph), arrive)
 
 
-def tape_of(outputs):
+def pull(where: str, outputs, cotangents, walk: Walk, arrive) -> None:
+    """Walk from the outputs, on the tape they are on, which records for gradients of gradients."""
     modes = [y.mode for y in outputs if isinstance(y, Value) and y.mode is not None]
-    return modes[0] if modes else None
+    with recording(modes[0] if modes else None, walk.create_graph), phase("backward"):
+        walk.run(arrive, seeds_of(where, outputs, cotangents))
 
 
 def leading_to(outputs, targets) -> set | None:
     """The nodes on a path from `outputs` to a node in `targets`; None when that is not known."""
-    useful = set(targets)
-    order, seen = [], set()
+    useful, seen = set(targets), set()
     stack = [y.node for y in outputs if y.node is not None]
     while stack:
         node = stack.pop()
@@ -78,11 +73,9 @@ def leading_to(outputs, targets) -> set | None:
         if getattr(node, "reaches_everything", False):
             return None
         seen.add(node)
-        order.append(node)
         stack.extend(parent[0] for parent in getattr(node, "parents", ()) if parent is not None)
-    for node in sorted(order, key=lambda n: n.seq):
-        parents = getattr(node, "parents", ())
-        if any(parent is not None and parent[0] in useful for parent in parents):
+    for node in sorted(seen, key=lambda n: n.seq):
+        if any(parent and parent[0] in useful for parent in getattr(node, "parents", ())):
             useful.add(node)
     return useful
 
@@ -111,8 +104,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bo
 
 def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) -> list:
     targets = {x.node for x in inputs}
-    retain = create_graph if retain_graph is None else retain_graph
-    walk = Walk(retain, create_graph, leading_to(outputs, targets))
+    walk = Walk(retain_graph, create_graph, leading_to(outputs, targets))
     arrived: dict = {}
 
     def arrive(node, slots) -> bool:
@@ -120,10 +112,7 @@ def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) ->
             arrived[node] = slots
         return True
 
-    with recording(tape_of(outputs), create_graph), phase("backward"):
-        for place, g in seeds_of(where, outputs, cotangents):
-            walk.seed(place, g)
-        walk.run(arrive)
+    pull(where, outputs, cotangents, walk, arrive)
     found = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
     return [x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
             for x, g in zip(inputs, found, strict=True)]  # fmt: skip

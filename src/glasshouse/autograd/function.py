@@ -3,6 +3,7 @@
 from glasshouse.autograd.tape import Node, TapeMode, recording, settle
 from glasshouse.base.errors import GradError, ShapeError, TransformError, type_name
 from glasshouse.dispatch import Value, box, state, zeros
+from glasshouse.dispatch.value import levels
 
 
 class Context:
@@ -23,8 +24,6 @@ class Context:
 
 
 class FunctionNode(Node):
-    """The tape's node of one `Function.apply`."""
-
     __slots__ = ("function", "ctx", "out_data")
 
     def pull(self, cotangents, create_graph: bool):
@@ -123,21 +122,14 @@ def owner(cls, values):
     """The tape that tracks the arguments: a level's mode, or None for the base tape."""
     modes = [v.mode for v in values if v is not None and v.mode is not None]
     for mode in modes:
-        tracked = any(is_tracked_below(v) for v in values if v is not None)
+        below = [level for v in values if v is not None for level in list(levels(v))[1:]]
+        tracked = any(level.node is not None for level in below)
         if tracked and not isinstance(mode, TapeMode):
             raise TransformError(f"{cls.__name__}.apply", "values of a tape",
                 f"values of {type(mode).__name__} that are tracked outside it", "Take the gradient "
                 "inside the vmap or jvp, or write the operation with gh functions.")  # fmt: skip
     tapes = [mode for mode in state.modes if mode in modes and isinstance(mode, TapeMode)]
     return tapes[-1] if tapes else None
-
-
-def is_tracked_below(value) -> bool:
-    while value.mode is not None:
-        value = value.data
-        if value.node is not None:
-            return True
-    return False
 
 
 def fresh(y, mode):

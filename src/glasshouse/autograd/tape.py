@@ -28,7 +28,6 @@ class Leaf:
         self.grad_hooks = None
 
     def accumulate(self, cotangent) -> None:
-        """Add `cotangent` to the tensor's `.grad`."""
         tensor = self.tensor()
         if tensor is not None:
             if tensor.mode is not None:
@@ -88,7 +87,6 @@ class Node:
 
 
 def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
-    """Raise if a rule gave a cotangent of another spec than its operand's (GH_VERIFY=1)."""
     if cotangent.spec != spec:
         raise AssertionError(f"{primitive.name}: expected the cotangent of operand {i} to be "
                              f"{spec}; got {cotangent.spec}. Mend the card's vjp.")  # fmt: skip
@@ -105,17 +103,13 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     node.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
     node.specs = specs
     node.saved = tuple([arg.data if k else None for arg, k in zip(args, keep, strict=True)])
-    node.out_specs = [out.spec for out in outputs]
     node.saved_out = [out.data if keep_out else None for out in outputs]
-    node.backend, node.mode = outputs[0].backend, mode
+    node.backend = outputs[0].backend
     if state.saved_hooks is not None and mode is None:
         node.saved = packed(args, node.saved)
         node.saved_out = list(packed(outputs, node.saved_out))
-    node.scope, node.seq = state.scope, next(sequence)
-    node.freed, node.grad_hooks, node.known = False, None, None
-    for slot, out in enumerate(outputs):
-        if out.spec.dtype.is_inexact:
-            out.node, out.slot = node, slot
+    node.known = None
+    settle(node, outputs, mode)
 
 
 hooks.record, hooks.tape = record, (Node, sequence)
@@ -130,7 +124,6 @@ class Packed:
         self.packed, self.unpack = packed, unpack
 
     def payload(self, backend):
-        """The saved payload on the backend of the node."""
         tensor = self.unpack(self.packed)
         if tensor.backend is backend:
             return tensor.data
@@ -142,13 +135,10 @@ def packed(tensors, kept) -> tuple:
     parameters, stay as they are."""
     pack, unpack = state.saved_hooks
     return tuple([
-        data if data is None or isinstance(x.node, Leaf) else Packed(pack(detached(x)), unpack)
+        data if data is None or isinstance(x.node, Leaf)
+        else Packed(pack(box(x.data, x.spec, x.backend)), unpack)
         for x, data in zip(tensors, kept, strict=True)
     ])  # fmt: skip
-
-
-def detached(x):
-    return box(x.data, x.spec, x.backend)
 
 
 @contextmanager
@@ -169,8 +159,9 @@ def saved_tensors_hooks(pack, unpack):
 class Walk:
     """One backward pass: visits nodes from the newest to the oldest, summing cotangents."""
 
-    def __init__(self, retain_graph: bool, create_graph: bool, useful=None):
-        self.retain_graph, self.create_graph = retain_graph, create_graph
+    def __init__(self, retain_graph: bool | None, create_graph: bool, useful=None):
+        self.retain_graph = create_graph if retain_graph is None else retain_graph
+        self.create_graph = create_graph
         self.useful = useful  # nodes that lead to a target, or None for all
         self.heap: list = []
         self.pending: dict = {}
@@ -186,8 +177,10 @@ class Walk:
             heapq.heappush(self.heap, (-node.seq, id(node), node))
         slots[slot] = slots[slot] + cotangent if slot in slots else cotangent
 
-    def run(self, arrive) -> None:
+    def run(self, arrive, seeds=()) -> None:
         """Visit every node; `arrive(node, slots)` sees the sums, and says whether to go on."""
+        for place, cotangent in seeds:
+            self.seed(place, cotangent)
         while self.heap:
             *_, node = heapq.heappop(self.heap)
             slots = self.pending.pop(node)
@@ -219,7 +212,6 @@ class Walk:
 
 
 def run_hooks(node, slots) -> None:
-    """Let the hooks of each tensor see, and perhaps replace, its gradient."""
     for slot, hook in list(node.grad_hooks.values()):
         if slot in slots:
             replaced = hook(slots[slot])
@@ -234,8 +226,7 @@ def freed_error():
 
 
 def settle(node, outputs, mode) -> None:
-    """Put a node that is not a primitive's on the tape, with its inexact results as coming from it:
-    `record` does the same for a primitive."""
+    """Put a node on the tape, with its inexact results as coming from it."""
     node.mode, node.out_specs = mode, [y.spec for y in outputs]
     node.scope, node.seq = state.scope, next(sequence)
     node.freed, node.grad_hooks = False, None
@@ -319,7 +310,6 @@ class TapeMode(Level):
         self.records = True
 
     def leaf(self, value):
-        """`value` as a tracked value of this level."""
         lifted = self.constant(value)
         lifted.node = Leaf(lifted)
         return lifted

@@ -33,9 +33,8 @@ def over_axes(reduction):
 
 
 def along_axis(position):
-    return lambda self, x, *, axis: position(
-        x.to(torch.uint8) if x.dtype is torch.bool else x, axis
-    )
+    as_number = {torch.bool: torch.uint8}
+    return lambda self, x, *, axis: position(x.to(as_number.get(x.dtype, x.dtype)), axis)
 
 
 class Backend(TensorBackend):
@@ -127,16 +126,12 @@ class Backend(TensorBackend):
         return flat.reshape((*key.shape[:-1], *shape)).to(torch.uint32)
 
     def div(self, x, y):
-        if x.dtype.is_floating_point or x.dtype.is_complex:
-            return torch.div(x, y)
-        zero = y == 0
-        return torch.where(zero, 0, torch.div(x, y + zero.to(y.dtype), rounding_mode="floor"))
+        inexact = x.dtype.is_floating_point or x.dtype.is_complex
+        return torch.div(x, y) if inexact else or_zero(torch.floor_divide, x, y)
 
     def remainder(self, x, y):
-        if x.dtype.is_floating_point:
-            return torch.remainder(x, y)
-        zero = y == 0
-        return torch.where(zero, 0, torch.remainder(x, y + zero.to(y.dtype)))
+        inexact = x.dtype.is_floating_point
+        return torch.remainder(x, y) if inexact else or_zero(torch.remainder, x, y)
 
     def bitcast(self, x, *, dtype):
         if x.dtype.is_complex and not dtype.is_complex:
@@ -287,6 +282,11 @@ def wide_product(x, multiplier: int):
     return (high + (low >> 16)) >> 16, (low + ((high & 0xFFFF) << 16)) & WORD
 
 
+def or_zero(divide, x, y):
+    zero = y == 0
+    return torch.where(zero, 0, divide(x, y + zero.to(y.dtype)))
+
+
 def checked(where: str, indices, size: int):
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
@@ -313,13 +313,10 @@ def grown(shape, padding):
 
 
 def conv_backward(g, x, w, stride, dilation, groups, mask):
-    """torch's gradients of a convolution without padding."""
     if x.ndim - 2 not in CONVOLUTIONS or not (g.numel() and x.numel()) or g.dtype.is_complex:
         raise NotImplementedError("convolution gradient of this rank, dtype or of nothing")
-    zeros = [0] * len(stride)
-    return torch.ops.aten.convolution_backward(
-        g, x, w, None, stride, zeros, dilation, False, zeros, groups, mask
-    )
+    zeros, backward = [0] * len(stride), torch.ops.aten.convolution_backward
+    return backward(g, x, w, None, stride, zeros, dilation, False, zeros, groups, mask)
 
 
 def window_view(x, size, stride, dilation):

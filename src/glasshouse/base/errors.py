@@ -97,7 +97,6 @@ def check_known(where: str, what: str, name, options):
 
 
 def check_least(where: str, name: str, value, least: int, fix: str) -> None:
-    """Raise OptionError unless `value` is an integer of at least `least`."""
     if not isinstance(value, int) or value < least:
         raise OptionError(where, f"{name} to be {least} or more", repr(value), fix)
 

@@ -53,7 +53,6 @@ def join(schedule: list, kernel: Kernel) -> bool:
 
 
 def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
-    """Whether two kernels can be one, and gain by it."""
     if not other.mergeable or other.domain != kernel.domain:
         return False
     if None not in (other.axes, kernel.axes) and other.axes != kernel.axes:
@@ -72,21 +71,16 @@ def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
 def reads_in_place(other: Kernel, kernel: Kernel, used: set[Buffer]) -> bool:
     """Whether the kernel reads each of the other's results only at the position that makes it."""
     stores = {root.store.base: root for root in other.roots}
-    for root in kernel.roots:
-        for view in root.expr.loads:
-            if view.base in used:
-                made = stores[view.base]
-                if not same_place(view, made.store):
-                    return False
-                if made.reduce and not reduces_rows(other):
-                    return False
+    for view in (view for root in kernel.roots for view in root.expr.loads if view.base in used):
+        made = stores[view.base]
+        if made.reduce and not reduces_rows(other) or not same_place(view, made.store):
+            return False
     return True
 
 
 def same_place(view: View, store: View) -> bool:
-    """Whether two views of one buffer show the same element at each position."""
-    return (view.offset == store.offset and view.shape == store.shape
-            and same_strides(view, store.strides))  # fmt: skip
+    same = view.offset == store.offset and view.shape == store.shape
+    return same and same_strides(view, store.strides)
 
 
 def reduces_rows(kernel: Kernel) -> bool:
@@ -98,17 +92,15 @@ def reduces_rows(kernel: Kernel) -> bool:
 
 
 def drop_unread(schedule: list, lowering: Lowering) -> list:
-    """The schedule without results that nobody reads."""
     needed = {view.base for view in lowering.outputs}
     kept = []
     for step in reversed(schedule):
         if isinstance(step, Kernel):
-            own: set[Buffer] = set()
-            live = []
+            live, wanted = [], set(needed)
             for root in reversed(step.roots):
-                if root.store.base in needed or root.store.base in own:
+                if root.store.base in wanted:
                     live.append(root)
-                    own |= {v.base for v in root.expr.loads}
+                    wanted |= {v.base for v in root.expr.loads}
             step.roots = live[::-1]
             if not live:
                 continue
@@ -120,7 +112,6 @@ def drop_unread(schedule: list, lowering: Lowering) -> list:
 
 
 def mark_local(schedule: list, lowering: Lowering) -> None:
-    """Mark the results that only their own kernel reads."""
     outside = {view.base for view in lowering.outputs}
     for step in schedule:
         own = {root.store.base for root in step.roots} if isinstance(step, Kernel) else set()
@@ -132,15 +123,12 @@ def mark_local(schedule: list, lowering: Lowering) -> None:
 
 
 def use_locals(kernel: Kernel, exprs: Exprs) -> None:
-    """Replace loads of the kernel's own results by the results themselves."""
     known: dict[Buffer, Expr] = {}
     for root in kernel.roots:
-        root.expr = with_locals(root.expr, known, exprs)
-        base, result = root.store.base, root.expr
-        if root.reduce is not None:
-            result = exprs.make("reduced", (), base.dtype, value=base.number)
+        root.expr, base = with_locals(root.expr, known, exprs), root.store.base
         if kernel.mergeable:
-            known[base] = result
+            reduced = root.reduce and exprs.make("reduced", (), base.dtype, value=base.number)
+            known[base] = reduced or root.expr
 
 
 def with_locals(expr: Expr, known: dict[Buffer, Expr], exprs: Exprs) -> Expr:

@@ -103,7 +103,6 @@ class Lowering:
                 self.materialise(node)
 
     def elementwise(self, node: Node) -> Expr:
-        """The expression of a node that computes position by position."""
         make, op = self.exprs.make, node.op
         if op == "full":
             value = node.attrs["value"]
@@ -203,7 +202,6 @@ class Lowering:
         self.expr[node.number] = self.exprs.load(whole)
 
     def visit_opaque(self, node: Node) -> None:
-        """A step for an operation that is not fused; its operands must be in memory."""
         if is_product(node) and self.plan_product(node):
             return
         if node.host is None and template.is_supported(node):
@@ -262,7 +260,6 @@ class Lowering:
         return buffer
 
     def operand_view(self, node: Node) -> View:
-        """The node's value in memory, as a view."""
         if self.expr[node.number].op != "load":
             self.materialise(node)
         return self.expr[node.number].view
@@ -371,7 +368,6 @@ def move(op: str, view: View, shape, attrs) -> View | None:
 
 
 def is_fusable(node: Node) -> bool:
-    """Whether fused kernels compute the operation for these dtypes."""
     op = node.op
     specs = [node.spec, *(x.spec for x in node.inputs)]
     if any(isinstance(s, tuple) or s.dtype.kind not in FUSED_KINDS for s in specs):
@@ -391,7 +387,6 @@ def is_per_row(expr: Expr) -> bool:
 
 
 def reduced_order(order, axes):
-    """The order of the axes that a reduction keeps, renumbered."""
     if order is None:
         return None
     kept = [i for i in range(len(order)) if i not in axes]

@@ -2,9 +2,7 @@
 
 Numbers here are those of oneDNN's public headers (dnnl_types.h, version 3). Data goes in
 channels-last layout; weights are reordered into the layout that the primitive prefers.
-
-Source:  oneDNN developer guide, "Memory format propagation" and "Inspecting the JIT code"
-"""
+Source: oneDNN developer guide, "Memory format propagation" and "Inspecting the JIT code"."""
 
 import ctypes
 import functools
@@ -60,7 +58,6 @@ class Object:
 
 
 def remade(*made_by) -> Object:
-    """The object of a call. Raises: Unavailable"""
     dnnl = library()
     if dnnl is None:
         raise Unavailable("oneDNN is not installed")
@@ -78,7 +75,7 @@ class Library:
         self.call("dnnl_engine_create", byref(self.engine), c_int(CPU), c_size_t(0))
         self.call("dnnl_stream_create", byref(self.stream), self.engine, c_uint(1))
         self.known: dict[tuple, Object] = {}
-        self.attr = self.object("attributes")  # scratch memory is ours
+        self.attr = self.object("attributes")
 
     def call(self, name: str, *args) -> None:
         status = getattr(self.dll, name)(*args)
@@ -128,6 +125,10 @@ class Library:
     def equal(self, a: Object, b: Object) -> bool:
         return bool(self.dll.dnnl_memory_desc_equal(a.pointer, b.pointer))
 
+    def primitive(self, kind: str, *args) -> Object:
+        """The descriptor of a primitive, whose scratch memory is ours."""
+        return self.object(f"{kind}_primitive_desc_create", "engine", *args, self.attr)
+
     def implementation(self, desc: Object) -> str:
         """The name of a primitive's implementation, e.g. "brg:avx512_core" or "ref:any"."""
         name, what = c_char_p(), (c_int(QUERY_NAME), c_int(0))
@@ -161,11 +162,9 @@ def load_library() -> Library | None:
     try:
         return Library()
     except (OSError, Unavailable, AttributeError) as error:
-        warnings.warn(
-            f"glasshouse: matrix products and convolutions run through NumPy, slower: {error}. "
-            "Install onednn-cpu-gomp, or set GH_ONEDNN to its library.",
-            stacklevel=3,
-        )
+        slower = "glasshouse: matrix products and convolutions run through NumPy, slower"
+        fix = "Install onednn-cpu-gomp, or set GH_ONEDNN to its library."
+        warnings.warn(f"{slower}: {error}. {fix}", stacklevel=3)
         return None
 
 
@@ -311,8 +310,7 @@ def add_matmul(lowering, node, dnnl, a, b, bias) -> None:
         shape = (1,) * (len(out.shape) - 1) + out.shape[-1:]
         bias_desc = dnnl.desc(shape, bias.base.dtype, strides_of(shape))
         reads.append((BIAS, bias_desc, bias))
-    desc = dnnl.object("matmul_primitive_desc_create", "engine", a[0], b[0], bias_desc, dc,
-                       dnnl.attr)  # fmt: skip
+    desc = dnnl.primitive("matmul", a[0], b[0], bias_desc, dc)
     add_step(lowering, node, dnnl, desc, reads, [(DST, dc, out)], "matmul")
     lowering.hand_out(node, [target])
 
@@ -370,9 +368,8 @@ def packed_weights(lowering, dnnl, node, groups, desc):
 def forward_desc(dnnl, dx, weight, groups, dy, attrs, dtype, bias=None):
     """The primitive descriptor of a forward convolution, also the hint of the backward ones."""
     dw = dnnl.desc(weight_shape(weight, groups), dtype)
-    return dnnl.object("convolution_forward_primitive_desc_create", "engine", FORWARD_TRAINING,
-                       CONVOLUTION_DIRECT, dx, dw, bias, dy, *conv_options(attrs),
-                       dnnl.attr)  # fmt: skip
+    how = (FORWARD_TRAINING, CONVOLUTION_DIRECT)
+    return dnnl.primitive("convolution_forward", *how, dx, dw, bias, dy, *conv_options(attrs))
 
 
 def data_result(lowering, dnnl, node):
@@ -404,9 +401,8 @@ def plan_data_grad(lowering, node, dnnl, _bias) -> None:
     dx, target = data_result(lowering, dnnl, node)
     hint = forward_desc(dnnl, dx, w.shape, groups, dg, attrs, w.dtype)
     dw = dnnl.desc(weight_shape(w.shape, groups), w.dtype)
-    desc = dnnl.object("convolution_backward_data_primitive_desc_create", "engine",
-                       CONVOLUTION_DIRECT, dx, dw, dg, *conv_options(attrs), hint,
-                       dnnl.attr)  # fmt: skip
+    descs = (CONVOLUTION_DIRECT, dx, dw, dg)
+    desc = dnnl.primitive("convolution_backward_data", *descs, *conv_options(attrs), hint)
     dw, packed = packed_weights(lowering, dnnl, w, groups, desc)
     reads = [(DIFF_DST, dg, view), (WEIGHTS, dw, packed)]
     add_step(lowering, node, dnnl, desc, reads, [(DIFF_SRC, dx, target.view())], "conv data")
@@ -424,9 +420,8 @@ def plan_weight_grad(lowering, node, dnnl, _bias) -> None:
     hint = forward_desc(dnnl, dx, node.shape, groups, dg, attrs, node.dtype)
     shape = weight_shape(node.shape, groups)
     plain = dnnl.desc(shape, node.dtype, strides_of(shape))
-    desc = dnnl.object("convolution_backward_weights_primitive_desc_create", "engine",
-                       CONVOLUTION_DIRECT, dx, dnnl.desc(shape, node.dtype), None, dg,
-                       *conv_options(attrs), hint, dnnl.attr)  # fmt: skip
+    descs = (CONVOLUTION_DIRECT, dx, dnnl.desc(shape, node.dtype), None, dg)
+    desc = dnnl.primitive("convolution_backward_weights", *descs, *conv_options(attrs), hint)
     made = dnnl.query(desc, QUERY_DIFF_WEIGHTS)
     reads = [(SRC, dx, x_view), (DIFF_DST, dg, g_view)]
     direct = dnnl.equal(plain, made)
@@ -450,14 +445,12 @@ def is_product(attrs, node, x) -> bool:
 
 
 def plan_weight_product(lowering, node, dnnl, x: View, g: View, target) -> None:
-    """g^T x, positions being the rows of both."""
     made, taken = node.shape[:2]
     rows = prod(x.shape) // taken
     flipped = dnnl.desc((made, rows), node.dtype, (1, made))
     plain = dnnl.desc((rows, taken), node.dtype, (taken, 1))
     result = dnnl.desc((made, taken), node.dtype, (taken, 1))
-    desc = dnnl.object("matmul_primitive_desc_create", "engine", flipped, plain, None, result,
-                       dnnl.attr)  # fmt: skip
+    desc = dnnl.primitive("matmul", flipped, plain, None, result)
     reads = [(SRC, flipped, g), (WEIGHTS, plain, x)]
     add_step(lowering, node, dnnl, desc, reads, [(DST, result, target.view())], "conv weights")
     lowering.hand_out(node, [target])

@@ -58,7 +58,6 @@ def tag_of(buffer: Buffer) -> memory.Tag:
 
 
 def is_empty(step) -> bool:
-    """Whether a step has no position to compute."""
     if isinstance(step, Kernel):
         return prod(step.domain) == 0
     return all(buffer.spec.size == 0 for buffer in step.results)
@@ -89,7 +88,6 @@ def rewritten(graph: Graph) -> Graph:
 
 
 def show(name: str, what) -> None:
-    """Print the result of a pass (GH_DEBUG=3)."""
     if flags.debug >= 3:
         print(f"# -- {name}\n{what}\n")
 
@@ -99,11 +97,8 @@ def describe_steps(plan: Plan) -> str:
     lines = [f"# arena: {plan.arena_bytes:,} bytes"]
     for i, step in enumerate(plan.schedule):
         if isinstance(step, Kernel):
-            what = ", ".join(
-                f"{root.reduce or 'map'} {root.node.op if root.node else ''}".strip()
-                for root in step.roots
-            )
-            what = f"kernel over {step.domain}: {what}"
+            names = [f"{r.reduce or 'map'} {r.node.op if r.node else ''}" for r in step.roots]
+            what = f"kernel over {step.domain}: {', '.join(map(str.strip, names))}"
         else:
             what = f"{step.kind} {step.node.op} {step.plan.name if step.kind == 'onednn' else ''}"
         reads = " ".join(map(place_of, sorted(step.reads(), key=lambda b: b.number)))
@@ -121,7 +116,5 @@ def describe_c(sources: dict[int, str]) -> str:
     texts: dict[str, list[int]] = {}
     for i, text in sources.items():
         texts.setdefault(text, []).append(i)
-    return "\n".join(
-        f"/* steps {', '.join(map(str, steps))} */\n{Source(text, []).named(f'kernel{steps[0]}')}"
-        for text, steps in texts.items()
-    )
+    named = [(Source(text, []).named(f"kernel{i[0]}"), i) for text, i in texts.items()]
+    return "\n".join(f"/* steps {', '.join(map(str, i))} */\n{text}" for text, i in named)

@@ -107,10 +107,8 @@ def place_all(lives: list[Life]) -> int:
     Source: greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288."""
     count = len(lives)
     first, last, start, end = (np.zeros(count, np.int64) for _ in range(4))  # in order of place
-    total = 0
-    for placed, life in enumerate(
-        sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number))
-    ):
+    total, largest = 0, sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number))
+    for placed, life in enumerate(largest):
         alive = np.flatnonzero((first[:placed] <= life.last) & (life.first <= last[:placed]))
         starts = start[alive]
         # Behind what lies below each of them, and behind all.

@@ -112,7 +112,6 @@ def order_of_view(view: View) -> tuple[int, ...]:
 
 def kernel_order(kernel: Kernel) -> tuple[int, ...]:
     """The axes of the domain from the outermost loop to the innermost."""
-    order: tuple[int, ...] | None
     for root in kernel.roots:
         plain = root.reduce is None
         order = order_of_view(root.store) if plain else order_of(root.expr, kernel.domain)

@@ -92,19 +92,14 @@ def onednn_identity() -> str:
     dnnl = onednn.library()
     if dnnl is None:
         return "no oneDNN"
-    path = onednn.find_library()
-    status = os.stat(path)
+    status = os.stat(path := onednn.find_library())
     return f"{path} {status.st_size} {status.st_mtime_ns}"
 
 
 def load(key: str) -> Code | None:
-    if not key:
-        return None
-    data = toolchain.read_entry(path_of(key))
-    if data is None:
-        return None
+    data = toolchain.read_entry(path_of(key)) if key else None
     try:
-        return pickle.loads(data)
+        return None if data is None else pickle.loads(data)
     except Exception:  # of another version of a library that something is made of
         return None
 

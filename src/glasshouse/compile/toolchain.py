@@ -23,11 +23,9 @@ from pathlib import Path
 from glasshouse.base.flags import flags
 
 NATIVE = Path(__file__).parent.parent / "native"
-OPTIONS = (
-    "-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared", "-fwrapv",
-    "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-semantic-interposition",
-    "-mprefer-vector-width=512",
-)  # fmt: skip
+OPTIONS = ("-std=gnu11 -O3 -march=native -fopenmp -fPIC -shared -fwrapv -fno-math-errno "
+           "-fno-trapping-math -ffp-contract=fast -fno-semantic-interposition "
+           "-mprefer-vector-width=512").split()  # fmt: skip
 TIMEOUT_S = 300  # for one call of the compiler
 
 
@@ -87,10 +85,9 @@ def usable_cache(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
+        kept = "compiled code is kept for this process only. Set GH_CACHE to a folder of your own."
         warnings.warn(
-            f"glasshouse: the cache {folder} is not usable ({error}); compiled code is kept for "
-            "this process only. Set GH_CACHE to a folder of your own.",
-            stacklevel=2,
+            f"glasshouse: the cache {folder} is not usable ({error}); {kept}", stacklevel=2
         )
         return Path(tempfile.mkdtemp(prefix="glasshouse-"))
 
@@ -149,10 +146,8 @@ def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
 
 
 def load_entry(path: Path) -> ctypes.CDLL | None:
-    if read_entry(path) is None:
-        return None
     try:
-        return ctypes.CDLL(str(path))
+        return None if read_entry(path) is None else ctypes.CDLL(str(path))
     except OSError:
         return None
 
@@ -167,7 +162,6 @@ def read_entry(path: Path) -> bytes | None:
 
 
 def write_entry(path: Path, data: bytes) -> None:
-    """Make an entry of these contents. Raises: OSError"""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         made = Path(folder) / path.name
         made.write_bytes(data)

@@ -63,10 +63,8 @@ def windowed(view: View, size, stride, dilation) -> View:
     d = len(size)
     lead, spatial = view.shape[:-d], view.shape[-d:]
     steps = view.strides[len(lead) :]
-    positions = tuple(
-        (n - (k - 1) * e - 1) // s + 1
-        for n, k, s, e in zip(spatial, size, stride, dilation, strict=True)
-    )
+    axes = zip(spatial, size, stride, dilation, strict=True)
+    positions = tuple((n - (k - 1) * e - 1) // s + 1 for n, k, s, e in axes)
     strides = (*view.strides[: len(lead)], *(a * s for a, s in zip(steps, stride, strict=True)),
                *(a * e for a, e in zip(steps, dilation, strict=True)))  # fmt: skip
     return View(view.base, view.offset, (*lead, *positions, *size), strides)

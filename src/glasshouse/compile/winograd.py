@@ -147,12 +147,9 @@ def head(sizes: dict[str, int], names: list[str]) -> str:
     """The sizes and pointers of a kernel; `zero` stands for the channels of a position outside."""
     fields = ", ".join(f".{name} = {size}" for name, size in sizes.items())
     most = max(sizes["channels"], sizes["made"])
-    return "\n".join([
-        f"static const gh_winograd s = {{{fields}}};",
-        f"static const float zero[{most}];",
-        *(f"{'float' if name in SCRATCH else 'void'} *{name} = a[{i}];"
-          for i, name in enumerate(names)), "",
-    ])  # fmt: skip
+    constants = f"static const gh_winograd s = {{{fields}}};\nstatic const float zero[{most}];\n"
+    kinds = [(i, name, "float" if name in SCRATCH else "void") for i, name in enumerate(names)]
+    return constants + "".join(f"{kind} *{name} = a[{i}];\n" for i, name, kind in kinds)
 
 
 def blocks_text(sizes, tiles: int, block: int, part: int, threads: int, bias, relu) -> str:

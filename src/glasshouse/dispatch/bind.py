@@ -2,8 +2,7 @@
 
 `bind` hands the call to the topmost mode with that mode taken off the stack, so whatever the mode
 calls goes on downwards; `below` is `bind` itself. With no mode left, `run` infers the spec, lets
-the current backend compute, and has the autograd tape record the call when an operand is tracked.
-"""
+the current backend compute, and has the autograd tape record a call with a tracked operand."""
 
 import itertools
 import threading
@@ -121,12 +120,10 @@ def move(arg, backend):
 
 
 def check_result(primitive, backend, out, spec):
-    """Raise if a backend's payload does not have the inferred spec (GH_VERIFY=1)."""
     pairs = [(out, spec)] if primitive.num_outputs == 1 else list(zip(out, spec, strict=True))
     for data, expected in pairs:
         got = backend.spec_of(data)
         if got != expected:
-            raise AssertionError(
-                f"{primitive.name} on {backend.name}: expected a result {expected}; got {got}. "
-                "Mend the backend's kernel or the card's infer."
-            )
+            fix = "Mend the backend's kernel or the card's infer."
+            where = f"{primitive.name} on {backend.name}"
+            raise AssertionError(f"{where}: expected a result {expected}; got {got}. {fix}")

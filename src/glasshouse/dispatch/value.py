@@ -176,6 +176,14 @@ def is_operand(x) -> bool:
     return False
 
 
+def levels(x: Value):
+    """The value, and those that it wraps, down to the ordinary one."""
+    while x.mode is not None:
+        yield x
+        x = x.data
+    yield x
+
+
 def ordinary(x: Value):
     """The ordinary tensor that a value of transforms stands on."""
     while x.mode is not None:
@@ -262,8 +270,7 @@ def join(where: str, items: list[Value]):
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
         raise ShapeError(where, "tensors of equal shape in a list",
-                         ", ".join(str(item.shape) for item in items),
-                         "Pad or reshape them first.")  # fmt: skip
+            ", ".join(str(item.shape) for item in items), "Pad or reshape them first.")  # fmt: skip
     rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
     return bind(primitives["concatenate"], rows, {"axis": 0})
 

@@ -53,7 +53,6 @@ def int_tuple(where: str, name: str, value, n: int, low: int = 0) -> tuple[int, 
 
 
 def check_ndim(where: str, x: Value, ndims: tuple[int, ...], layout: str) -> None:
-    """Raise ShapeError unless `x` has one of the numbers of axes; `layout` names them."""
     if x.ndim not in ndims:
         allowed = " or ".join(map(str, ndims))
         raise ShapeError(where, f"an input of {allowed} axes, {layout}", x.shape, "Reshape it.")

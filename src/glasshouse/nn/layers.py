@@ -154,12 +154,10 @@ BCELoss = loss("BCELoss", functional.binary_cross_entropy, "weight * reduction")
 BCEWithLogitsLoss = loss("BCEWithLogitsLoss", functional.binary_cross_entropy_with_logits,
                          "weight * reduction pos_weight")  # fmt: skip
 NLLLoss = loss("NLLLoss", functional.nll_loss, "weight * ignore_index reduction")
-CrossEntropyLoss = loss(
-    "CrossEntropyLoss", functional.cross_entropy, "weight * ignore_index reduction label_smoothing"
-)
-KLDivLoss = loss(
-    "KLDivLoss", functional.kl_div, "* reduction log_target", reductions=(*REDUCTIONS, "batchmean")
-)
+CrossEntropyLoss = loss("CrossEntropyLoss", functional.cross_entropy,
+                        "weight * ignore_index reduction label_smoothing")  # fmt: skip
+KLDivLoss = loss("KLDivLoss", functional.kl_div, "* reduction log_target",
+                 reductions=(*REDUCTIONS, "batchmean"))  # fmt: skip
 
 
 class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):

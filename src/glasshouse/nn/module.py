@@ -233,9 +233,8 @@ class Module:
                     seen.add(id(member))
                     yield (f"{path}.{name}" if path else name), member
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ):
+    def named_parameters(self, prefix: str = "", recurse: bool = True,
+                         remove_duplicate: bool = True):  # fmt: skip
         """(dotted name, Parameter) of this module and those below, a shared one once."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 

@@ -23,7 +23,6 @@ def check_integer(where: str, name: str, value, least: int = 0) -> int:
 
 
 def check_type(where: str, x, kinds, expected: str, fix: str):
-    """`x`; raises DTypeError, with what is `expected` instead, unless it is of one of `kinds`."""
     if not isinstance(x, kinds):
         raise DTypeError(where, expected, type_name(x), fix)
     return x

@@ -204,12 +204,10 @@ def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilatio
     """Two per product whose element of x (N, C, *S) is not a zero of the padding."""
     products = out[0] * math.prod(w[:2])
     for i, (step, (low, _high), gap) in enumerate(zip(stride, padding, dilation, strict=True)):
-        size = x[2 + i]
-        products *= sum(
-            min(out[2 + i], (size - 1 - at) // step + 1) - min(out[2 + i], max(0, -(at // step)))
-            for at in (k * gap - low for k in range(w[2 + i]))
-            if at < size
-        )
+        size, most = x[2 + i], out[2 + i]
+        inside = [at for k in range(w[2 + i]) if (at := k * gap - low) < size]
+        products *= sum(min(most, (size - 1 - at) // step + 1) - min(most, max(0, -(at // step)))
+                        for at in inside)  # fmt: skip
     return 2 * products
 
 

@@ -27,8 +27,7 @@ def infer_same(name: str, dtypes: str):
                 raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
             raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
-                             "Cast to one of: "
-                             f"{', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.")  # fmt: skip
+                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.")  # fmt: skip
         return first
 
     return infer
@@ -84,13 +83,11 @@ def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dt
         errors.append(refusal(DTypeError, "expected a dtype", *[(2,)] * len(ranges), on=wrong))
     if len(ranges) > 1:
         errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
-    return define(
-        name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref, vjp=vjp,
+    return define(name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref,
         jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
-        complex_flops=complex_flops,
+        vjp=vjp, complex_flops=complex_flops, source=source,
         samples=[sample(*(Arr(shape, *r) for r in ranges)) for shape in ((2, 3), (), (0, 2))],
-        error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits), source=source,
-    )  # fmt: skip
+        error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits))  # fmt: skip
 
 
 polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
@@ -172,14 +169,12 @@ mul = elementwise("mul", "x · y; for booleans, and.", ref=np.multiply, dtypes="
     traits=("commutative", "associative"))  # fmt: skip
 
 
-div = elementwise(
-    "div", "x / y; for integers, rounded down.", ranges=((-2, 2), (0.5, 2)),
+div = elementwise("div", "x / y; for integers, rounded down.", ranges=((-2, 2), (0.5, 2)),
     ref=lambda x, y: (np.floor_divide if x.dtype.kind in "iu" else np.divide)(x, y),
     vjp=(lambda g, _y, _a, b: g / conj(b), lambda g, y, _a, b: -g * conj(y / b)),
     jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
-    why="x · y**-1 rounds twice, and integers have no inverse",
     complex_flops=11,  # a product with the conjugate, |y|², two quotients
-)  # fmt: skip
+    why="x · y**-1 rounds twice, and integers have no inverse")  # fmt: skip
 remainder = elementwise("remainder", "x - floor(x / y) · y, with the sign of y.", ref=np.remainder,
     ranges=((0.1, 3), (0.55, 0.95)), dtypes="real",
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, a, b: -g * (a // b)),

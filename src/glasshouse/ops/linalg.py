@@ -225,9 +225,8 @@ def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
 def check_qr_gradient(a, mode: str) -> None:
     m, n = a.shape[-2:]
     if mode == "complete" and m > n:
-        raise GradError("qr", "mode 'reduced' for the derivative of tall matrices",
-                        f"'complete' and shape {a.shape}",
-                        "The added columns of q are not unique.")  # fmt: skip
+        raise GradError("qr", "mode 'reduced' for the derivative of tall matrices", "'complete' "
+            f"and shape {a.shape}", "The added columns of q are not unique.")  # fmt: skip
 
 
 def skew_free(c):
@@ -425,8 +424,7 @@ def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
     source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008")  # fmt: skip
 def triangular_solve(a, b, *, lower, transpose, unit_diagonal):
     """x with a x = b, or a^T x = b if `transpose`, for triangular a (..., n, n) and b (..., n, k).
-    Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as
-    1.
+    Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as 1.
 
     Why: a loop over rows, whose length the program does not know."""
     if transpose:

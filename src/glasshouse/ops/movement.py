@@ -19,9 +19,8 @@ movement = partial(card, "movement", jvp=LINEAR, flops=lambda *_specs, **_: 0,
 def infer_reshape(x: Spec, *, shape) -> Spec:
     shape = check_shape("reshape", shape)
     if math.prod(shape) != x.size:
-        raise ShapeError("reshape", f"a shape of {x.size} elements, as {x.shape} has",
-                         f"{shape} with {math.prod(shape)}",
-                         f"Choose sizes whose product is {x.size}.")  # fmt: skip
+        raise ShapeError("reshape", f"a shape of {x.size} elements, as {x.shape} has", f"{shape} "
+            f"with {math.prod(shape)}", f"Choose sizes whose product is {x.size}.")  # fmt: skip
     return Spec(shape, x.dtype)
 
 
@@ -130,9 +129,8 @@ def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
                          f"{starts}, {stops}, {steps}", "Give one of each per axis.")  # fmt: skip
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not (0 <= start <= stop <= size and step >= 1):
-            raise ShapeError("slice", f"0 <= start <= stop <= {size} and step >= 1",
-                             f"{start}, {stop}, {step}",
-                             "Clip the bounds; use flip for a negative step.")  # fmt: skip
+            raise ShapeError("slice", f"0 <= start <= stop <= {size} and step >= 1", f"{start}, "
+                f"{stop}, {step}", "Clip the bounds; use flip for a negative step.")  # fmt: skip
     sizes = (-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
     return Spec(tuple(sizes), x.dtype)
 

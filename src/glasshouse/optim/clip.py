@@ -39,7 +39,6 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
 
 
 def total_norm(grads: list, norm_type: float):
-    """The norm of all elements of `grads`, accumulated in float32 or better."""
     sizes = [abs(cast(g, accumulation_dtype(g.dtype))) for g in grads]
     dtype = reduce(promote, [size.dtype for size in sizes])
     sizes = [cast(size, dtype) for size in sizes]

@@ -90,9 +90,8 @@ class GradScaler:
         """The scale and its history; empty if not enabled."""
         if not self.enabled:
             return {}
-        return {"scale": self.factor, "growth_factor": self.growth_factor,
-                "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
-                "_growth_tracker": self.good_steps}  # fmt: skip
+        kept = {name: getattr(self, name) for name in KEPT}
+        return {"scale": self.factor, **kept, "_growth_tracker": self.good_steps}
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from what `state_dict` returned."""

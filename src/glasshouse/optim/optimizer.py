@@ -248,7 +248,6 @@ def options(scope: dict) -> dict:
 
 
 def describe_dict(x) -> str:
-    """How an error message names a dict: by its keys."""
     return f"a dict with {sorted(map(str, x))}" if isinstance(x, dict) else type_name(x)
 
 

@@ -139,9 +139,8 @@ class Adagrad(Optimizer):
     Raises: OptionError for options out of range.
     Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1."""
 
-    ranges = dict.fromkeys(
-        ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"), NON_NEGATIVE
-    )
+    ranges = dict.fromkeys("lr lr_decay weight_decay initial_accumulator_value eps".split(),
+                           NON_NEGATIVE)  # fmt: skip
     buffers = ("sum",)
 
     def __init__(self, params, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,

@@ -55,8 +55,10 @@ class LRScheduler:
                 self.scales[i] *= group["lr"] / self.last_lr[i]
             group["lr"] = self.last_lr[i] = self.scales[i] * rates[i]
             momentum = self.momentum_at(self.last_epoch, i)
-            if momentum is not None:
-                set_momentum(group, momentum)
+            if momentum is not None and "betas" in group:
+                group["betas"] = (momentum, group["betas"][1])
+            elif momentum is not None:
+                group["momentum"] = momentum
 
     def get_last_lr(self) -> list[float]:
         """The rates set last, one per group."""
@@ -113,13 +115,6 @@ def per_group(where: str, name: str, value, count: int) -> list:
     return values
 
 
-def set_momentum(group: dict, momentum: float) -> None:
-    if "betas" in group:
-        group["betas"] = (momentum, group["betas"][1])
-    else:
-        group["momentum"] = momentum
-
-
 class LambdaLR(LRScheduler):
     """lr = initial_lr * fn(step); one function, or a list of one per group."""
 
@@ -174,9 +169,8 @@ class LinearLR(LRScheduler):
     Raises: OptionError for factors outside [0, 1], a start_factor of 0, or total_iters below 1.
     Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up)."""
 
-    def __init__(
-        self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
-    ):
+    def __init__(self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0,
+                 total_iters: int = 5):  # fmt: skip
         self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:
             raise OptionError("LinearLR", "start_factor > 0", "0", "Pass e.g. 1e-3.")
@@ -274,7 +268,6 @@ class OneCycleLR(LRScheduler):
 
 
 def count_steps(total_steps, epochs, steps_per_epoch) -> int:
-    """The number of steps, given outright or as epochs times steps per epoch."""
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
@@ -339,14 +332,13 @@ class ReduceLROnPlateau(LRScheduler):
         check_optimizer("ReduceLROnPlateau", optimizer)
         where = "ReduceLROnPlateau"
         self.mode = check_option(where, "mode", mode, ("min", "max"))
-        options = ("rel", "abs")
-        self.threshold_mode = check_option(where, "threshold_mode", threshold_mode, options)
-        self.factor = check_range("ReduceLROnPlateau", "factor", factor, 0, 1 - 1e-12)
-        self.patience = check_integer("ReduceLROnPlateau", "patience", patience, 0)
-        self.cooldown = check_integer("ReduceLROnPlateau", "cooldown", cooldown, 0)
-        self.threshold = check_range("ReduceLROnPlateau", "threshold", threshold, 0, math.inf)
-        self.min_lrs = per_group("ReduceLROnPlateau", "min_lr", min_lr, len(optimizer.param_groups))
-        self.eps = check_range("ReduceLROnPlateau", "eps", eps, 0, math.inf)
+        self.threshold_mode = check_option(where, "threshold_mode", threshold_mode, ("rel", "abs"))
+        self.factor = check_range(where, "factor", factor, 0, 1 - 1e-12)
+        self.patience = check_integer(where, "patience", patience, 0)
+        self.cooldown = check_integer(where, "cooldown", cooldown, 0)
+        self.threshold = check_range(where, "threshold", threshold, 0, math.inf)
+        self.min_lrs = per_group(where, "min_lr", min_lr, len(optimizer.param_groups))
+        self.eps = check_range(where, "eps", eps, 0, math.inf)
         self.best, self.num_bad_steps, self.cooldown_left = None, 0, 0
         super().__init__(optimizer)
 

@@ -58,7 +58,6 @@ def matmul(x1, x2, /):
 
 
 def stacked_product(x1: Value, x2: Value):
-    """The product of stacks of matrices, whose leading axes broadcast."""
     if x2.ndim == 2:
         if x1.ndim == 2:
             return cards.matmul(x1, x2)
@@ -230,7 +229,6 @@ def diagonal(term, x: Value):
 
 
 def cheapest_pair(pool, sizes) -> tuple[int, int]:
-    """The two operands whose product takes the fewest multiplications."""
     pairs = [(i, j) for i in range(len(pool)) for j in range(i + 1, len(pool))]
     return min(pairs, key=lambda p: math.prod(sizes[c] for c in {*pool[p[0]][0], *pool[p[1]][0]}))
 

@@ -203,12 +203,9 @@ def solve_stack(where_: str, x1: Value, x2: Value) -> Value:
 
 
 def check_regular(where_: str, packed: Value) -> None:
-    value = packed
-    while value.mode is not None:
-        if value.mode.hides:
-            return
-        value = value.data
-    if packed.size and (diagonal(value.detach()).numpy() == 0).any():
+    if any(level.mode is not None and level.mode.hides for level in values.levels(packed)):
+        return
+    if packed.size and (diagonal(values.ordinary(packed).detach()).numpy() == 0).any():
         raise LinAlgError(where_, "a regular matrix", "one with a pivot of 0", "It has no inverse: "
                           "use pinv or lstsq, or add to its diagonal.")  # fmt: skip
 

@@ -239,9 +239,8 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     else:
         count = operator.index(indices_or_sections)
         if count < 1 or size % count:
-            raise ShapeError("split", f"a number of sections that divides {size}",
-                             f"{count} for shape {x.shape}, axis {axis}",
-                             "Use gh.chunk for unequal parts.")  # fmt: skip
+            raise ShapeError("split", f"a number of sections that divides {size}", f"{count} for "
+                f"shape {x.shape}, axis {axis}", "Use gh.chunk for unequal parts.")  # fmt: skip
         cuts = range(size // count, size, size // count) if size else [0] * (count - 1)
     bounds = [0, *cuts, size]
     pairs = zip(bounds[:-1], bounds[1:], strict=True)

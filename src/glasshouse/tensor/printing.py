@@ -22,8 +22,6 @@ class PrintOptions:
 
 
 class Current:
-    """The options in force."""
-
     options = PrintOptions()
 
 

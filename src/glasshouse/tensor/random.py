@@ -325,7 +325,6 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
 
 
 def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
-    """`count` positions below n."""
     if replace and weights is None:
         return randint(n, shape=(count,), generator=generator)
     if replace:

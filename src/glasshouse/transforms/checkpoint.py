@@ -40,9 +40,7 @@ class RegionNode(Node):
 
         if pairs:
             ys, gs = zip(*pairs, strict=True)
-            for place, g in seeds_of("checkpoint", ys, gs):
-                walk.seed(place, g)
-            walk.run(arrive)
+            walk.run(arrive, seeds_of("checkpoint", ys, gs))
         return pulled
 
     def release(self) -> None:

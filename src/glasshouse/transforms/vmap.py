@@ -6,6 +6,7 @@ from glasshouse.base import DTypeError, ShapeError, Spec, TransformError, check_
 from glasshouse.base.tree import broadcast_prefix, flatten, unflatten
 from glasshouse.dispatch import Level, as_value, broadcast_to, zeros
 from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.value import levels
 from glasshouse.ops.checks import check_option
 from glasshouse.ops.index import move_axes
 
@@ -58,17 +59,9 @@ class VmapMode(Level):
 def tie_to_batch(value):
     """`value` with its own copy in every active vmap, so that its gradient is per example."""
     for mode in state.modes:
-        if isinstance(mode, VmapMode) and not depends_on(value, mode):
+        if isinstance(mode, VmapMode) and all(level.mode is not mode for level in levels(value)):
             value = value + mode.constant(zeros(value))
     return value
-
-
-def depends_on(value, mode) -> bool:
-    while value.mode is not None:
-        if value.mode is mode:
-            return True
-        value = value.data
-    return False
 
 
 def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):

@@ -104,9 +104,8 @@ def convolve_transposed(
     check_channels(where, x, n, weight.shape[0])
     check_divides(where, "in_channels", weight.shape[0], "groups", groups)
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise OptionError(where, "output_padding smaller than stride or dilation",
-                          f"{extra}, stride {stride} and dilation {dilation}",
-                          "Lower output_padding.")  # fmt: skip
+        raise OptionError(where, "output_padding smaller than stride or dilation", f"{extra}, "
+            f"stride {stride} and dilation {dilation}", "Lower output_padding.")  # fmt: skip
     options = (stride, padding, extra, dilation)
     sizes, missing = transposed_sizes(x.shape[-n:], weight.shape[2:], *options)
     if min(sizes) < 1:
@@ -131,6 +130,5 @@ def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
 
 
 conv1d, conv2d, conv3d = by_axes(convolve, "conv")
-conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
-    convolve_transposed, "conv_transpose"
-)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(convolve_transposed,
+                                                               "conv_transpose")  # fmt: skip

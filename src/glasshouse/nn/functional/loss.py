@@ -187,9 +187,8 @@ def reduced_by_class(loss, index, counts, weight, reduction):
     return reduce.sum(loss) / reduce.sum(share) if reduction == "mean" else reduced(loss, reduction)
 
 
-def cross_entropy(
-    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
-):
+def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean",
+                  label_smoothing=0.0):  # fmt: skip
     """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
     The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
     uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a

@@ -93,7 +93,6 @@ def update_running(running_mean, running_var, mean, var, count: int, momentum: f
 
 @composed
 def moved(running: Value, new: Value, times: float, momentum: float) -> Value:
-    """(1 - momentum) · running + momentum · times · new."""
     new = new if times == 1 else new * times
     new = reshape(cast(new, running.dtype), running.shape)
     return running * (1 - momentum) + new * momentum

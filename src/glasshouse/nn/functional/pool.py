@@ -170,7 +170,6 @@ def sum_bins(x: Value, axis: int, count: int) -> Value:
 
 
 def bin_counts(x: Value, axis: int, count: int):
-    """The number of elements in each bin along `axis`, broadcastable to the result."""
     counts = [len(b) for b in bins(x.shape[axis], count)]
     if len(set(counts)) == 1:
         return counts[0]
