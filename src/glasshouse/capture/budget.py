@@ -1,9 +1,9 @@
 """The compiler of `optimize(memory_budget=…)`: the default one, within a plan."""
 
 from glasshouse.analyze.blocks import Block
-from glasshouse.analyze.captured import CapturedStep, check_budget, has_both_passes, plan_captured
 from glasshouse.analyze.planner import Planned
 from glasshouse.capture.glass import Glass
+from glasshouse.capture.planned import CapturedStep, check_budget, has_both_passes, plan_captured
 
 
 class Budget:

@@ -15,12 +15,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from glasshouse.analyze.captured import CapturedStep, in_use
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
 from glasshouse.base.errors import GradError, OptionError
 from glasshouse.base.interrupts import held
 from glasshouse.capture.front import VARYING
 from glasshouse.capture.lines import Lines
+from glasshouse.capture.planned import CapturedStep, in_use
+from glasshouse.capture.split import Half, split
 from glasshouse.compile.program import compiled, compiled_graph, run_timed, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
@@ -30,7 +31,6 @@ from glasshouse.dispatch.bind import box, state, timers, watchers
 from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
-from glasshouse.graph.split import Half, split
 from glasshouse.nn.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor, random

@@ -6,6 +6,7 @@ import pytest
 import glasshouse as gh
 from glasshouse.base import having
 from glasshouse.base.flags import flags
+from glasshouse.capture.split import split
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of, needed_nodes, run, verify
 from glasshouse.graph.named import names_of
@@ -13,7 +14,6 @@ from glasshouse.graph.recompute import recompute
 from glasshouse.graph.record import recorder
 from glasshouse.graph.rerun import is_backward, rerun, within
 from glasshouse.graph.simplify import PASSES
-from glasshouse.graph.split import split
 
 
 class Net(gh.nn.Module):

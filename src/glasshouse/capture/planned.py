@@ -15,13 +15,13 @@ from glasshouse.analyze.planner import Planned, Planner, in_bytes
 from glasshouse.analyze.step import StepAnalysis
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import having
+from glasshouse.capture.split import split
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, no_collection, rewritten, tag_of
 from glasshouse.compile.plan import Plan as MemoryPlan
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import Recording
 from glasshouse.graph.rerun import BEHIND
-from glasshouse.graph.split import split
 
 
 class CapturedRun(NamedTuple):
