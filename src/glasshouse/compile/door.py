@@ -137,6 +137,8 @@ class Seen(Watcher):
             self.places.setdefault(id(data), number)
             if node is not None:
                 self.on_tape[id(node), 0] = number
+        if not self.is_whole():  # a finalizer evaluated meanwhile: operands are forgotten
+            raise KeyError
         return tuple(made)
 
     def place_of(self, x, tensors) -> tuple[int, bool]:
