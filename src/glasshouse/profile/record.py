@@ -122,6 +122,7 @@ class Recorder(Watcher):
             self.subscription.remove()
             self.subscription = None
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
+        self.runs = [run._replace(events=self.own(run.events)) for run in self.runs]
         self.fallbacks = self.backend.fallbacks - self.fallbacks
 
     # -- what a watcher is told ----------------------------------------------------------------
@@ -154,11 +155,14 @@ class Recorder(Watcher):
             self.dropped_runs += 1
             return
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
-        own = (events >= self.first) & (events < self.first + self.room)  # others: of before
-        events = np.where(own, events - self.first, -1).astype(np.int32)
         thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
         self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
+
+    def own(self, events: np.ndarray) -> np.ndarray:
+        """Numbers of events in this recording; -1 for those of others."""
+        inside = (events >= self.first) & (events < self.first + self.room)
+        return np.where(inside, events - self.first, -1).astype(np.int32)
 
     def allocation(self, event: memory.Event) -> None:
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
