@@ -6,7 +6,7 @@ of two matrices and convolutions by Winograd's algorithm do one after the other.
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -200,12 +200,12 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     def usual(curves):
         return [sorted(points)[len(points) // 2] for points in zip(*curves, strict=True)]
 
-    return MachineProfile(
-        name,
-        {key: usual([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
-        usual([x.bandwidth for x in rounds]),
-        *(median(getattr(x, key) for x in rounds) for key in ("elementwise", "overhead_ns")),
-        template=median(x.template for x in rounds),
+    rates = ("elementwise", "overhead_ns", "template")
+    return replace(
+        rounds[0],
+        matrix={key: usual([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
+        bandwidth=usual([x.bandwidth for x in rounds]),
+        **{key: median(getattr(x, key) for x in rounds) for key in rates},
     )
 
 
@@ -236,6 +236,17 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
     flops, _, ns = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
     few = [full(8 + i) for i in range(6)]
     overhead = measured(lambda: [x + 1 for x in few])[2]
+    elementwise = 1e9 * flops / ns
+    return MachineProfile(name, matrix, bandwidth, elementwise, overhead, template=pool_rate(full))
+
+
+def alone(ns: float, nbytes: float, bandwidth) -> float:
+    """Seconds of computing, where moving comes before."""
+    return max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
+
+
+def pool_rate(full) -> float:
+    """FLOP/s of pooling and its gradient."""
     images, grads = ([full(4, n, n, 64) for _ in range(3)] for n in (57, 28))
     size = {"size": (3, 3), "stride": (2, 2), "dilation": (1, 1)}
 
@@ -250,13 +261,7 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
         return [window_scatter(channels_dense(g), channels_dense(x), **size) for g, x in pairs]
 
     windows = [measured(make, "window") for make in (chosen, given)]
-    template = 1e9 * sum(w[0] for w in windows) / sum(w[2] for w in windows)
-    return MachineProfile(name, matrix, bandwidth, 1e9 * flops / ns, overhead, template=template)
-
-
-def alone(ns: float, nbytes: float, bandwidth) -> float:
-    """Seconds of computing, where moving comes before."""
-    return max(ns / 1e9 - nbytes / rate_at(bandwidth, nbytes), ns / 4e9)
+    return 1e9 * sum(w[0] for w in windows) / sum(w[2] for w in windows)
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:

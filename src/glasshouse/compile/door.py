@@ -16,6 +16,7 @@ from glasshouse.compile import toolchain
 from glasshouse.dispatch.backend import Default
 from glasshouse.dispatch.bind import hooks, run, state, timers, watchers
 from glasshouse.dispatch.compose import run_composed
+from glasshouse.dispatch.cost import Call, call_of
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph import record
 from glasshouse.graph.record import INDEXED, Lazy
@@ -74,6 +75,12 @@ def in_python():
         if Door.native is not None and not nested:
             native = Door.native
             use(native.run, native.pull, native.compose, native.needed, native.forget)
+
+
+def call_again(again: tuple) -> Call:
+    """The call that one of `Seen.again` is, with its cost."""
+    _, _, out, _, primitive, specs, attrs, _ = again
+    return call_of(primitive, specs, attrs, out)
 
 
 class Template(NamedTuple):

@@ -5,6 +5,7 @@ from threading import get_ident
 from typing import NamedTuple
 
 from glasshouse.base.errors import OptionError, check_known, type_name
+from glasshouse.compile.door import call_again
 from glasshouse.dispatch.bind import state, watchers
 from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.scope import path_of
@@ -91,7 +92,7 @@ class FlopCounter(Watcher):
     def first_again(self, again: tuple, scope, phase: str) -> list:
         """What is counted of a call as `Seen.again` of compile/door.py gives it."""
         self.again.append(again)
-        return [1, call_of(*again[4:7], again[2]), path_of(scope), phase]
+        return [1, call_again(again), path_of(scope), phase]
 
     def module(self, scope, begin_ns):
         self.called.add(id(scope.module()))

@@ -17,7 +17,7 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile import toolchain
-from glasshouse.compile.door import Door
+from glasshouse.compile.door import Door, call_again
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, hooks, state
 from glasshouse.dispatch.compose import CALL
@@ -188,7 +188,7 @@ def about(call, scope, phase: str) -> tuple[int, int]:
 
 def about_again(again: tuple, scope, phase: str) -> tuple[int, int]:
     """The same of a call as `Seen.again` of compile/door.py gives it."""
-    return about(call_of(*again[4:7], again[2]), scope, phase)
+    return about(call_again(again), scope, phase)
 
 
 def writer_of_calls(recorder: Recorder):
