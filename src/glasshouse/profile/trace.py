@@ -179,12 +179,17 @@ class Trace:
 
     def loop_steps(self) -> list[tuple[int, int, int]]:
         """(number, begin, end) of each step of the user's loop: as marked by `step()`, else from
-        the end of one optimizer pass to that of the next."""
+        the end of one optimizer pass, with what is computed then, to that of the next."""
         events = self.events
         marks = events[events["kind"] == recorded.STEP]
         if len(marks):
             return [(int(e["what"]), int(e["begin"]), int(e["end"])) for e in marks]
         ends = self.regions("optimizer")["end"].tolist()
+        until = [*ends[1:], self.end_ns]
+        ends = [
+            next((run.end_ns for run in self.runs if end <= run.begin_ns < following), end)
+            for end, following in zip(ends, until, strict=False)
+        ]
         begins = [self.begin_ns, *ends][: len(ends)]
         return [(i, *pair) for i, pair in enumerate(zip(begins, ends, strict=True))]
 

@@ -108,6 +108,16 @@ def test_a_recording_computes_what_its_steps_recorded():
     assert ready[0].find("matmul").kernel_ns > 0 and y.shape == (8, 8)
 
 
+def test_steps_without_marks_have_the_kernels_that_they_recorded():
+    with flags.override(compile="always"):
+        step = make_step()
+        step(), step()
+        with gh.profile() as p:
+            step()
+    ((_, begin, end),) = p.trace.loop_steps()
+    assert all(begin <= run.begin_ns and run.end_ns <= end for run in p.trace.runs)
+
+
 def test_every_operator_call_is_recorded(prof):
     with gh.FlopCounter() as fc:
         make_step()()
