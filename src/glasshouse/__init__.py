@@ -8,8 +8,6 @@ names. Below them lie about 70 primitives behind one door; every layer can be se
 What reaches outside (checkpoints, safetensors, torch) is imported by name:
 `from glasshouse import interop`."""
 
-# fmt: off
-# isort: off
 from glasshouse import (analyze, autograd, backends, base, capture, data, dispatch, memory, metrics,
     nn, ops, optim, speech, text, vision)
 from glasshouse.analyze import meta

@@ -1,7 +1,5 @@
 """The ground floor: dtypes, shapes, trees, flags and errors. Imports nothing of ours."""
 
-# fmt: off
-# isort: off
 from glasshouse.base.dtype import (KIND_ORDER, DType, accumulation_dtype, all_dtypes, as_dtype,
     bfloat16, bool_, by_name, complex64, complex128, default_of_kind, float16, float32, float64,
     from_numpy_dtype, inexact_dtype, int8, int16, int32, int64, promote, promote_scalar, real_dtype,

@@ -4,7 +4,8 @@ A kernel runs over rows of its domain: the innermost axis in memory is the vecto
 are shared out to the cores. A kernel that reduces the innermost axis sweeps each row once per
 dependent reduction, while the row is in cache; one that reduces outer axes adds rows up block by
 block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elements, and from there
-in float64, in an order that does not depend on the number of threads."""
+in float64. Their order depends on the shape alone, not on the number of threads or on what else the
+kernel computes, and no product is fused into a sum: a value has the same bits in every kernel."""
 
 import math
 import re
@@ -31,9 +32,11 @@ SIGNS = {"sum": "+", "prod": "*", "any": "|", "all": "&"}  # of reductions
 PARALLEL = "parallel for schedule(static)"
 PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
 CHUNK = 4096  # elements that one thread takes at a time from a row without outer axes
+LANES = 16  # sums that the elements of a row go to in turn, a power of two
 BLOCK = 128  # rows that are added up in float32 before going on in float64
 MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
 SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
+FUSED = '__attribute__((optimize("fp-contract=fast"))) '  # products of matrices, by their sums
 SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 
 
@@ -47,7 +50,8 @@ class Source:
     args: list
 
     def named(self, name: str) -> str:
-        return f"void {name}(void **a) {{\n{self.text}}}\n"
+        options = FUSED if "gh_winograd" in self.text else ""
+        return f"{options}void {name}(void **a) {{\n{self.text}}}\n"
 
 
 def compute_type(dtype: DType) -> str:
@@ -167,13 +171,15 @@ class Emitter:
                 self.pointer(root.store)
         self.sweeps = self.plan_sweeps()
         body = self.lines
-        work = prod(self.kernel.domain) * max(r.expr.cost for r in self.kernel.roots)
+        size = prod(self.kernel.domain)
+        work = size * max(r.expr.cost for r in self.kernel.roots)
         self.parallel = work > PARALLEL_WORK
+        self.has_rows = prod(loop.size for loop in self.kept) >= 4 or size <= CHUNK
         if self.kernel.axes is None:
             self.emit_map()
         elif not self.inner_reduced:
             self.emit_columns()
-        elif prod(loop.size for loop in self.kept) >= 4 or not self.parallel:
+        elif self.has_rows:
             self.emit_rows()
         else:
             self.emit_split()
@@ -245,9 +251,9 @@ class Emitter:
         element = f"{table}[{self.index(expr.view)} + {stride}LL * {at}]"
         return loaded(element, expr.dtype)
 
-    def store(self, root: Root, name: str) -> None:
+    def store(self, root: Root, name: str, only="") -> None:
         target = f"{self.pointer(root.store)}[{self.index(root.store)}]"
-        self.put(f"{target} = {stored(name, root.store.base.dtype)};")
+        self.put(f"{only}{target} = {stored(name, root.store.base.dtype)};")
 
     # -- sweeps --------------------------------------------------------------------------------
 
@@ -307,16 +313,14 @@ class Emitter:
         exprs = [root.expr for root in roots]
         self.declare(exprs, False)
         with self.loop("i", hi, lo, pragma="simd"):
-            self.declare(exprs, True)
-            for root in roots:
-                self.store(root, self.names[root.expr.number])
+            self.take_in(roots, exprs, "")
 
     def emit_rows(self) -> None:
         """Reductions along the row: one sweep after the other, while the row is in cache."""
         with self.rows(self.parallel):
             self.plan_scratch()
             for sweep in self.sweeps:
-                self.emit_sweep(sweep, str(self.inner[0].size))
+                self.emit_sweep(sweep)
 
     def plan_scratch(self) -> None:
         """Rows of costly values that a later sweep needs again."""
@@ -335,53 +339,80 @@ class Emitter:
                     self.put(f"{compute_type(expr.dtype)} {name}[{inner}];")
             seen |= {e.number for e in walk(exprs)}
 
-    def emit_sweep(self, sweep, hi: str) -> None:
+    def emit_sweep(self, sweep) -> None:
         """One pass over a row: the reductions and results of one level."""
         exprs = [root.expr for root in sweep]
         reductions = [root for root in sweep if root.reduce]
-        long = prod(loop.size for loop in self.summed) * self.inner[0].size > CHUNK
         for root in reductions:
-            self.put(f"{total_type(root, long)} t{root.number} = {start(root)};")
+            self.put(f"{total_type(root)} t{root.number} = {start(root)};")
         with ExitStack() as nest:
             for loop in self.summed:
                 nest.enter_context(self.loop(loop.name, loop.size))
-            lo = "0"
-            if self.inner[0].size > CHUNK and reductions:
-                chunks = f"for (int64_t lo = 0; lo < {hi}; lo += {CHUNK})"
-                nest.enter_context(self.block(chunks))
-                lo, hi = self.part_of(CHUNK, hi)
-            self.sums_of_row(sweep, exprs, reductions, lo, hi)
+            self.sums_of_row(sweep, exprs, reductions)
         for root in reductions:
             self.finish(root)
 
-    def sums_of_row(self, sweep, exprs, reductions, lo, hi) -> None:
-        """The vector loop of a sweep, and adding its result to the totals."""
+    def sums_of_row(self, sweep, exprs, reductions) -> None:
+        """The sums of a row, so much of it at a time as is added up in float32."""
+        end = self.inner[0].size
+        if not reductions:
+            with self.block(""):
+                self.row_of_stores(sweep, "0", end)
+        elif end <= CHUNK:
+            self.sums_of_part(sweep, exprs, reductions, "0", str(end))
+        else:
+            with self.block(f"for (int64_t lo = 0; lo < {end}; lo += {CHUNK})"):
+                self.sums_of_part(sweep, exprs, reductions, *self.part_of(CHUNK, end))
+
+    def sums_of_part(self, sweep, exprs, reductions, lo: str, hi: str) -> None:
+        """The vector loop of a sweep, and adding its result to the totals. The compiler is not to
+        choose the order of sums: an element goes to one of a few, `LANES` at most, which are then
+        added. The last of an uneven row are met together with some that were met before."""
+        size = self.inner[0].size
+        lanes = min(LANES, 1 << size.bit_length() - 1)
+        fresh = "k >= met" if size % lanes else ""
         with self.block(""):
             self.declare(exprs, False)
             for root in reductions:
-                self.put(f"{compute_type(root.expr.dtype)} s{root.number} = {start(root)};")
-            with self.loop("i", hi, lo, pragma="simd" + clauses(reductions)):
-                for number, name in self.scratch.items():
-                    if number in self.filled:
-                        self.names[number] = f"{name}[i]"
-                        self.scopes[-1].append(number)
-                self.declare(exprs, True)
-                for expr in walk(exprs):
-                    if expr.number in self.scratch and expr.number not in self.filled:
-                        self.put(f"{self.scratch[expr.number]}[i] = {self.names[expr.number]};")
-                        self.filled.add(expr.number)
-                self.take_in(sweep, "")
+                c, begin = compute_type(root.expr.dtype), f"{{[0 ... {lanes - 1}] = {start(root)}}}"
+                self.put(f"{c} s{root.number}[{lanes}] = {begin};")
+            with self.block(f"for (int64_t at = {lo}; at < {hi}; at += {lanes})"):
+                self.put(f"const int met = at + {lanes} <= {hi} ? 0 : at + {lanes} - {hi};")
+                self.put("#pragma omp simd")
+                with self.block(f"for (int k = 0; k < {lanes}; k++)"):
+                    self.put("const int64_t i = at - met + k;")
+                    self.take_in(sweep, exprs, "[k]", fresh)
             for root in reductions:
-                self.put(accumulate(f"t{root.number}", root, f"s{root.number}", wide=True))
+                t, s = f"t{root.number}", f"s{root.number}"
+                self.put(f"GH_HALVES({lanes}) {s}[k] = {combined(root, f'{s}[k]', f'{s}[k + h]')};")
+                self.add(root, t, f"{s}[0]")
 
-    def take_in(self, sweep, at: str) -> None:
-        """What a sweep does with its values: into the sums `at` the position, or stored."""
+    def take_in(self, sweep, exprs, at: str, fresh="") -> None:
+        """What a sweep does at a position of a row: its values go into the sums `at` it, or are
+        stored; unless it is `fresh`, only what may be done twice is done."""
+        for number, name in self.scratch.items():
+            if number in self.filled:
+                self.names[number] = f"{name}[i]"
+                self.scopes[-1].append(number)
+        self.declare(exprs, True)
+        stores = not all(root.reduce for root in sweep)  # perhaps over what the sweep reads
+        only = f"if ({fresh}) " if fresh and stores else ""
+        for expr in walk(exprs):
+            if expr.number in self.scratch and expr.number not in self.filled:
+                self.put(f"{only}{self.scratch[expr.number]}[i] = {self.names[expr.number]};")
+                self.filled.add(expr.number)
         for root in sweep:
-            value = self.names[root.expr.number]
+            value, total = self.names[root.expr.number], f"s{root.number}{at}"
             if root.reduce:
-                self.put(accumulate(f"s{root.number}{at}", root, value))
+                added = combined(root, total, value)
+                if fresh and root.reduce in ("sum", "prod"):
+                    added = f"{fresh} ? {added} : {total}"
+                self.put(f"{total} = {added};")
             else:
-                self.store(root, value)
+                self.store(root, value, only)
+
+    def add(self, root: Root, total: str, value: str) -> None:
+        self.put(f"{total} = {combined(root, total, value)};")
 
     def finish(self, root: Root) -> None:
         """The total of a reduction as a value, and stored if somebody reads it."""
@@ -393,10 +424,9 @@ class Emitter:
     def add_blocks(self, reductions, blocks: int, at: str) -> None:
         """The totals of the blocks' partial results, added in order."""
         for root in reductions:
-            self.put(f"{total_type(root, True)} t{root.number} = {start(root)};")
+            self.put(f"{total_type(root)} t{root.number} = {start(root)};")
             with self.loop("block", blocks):
-                part = f"part{root.number}[{at}]"
-                self.put(accumulate(f"t{root.number}", root, part, wide=True))
+                self.add(root, f"t{root.number}", f"part{root.number}[{at}]")
             self.finish(root)
 
     def emit_split(self) -> None:
@@ -410,19 +440,19 @@ class Emitter:
         exprs = [root.expr for root in sweep]
         with self.rows(False):
             for root in reductions:
-                self.put(f"{total_type(root, True)} part{root.number}[{blocks}];")
-            with self.loop("block", blocks, pragma=PARALLEL):
+                self.put(f"{total_type(root)} part{root.number}[{blocks}];")
+            with self.loop("block", blocks, pragma=PARALLEL if self.parallel else ""):
                 for root in reductions:
-                    self.put(f"{total_type(root, True)} t{root.number} = {start(root)};")
+                    self.put(f"{total_type(root)} t{root.number} = {start(root)};")
                 last = f"(block + 1) * {units} / {blocks}"
                 with self.loop("u", last, f"block * {units} / {blocks}"):
-                    lo, hi = "0", str(inner)
                     if self.summed:
                         self.decode("u", self.summed)
+                        self.sums_of_row(sweep, exprs, reductions)
                     else:
                         self.put(f"const int64_t lo = u * {CHUNK}LL;")
-                        lo, hi = self.part_of(CHUNK, inner)
-                    self.sums_of_row(sweep, exprs, reductions, lo, hi)
+                        part = self.part_of(CHUNK, inner)
+                        self.sums_of_part(sweep, exprs, reductions, *part)
                 for root in reductions:
                     self.put(f"part{root.number}[block] = t{root.number};")
             self.add_blocks(reductions, blocks, "block")
@@ -431,14 +461,14 @@ class Emitter:
         """Reductions along outer axes: rows are added up, in blocks that cores share out."""
         (sweep,) = self.sweeps
         inner, rows = self.inner[0].size, prod(loop.size for loop in self.summed)
-        shared = prod(loop.size for loop in self.kept) < 4 and self.parallel
+        shared = not self.has_rows
         blocks = max(1, min(64, -(-rows // BLOCK), MAX_PARTIALS // inner)) if shared else 1
         reductions = [root for root in sweep if root.reduce]
         with self.rows(self.parallel and not shared):
             for root in reductions:
-                c = total_type(root, True)
+                c = total_type(root)
                 self.put(f"{c} *part{root.number} = malloc(sizeof({c}) * {blocks * inner});")
-            with self.loop("block", blocks, pragma=PARALLEL if blocks > 1 else ""):
+            with self.loop("block", blocks, pragma=PARALLEL if self.parallel and shared else ""):
                 self.block_of_columns(sweep, reductions, rows, blocks)
             with self.loop("i", inner, pragma="simd"):
                 self.add_blocks(reductions, blocks, f"block * {inner} + i")
@@ -451,7 +481,7 @@ class Emitter:
         exprs = [root.expr for root in sweep]
         each = f"for (int64_t i = 0; i < {inner}; i++)"
         for root in reductions:
-            number, c, total = root.number, compute_type(root.expr.dtype), total_type(root, True)
+            number, c, total = root.number, compute_type(root.expr.dtype), total_type(root)
             self.put(f"{total} *t{number} = part{number} + block * {inner};")
             self.put(f"{c} *s{number} = malloc(sizeof({c}) * {inner});")
             self.put(f"{each} t{number}[i] = {start(root)};")
@@ -465,12 +495,10 @@ class Emitter:
                 self.decode("u", self.summed)
                 self.declare(exprs, False)
                 with self.loop("i", inner, pragma="simd"):
-                    self.declare(exprs, True)
-                    self.take_in(sweep, "[i]")
+                    self.take_in(sweep, exprs, "[i]")
             with self.loop("i", inner, pragma="simd"):
                 for root in reductions:
-                    added = f"s{root.number}[i]"
-                    self.put(accumulate(f"t{root.number}[i]", root, added, wide=True))
+                    self.add(root, f"t{root.number}[i]", f"s{root.number}[i]")
         for root in reductions:
             self.put(f"free(s{root.number});")
 
@@ -556,11 +584,10 @@ def cast_text(value: str, source: DType, target: DType) -> str:
 # -- reductions -------------------------------------------------------------------------------
 
 
-def total_type(root: Root, long: bool) -> str:
-    """What partial results are added up in: float64 for long sums of floats."""
-    dtype = root.expr.dtype
-    wide = long and dtype.is_floating and root.reduce in ("sum", "prod")
-    return "double" if wide else compute_type(dtype)
+def total_type(root: Root) -> str:
+    """What partial results are added up in: float64 for sums of floats."""
+    wide = root.expr.dtype.is_floating and root.reduce in ("sum", "prod")
+    return "double" if wide else compute_type(root.expr.dtype)
 
 
 def start(root: Root) -> str:
@@ -576,18 +603,9 @@ def start(root: Root) -> str:
     return f"{name}_MAX"
 
 
-def accumulate(target: str, root: Root, value: str, wide: bool = False) -> str:
-    """The statement that takes `value` into a running result."""
+def combined(root: Root, total: str, value: str) -> str:
+    """A running result with `value` taken in."""
     op, dtype = str(root.reduce), root.expr.dtype
     if op in SIGNS:
-        return f"{target} {SIGNS[op]}= {value};"
-    return f"{target} = gh_{op}imum_{SUFFIX[dtype.name]}({target}, {value});"
-
-
-def clauses(reductions) -> str:
-    """The reduction clauses of a vector loop."""
-    text = ""
-    for root in reductions:
-        named = f"gh_{root.reduce}" if root.expr.dtype.is_floating else root.reduce
-        text += f" reduction({SIGNS.get(root.reduce, named)} : s{root.number})"
-    return text
+        return f"{total} {SIGNS[op]} {value}"
+    return f"gh_{op}imum_{SUFFIX[dtype.name]}({total}, {value})"

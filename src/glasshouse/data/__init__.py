@@ -1,7 +1,5 @@
 """Data sets read by index, composed of small pieces, and the loader that makes batches of them."""
 
-# fmt: off
-# isort: off
 from glasshouse.data.collate import collate
 from glasshouse.data.dataset import (BatchDataset, ConcatDataset, Dataset, ListDataset, MapDataset,
     MergeDataset, PrefetchDataset, ResampleDataset, ShuffleDataset, SpanDataset, TensorDataset)

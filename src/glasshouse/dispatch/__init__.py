@@ -1,7 +1,5 @@
 """The door: primitives, `bind`, modes, values with operators, and the backend protocol."""
 
-# fmt: off
-# isort: off
 from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend, quiet
 from glasshouse.dispatch.bind import bind, box, hooks, state, timers, watchers

@@ -1,7 +1,5 @@
 """Memory: who hands it out (replaceable), how much there is, and what it was for."""
 
-# fmt: off
-# isort: off
 from glasshouse.memory.caching import CachingManager
 from glasshouse.memory.direct import DirectManager
 from glasshouse.memory.manager import (Buffer, Event, MemoryManager, MemoryStats, Tag, current,

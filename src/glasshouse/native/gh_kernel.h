@@ -13,15 +13,9 @@
 #define gh_bitcast(from, to, x) \
   ({ from gh_from = (x); to gh_to; __builtin_memcpy(&gh_to, &gh_from, sizeof gh_to); gh_to; })
 
-/* Largest and smallest as reductions of vector loops; a NaN stays. */
-#pragma omp declare reduction(gh_max : float : omp_out = gh_maximum_f32(omp_out, omp_in)) \
-    initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(gh_min : float : omp_out = gh_minimum_f32(omp_out, omp_in)) \
-    initializer(omp_priv = INFINITY)
-#pragma omp declare reduction(gh_max : double : omp_out = gh_maximum_f64(omp_out, omp_in)) \
-    initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(gh_min : double : omp_out = gh_minimum_f64(omp_out, omp_in)) \
-    initializer(omp_priv = INFINITY)
+/* For each k of the lower half of the lanes: those below h take in those above, down to one. */
+#define GH_HALVES(lanes)                                                                   \
+  _Pragma("GCC unroll 5") for (int h = (lanes) / 2; h; h /= 2) for (int k = 0; k < h; k++)
 
 /* An index counted from the start; one out of range sets the error flag and reads element 0. */
 static inline int64_t gh_index(int64_t at, int64_t size, int64_t *error) {

@@ -4,7 +4,7 @@
  * that compilers turn a loop over it into vector instructions. They must be told that errno and
  * exception flags are not looked at; infinities and NaN are right as long as -ffast-math is off:
  *
- *     -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=fast
+ *     -O3 -march=native -fopenmp -fno-math-errno -fno-trapping-math -ffp-contract=off
  *
  * All of float32 is within 2 ulp of the exact value (docs/numerics.md has the figures); the _f64
  * functions call libm. Integers follow NumPy: quotients are rounded down, division by 0 gives 0,
@@ -61,17 +61,25 @@
     9.6183732513520949e-03, 1.3399848290687685e-03, 1.5370704816587794e-04
 /* end of the fitted block */
 
+/* x y + z, rounded once where that is one instruction. No compiler option fuses products into sums,
+ * so a value has the same bits whatever else its loop computes. */
+#ifdef FP_FAST_FMAF
+#define GH_FMA(x, y, z) _Generic((x), double: fma, default: fmaf)(x, y, z)
+#else
+#define GH_FMA(x, y, z) ((x) * (y) + (z))
+#endif
+
 /* GH_POLY(n, x, list): the polynomial in x with the n coefficients of a list, constant first. */
 #define GH_POLY(n, x, list) GH_POLY##n(x, list)
 #define GH_POLY1(x, a) (a)
-#define GH_POLY2(x, a, ...) (GH_POLY1(x, __VA_ARGS__) * (x) + (a))
-#define GH_POLY3(x, a, ...) (GH_POLY2(x, __VA_ARGS__) * (x) + (a))
-#define GH_POLY4(x, a, ...) (GH_POLY3(x, __VA_ARGS__) * (x) + (a))
-#define GH_POLY5(x, a, ...) (GH_POLY4(x, __VA_ARGS__) * (x) + (a))
-#define GH_POLY6(x, a, ...) (GH_POLY5(x, __VA_ARGS__) * (x) + (a))
-#define GH_POLY7(x, a, ...) (GH_POLY6(x, __VA_ARGS__) * (x) + (a))
-#define GH_POLY8(x, a, ...) (GH_POLY7(x, __VA_ARGS__) * (x) + (a))
-#define GH_POLY9(x, a, ...) (GH_POLY8(x, __VA_ARGS__) * (x) + (a))
+#define GH_POLY2(x, a, ...) GH_FMA(x, GH_POLY1(x, __VA_ARGS__), a)
+#define GH_POLY3(x, a, ...) GH_FMA(x, GH_POLY2(x, __VA_ARGS__), a)
+#define GH_POLY4(x, a, ...) GH_FMA(x, GH_POLY3(x, __VA_ARGS__), a)
+#define GH_POLY5(x, a, ...) GH_FMA(x, GH_POLY4(x, __VA_ARGS__), a)
+#define GH_POLY6(x, a, ...) GH_FMA(x, GH_POLY5(x, __VA_ARGS__), a)
+#define GH_POLY7(x, a, ...) GH_FMA(x, GH_POLY6(x, __VA_ARGS__), a)
+#define GH_POLY8(x, a, ...) GH_FMA(x, GH_POLY7(x, __VA_ARGS__), a)
+#define GH_POLY9(x, a, ...) GH_FMA(x, GH_POLY8(x, __VA_ARGS__), a)
 
 /* ---- bits -------------------------------------------------------------------------------- */
 
@@ -128,16 +136,16 @@ GH_FN float gh_minimum_f32(float x, float y) { return ((x < y) | (x != x)) ? x :
 
 /* n and r with x = n log(2) + r, |r| <= log(2) / 2. What rounding took from r is *low. */
 GH_FN float gh_exp_reduce_f32(float x, int32_t *n, float *low) {
-    float shifted = x * 1.44269504f + GH_NEAREST, k = shifted - GH_NEAREST;
-    float high = x - k * 0.693145751953125f; /* 15 bits of log(2): the product is exact */
-    float rest = k * 1.42860677e-6f, r = high - rest;
+    float shifted = GH_FMA(x, 1.44269504f, GH_NEAREST), k = shifted - GH_NEAREST;
+    float high = GH_FMA(k, -0.693145751953125f, x); /* 15 bits of log(2): the product is exact */
+    float r = GH_FMA(k, -1.42860677e-6f, high);
     *n = (int32_t)(gh_bits_f32(shifted) - gh_bits_f32(GH_NEAREST));
-    *low = (high - r) - rest;
+    *low = GH_FMA(k, -1.42860677e-6f, high - r);
     return r;
 }
 
 /* exp(r) for |r| <= log(2) / 2. */
-GH_FN float gh_exp_of_rest_f32(float r) { return 1.0f + (r + r * r * GH_POLY(5, r, GH_EXP_P)); }
+GH_FN float gh_exp_of_rest_f32(float r) { return 1.0f + GH_FMA(r * r, GH_POLY(5, r, GH_EXP_P), r); }
 
 /* exp(x) for x whose result is normal: in [-87, 88]. */
 GH_FN float gh_exp_inside_f32(float x) {
@@ -159,21 +167,21 @@ GH_FN float gh_expm1_f32(float x) {
     int32_t n;
     float r = gh_exp_reduce_f32(-18.0f > top ? -18.0f : top, &n, &low);
     float half = gh_two_to_f32(n - 1); /* half of 2^n, as 2^128 is no float */
-    float bent = r * r * GH_POLY(5, r, GH_EXP_P) + low;
-    float y = 2.0f * (((half - 0.5f) + half * r) + half * bent);
+    float bent = GH_FMA(r * r, GH_POLY(5, r, GH_EXP_P), low);
+    float y = 2.0f * GH_FMA(half, bent, GH_FMA(half, r, half - 0.5f));
     return fabsf(x) < 5.96046448e-8f ? x : y;
 }
 
 GH_FN float gh_tanh_f32(float x) {
     float a = 10.0f < fabsf(x) ? 10.0f : fabsf(x), z = a * a;
-    float near0 = a + a * z * GH_POLY(5, z, GH_TANH_P);
+    float near0 = GH_FMA(a * z, GH_POLY(5, z, GH_TANH_P), a);
     float far = 1.0f - 2.0f / (gh_exp_inside_f32(2.0f * a) + 1.0f);
     return gh_flip_f32(a > 0.625f ? far : near0, gh_bits_f32(x));
 }
 
 GH_FN float gh_erf_f32(float x) {
     float a = 3.93f < fabsf(x) ? 3.93f : fabsf(x), z = a * a, t = a - 1.0f;
-    float near0 = a + a * GH_POLY(7, z, GH_ERF_P);
+    float near0 = GH_FMA(a, GH_POLY(7, z, GH_ERF_P), a);
     float far = 1.0f - gh_exp_inside_f32(GH_POLY(8, t, GH_ERFC_P));
     return gh_flip_f32(a > 1.0f ? far : near0, gh_bits_f32(x));
 }
@@ -183,8 +191,8 @@ GH_FN float gh_erf_f32(float x) {
 /* n log(2) + log(1 + f) for f in [sqrt(1/2) - 1, sqrt(2) - 1]. */
 GH_FN float gh_log_of_parts_f32(float f, int32_t n) {
     float z = f * f, k = (float)n;
-    float y = f * z * GH_POLY(9, f, GH_LOG_P) + k * 1.42860677e-6f;
-    return (f + (y - 0.5f * z)) + k * 0.693145751953125f;
+    float y = GH_FMA(f * z, GH_POLY(9, f, GH_LOG_P), k * 1.42860677e-6f);
+    return GH_FMA(k, 0.693145751953125f, f + GH_FMA(-0.5f, z, y));
 }
 
 /* y, the logarithm of u, put right where u is 0, negative, infinite or NaN. */
@@ -234,8 +242,8 @@ GH_FN float gh_angle_f32(float x, uint32_t *quadrant) {
 /* sin(r + quadrant pi/2) for |r| <= pi/4. */
 GH_FN float gh_sin_of_rest_f32(float r, uint32_t quadrant) {
     float z = r * r;
-    float sine = r + r * z * GH_POLY(3, z, GH_SIN_P);
-    float cosine = 1.0f + (z * z * GH_POLY(3, z, GH_COS_P) - 0.5f * z);
+    float sine = GH_FMA(r * z, GH_POLY(3, z, GH_SIN_P), r);
+    float cosine = 1.0f + GH_FMA(z * z, GH_POLY(3, z, GH_COS_P), -0.5f * z);
     return gh_flip_f32(quadrant & 1u ? cosine : sine, quadrant << 30);
 }
 

@@ -1,7 +1,5 @@
 """Neural networks: modules, layers, losses, initial values, and their functional forms."""
 
-# fmt: off
-# isort: off
 from glasshouse.dispatch.scope import current_module_path
 from glasshouse.nn import functional, init
 from glasshouse.nn.layers import (CELU, ELU, GELU, GLU, SELU, AdaptiveAvgPool1d, AdaptiveAvgPool2d,

@@ -67,10 +67,6 @@ class GraphModule(Module):
     def forward(self, *args, **kwargs):
         return self.run(self, *args, **kwargs)
 
-    def print_readable(self) -> None:
-        """Print the Python."""
-        print(self.code)
-
     def __reduce__(self):
         fields = {k: v for k, v in self.__dict__.items() if k not in ("graph", "run", "code")}
         return rebuild, (fields, [encode(node) for node in self.graph.nodes])

@@ -1,6 +1,4 @@
 """The primitive cards, by family. Importing this fills the registry."""
 
-# fmt: off
-# isort: off
 from glasshouse.ops import (cast, compare, contract, create, elementwise, index, linalg, movement,
     random, reduce, sort, window)

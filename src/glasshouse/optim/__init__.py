@@ -1,7 +1,5 @@
 """Optimizers, gradient clipping and learning-rate schedules."""
 
-# fmt: off
-# isort: off
 from glasshouse.optim.rules import SGD, Adagrad, Adam, AdamW, RMSprop
 from glasshouse.optim.clip import clip_grad_norm_, clip_grad_value_
 from glasshouse.optim.grad_scaler import GradScaler

@@ -1,7 +1,5 @@
 """Tensors and the array functions: compositions of primitives, named as in the Array API."""
 
-# fmt: off
-# isort: off
 from glasshouse.tensor import linalg, random
 from glasshouse.tensor.contract import (einsum, inner, kron, matmul, matrix_transpose, outer,
     tensordot, vecdot)

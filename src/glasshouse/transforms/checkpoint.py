@@ -12,6 +12,25 @@ from glasshouse.dispatch.autocast import autocast_again, autocast_modes
 from glasshouse.tensor import random
 
 
+class InsideWalk(Walk):
+    """A walk that ends at the operands of a region and at what it closed over. What arrives there
+    stays apart: the walk around it adds it up, in the order that it would have without a region."""
+
+    def __init__(self, create_graph: bool, operands: dict, start: int):
+        super().__init__(create_graph, create_graph)
+        self.operands, self.start = operands, start
+        self.pulled: list = []  # [(place outside, cotangent)]
+
+    def seed(self, place, cotangent) -> None:
+        node, _ = place
+        if node in self.operands:
+            self.pulled.append((self.operands[node], cotangent))
+        elif node.seq < self.start:
+            self.pulled.append((place, cotangent))
+        else:
+            super().seed(place, cotangent)
+
+
 class RegionNode(Node):
     """The tape's node of one checkpointed call: it runs the region again when pulled."""
 
@@ -25,23 +44,12 @@ class RegionNode(Node):
             inputs, outputs = self.rerun(create_graph)
         gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
         pairs = [(y, g) for y, g in zip(outputs, gs, strict=True) if y.node is not None]
-        walk = Walk(create_graph, create_graph)
         operands = {x.node: parent for x, parent in zip(inputs, self.parents) if parent}
-        pulled = []
-
-        def arrive(node, slots) -> bool:
-            if node in operands:
-                pulled.append((operands[node], slots[0]))
-                return False
-            if node.seq < start:
-                pulled.extend(((node, slot), g) for slot, g in slots.items())
-                return False
-            return True
-
+        walk = InsideWalk(create_graph, operands, start)
         if pairs:
             ys, gs = zip(*pairs, strict=True)
-            walk.run(arrive, seeds_of("checkpoint", ys, gs))
-        return pulled
+            walk.run(lambda node, slots: True, seeds_of("checkpoint", ys, gs))
+        return walk.pulled
 
     def release(self) -> None:
         self.freed, self.rerun, self.parents = True, None, ()

@@ -1,7 +1,5 @@
 """Layers and losses as functions, with PyTorch's names and arguments."""
 
-# fmt: off
-# isort: off
 from glasshouse.nn.functional.activation import (alpha_dropout, celu, dropout, dropout1d, dropout2d,
     dropout3d, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,
     log_softmax, logsigmoid, mish, prelu, relu, relu6, rrelu, selu, sigmoid, silu, softmax, softmin,

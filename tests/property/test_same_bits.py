@@ -1,0 +1,99 @@
+"""A value has the same bits whatever is computed with it: alone, inside a kernel, or made again."""
+
+import numpy as np
+import pytest
+
+import glasshouse as gh
+from glasshouse.analyze import plan
+from glasshouse.analyze.planner import Applied, Block, candidates_of
+from glasshouse.base.flags import flags
+from glasshouse.cli.bench_worker import CASES
+from glasshouse.nn import functional as F
+
+UNARY = ("exp", "tanh", "sin", "erf", "log1p", "sqrt", "floor")
+WIDTHS = (1, 2, 3, 7, 16, 31, 50, 197, 4097, 9001)  # of rows: even, uneven, and longer than a chunk
+
+
+def steps_of(rng, x, count: int):
+    """Values that are made of each other at random, by sums of rows and columns among others."""
+    made = [x]
+    for _ in range(count):
+        a, b = (made[i] for i in rng.integers(0, len(made), 2))
+        kind = rng.integers(0, 6)
+        if kind == 0:
+            new = a * b + x
+        elif kind == 1:
+            new = a - (a * b).mean(-1, keepdims=True)
+        elif kind == 2:
+            new = a + (a * x).sum(0, keepdims=True) * 0.01
+        elif kind == 3:
+            new = F.softmax(a, -1) * b
+        elif kind == 4:
+            new = a / (1 + b * b) - a * 0.3
+        else:
+            new = getattr(gh, UNARY[rng.integers(0, len(UNARY))])(gh.clip(a, 0.0, 4.0))
+        made.append(new)
+    return made[1:]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_whatever_else_a_program_computes(seed):
+    """The last of some values by itself, and with all that it is made of as results too."""
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(1, 40)), WIDTHS[seed % len(WIDTHS)])
+    dtype = "float64" if seed % 8 == 7 else "float32"
+    data = rng.standard_normal(shape).astype(dtype)
+    results = []
+    with gh.backends.use("lazy"), flags.override(compile="always"):
+        for count in (1, 3, 8):
+            made = steps_of(np.random.default_rng(seed), gh.asarray(data), 8)
+            del made[:-count]
+            gh.eval(*made)
+            results.append(made[-1].numpy())
+    assert np.isfinite(results[0]).all()
+    for other in results[1:]:
+        assert np.array_equal(results[0], other)
+
+
+LOSSES = {"bert": lambda out, y: F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))}
+
+
+class Step:
+    """One training step of a small model of the benchmark, and all that it changes."""
+
+    def __init__(self, name: str):
+        gh.random.seed(0)
+        options, arrays = CASES[name].sizes(True)
+        self.model = CASES[name].make(**options)
+        self.data = [gh.asarray(x) for x in arrays]
+        self.opt = gh.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.loss = LOSSES.get(name, F.cross_entropy)
+
+    def plan(self, budget, solver: str):
+        return plan(self.model, self.loss, self.opt, self.data, budget, solver=solver)
+
+    def run(self) -> list:
+        gh.random.seed(7)
+        loss = self.loss(self.model(self.data[0]), self.data[1])
+        loss.backward()
+        grads = [p.grad for p in self.model.parameters()]
+        self.opt.step()
+        state = (loss, *grads, *self.model.parameters(), *self.model.buffers())
+        return [x.numpy() for x in state]
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "bert"])
+def test_whatever_is_computed_again(name):
+    with gh.backends.use("lazy"), flags.override(compile="always"):
+        plain = Step(name).run()
+        for whole in (True, False):
+            step = Step(name)
+            blocks = [Block(path, 0, 0.0, whole=whole) for path in candidates_of(step.model)]
+            applied = Applied(step.model, blocks)
+            assert blocks and all(map(np.array_equal, plain, step.run()))
+            applied.undo()
+        for solver in ("chain", "min-cut"):
+            step = Step(name)
+            found = step.plan(0.97, solver)
+            with found:
+                assert found.blocks and all(map(np.array_equal, plain, step.run()))
