@@ -1,5 +1,7 @@
 """A value has the same bits whatever is computed with it: alone, inside a kernel, or made again."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -41,15 +43,15 @@ def test_whatever_else_a_program_computes(seed):
     """The last of some values by itself, and with all that it is made of as results too."""
     rng = np.random.default_rng(seed)
     shape = (int(rng.integers(1, 40)), WIDTHS[seed % len(WIDTHS)])
-    dtype = "float64" if seed % 8 == 7 else "float32"
-    data = rng.standard_normal(shape).astype(dtype)
+    dtype = ("float32", "float32", "bfloat16", "float64", "float32", "float16")[seed % 6]
+    data = rng.standard_normal(shape)
     results = []
     with gh.backends.use("lazy"), flags.override(compile="always"):
         for count in (1, 3, 8):
-            made = steps_of(np.random.default_rng(seed), gh.asarray(data), 8)
+            made = steps_of(np.random.default_rng(seed), gh.asarray(data).astype(dtype), 8)
             del made[:-count]
             gh.eval(*made)
-            results.append(made[-1].numpy())
+            results.append(made[-1].numpy().astype("float64"))
     assert np.isfinite(results[0]).all()
     for other in results[1:]:
         assert np.array_equal(results[0], other)
@@ -61,8 +63,9 @@ LOSSES = {"bert": lambda out, y: F.cross_entropy(out.reshape(-1, out.shape[-1]),
 class Step:
     """One training step of a small model of the benchmark, and all that it changes."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, dtype: str):
         gh.random.seed(0)
+        self.lower = "bfloat16" if dtype == "bfloat16" else None
         options, arrays = CASES[name].sizes(True)
         self.model = CASES[name].make(**options)
         self.data = [gh.asarray(x) for x in arrays]
@@ -70,11 +73,13 @@ class Step:
         self.loss = LOSSES.get(name, F.cross_entropy)
 
     def plan(self, budget, solver: str):
-        return plan(self.model, self.loss, self.opt, self.data, budget, solver=solver)
+        args = self.model, self.loss, self.opt, self.data, budget
+        return plan(*args, solver=solver, autocast=self.lower)
 
     def run(self) -> list:
         gh.random.seed(7)
-        loss = self.loss(self.model(self.data[0]), self.data[1])
+        with gh.autocast(self.lower) if self.lower else contextlib.nullcontext():
+            loss = self.loss(self.model(self.data[0]), self.data[1])
         loss.backward()
         grads = [p.grad for p in self.model.parameters()]
         self.opt.step()
@@ -82,18 +87,19 @@ class Step:
         return [x.numpy() for x in state]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "bert"])
-def test_whatever_is_computed_again(name):
+def test_whatever_is_computed_again(name, dtype):
     with gh.backends.use("lazy"), flags.override(compile="always"):
-        plain = Step(name).run()
+        plain = Step(name, dtype).run()
         for whole in (True, False):
-            step = Step(name)
+            step = Step(name, dtype)
             blocks = [Block(path, 0, 0.0, whole=whole) for path in candidates_of(step.model)]
             applied = Applied(step.model, blocks)
             assert blocks and all(map(np.array_equal, plain, step.run()))
             applied.undo()
         for solver in ("chain", "min-cut"):
-            step = Step(name)
+            step = Step(name, dtype)
             found = step.plan(0.97, solver)
             with found:
                 assert found.blocks and all(map(np.array_equal, plain, step.run()))

@@ -174,18 +174,28 @@ class Planner:
 
     def search(self, budget: int) -> "Choice":
         """The fastest of those analysed that fit. Raises: OptionError, with the least peak."""
+        found = self.attempt(budget)
+        if found is None:
+            least = f"a budget of at least {self.lowest():,} bytes, the least peak that was found"
+            raise OptionError("plan", least, f"{budget:,}", "Use a smaller batch or autocast.")
+        return found
+
+    def lowest(self) -> int:
+        """The least peak, after looking for one below those that were found."""
+        least = min(choice.peak_bytes for choice in self.checked.values())
+        return least if self.attempt(least - least // 200) is None else self.lowest()
+
+    def attempt(self, budget: int) -> "Choice | None":
+        """The fastest choice that fits, after looking for such."""
         if self.plain.peak_bytes > budget:
             with no_collection():
                 if self.values is not None:
                     self.explore_values(budget)
                 if self.solver in ("auto", "chain") or self.best(budget) is None:
                     self.explore(budget)
-        found = self.best(budget)
-        if found is None:
-            least = min(choice.peak_bytes for choice in self.checked.values())
-            raise OptionError("plan", f"a budget of at least {least:,} bytes, the peak with all of "
-                "it computed again", f"{budget:,}", "Use a smaller batch or autocast.")  # fmt: skip
-        return found
+                if self.values is not None and self.best(budget) is None:
+                    self.check(self.values.blocks(self.values.least()))
+        return self.best(budget)
 
     def best(self, budget: int) -> "Choice | None":
         found = [choice for choice in self.checked.values() if choice.peak_bytes <= budget]

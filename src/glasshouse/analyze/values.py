@@ -4,8 +4,9 @@ from functools import cached_property
 
 from glasshouse.analyze.blocks import Block
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.saving import TIMES, Saved, Value, exact, min_cut
+from glasshouse.analyze.saving import TIMES, Saved, Value, cut_at, exact, min_cut
 from glasshouse.analyze.step import StepAnalysis, occupancy
+from glasshouse.compile.lower import find_epilogues
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch.cost import call_of
 from glasshouse.dispatch.primitive import primitives
@@ -27,6 +28,8 @@ class Values:
         self.names = names_of(nodes)
         self.nodes = [n for n in nodes if n.number in self.names and (is_view(n) or not is_kept(n))]
         self.at = {node.number: i for i, node in enumerate(self.nodes)}
+        ends = find_epilogues(self.run.plan.graph).items()
+        self.last = {e.node.number: last for last, e in ends}  # what is stored of a product
 
     @cached_property
     def stored(self) -> dict[int, tuple[int, float, float]]:
@@ -40,6 +43,7 @@ class Values:
             read.update(dict.fromkeys(plan.schedule[i].reads(), i))
         for buffer, (first, last) in self.spans.items():
             number = buffer.node.number if buffer.node else None
+            number = self.last.get(number, number)
             if first < turn <= last and number in self.at:
                 n, a, b = found.get(number, (0, last, last))
                 own = n + aligned_bytes(buffer), min(a, read.get(buffer, last)), max(b, last)
@@ -51,12 +55,13 @@ class Values:
         return [self.value(node) for node in self.nodes]
 
     def value(self, node: Node) -> Value:
-        """What is known of a value. What lies in no memory is computed where it is used."""
+        """What is known of a value. What lies in no memory is computed where it is used, or with
+        what follows, as a product with its bias."""
         parents = tuple(sorted({self.at[x.number] for x in node.inputs if x.number in self.at}))
         kept = self.stored.get(node.number)
         if is_view(node) or kept is None and is_cheap(node):
             return Value(None, 0.0, parents)
-        nbytes, *reads = kept or (node.spec.nbytes,)
+        nbytes, *reads = kept or (None if node.number in self.last else node.spec.nbytes,)
         return Value(nbytes, self.ns_of(node), parents, tuple(reads) or None)
 
     def ns_of(self, node: Node) -> float | None:
@@ -80,6 +85,10 @@ class Values:
         alive = [sum(n for n, _, last in self.stored.values() if t <= last) for t in times]
         beside = [(t, room - self.used[int(t)] + n) for t, n in zip(times, alive, strict=True)]
         return exact(self.values, held - more_bytes, beside)
+
+    def least(self) -> Saved:
+        """The choice that keeps the fewest bytes."""
+        return cut_at(self.values, 1.0 + self.run.plan.arena_bytes)
 
     def blocks(self, found: Saved) -> list[Block]:
         """A choice as what a plan applies."""

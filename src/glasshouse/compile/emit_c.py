@@ -172,8 +172,7 @@ class Emitter:
         self.sweeps = self.plan_sweeps()
         body = self.lines
         size = prod(self.kernel.domain)
-        work = size * max(r.expr.cost for r in self.kernel.roots)
-        self.parallel = work > PARALLEL_WORK
+        self.parallel = size * max(r.expr.cost for r in self.kernel.roots) > PARALLEL_WORK
         self.has_rows = prod(loop.size for loop in self.kept) >= 4 or size <= CHUNK
         if self.kernel.axes is None:
             self.emit_map()
@@ -193,14 +192,12 @@ class Emitter:
                 head.append(f"  int64_t *b{k} = a[{k}];")
         return Source(canonical("\n".join([*head, *body]) + "\n"), [what[:2] for what in self.args])
 
-    def scalar_text(self, k: int, name: str) -> str:
+    def scalar_text(self, k: int, dtype: DType) -> str:
         """A scalar argument as a local constant of its dtype."""
-        c = "float" if name in SHORT else C_TYPES[name]
-        stored = "double" if "float" in name else "uint64_t" if name[0] == "u" else "int64_t"
-        value = f"({c})*({stored} *)a[{k}]"
-        if name in SHORT:
-            value = f"gh_{SHORT[name]}_to_f32(gh_f32_to_{SHORT[name]}({value}))"
-        return f"const {c} b{k} = {value};"
+        whole = "uint64_t" if dtype.kind == "uint" else "int64_t"
+        given = f"*({'double' if dtype.is_floating else whole} *)a[{k}]"
+        c = compute_type(dtype)
+        return f"const {c} b{k} = {rounded(f'({c}){given}', dtype)};"
 
     # -- expressions ---------------------------------------------------------------------------
 
@@ -232,7 +229,7 @@ class Emitter:
         if op == "full":
             return literal(expr.value, dtype)
         if op == "scalar":
-            return self.arg(("scalar", expr.value, dtype.name))
+            return self.arg(("scalar", expr.value, dtype))
         if op == "reduced":
             return f"r{expr.value}"
         if op == "iota":
@@ -242,7 +239,8 @@ class Emitter:
             return f"gh_random((uint64_t)({self.index(expr.view)}), {', '.join(args)})"
         if op == "gather":
             return self.gather_text(expr, args[0])
-        return operation(expr, args)
+        text = operation(expr, args)
+        return text if op in EXACT else rounded(text, dtype)
 
     def gather_text(self, expr: Expr, position: str) -> str:
         stride, size = expr.value
@@ -285,15 +283,8 @@ class Emitter:
             yield
 
     def decode(self, flat: str, loops) -> None:
-        """The index of each axis from the flat index over all of them."""
-        below = 1
-        for k in range(len(loops) - 1, -1, -1):
-            loop = loops[k]
-            text = flat if below == 1 else f"{flat} / {below}"
-            if k:
-                text = f"({text}) % {loop.size}" if below != 1 else f"{text} % {loop.size}"
-            self.put(f"const int64_t {loop.name} = {text};")
-            below *= loop.size
+        for line in decoded(flat, [(loop.name, loop.size) for loop in loops]):
+            self.put(line)
 
     def emit_map(self) -> None:
         """No reduction: every row by itself; a single long row in chunks."""
@@ -417,7 +408,7 @@ class Emitter:
     def finish(self, root: Root) -> None:
         """The total of a reduction as a value, and stored if somebody reads it."""
         number, c = root.number, compute_type(root.store.base.dtype)
-        self.put(f"const {c} r{number} = ({c})t{number};")
+        self.put(f"const {c} r{number} = {rounded(f'({c})t{number}', root.store.base.dtype)};")
         if not root.local:
             self.store(root, f"r{number}")
 
@@ -513,6 +504,16 @@ def canonical(text: str) -> str:
     return re.sub(r"\b(v|t|s|r|part|kept)\d+\b", rename, text)
 
 
+def decoded(flat: str, axes) -> list[str]:
+    """Statements for the index of each axis (name, size) from the flat index over all of them."""
+    lines, below = [], 1
+    for k, (name, size) in reversed(list(enumerate(axes))):
+        text = f"{flat} / {below}" if below != 1 else flat
+        lines.append(f"const int64_t {name} = {f'({text}) % {size}' if k else text};")
+        below *= size
+    return lines
+
+
 class Loop:
     """One loop over neighbouring axes that every view of the kernel crosses evenly."""
 
@@ -549,6 +550,14 @@ def stored(value: str, dtype: DType) -> str:
     return f"gh_f32_to_{short}({value})" if short else value
 
 
+EXACT = ("where", "neg", "abs", "maximum", "minimum", "cast", "bitcast")  # need no rounding
+
+
+def rounded(value: str, dtype: DType) -> str:
+    """A result in its dtype: narrow floats are computed in float32, and rounded at once."""
+    return loaded(stored(value, dtype), dtype)
+
+
 def operation(expr: Expr, args: list[str]) -> str:
     """One elementwise primitive in C."""
     op, dtype = expr.op, expr.dtype
@@ -575,10 +584,7 @@ def cast_text(value: str, source: DType, target: DType) -> str:
     if target.is_bool:
         return value if source.is_bool else f"(uint8_t)({value} != 0)"
     text = f"({compute_type(target)}){value}"
-    short = SHORT.get(target.name)
-    if short and source is not target:
-        return f"gh_{short}_to_f32(gh_f32_to_{short}({text}))"
-    return text
+    return text if source is target else rounded(text, target)
 
 
 # -- reductions -------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Lowering:
         self.uses = Counter(x.number for node in graph.nodes for x in node.inputs)
         self.is_output = {node.number for node in graph.outputs}
         self.wanted = self.operands_of_opaque() | graph.stored
-        self.epilogues = find_epilogues(graph, self.uses)
+        self.epilogues = find_epilogues(graph)
         self.put_off = {n.number for e in self.epilogues.values() for n in e.inside}
         self.outputs: list[View] = []
         self.results: dict[int, list[Buffer]] = {}  # of nodes with several results
@@ -295,7 +295,7 @@ class Epilogue:
     inside: list[Node]
 
 
-def find_epilogues(graph: Graph, uses: Counter) -> dict[int, Epilogue]:
+def find_epilogues(graph: Graph) -> dict[int, Epilogue]:
     """By the number of the last node: what is done together with its product."""
     users = users_of(graph.nodes)
     outputs = {node.number for node in graph.outputs}
@@ -306,7 +306,7 @@ def find_epilogues(graph: Graph, uses: Counter) -> dict[int, Epilogue]:
         last, bias, inside = node, None, []
         for user in users.get(node.number, ()):
             vector = bias_of(user, node)
-            if vector is not None and uses[node.number] == 1:
+            if vector is not None and len(users[node.number]) == 1:
                 last, bias, inside = user, vector, [node]
         relu = relu_after(last, users, outputs) if winograd.is_supported(node) else None
         if relu is not None:

@@ -3,7 +3,8 @@
 from itertools import product
 from math import prod
 
-from glasshouse.compile.emit_c import C_TYPES, PARALLEL_WORK, Source, canonical, loaded, stored
+from glasshouse.compile import emit_c
+from glasshouse.compile.emit_c import Source, canonical, decoded, loaded, stored
 from glasshouse.compile.view import View
 
 MAX_WINDOW = 64  # positions that a window kernel unrolls
@@ -17,7 +18,7 @@ def is_supported(node) -> bool:
     if node.op not in TEMPLATES:
         return False
     specs = [node.spec, *(x.spec for x in node.inputs)]
-    if any(s.dtype.name not in C_TYPES or s.size == 0 for s in specs):
+    if any(s.dtype.name not in emit_c.C_TYPES or s.size == 0 for s in specs):
         return False
     if node.op.startswith("window"):
         return prod(node.attrs["size"]) <= MAX_WINDOW
@@ -89,14 +90,6 @@ class Windows:
         return " + ".join(parts) or "0"
 
 
-def decode(lines: list[str], flat: str, names_and_sizes) -> None:
-    """The indices of several axes from one flat index."""
-    below = 1
-    for name, size in reversed(names_and_sizes):
-        lines.append(f"  const int64_t {name} = {flat} / {below} % {size};")
-        below *= size
-
-
 def choose(windows: Windows, keys: View, dtype, inner) -> list[str]:
     """Statements that find a window's largest key: `best`, and its number `at`."""
     base = windows.terms(keys, inner, True)
@@ -105,7 +98,7 @@ def choose(windows: Windows, keys: View, dtype, inner) -> list[str]:
     for number, at in enumerate(windows.offsets):
         key = loaded(f"b1[{base} + {windows.within(keys, at)}]", dtype)
         if number == 0:
-            c = "float" if dtype.itemsize == 2 and floating else C_TYPES[dtype.name]
+            c = "float" if dtype.itemsize == 2 and floating else emit_c.C_TYPES[dtype.name]
             lines += [f"{c} best = {key};", "int32_t at = 0;"]
             continue
         # The first NaN wins. Choices inside choices, since compilers vectorise these.
@@ -127,7 +120,7 @@ def emit_select(node, x: View, keys: View, out: View) -> Source:
     lines = pointers(x, keys, out)
     lines += parallel(out.base.spec.size * len(windows.offsets))
     lines.append(f"for (int64_t p = 0; p < {total}; p++) {{")
-    decode(lines, "p", outer)
+    lines += decoded("p", outer)
     lines += ["#pragma omp simd", f"for (int64_t i = 0; i < {size_of(out, inner)}; i++) {{"]
     lines += choose(windows, keys, node.inputs[1].dtype, inner)
     target = f"b2[{windows.terms(out, inner, False)}]"
@@ -153,7 +146,7 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
     lines = pointers(g, keys, out)
     lines += parallel(out.base.spec.size * len(windows.offsets))
     lines.append(f"for (int64_t p = 0; p < {prod(n for _, n in lead)}; p++) {{")
-    decode(lines, "p", lead)
+    lines += decoded("p", lead)
     if not windows.tile(out.shape[windows.lead :]):
         clear = Windows(node, out, out.shape[windows.lead :])
         clear.stride = (1,) * clear.d
@@ -190,11 +183,11 @@ def nest(windows: Windows, inner) -> list[str]:
 
 
 def pointers(*views: View) -> list[str]:
-    return [f"{C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
+    return [f"{emit_c.C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
 
 
 def parallel(work: int) -> list[str]:
-    return ["#pragma omp parallel for schedule(static)"] if work > PARALLEL_WORK else []
+    return ["#pragma omp parallel for schedule(static)"] if work > emit_c.PARALLEL_WORK else []
 
 
 def size_of(view: View, axis) -> int:

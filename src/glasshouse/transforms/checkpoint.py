@@ -23,12 +23,11 @@ class InsideWalk(Walk):
 
     def seed(self, place, cotangent) -> None:
         node, _ = place
-        if node in self.operands:
-            self.pulled.append((self.operands[node], cotangent))
-        elif node.seq < self.start:
-            self.pulled.append((place, cotangent))
-        else:
+        outside = self.operands.get(node, place if node.seq < self.start else None)
+        if outside is None:
             super().seed(place, cotangent)
+        else:
+            self.pulled.append((outside, cotangent))
 
 
 class RegionNode(Node):
@@ -44,11 +43,10 @@ class RegionNode(Node):
             inputs, outputs = self.rerun(create_graph)
         gs = [zeros(s) if g is None else g for g, s in zip(cotangents, self.out_specs, strict=True)]
         pairs = [(y, g) for y, g in zip(outputs, gs, strict=True) if y.node is not None]
+        seeds = seeds_of("checkpoint", [y for y, _ in pairs], [g for _, g in pairs])
         operands = {x.node: parent for x, parent in zip(inputs, self.parents) if parent}
         walk = InsideWalk(create_graph, operands, start)
-        if pairs:
-            ys, gs = zip(*pairs, strict=True)
-            walk.run(lambda node, slots: True, seeds_of("checkpoint", ys, gs))
+        walk.run(lambda node, slots: True, seeds)
         return walk.pulled
 
     def release(self) -> None:

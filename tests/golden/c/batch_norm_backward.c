@@ -15,46 +15,58 @@ void kernel0(void **a) {
   const float b6 = (float)*(double *)a[6];
   for (int64_t p = 0; p < 4; p++) {
     const int64_t p0 = p;
-    float t0 = 0;
-    float t1 = 0;
+    double t0 = 0;
+    double t1 = 0;
     for (int64_t q0 = 0; q0 < 8; q0++) {
        {
-        float s2 = 0;
-        float s3 = 0;
-        #pragma omp simd reduction(+ : s2) reduction(+ : s3)
-        for (int64_t i = 0; i < 36; i++) {
-          const float v4 = b4[p0 * 36LL + q0 * 144LL + i];
-          const float v5 = b5[p0 * 36LL + q0 * 144LL + i];
-          s2 += v4;
-          s3 += v5;
+        float s2[16] = {[0 ... 15] = 0};
+        float s3[16] = {[0 ... 15] = 0};
+        for (int64_t at = 0; at < 36; at += 16) {
+          const int met = at + 16 <= 36 ? 0 : at + 16 - 36;
+          #pragma omp simd
+          for (int k = 0; k < 16; k++) {
+            const int64_t i = at - met + k;
+            const float v4 = b4[p0 * 36LL + q0 * 144LL + i];
+            const float v5 = b5[p0 * 36LL + q0 * 144LL + i];
+            s2[k] = k >= met ? s2[k] + v4 : s2[k];
+            s3[k] = k >= met ? s3[k] + v5 : s3[k];
+          }
         }
-        t0 += s2;
-        t1 += s3;
+        GH_HALVES(16) s2[k] = s2[k] + s2[k + h];
+        t0 = t0 + s2[0];
+        GH_HALVES(16) s3[k] = s3[k] + s3[k + h];
+        t1 = t1 + s3[0];
       }
     }
     const float r6 = (float)t0;
     b0[p0] = r6;
     const float r7 = (float)t1;
     b3[p0] = r7;
-    float t8 = 0;
-    float t9 = 0;
+    double t8 = 0;
+    double t9 = 0;
     for (int64_t q0 = 0; q0 < 8; q0++) {
        {
         const float v10 = r6 / b6;
-        float s11 = 0;
-        float s12 = 0;
-        #pragma omp simd reduction(+ : s11) reduction(+ : s12)
-        for (int64_t i = 0; i < 36; i++) {
-          const float v4 = b4[p0 * 36LL + q0 * 144LL + i];
-          const float v13 = v4 - v10;
-          const float v14 = v13 * v13;
-          const float v5 = b5[p0 * 36LL + q0 * 144LL + i];
-          const float v15 = v5 * v13;
-          s11 += v14;
-          s12 += v15;
+        float s11[16] = {[0 ... 15] = 0};
+        float s12[16] = {[0 ... 15] = 0};
+        for (int64_t at = 0; at < 36; at += 16) {
+          const int met = at + 16 <= 36 ? 0 : at + 16 - 36;
+          #pragma omp simd
+          for (int k = 0; k < 16; k++) {
+            const int64_t i = at - met + k;
+            const float v4 = b4[p0 * 36LL + q0 * 144LL + i];
+            const float v13 = v4 - v10;
+            const float v14 = v13 * v13;
+            const float v5 = b5[p0 * 36LL + q0 * 144LL + i];
+            const float v15 = v5 * v13;
+            s11[k] = k >= met ? s11[k] + v14 : s11[k];
+            s12[k] = k >= met ? s12[k] + v15 : s12[k];
+          }
         }
-        t8 += s11;
-        t9 += s12;
+        GH_HALVES(16) s11[k] = s11[k] + s11[k + h];
+        t8 = t8 + s11[0];
+        GH_HALVES(16) s12[k] = s12[k] + s12[k + h];
+        t9 = t9 + s12[0];
       }
     }
     const float r16 = (float)t8;
@@ -109,7 +121,7 @@ void kernel2(void **a) {
   float *b10 = a[10];
   #pragma omp parallel for schedule(static)
   for (int64_t p = 0; p < 32; p++) {
-    const int64_t p1 = p % 4;
+    const int64_t p1 = (p) % 4;
     const int64_t p0 = p / 4;
     const float v0 = b1[p1];
     const float v1 = v0 / b2;

@@ -11,8 +11,8 @@ void kernel0(void **a) {
     for (int64_t i = 0; i < 1000; i++) {
       const float v0 = b2[i];
       const float v1 = gh_bf16_to_f32(gh_f32_to_bf16((float)v0));
-      const float v2 = v1 * b1;
-      const float v3 = v2 + ((float)0x1.0000000000000p+0);
+      const float v2 = gh_bf16_to_f32(gh_f32_to_bf16(v1 * b1));
+      const float v3 = gh_bf16_to_f32(gh_f32_to_bf16(v2 + ((float)0x1.0000000000000p+0)));
       b0[i] = gh_f32_to_bf16(v3);
     }
   }

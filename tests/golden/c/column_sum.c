@@ -21,12 +21,12 @@ void kernel0(void **a) {
           #pragma omp simd
           for (int64_t i = 0; i < 20; i++) {
             const float v3 = b1[q0 * 20LL + i];
-            s2[i] += v3;
+            s2[i] = s2[i] + v3;
           }
         }
         #pragma omp simd
         for (int64_t i = 0; i < 20; i++) {
-          t1[i] += s2[i];
+          t1[i] = t1[i] + s2[i];
         }
       }
       free(s2);
@@ -35,7 +35,7 @@ void kernel0(void **a) {
     for (int64_t i = 0; i < 20; i++) {
       double t1 = 0;
       for (int64_t block = 0; block < 24; block++) {
-        t1 += part0[block * 20 + i];
+        t1 = t1 + part0[block * 20 + i];
       }
       const float r4 = (float)t1;
       b0[i] = r4;

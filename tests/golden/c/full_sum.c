@@ -14,20 +14,25 @@ void kernel0(void **a) {
         const int64_t lo = u * 4096LL;
         const int64_t hi = lo + 4096 < 100000 ? lo + 4096 : 100000;
          {
-          float s2 = 0;
-          #pragma omp simd reduction(+ : s2)
-          for (int64_t i = lo; i < hi; i++) {
-            const float v3 = b1[i];
-            s2 += v3;
+          float s2[16] = {[0 ... 15] = 0};
+          for (int64_t at = lo; at < hi; at += 16) {
+            const int met = at + 16 <= hi ? 0 : at + 16 - hi;
+            #pragma omp simd
+            for (int k = 0; k < 16; k++) {
+              const int64_t i = at - met + k;
+              const float v3 = b1[i];
+              s2[k] = s2[k] + v3;
+            }
           }
-          t1 += s2;
+          GH_HALVES(16) s2[k] = s2[k] + s2[k + h];
+          t1 = t1 + s2[0];
         }
       }
       part0[block] = t1;
     }
     double t1 = 0;
     for (int64_t block = 0; block < 25; block++) {
-      t1 += part0[block];
+      t1 = t1 + part0[block];
     }
     const float r4 = (float)t1;
     b0[0] = r4;

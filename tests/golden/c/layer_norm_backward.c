@@ -15,45 +15,57 @@ void kernel0(void **a) {
   #pragma omp parallel for schedule(static)
   for (int64_t p = 0; p < 64; p++) {
     const int64_t p0 = p;
-    float t0 = 0;
-    float t1 = 0;
+    double t0 = 0;
+    double t1 = 0;
      {
-      float s2 = 0;
-      float s3 = 0;
-      #pragma omp simd reduction(+ : s2) reduction(+ : s3)
-      for (int64_t i = 0; i < 256; i++) {
-        const float v4 = b2[p0 * 256LL + i];
-        const float v5 = b3[p0 * 256LL + i];
-        const float v6 = b4[i];
-        const float v7 = v5 * v6;
-        s2 += v4;
-        s3 += v7;
+      float s2[16] = {[0 ... 15] = 0};
+      float s3[16] = {[0 ... 15] = 0};
+      for (int64_t at = 0; at < 256; at += 16) {
+        const int met = at + 16 <= 256 ? 0 : at + 16 - 256;
+        #pragma omp simd
+        for (int k = 0; k < 16; k++) {
+          const int64_t i = at - met + k;
+          const float v4 = b2[p0 * 256LL + i];
+          const float v5 = b3[p0 * 256LL + i];
+          const float v6 = b4[i];
+          const float v7 = v5 * v6;
+          s2[k] = s2[k] + v4;
+          s3[k] = s3[k] + v7;
+        }
       }
-      t0 += s2;
-      t1 += s3;
+      GH_HALVES(16) s2[k] = s2[k] + s2[k + h];
+      t0 = t0 + s2[0];
+      GH_HALVES(16) s3[k] = s3[k] + s3[k + h];
+      t1 = t1 + s3[0];
     }
     const float r8 = (float)t0;
     const float r9 = (float)t1;
-    float t10 = 0;
-    float t11 = 0;
+    double t10 = 0;
+    double t11 = 0;
      {
       const float v12 = r8 / b5;
-      float s13 = 0;
-      float s14 = 0;
-      #pragma omp simd reduction(+ : s13) reduction(+ : s14)
-      for (int64_t i = 0; i < 256; i++) {
-        const float v4 = b2[p0 * 256LL + i];
-        const float v15 = v4 - v12;
-        const float v16 = v15 * v15;
-        const float v5 = b3[p0 * 256LL + i];
-        const float v6 = b4[i];
-        const float v7 = v5 * v6;
-        const float v17 = v7 * v15;
-        s13 += v16;
-        s14 += v17;
+      float s13[16] = {[0 ... 15] = 0};
+      float s14[16] = {[0 ... 15] = 0};
+      for (int64_t at = 0; at < 256; at += 16) {
+        const int met = at + 16 <= 256 ? 0 : at + 16 - 256;
+        #pragma omp simd
+        for (int k = 0; k < 16; k++) {
+          const int64_t i = at - met + k;
+          const float v4 = b2[p0 * 256LL + i];
+          const float v15 = v4 - v12;
+          const float v16 = v15 * v15;
+          const float v5 = b3[p0 * 256LL + i];
+          const float v6 = b4[i];
+          const float v7 = v5 * v6;
+          const float v17 = v7 * v15;
+          s13[k] = s13[k] + v16;
+          s14[k] = s14[k] + v17;
+        }
       }
-      t10 += s13;
-      t11 += s14;
+      GH_HALVES(16) s13[k] = s13[k] + s13[k + h];
+      t10 = t10 + s13[0];
+      GH_HALVES(16) s14[k] = s14[k] + s14[k + h];
+      t11 = t11 + s14[0];
     }
     const float r18 = (float)t10;
     const float r19 = (float)t11;

@@ -7,9 +7,9 @@ float *b0 = a[0];
 float *b1 = a[1];
 float *b2 = a[2];
 for (int64_t p = 0; p < 32; p++) {
-  const int64_t o1 = p / 1 % 4;
-  const int64_t o0 = p / 4 % 4;
-  const int64_t l0 = p / 16 % 2;
+const int64_t o1 = (p) % 4;
+const int64_t o0 = (p / 4) % 4;
+const int64_t l0 = p / 16;
 #pragma omp simd
 for (int64_t i = 0; i < 4; i++) {
 float best = b1[l0 * 256LL + i * 64LL + o0 * 16LL + o1 * 2LL + 0];

@@ -11,27 +11,37 @@ void kernel0(void **a) {
     float kept0[100];
     float t1 = -INFINITY;
      {
-      float s2 = -INFINITY;
-      #pragma omp simd reduction(gh_max : s2)
-      for (int64_t i = 0; i < 100; i++) {
-        const float v3 = b1[p0 * 100LL + i];
-        s2 = gh_maximum_f32(s2, v3);
+      float s2[16] = {[0 ... 15] = -INFINITY};
+      for (int64_t at = 0; at < 100; at += 16) {
+        const int met = at + 16 <= 100 ? 0 : at + 16 - 100;
+        #pragma omp simd
+        for (int k = 0; k < 16; k++) {
+          const int64_t i = at - met + k;
+          const float v3 = b1[p0 * 100LL + i];
+          s2[k] = gh_maximum_f32(s2[k], v3);
+        }
       }
-      t1 = gh_maximum_f32(t1, s2);
+      GH_HALVES(16) s2[k] = gh_maximum_f32(s2[k], s2[k + h]);
+      t1 = gh_maximum_f32(t1, s2[0]);
     }
     const float r4 = (float)t1;
-    float t5 = 0;
+    double t5 = 0;
      {
-      float s6 = 0;
-      #pragma omp simd reduction(+ : s6)
-      for (int64_t i = 0; i < 100; i++) {
-        const float v3 = b1[p0 * 100LL + i];
-        const float v7 = v3 - r4;
-        const float v8 = gh_exp_f32(v7);
-        kept0[i] = v8;
-        s6 += v8;
+      float s6[16] = {[0 ... 15] = 0};
+      for (int64_t at = 0; at < 100; at += 16) {
+        const int met = at + 16 <= 100 ? 0 : at + 16 - 100;
+        #pragma omp simd
+        for (int k = 0; k < 16; k++) {
+          const int64_t i = at - met + k;
+          const float v3 = b1[p0 * 100LL + i];
+          const float v7 = v3 - r4;
+          const float v8 = gh_exp_f32(v7);
+          kept0[i] = v8;
+          s6[k] = k >= met ? s6[k] + v8 : s6[k];
+        }
       }
-      t5 += s6;
+      GH_HALVES(16) s6[k] = s6[k] + s6[k + h];
+      t5 = t5 + s6[0];
     }
     const float r9 = (float)t5;
      {

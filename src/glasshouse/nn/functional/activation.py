@@ -2,6 +2,7 @@
 
 `inplace` is accepted as in PyTorch; values are functional, so it changes nothing."""
 
+import functools
 import math
 
 from glasshouse.base import OptionError, ShapeError, as_dtype, check_axis
@@ -16,6 +17,18 @@ from glasshouse.tensor import abs, exp, expm1, log, log1p, random, reduce, split
 # Klambauer et al. 2017, arXiv:1706.02515, eq. 14: the fixed point of mean 0 and variance 1
 SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def rounded_once(fn):
+    """A composed function that computes in float32 where x is narrower, and rounds its result."""
+
+    @composed
+    @functools.wraps(fn)
+    def call(input, *args, **named):
+        x = check_floating(fn.__name__, input)
+        return cast(fn(widened(x), *args, **named), x.dtype)
+
+    return call
 
 
 @composed
@@ -78,22 +91,22 @@ def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
     return where(x > 0, x, x * random.uniform(x.shape, lower, upper, dtype=x.dtype))
 
 
-@composed
+@rounded_once
 def elu(input, alpha=1.0, inplace=False):
     """x where x > 0, else alpha · (exp(x) - 1). Source: Clevert et al. 2015, arXiv:1511.07289"""
-    return scaled_elu(check_floating("elu", input), alpha, 1.0, 1.0)
+    return scaled_elu(input, alpha, 1.0, 1.0)
 
 
-@composed
+@rounded_once
 def selu(input, inplace=False):
     """scale · elu(x, alpha), which keeps mean 0 and variance 1. Source: arXiv:1706.02515, eq. 2"""
-    return scaled_elu(check_floating("selu", input), SELU_ALPHA, SELU_SCALE, 1.0)
+    return scaled_elu(input, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
-@composed
+@rounded_once
 def celu(input, alpha=1.0, inplace=False):
     """x where x > 0, else alpha · (exp(x / alpha) - 1). Source: Barron 2017, arXiv:1704.07483"""
-    return scaled_elu(check_floating("celu", input), alpha, 1.0, 1 / alpha)
+    return scaled_elu(input, alpha, 1.0, 1 / alpha)
 
 
 def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
@@ -103,91 +116,82 @@ def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
     return where(x > 0, x if scale == 1 else x * scale, negative)
 
 
-@composed
+@rounded_once
 def sigmoid(input):
     """1 / (1 + exp(-x)), accurate in both tails. Shapes: any -> the same. Source: standard.
     Example: >>> sigmoid([0.0]).item()
              0.5"""
-    x = check_floating("sigmoid", input)
-    negative = x < 0
-    z = exp(where(negative, x, -x))  # of -|x|, with a derivative at 0 that is not 0
+    negative = input < 0
+    z = exp(where(negative, input, -input))  # of -|x|, with a derivative at 0 that is not 0
     return where(negative, z, 1) / (1 + z)
 
 
-@composed
+@rounded_once
 def logsigmoid(input):
     """log(1 / (1 + exp(-x))) = -softplus(-x), without overflow. Source: standard"""
-    return -exact_softplus(-check_floating("logsigmoid", input))
+    return -exact_softplus(-input)
 
 
-@composed
+@rounded_once
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta · x)) / beta; x where beta · x > threshold. Source: Dugas et al. 2001"""
-    x = check_floating("softplus", input)
-    z = x if beta == 1 else x * beta
+    z = input if beta == 1 else input * beta
     linear = z > threshold
     y = log1p(exp(where(linear, 0, z)))
-    return where(linear, x, y if beta == 1 else y / beta)
+    return where(linear, input, y if beta == 1 else y / beta)
 
 
 def exact_softplus(x: Value) -> Value:
-    """log(1 + exp(x)) to full precision in every dtype: beyond 40, exp(-x) is below float64's
-    rounding; float16 overflows beyond 11, where exp(-x) is below its own."""
-    return softplus(x, threshold=10 if x.dtype.name == "float16" else 40)
+    """log(1 + exp(x)) to full precision: beyond 40, exp(-x) is below float64's rounding."""
+    return softplus(x, threshold=40)
 
 
-@composed
+@rounded_once
 def silu(input, inplace=False):
     """x · sigmoid(x), also called swish. Source: Elfwing et al. 2017, arXiv:1702.03118, eq. 3"""
-    x = check_floating("silu", input)
-    return x * sigmoid(x)
+    return input * sigmoid(input)
 
 
-@composed
+@rounded_once
 def mish(input, inplace=False):
     """x · tanh(softplus(x)). Source: Misra 2019, arXiv:1908.08681, eq. 1"""
-    x = check_floating("mish", input)
-    return x * tanh(exact_softplus(x))
+    return input * tanh(exact_softplus(input))
 
 
-@composed
+@rounded_once
 def gelu(input, approximate="none"):
     """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
     Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
     Raises: OptionError for another. Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2."""
     check_option("gelu", "approximate", approximate, ("none", "tanh"))
-    x = check_floating("gelu", input)
     if approximate == "none":
-        return x * (0.5 + 0.5 * erf(x * math.sqrt(0.5)))
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-    return x * (0.5 + 0.5 * tanh(inner))
+        return input * (0.5 + 0.5 * erf(input * math.sqrt(0.5)))
+    inner = math.sqrt(2 / math.pi) * (input + 0.044715 * (input * input * input))
+    return input * (0.5 + 0.5 * tanh(inner))
 
 
-@composed
+@rounded_once
 def hardsigmoid(input, inplace=False):
     """relu6(x + 3) / 6. Source: Courbariaux et al. 2015, arXiv:1511.00363"""
-    return relu6(check_floating("hardsigmoid", input) + 3) / 6
+    return relu6(input + 3) / 6
 
 
-@composed
+@rounded_once
 def hardswish(input, inplace=False):
     """x · relu6(x + 3) / 6. Source: Howard et al. 2019, arXiv:1905.02244, sec. 5.2"""
-    x = check_floating("hardswish", input)
-    return x * relu6(x + 3) / 6
+    return input * relu6(input + 3) / 6
 
 
-@composed
+@rounded_once
 def softsign(input):
     """x / (1 + |x|). Source: Glorot & Bengio 2010"""
-    x = check_floating("softsign", input)
-    return x / (1 + abs(x))
+    return input / (1 + abs(input))
 
 
-@composed
+@rounded_once
 def tanhshrink(input):
     """x - tanh(x). Source: standard"""
-    x = check_floating("tanhshrink", input)
-    return x - tanh(x)
+    return input - tanh(input)
 
 
 @composed
