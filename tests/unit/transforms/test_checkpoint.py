@@ -58,6 +58,32 @@ def test_closed_over_tensors_get_gradients():
     np.testing.assert_array_equal(g.numpy(), w2.grad.numpy())
 
 
+def test_hooks_of_closed_over_tensors_run_once():
+    """And see what comes from inside and outside together."""
+    x, w = leaves()
+    seen = []
+    product = x @ w
+    product.register_hook(lambda g: seen.append(g.numpy()))
+    y = gh.checkpoint(lambda v: (product * v).exp())(gh.asarray(2.0, dtype=product.dtype)) + product
+    y.sum().backward()
+    assert len(seen) == 1 and np.allclose(seen[0], 2 * np.exp(2 * product.numpy()) + 1)
+
+
+def test_cotangents_are_added_in_the_order_without_a_region():
+    """Of uses outside and inside: the sum of these terms depends on the order."""
+
+    def uses(x):
+        return x * 1e8 + x * 3.0 - x * 1e8
+
+    grads = []
+    for fn in (uses, gh.checkpoint(uses)):
+        x = gh.tensor(np.linspace(0.1, 0.9, 7, dtype=np.float32), requires_grad=True)
+        middle = x * 1.0
+        (middle * 0.3 + fn(middle) + middle * 0.7).sum().backward()
+        grads.append(x.grad.numpy())
+    assert np.array_equal(*grads)
+
+
 def test_random_numbers_are_replayed():
     def noisy(v):
         return v * (gh.random.uniform(v.shape) > 0.5)
