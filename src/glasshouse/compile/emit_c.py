@@ -170,7 +170,6 @@ class Emitter:
             if not root.local:
                 self.pointer(root.store)
         self.sweeps = self.plan_sweeps()
-        body = self.lines
         size = prod(self.kernel.domain)
         self.parallel = size * max(r.expr.cost for r in self.kernel.roots) > PARALLEL_WORK
         self.has_rows = prod(loop.size for loop in self.kept) >= 4 or size <= CHUNK
@@ -190,13 +189,12 @@ class Emitter:
                 head.append(f"  {self.scalar_text(k, what[2])}")
             else:
                 head.append(f"  int64_t *b{k} = a[{k}];")
-        return Source(canonical("\n".join([*head, *body]) + "\n"), [what[:2] for what in self.args])
+        return Source(canonical("\n".join([*head, *self.lines]) + "\n"), [w[:2] for w in self.args])
 
     def scalar_text(self, k: int, dtype: DType) -> str:
         """A scalar argument as a local constant of its dtype."""
-        whole = "uint64_t" if dtype.kind == "uint" else "int64_t"
+        c, whole = compute_type(dtype), "uint64_t" if dtype.kind == "uint" else "int64_t"
         given = f"*({'double' if dtype.is_floating else whole} *)a[{k}]"
-        c = compute_type(dtype)
         return f"const {c} b{k} = {rounded(f'({c}){given}', dtype)};"
 
     # -- expressions ---------------------------------------------------------------------------

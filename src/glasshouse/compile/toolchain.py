@@ -24,8 +24,8 @@ from glasshouse.base.flags import flags
 
 NATIVE = Path(__file__).parent.parent / "native"
 OPTIONS = ("-std=gnu11 -O3 -march=native -fopenmp -fPIC -shared -fwrapv -fno-math-errno "
-           "-fno-trapping-math -ffp-contract=off -fno-loop-unroll-and-jam "
-           "-fno-semantic-interposition -mprefer-vector-width=512").split()  # fmt: skip
+           "-fno-trapping-math -ffp-contract=off -fno-semantic-interposition "
+           "-mprefer-vector-width=512").split()  # fmt: skip
 TIMEOUT_S = 300  # for one call of the compiler
 
 

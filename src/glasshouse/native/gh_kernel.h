@@ -2,6 +2,9 @@
 #ifndef GH_KERNEL_H
 #define GH_KERNEL_H
 
+/* gcc would join the blocks of a row in a way that its vector loops then load piece by piece. */
+#pragma GCC optimize("no-loop-unroll-and-jam")
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
