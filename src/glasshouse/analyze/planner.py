@@ -193,6 +193,7 @@ class Planner:
                     self.explore_values(budget)
                 if self.solver in ("auto", "chain") or self.best(budget) is None:
                     self.explore(budget)
+                    self.do_without(budget)
                 if self.values is not None and self.best(budget) is None:
                     self.check(self.values.blocks(self.values.least()))
         return self.best(budget)
@@ -327,7 +328,6 @@ class Planner:
             self.check([*way, *(self.option(path, -1, True).what[0][0] for path in self.paths)])
         for number in range(len(self.ways)):
             self.check(self.smallest(number).blocks)
-        self.do_without(budget)
 
     @cached_property
     def values(self) -> Values | None:
@@ -362,6 +362,8 @@ class Planner:
         """Analyse what fits without blocks that it may not need, the most expensive first."""
         best, fails = self.best(budget), 0
         for block in sorted(best.blocks if best else (), key=lambda b: -b.extra_ns):
+            if ":" in block.path or block.saved_bytes > budget - best.peak_bytes:
+                continue
             fewer = self.check([b for b in best.blocks if b is not block])
             best, fails = (best, fails + 1) if fewer.peak_bytes > budget else (fewer, fails)
             if fails == MAX_FAILS:
