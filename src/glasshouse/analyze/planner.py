@@ -362,12 +362,10 @@ class Planner:
         """Analyse what fits without blocks that it may not need, the most expensive first."""
         best, fails = self.best(budget), 0
         for block in sorted(best.blocks if best else (), key=lambda b: -b.extra_ns):
-            if ":" in block.path or block.saved_bytes > budget - best.peak_bytes:
-                continue
-            fewer = self.check([b for b in best.blocks if b is not block])
-            best, fails = (best, fails + 1) if fewer.peak_bytes > budget else (fewer, fails)
-            if fails == MAX_FAILS:
-                break
+            likely = ":" not in block.path and block.saved_bytes <= budget - best.peak_bytes
+            if likely and fails < MAX_FAILS:
+                fewer = self.check([b for b in best.blocks if b is not block])
+                best, fails = (best, fails + 1) if fewer.peak_bytes > budget else (fewer, fails)
 
 
 class Choice(NamedTuple):
