@@ -9,7 +9,7 @@ import glasshouse as gh
 from glasshouse.analyze import plan
 from glasshouse.analyze.planner import Applied, Block, candidates_of
 from glasshouse.base.flags import flags
-from glasshouse.cli.bench_worker import CASES
+from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn import functional as F
 
 UNARY = ("exp", "tanh", "sin", "erf", "log1p", "sqrt", "floor")
@@ -57,9 +57,6 @@ def test_whatever_else_a_program_computes(seed):
         assert np.array_equal(results[0], other)
 
 
-LOSSES = {"bert": lambda out, y: F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))}
-
-
 class Step:
     """One training step of a small model of the benchmark, and all that it changes."""
 
@@ -70,16 +67,15 @@ class Step:
         self.model = CASES[name].make(**options)
         self.data = [gh.asarray(x) for x in arrays]
         self.opt = gh.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.loss = LOSSES.get(name, F.cross_entropy)
 
     def plan(self, budget, solver: str):
-        args = self.model, self.loss, self.opt, self.data, budget
+        args = self.model, Ours.loss_of, self.opt, self.data, budget
         return plan(*args, solver=solver, autocast=self.lower)
 
     def run(self) -> list:
         gh.random.seed(7)
         with gh.autocast(self.lower) if self.lower else contextlib.nullcontext():
-            loss = self.loss(self.model(self.data[0]), self.data[1])
+            loss = Ours.loss_of(self.model(self.data[0]), self.data[1])
         loss.backward()
         grads = [p.grad for p in self.model.parameters()]
         self.opt.step()

@@ -98,8 +98,7 @@ def choose(windows: Windows, keys: View, dtype, inner) -> list[str]:
     for number, at in enumerate(windows.offsets):
         key = loaded(f"b1[{base} + {windows.within(keys, at)}]", dtype)
         if number == 0:
-            c = "float" if dtype.itemsize == 2 and floating else emit_c.C_TYPES[dtype.name]
-            lines += [f"{c} best = {key};", "int32_t at = 0;"]
+            lines += [f"{emit_c.compute_type(dtype)} best = {key};", "int32_t at = 0;"]
             continue
         # The first NaN wins. Choices inside choices, since compilers vectorise these.
         place = f"key != key ? (best == best ? {number} : at) : at" if floating else "at"
