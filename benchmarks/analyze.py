@@ -133,11 +133,19 @@ def memory_rows(name: str, smoke: bool) -> list[dict]:
         del built, opt, inputs
         gc.collect()
         peak, flops, growth = in_new_process(real_peak, name, optimizer, dtype, smoke)
-        rows.append({
-            "model": name, "optimizer": optimizer, "dtype": dtype, "seconds": seconds,
-            "planned_bytes": found.peaks[-1], "measured_bytes": peak, "resident_bytes": growth,
-            "foretold_bytes": found.resident, "flops_equal": found.counter.total() == flops,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "optimizer": optimizer,
+                "dtype": dtype,
+                "seconds": seconds,
+                "planned_bytes": found.peaks[-1],
+                "measured_bytes": peak,
+                "resident_bytes": growth,
+                "foretold_bytes": found.resident,
+                "flops_equal": found.counter.total() == flops,
+            }
+        )
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
@@ -162,22 +170,29 @@ def what_ifs(name: str, smoke: bool) -> list[dict]:
     questions = [(n, None, None) for n in (size + 1, 5 * size // 4 + 1, 2 * size - 1)]
     questions += [
         (size, getattr(gh.optim, kind)(built.model.parameters(), **options), dtype)
-        for dtype in (None, "bfloat16") for kind, options in OPTIMIZERS
-    ]  # fmt: skip
+        for dtype in (None, "bfloat16")
+        for kind, options in OPTIMIZERS
+    ]
     for n, optimizer, dtype in questions:
         gc.collect()  # what the analysis before left
         start = time.perf_counter()
         told = costs(n, optimizer, dtype)
         seconds = time.perf_counter() - start
         found = step(*arguments[:2], optimizer or built.optimizer, inputs(n), autocast=dtype)
-        rows.append({
-            "model": name, "batch": n, "optimizer": type(optimizer or built.optimizer).__name__,
-            "dtype": dtype or "float32", "ms": 1e3 * seconds, "first_s": first,
-            "prepare_s": preparing,
-            "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
-            "peak_error": told.peak_bytes / found.peak_bytes - 1,
-            "time_error": told.predicted_ns / found.predicted_ns - 1,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "batch": n,
+                "optimizer": type(optimizer or built.optimizer).__name__,
+                "dtype": dtype or "float32",
+                "ms": 1e3 * seconds,
+                "first_s": first,
+                "prepare_s": preparing,
+                "equal": told.peaks == found.peaks and told.flops == found.counter.total(),
+                "peak_error": told.peak_bytes / found.peak_bytes - 1,
+                "time_error": told.predicted_ns / found.predicted_ns - 1,
+            }
+        )
     return rows + (budget_rows(name, (*arguments, inputs(size))) if name in PLANNED else [])
 
 
@@ -191,12 +206,16 @@ def budget_rows(name: str, arguments) -> list[dict]:
         told = first.estimate(budget)
         middle = time.perf_counter()
         found = first.at(budget)
-        rows.append({
-            "model": name, "budget": budget / first.plain_bytes, "ms": 1e3 * (middle - start),
-            "plan_ms": 1e3 * (time.perf_counter() - middle),
-            "told": None if told is None else told / first.plain_ns,
-            "planned": found.extra_ns / found.plain_ns,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "budget": budget / first.plain_bytes,
+                "ms": 1e3 * (middle - start),
+                "plan_ms": 1e3 * (time.perf_counter() - middle),
+                "told": None if told is None else told / first.plain_ns,
+                "planned": found.extra_ns / found.plain_ns,
+            }
+        )
     return rows
 
 
@@ -244,9 +263,7 @@ def plan_rows(name: str, smoke: bool) -> list[dict]:
     checkpointing whole blocks takes for the same peak."""
     built, rows = Ours(name, None, "float32", smoke), []
     if not smoke:
-        built.inputs, *built.targets = (
-            x[: PLANNED[name]] for x in (built.inputs, *built.targets)
-        )  # fmt: skip
+        built.inputs, *built.targets = (x[: PLANNED[name]] for x in (built.inputs, *built.targets))
     arguments = built.model, built.loss_of, built.optimizer, [built.inputs, *built.targets]
     plain = step(*arguments)
     activations = plain.memory_by_kind.get("activations", 0)
@@ -265,13 +282,22 @@ def plan_rows(name: str, smoke: bool) -> list[dict]:
         choices["blocks"] = fewest_blocks(arguments, paths, found.peak_bytes)
         seconds = seconds_of(built.train, built.model, choices, 1 if smoke else ROUNDS)
         ratio = {k: float(np.median(np.divide(seconds[k], seconds["plain"]))) - 1 for k in seconds}
-        rows.append({
-            "model": name, "batch": built.inputs.shape[0], "part": part, "plan_s": planning,
-            "blocks": len(found.blocks), "peak_bytes": found.peak_bytes,
-            "plain_bytes": plain.peak_bytes, "predicted": found.extra_ns / found.plain_ns,
-            "measured": ratio["plan"], "uniform": ratio["blocks"],
-            "uniform_blocks": len(choices["blocks"]), "seconds": seconds,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "batch": built.inputs.shape[0],
+                "part": part,
+                "plan_s": planning,
+                "blocks": len(found.blocks),
+                "peak_bytes": found.peak_bytes,
+                "plain_bytes": plain.peak_bytes,
+                "predicted": found.extra_ns / found.plain_ns,
+                "measured": ratio["plan"],
+                "uniform": ratio["blocks"],
+                "uniform_blocks": len(choices["blocks"]),
+                "seconds": seconds,
+            }
+        )
         print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
@@ -338,9 +364,7 @@ def time_row(name: str, smoke: bool) -> dict:
         found.append(compare(predicted, prof))
     usual = sorted(found, key=lambda x: x.totals[0].measured)[len(found) // 2]
     del loss
-    return {
-        "model": name, "step_ratio": usual.totals[0].ratio, "kernel_error": usual.kernel_error
-    }  # fmt: skip
+    return {"model": name, "step_ratio": usual.totals[0].ratio, "kernel_error": usual.kernel_error}
 
 
 LLAMAS = {"70B": (8192, 64, 28672, 80, 128_256), "405B": (16384, 128, 53248, 126, 128_256)}
@@ -362,8 +386,12 @@ def scale(name: str, smoke: bool) -> dict[str, float]:
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     parameters = sum(p.size for p in model.parameters())
-    return {"parameters": parameters, "seconds": seconds, "rss_bytes": peak,
-            "planned_bytes": found.peak_bytes}  # fmt: skip
+    return {
+        "parameters": parameters,
+        "seconds": seconds,
+        "rss_bytes": peak,
+        "planned_bytes": found.peak_bytes,
+    }
 
 
 def table_seconds(smoke: bool) -> float:
@@ -400,47 +428,104 @@ def parts_of(results: dict, part: str) -> list[dict]:
 
 def show_parts(results: dict) -> None:
     """Print what was measured."""
-    show("memory of a step", ["", "planned", "measured", "equal", "resident", "FLOPs", "s"], [
-        [f"{r['model']} {r['optimizer']} {r['dtype']}", f"{r['planned_bytes']:,}",
-         f"{r['measured_bytes']:,}", str(r["planned_bytes"] == r["measured_bytes"]),
-         f"{sum(r['foretold_bytes'].values()) / max(1, r['resident_bytes']):.3f}",
-         str(r["flops_equal"]), f"{r['seconds']:.2f}"]
-        for r in parts_of(results, "memory")
-    ], "resident: foretold / real growth of the process")  # fmt: skip
-    show("what if batch, optimizer and dtype were …", ["", "ms", "equal", "peak", "time"], [
-        [f"{r['model']} {r['batch']} {r['optimizer']} {r['dtype']}", f"{r['ms']:.1f}",
-         str(r["equal"]), f"{r['peak_error']:.2%}", f"{r['time_error']:.2%}"]
-        for r in parts_of(results, "what_if") if "batch" in r
-    ], "equal: peaks and FLOPs to those of an analysis; peak, time: the error")  # fmt: skip
-    show("what if the budget were …", ["", "ms", "told", "planned", "planning, ms"], [
-        [f"{r['model']} {r['budget']:.0%}", f"{r['ms']:.1f}",
-         "" if r["told"] is None else f"{r['told']:+.1%}", f"{r['planned']:+.1%}",
-         f"{r['plan_ms']:.0f}"]
-        for r in parts_of(results, "what_if") if "budget" in r
-    ])  # fmt: skip
-    show("activations cut to", ["", "predicted", "measured", "whole blocks", "planning, s"], [
-        [f"{r['model']} {r['part']:.0%}", *(
-            ["refused", "", "", ""] if "refused" in r else
-            [f"{r['predicted']:+.1%}", f"{r['measured']:+.1%}", f"{r['uniform']:+.1%}",
-             f"{r['plan_s']:.1f}"]
-        )]
-        for name in PLANNED for r in results.get(f"plans_{name}", ())
-    ], "whole blocks: what checkpointing as many as the same peak needs takes")  # fmt: skip
-    show("time, predicted / measured", ["", "step", "kernel error"], [
-        [r["model"], f"{r['step_ratio']:.3f}", f"{r['kernel_error']:.3f}"]
-        for r in results.get("time", ())
-    ])  # fmt: skip
+    show(
+        "memory of a step",
+        ["", "planned", "measured", "equal", "resident", "FLOPs", "s"],
+        [
+            [
+                f"{r['model']} {r['optimizer']} {r['dtype']}",
+                f"{r['planned_bytes']:,}",
+                f"{r['measured_bytes']:,}",
+                str(r["planned_bytes"] == r["measured_bytes"]),
+                f"{sum(r['foretold_bytes'].values()) / max(1, r['resident_bytes']):.3f}",
+                str(r["flops_equal"]),
+                f"{r['seconds']:.2f}",
+            ]
+            for r in parts_of(results, "memory")
+        ],
+        "resident: foretold / real growth of the process",
+    )
+    show(
+        "what if batch, optimizer and dtype were …",
+        ["", "ms", "equal", "peak", "time"],
+        [
+            [
+                f"{r['model']} {r['batch']} {r['optimizer']} {r['dtype']}",
+                f"{r['ms']:.1f}",
+                str(r["equal"]),
+                f"{r['peak_error']:.2%}",
+                f"{r['time_error']:.2%}",
+            ]
+            for r in parts_of(results, "what_if")
+            if "batch" in r
+        ],
+        "equal: peaks and FLOPs to those of an analysis; peak, time: the error",
+    )
+    show(
+        "what if the budget were …",
+        ["", "ms", "told", "planned", "planning, ms"],
+        [
+            [
+                f"{r['model']} {r['budget']:.0%}",
+                f"{r['ms']:.1f}",
+                "" if r["told"] is None else f"{r['told']:+.1%}",
+                f"{r['planned']:+.1%}",
+                f"{r['plan_ms']:.0f}",
+            ]
+            for r in parts_of(results, "what_if")
+            if "budget" in r
+        ],
+    )
+    show(
+        "activations cut to",
+        ["", "predicted", "measured", "whole blocks", "planning, s"],
+        [
+            [
+                f"{r['model']} {r['part']:.0%}",
+                *(
+                    ["refused", "", "", ""]
+                    if "refused" in r
+                    else [
+                        f"{r['predicted']:+.1%}",
+                        f"{r['measured']:+.1%}",
+                        f"{r['uniform']:+.1%}",
+                        f"{r['plan_s']:.1f}",
+                    ]
+                ),
+            ]
+            for name in PLANNED
+            for r in results.get(f"plans_{name}", ())
+        ],
+        "whole blocks: what checkpointing as many as the same peak needs takes",
+    )
+    show(
+        "time, predicted / measured",
+        ["", "step", "kernel error"],
+        [
+            [r["model"], f"{r['step_ratio']:.3f}", f"{r['kernel_error']:.3f}"]
+            for r in results.get("time", ())
+        ],
+    )
     if "ranking" in results:
         found = results["ranking"]
         print(f"\nSpearman over {found['variants']} steps: {found['spearman']:.3f}")
     if "70B" in results.get("analysis", ()):
         large = results["analysis"]
-        show("analysis", ["", "s", "GiB"], [
-            *([f"{large[name]['parameters'] / 1e9:.1f} billion parameters",
-               f"{large[name]['seconds']:.2f}", f"{large[name]['rss_bytes'] / 2**30:.2f}"]
-              for name in LLAMAS),
-            ["table of ViT-B/16", f"{large['vit_table_s']:.2f}", ""],
-        ])  # fmt: skip
+        show(
+            "analysis",
+            ["", "s", "GiB"],
+            [
+                *(
+                    [
+                        f"{large[name]['parameters'] / 1e9:.1f} billion parameters",
+                        f"{large[name]['seconds']:.2f}",
+                        f"{large[name]['rss_bytes'] / 2**30:.2f}",
+                    ]
+                    for name in LLAMAS
+                ),
+                ["table of ViT-B/16", f"{large['vit_table_s']:.2f}", ""],
+            ],
+        )
 
 
 def main() -> None:

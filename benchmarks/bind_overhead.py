@@ -50,10 +50,13 @@ def main() -> None:
     rows = []
     for op in ("add", "mul", "exp", "sum"):
         base = micro[f"{op} numpy"]
-        rows.append([op, f"{base:.2f}"] + [
-            f"{micro[f'{op} {case}']:.2f}  (+{micro[f'{op} {case}'] - base:.2f})"
-            for case in ("bind", "recorded", "spelled")
-        ])  # fmt: skip
+        rows.append(
+            [op, f"{base:.2f}"]
+            + [
+                f"{micro[f'{op} {case}']:.2f}  (+{micro[f'{op} {case}'] - base:.2f})"
+                for case in ("bind", "recorded", "spelled")
+            ]
+        )
     show(
         "bind overhead",
         ["", "numpy", "bind", "bind, recorded", "as users write it"],

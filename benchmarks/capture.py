@@ -127,9 +127,11 @@ def calls() -> dict:
     for fn in (one, many, *breaks):
         fn(x), fn(x)
     return {
-        "1 tensor": lambda: one(x), "64 Linear": lambda: many(x),
-        "no break": lambda: breaks[0](x), "4 breaks": lambda: breaks[1](x),
-    }  # fmt: skip
+        "1 tensor": lambda: one(x),
+        "64 Linear": lambda: many(x),
+        "no break": lambda: breaks[0](x),
+        "4 breaks": lambda: breaks[1](x),
+    }
 
 
 def training(repeats: int) -> dict:
@@ -172,13 +174,21 @@ def theirs(images, labels):
     """The same loop in PyTorch."""
     layers = torch.nn
     model = layers.Sequential(
-        layers.Conv2d(1, 16, 3, padding=1), layers.BatchNorm2d(16), layers.ReLU(),
-        layers.Conv2d(16, 32, 3, padding=1), layers.BatchNorm2d(32), layers.ReLU(),
+        layers.Conv2d(1, 16, 3, padding=1),
+        layers.BatchNorm2d(16),
+        layers.ReLU(),
+        layers.Conv2d(16, 32, 3, padding=1),
+        layers.BatchNorm2d(32),
+        layers.ReLU(),
         layers.MaxPool2d(2),
-        layers.Conv2d(32, 32, 3, padding=1), layers.BatchNorm2d(32), layers.ReLU(),
+        layers.Conv2d(32, 32, 3, padding=1),
+        layers.BatchNorm2d(32),
+        layers.ReLU(),
         layers.MaxPool2d(2),
-        layers.Flatten(), layers.Dropout(0.3), layers.Linear(128, 10),
-    )  # fmt: skip
+        layers.Flatten(),
+        layers.Dropout(0.3),
+        layers.Linear(128, 10),
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.005)
     batches = list(zip(map(torch.from_numpy, images), map(torch.from_numpy, labels), strict=True))
 

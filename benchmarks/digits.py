@@ -77,8 +77,12 @@ def main() -> None:
         [name, f"{entry['median_s']:.3f}", f"{images / entry['median_s']:,.0f}"]
         for name, entry in results.items()
     ]
-    show("one training epoch on the digits", ["", "seconds", "images/s"], rows,
-         f"medians of {results['glasshouse, numpy']['runs']} runs")  # fmt: skip
+    show(
+        "one training epoch on the digits",
+        ["", "seconds", "images/s"],
+        rows,
+        f"medians of {results['glasshouse, numpy']['runs']} runs",
+    )
     print(save("digits", results, options))
 
 

@@ -49,8 +49,12 @@ def summarize(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
     summary = {}
     for name, values in times.items():
         quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
-        summary[name] = {"median_s": statistics.median(values), "low_s": quartiles[0],
-                         "high_s": quartiles[2], "runs": len(values)}  # fmt: skip
+        summary[name] = {
+            "median_s": statistics.median(values),
+            "low_s": quartiles[0],
+            "high_s": quartiles[2],
+            "runs": len(values),
+        }
     return summary
 
 

@@ -42,8 +42,12 @@ def main() -> None:
         [name, f"{entry['median_s']:.3f}", f"{entry['median_s'] - idle:.3f}"]
         for name, entry in results.items()
     ]
-    show("import time", ["import", "process s", "of that importing s"], rows,
-         f"medians of {repeats} runs; aim: glasshouse below 0.25 s")  # fmt: skip
+    show(
+        "import time",
+        ["import", "process s", "of that importing s"],
+        rows,
+        f"medians of {repeats} runs; aim: glasshouse below 0.25 s",
+    )
     heavy = subprocess.run(
         [sys.executable, "-c", CHECK], check=True, capture_output=True, text=True
     )

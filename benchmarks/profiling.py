@@ -14,52 +14,84 @@ from seen.overhead import overheads, tables
 from seen.readers import read_traces
 from seen.steps import steps
 
-PARTS = {"overhead": overheads, "tables": tables, "counts": counts, "steps": steps,
-         "traces": read_traces}  # fmt: skip
+PARTS = {
+    "overhead": overheads,
+    "tables": tables,
+    "counts": counts,
+    "steps": steps,
+    "traces": read_traces,
+}
 
 
 def show_overhead(found: dict) -> None:
     torchs, captured = found["torch_us"], found["captured_us"]
-    rows = [[name, f"{us:.3f}", f"{torchs[name]:.3f}" if name in torchs else ""]
-            for name, us in found["ours_us"].items()]  # fmt: skip
+    rows = [
+        [name, f"{us:.3f}", f"{torchs[name]:.3f}" if name in torchs else ""]
+        for name, us in found["ours_us"].items()
+    ]
     show("profiling", ["", "µs added, ours", "PyTorch"], rows, "aims: 0, 0.5, 1, 1, 2, 0.15, 0.2")
     rows = [[name, f"{value:.3f}"] for name, value in captured.items()]
     show("captured call", ["", "µs added"], rows, f"an event takes {found['event_bytes']} bytes")
 
 
 def show_tables(found: dict) -> None:
-    rows = [[name, f"{(n := r['calls']):,}", f"{(s := r['seconds']):.2f}", f"{1e6 * s / n:.2f}"]
-            for name, r in found.items()]  # fmt: skip
+    rows = [
+        [name, f"{(n := r['calls']):,}", f"{(s := r['seconds']):.2f}", f"{1e6 * s / n:.2f}"]
+        for name, r in found.items()
+    ]
     show("stop and table", ["", "calls", "s", "µs a call"], rows, "aim: 3 s for 1,000,000")
 
 
 def show_counts(found: dict) -> None:
-    rows = [[r["model"], *(f"{n:,}" for n in r["ours"]), str(r.get("equal", ""))]
-            for r in found["models"]]  # fmt: skip
+    rows = [
+        [r["model"], *(f"{n:,}" for n in r["ours"]), str(r.get("equal", ""))]
+        for r in found["models"]
+    ]
     show("FLOPs", ["", "forward", "and backward", "as PyTorch"], rows)
     sides = ("true", "ours", "torch")
-    rows = [[r["name"], *(" ".join(f"{n:,}" for n in r.get(side, ())) for side in sides)]
-            for r in found["calls"]]  # fmt: skip
+    rows = [
+        [r["name"], *(" ".join(f"{n:,}" for n in r.get(side, ())) for side in sides)]
+        for r in found["calls"]
+    ]
     show("", ["closed form", "true", "ours", "PyTorch"], rows)
 
 
 def show_steps(found: dict) -> None:
-    parts = ("added_part", "kernels_part_of_step", "programs_part_of_step",
-             "kernels_part_of_programs")  # fmt: skip
-    rows = [[name, f"{1e3 * r['step_s']:.2f}", *(f"{r[p]:.1%}" if p in r else "" for p in parts)]
-            for name, r in found.items()]  # fmt: skip
+    parts = (
+        "added_part",
+        "kernels_part_of_step",
+        "programs_part_of_step",
+        "kernels_part_of_programs",
+    )
+    rows = [
+        [name, f"{1e3 * r['step_s']:.2f}", *(f"{r[p]:.1%}" if p in r else "" for p in parts)]
+        for name, r in found.items()
+    ]
     columns = ["", "step, ms", "added", "kernels / step", "Programs / step", "kernels / Programs"]
     show("training steps", columns, rows, "aims for ResNet-50: 2 %, 98 %")
 
 
 def show_traces(found: dict) -> None:
-    rows = [[form, str(r["files"]), str(len(r["wrong"])), str(r.get("given", "")),
-             str(r.get("calls", ""))] for form, r in found.items()]  # fmt: skip
+    rows = [
+        [
+            form,
+            str(r["files"]),
+            str(len(r["wrong"])),
+            str(r.get("given", "")),
+            str(r.get("calls", "")),
+        ]
+        for form, r in found.items()
+    ]
     show("traces", ["", "files", "faults", "analyses of HTA that gave", "of"], rows)
 
 
-SHOWS = {"overhead": show_overhead, "tables": show_tables, "counts": show_counts,
-         "steps": show_steps, "traces": show_traces}  # fmt: skip
+SHOWS = {
+    "overhead": show_overhead,
+    "tables": show_tables,
+    "counts": show_counts,
+    "steps": show_steps,
+    "traces": show_traces,
+}
 
 
 def main() -> None:

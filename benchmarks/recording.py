@@ -58,11 +58,13 @@ def main() -> None:
             start = time.perf_counter()
             recording = recorder.take()
             looked_up.append((time.perf_counter() - start) / len(recording.nodes))
-    results = summarize({
-        "record, door included": [t / NODES for t in times["lazy"]],
-        "the door alone (stub backend)": [t / NODES for t in times["stub"]],
-        "look up": looked_up,
-    })  # fmt: skip
+    results = summarize(
+        {
+            "record, door included": [t / NODES for t in times["lazy"]],
+            "the door alone (stub backend)": [t / NODES for t in times["stub"]],
+            "look up": looked_up,
+        }
+    )
     rows = [[name, f"{1e6 * entry['median_s']:.2f}"] for name, entry in results.items()]
     rows.append(["record, beyond the door", f"{micro['lazy'] - micro['stub']:.2f}"])
     show("recording", ["", "µs a node"], rows, f"a step of {len(nodes)} nodes; aim: 3 and 2")

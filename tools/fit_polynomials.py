@@ -87,27 +87,100 @@ def root(function):
 
 
 FITS = (
-    Fit("EXP", "exp(r) = 1 + r + r² P(r)", 5, "-0.3475", "0.3475",
-        lambda r: (r.exp() - 1 - r) / r**2, lambda r: r**2 / (r.exp() - 1)),
-    Fit("LOG", "log(1 + f) = f - f²/2 + f³ P(f)", 9, "-0.2930", "0.4143",
-        lambda f: ((1 + f).ln() - f + f**2 / 2) / f**3, lambda f: f**3 / (1 + f).ln()),
-    Fit("SIN", "sin(r) = r + r z P(z), z = r²", 3, "0", "0.6170",
-        root(lambda r: (sin(r) - r) / r**3), root(lambda r: r**3 / sin(r))),
-    Fit("COS", "cos(r) = 1 - z/2 + z² P(z), z = r²", 3, "0", "0.6170",
-        lambda z: (cos(z.sqrt()) - 1 + z / 2) / z**2, lambda z: z**2 / cos(z.sqrt())),
-    Fit("TANH", "tanh(x) = x + x z P(z), z = x²", 5, "0", "0.3906",
-        root(lambda x: (tanh(x) - x) / x**3), root(lambda x: x**3 / tanh(x))),
-    Fit("ERF", "erf(x) = x + x P(z), z = x²", 7, "0", "1",
-        root(lambda x: erf(x) / x - 1), root(lambda x: x / erf(x))),
-    Fit("ERFC", "log(1 - erf(a)) = P(a - 1)", 8, "0", "2.93",
-        lambda t: (1 - erf(1 + t)).ln(), lambda t: (1 - erf(1 + t)) / erf(1 + t)),
-    Fit("ATAN", "atan(q) = q + q z P(z), z = q²", 9, "0", "1",
-        root(lambda q: (atan(q) - q) / q**3), root(lambda q: q**3 / atan(q)), ""),
-    Fit("LOG2", "log2((1 + s) / (1 - s)) = s P(s²)", 5, "0", "0.02945",
-        root(lambda s: log2_quotient(s) / s), root(lambda s: s / log2_quotient(s)), ""),
-    Fit("EXP2", "2**f = 1 + f P(f)", 6, "-0.5", "0.5",
-        lambda f: ((f * LN2).exp() - 1) / f, lambda f: f / (f * LN2).exp(), ""),
-)  # fmt: skip
+    Fit(
+        "EXP",
+        "exp(r) = 1 + r + r² P(r)",
+        5,
+        "-0.3475",
+        "0.3475",
+        lambda r: (r.exp() - 1 - r) / r**2,
+        lambda r: r**2 / (r.exp() - 1),
+    ),
+    Fit(
+        "LOG",
+        "log(1 + f) = f - f²/2 + f³ P(f)",
+        9,
+        "-0.2930",
+        "0.4143",
+        lambda f: ((1 + f).ln() - f + f**2 / 2) / f**3,
+        lambda f: f**3 / (1 + f).ln(),
+    ),
+    Fit(
+        "SIN",
+        "sin(r) = r + r z P(z), z = r²",
+        3,
+        "0",
+        "0.6170",
+        root(lambda r: (sin(r) - r) / r**3),
+        root(lambda r: r**3 / sin(r)),
+    ),
+    Fit(
+        "COS",
+        "cos(r) = 1 - z/2 + z² P(z), z = r²",
+        3,
+        "0",
+        "0.6170",
+        lambda z: (cos(z.sqrt()) - 1 + z / 2) / z**2,
+        lambda z: z**2 / cos(z.sqrt()),
+    ),
+    Fit(
+        "TANH",
+        "tanh(x) = x + x z P(z), z = x²",
+        5,
+        "0",
+        "0.3906",
+        root(lambda x: (tanh(x) - x) / x**3),
+        root(lambda x: x**3 / tanh(x)),
+    ),
+    Fit(
+        "ERF",
+        "erf(x) = x + x P(z), z = x²",
+        7,
+        "0",
+        "1",
+        root(lambda x: erf(x) / x - 1),
+        root(lambda x: x / erf(x)),
+    ),
+    Fit(
+        "ERFC",
+        "log(1 - erf(a)) = P(a - 1)",
+        8,
+        "0",
+        "2.93",
+        lambda t: (1 - erf(1 + t)).ln(),
+        lambda t: (1 - erf(1 + t)) / erf(1 + t),
+    ),
+    Fit(
+        "ATAN",
+        "atan(q) = q + q z P(z), z = q²",
+        9,
+        "0",
+        "1",
+        root(lambda q: (atan(q) - q) / q**3),
+        root(lambda q: q**3 / atan(q)),
+        "",
+    ),
+    Fit(
+        "LOG2",
+        "log2((1 + s) / (1 - s)) = s P(s²)",
+        5,
+        "0",
+        "0.02945",
+        root(lambda s: log2_quotient(s) / s),
+        root(lambda s: s / log2_quotient(s)),
+        "",
+    ),
+    Fit(
+        "EXP2",
+        "2**f = 1 + f P(f)",
+        6,
+        "-0.5",
+        "0.5",
+        lambda f: ((f * LN2).exp() - 1) / f,
+        lambda f: f / (f * LN2).exp(),
+        "",
+    ),
+)
 
 
 def solve(rows: list[list[Decimal]]) -> list[Decimal]:
@@ -142,8 +215,9 @@ def coefficients(fit: Fit) -> tuple[list[Decimal], float]:
         columns = list(zip(*powers))
         rows = [[dot(a, b) for b in (*columns, left)] for a in columns]
         done.append(rounded(solve(rows)[0], fit.letter))
-    return done, float(max(abs(w * (v - horner(done, x))) for x, v, w in
-                           zip(nodes, values, weights)))  # fmt: skip
+    return done, float(
+        max(abs(w * (v - horner(done, x))) for x, v, w in zip(nodes, values, weights))
+    )
 
 
 def dot(a, b) -> Decimal:

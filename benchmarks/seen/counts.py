@@ -107,8 +107,13 @@ def torch_calls(torch) -> list:
         w = torch.zeros(32, 32 // groups, 3, 3, requires_grad=True)
         return lambda: G.conv2d(x, w, groups=groups)
 
-    return [convolution(4), convolution(32), lambda: G.scaled_dot_product_attention(q, q, q),
-            lambda: a @ a, lambda: layer(torch.zeros(5, 3, 16))[0]]  # fmt: skip
+    return [
+        convolution(4),
+        convolution(32),
+        lambda: G.scaled_dot_product_attention(q, q, q),
+        lambda: a @ a,
+        lambda: layer(torch.zeros(5, 3, 16))[0],
+    ]
 
 
 def count_calls(torch) -> list[dict]:

@@ -179,8 +179,11 @@ def captured(repeats: int) -> dict[str, float]:
         run()
         times.append(time.perf_counter() - start)
     call_us = 1e6 * min(times) / calls
-    return {"call_us": call_us, "ratio with FLOP counter": 1 + found["FLOP counter"] / call_us,
-            **found}  # fmt: skip
+    return {
+        "call_us": call_us,
+        "ratio with FLOP counter": 1 + found["FLOP counter"] / call_us,
+        **found,
+    }
 
 
 def table_seconds(calls: int) -> dict[str, float]:

@@ -21,9 +21,13 @@ def write_cpu_trace(folder: Path, steps: int) -> None:
     """The trace of a small training run on the CPU, as a user would write it."""
     gh.random.seed(0)
     model = gh.nn.Sequential(
-        gh.nn.Conv2d(3, 16, 3, padding=1), gh.nn.BatchNorm2d(16), gh.nn.ReLU(),
-        gh.nn.Conv2d(16, 16, 3, padding=1), gh.nn.Flatten(), gh.nn.Linear(16 * 256, 10),
-    )  # fmt: skip
+        gh.nn.Conv2d(3, 16, 3, padding=1),
+        gh.nn.BatchNorm2d(16),
+        gh.nn.ReLU(),
+        gh.nn.Conv2d(16, 16, 3, padding=1),
+        gh.nn.Flatten(),
+        gh.nn.Linear(16 * 256, 10),
+    )
     optimizer = gh.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     x, y = gh.random.normal((16, 3, 16, 16)), gh.zeros(16, dtype=gh.int64)
 

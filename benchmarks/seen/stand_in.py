@@ -166,8 +166,16 @@ class Backend(RecordingBackend):
             launches.stream.wait()
             spec = gh.asarray(flat).spec
             add = Source(call_of(gh.primitives["add"], (spec, spec), {}, spec), Origin())
-            info = StepInfo("AllReduce_sum_float32", "collective", [add], Origin(), 2 * flat.nbytes,
-                            flat.nbytes, 0, group=(0, 1))  # fmt: skip
+            info = StepInfo(
+                "AllReduce_sum_float32",
+                "collective",
+                [add],
+                Origin(),
+                2 * flat.nbytes,
+                flat.nbytes,
+                0,
+                group=(0, 1),
+            )
             launches.tell(Single(info), begin_ns)
             parts = np.split(flat, np.cumsum([t.size for t in tensors])[:-1])
             return [gh.asarray(p.reshape(t.shape)) for p, t in zip(parts, tensors, strict=True)]
@@ -181,10 +189,16 @@ def train(rank: int, folder: str, shared_name: str, barrier, steps: int) -> None
     with gh.backends.use(Backend(rank, shared, barrier)) as backend:
         gh.random.seed(0)
         model = gh.nn.Sequential(
-            gh.nn.Conv2d(3, 32, 3, padding=1), gh.nn.ReLU(), gh.nn.Conv2d(32, 32, 3, padding=1),
-            gh.nn.ReLU(), gh.nn.MaxPool2d(2), gh.nn.Flatten(), gh.nn.Linear(32 * 64, 512),
-            gh.nn.ReLU(), gh.nn.Linear(512, 10),
-        )  # fmt: skip
+            gh.nn.Conv2d(3, 32, 3, padding=1),
+            gh.nn.ReLU(),
+            gh.nn.Conv2d(32, 32, 3, padding=1),
+            gh.nn.ReLU(),
+            gh.nn.MaxPool2d(2),
+            gh.nn.Flatten(),
+            gh.nn.Linear(32 * 64, 512),
+            gh.nn.ReLU(),
+            gh.nn.Linear(512, 10),
+        )
         optimizer = gh.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         rng = np.random.default_rng(rank)
         images = rng.standard_normal((32, 3, 16, 16), np.float32)

@@ -108,7 +108,11 @@ def steps(smoke: bool) -> dict:
     if torch:
         profile, cpu = torch.profiler.profile, [torch.profiler.ProfilerActivity.CPU]
         step = torch_step(torch, options, shape)
-        found["ResNet-50, torch"], _ = added_part(step, lambda: profile(
-            activities=cpu, record_shapes=True, profile_memory=True, with_modules=True
-        ), 5)  # fmt: skip
+        found["ResNet-50, torch"], _ = added_part(
+            step,
+            lambda: profile(
+                activities=cpu, record_shapes=True, profile_memory=True, with_modules=True
+            ),
+            5,
+        )
     return found

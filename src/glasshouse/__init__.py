@@ -8,23 +8,94 @@ names. Below them lie about 70 primitives behind one door; every layer can be se
 What reaches outside (checkpoints, safetensors, torch) is imported by name:
 `from glasshouse import interop`."""
 
-from glasshouse import (analyze, autograd, backends, base, capture, data, dispatch, memory, metrics,
-    nn, ops, optim, speech, text, vision)
+from glasshouse import (
+    analyze,
+    autograd,
+    backends,
+    base,
+    capture,
+    data,
+    dispatch,
+    memory,
+    metrics,
+    nn,
+    ops,
+    optim,
+    speech,
+    text,
+    vision,
+)
 from glasshouse.analyze import meta
 from glasshouse.autograd import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-from glasshouse.base.dtype import (DType, bfloat16, complex64, complex128, float16, float32,
-    float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64)
+from glasshouse.base.dtype import (
+    DType,
+    bfloat16,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from glasshouse.base.dtype import bool_ as bool
-from glasshouse.base.errors import (AxisError, BackendError, CaptureError, CheckpointError,
-    DeviceError, DTypeError, GradError, IndexOutOfRangeError, LinAlgError, OptionError,
-    OutOfMemoryError, ShapeError, TransformError)
-from glasshouse.capture import (allow_in_graph, assume_constant_result, disable, disallow_in_graph,
-    explain, export, graph_break, list_compilers, mark_dynamic, optimize, register_compiler, reset,
-    run, skip)
-from glasshouse.dispatch import (Mode, Primitive, add_op_callback, autocast, bind,
-    is_autocast_enabled, primitives)
+from glasshouse.base.errors import (
+    AxisError,
+    BackendError,
+    CaptureError,
+    CheckpointError,
+    DeviceError,
+    DTypeError,
+    GradError,
+    IndexOutOfRangeError,
+    LinAlgError,
+    OptionError,
+    OutOfMemoryError,
+    ShapeError,
+    TransformError,
+)
+from glasshouse.capture import (
+    allow_in_graph,
+    assume_constant_result,
+    disable,
+    disallow_in_graph,
+    explain,
+    export,
+    graph_break,
+    list_compilers,
+    mark_dynamic,
+    optimize,
+    register_compiler,
+    reset,
+    run,
+    skip,
+)
+from glasshouse.dispatch import (
+    Mode,
+    Primitive,
+    add_op_callback,
+    autocast,
+    bind,
+    is_autocast_enabled,
+    primitives,
+)
 from glasshouse.profile import FlopCounter, profile, record_function
 from glasshouse.tensor import *
-from glasshouse.transforms import (checkpoint, grad, hessian, hvp, jacobian, jvp, value_and_grad,
-    vjp, vmap)
+from glasshouse.transforms import (
+    checkpoint,
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from glasshouse.version import __version__

@@ -93,9 +93,10 @@ def tracked(case) -> list[int]:
     if not any(out.dtype.is_inexact for out in outs):
         return []
     return [
-        i for i, a in enumerate(arrays)
+        i
+        for i, a in enumerate(arrays)
         if as_dtype(a.dtype).is_inexact and a.size and case.card.vjp_rule(i) is not None
-    ]  # fmt: skip
+    ]
 
 
 def outputs(result) -> tuple:

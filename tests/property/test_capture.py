@@ -50,30 +50,52 @@ class Program:
 
     def number(self) -> str:
         r = self.random
-        return r.choice([
-            r.choice(self.numbers), str(r.randrange(-3, 6)), "len(items)", "sum(items)",
-            f"({r.choice(self.numbers)} + {r.randrange(5)})", "table.get('a', 3)", "x.shape[0]",
-            f"max({r.choice(self.numbers)}, 2)", f"({r.choice(self.numbers)} * 2 - 1)",
-            f"abs({r.choice(self.numbers)})", "(items[-1] if items else 0)",
-        ])  # fmt: skip
+        return r.choice(
+            [
+                r.choice(self.numbers),
+                str(r.randrange(-3, 6)),
+                "len(items)",
+                "sum(items)",
+                f"({r.choice(self.numbers)} + {r.randrange(5)})",
+                "table.get('a', 3)",
+                "x.shape[0]",
+                f"max({r.choice(self.numbers)}, 2)",
+                f"({r.choice(self.numbers)} * 2 - 1)",
+                f"abs({r.choice(self.numbers)})",
+                "(items[-1] if items else 0)",
+            ]
+        )
 
     def tensor(self) -> str:
         r = self.random
         t = r.choice(self.tensors)
-        return r.choice([
-            t, f"({t} + {self.number()})", f"gh.sin({t})", f"({t} * 0.5)", f"box.value * {t}",
-            f"({t} - {r.choice(self.tensors)})", f"gh.where({t} > 0, {t}, -{t})",
-            f"{t}.sum(axis=0)" if t == "x" else t,
-        ])  # fmt: skip
+        return r.choice(
+            [
+                t,
+                f"({t} + {self.number()})",
+                f"gh.sin({t})",
+                f"({t} * 0.5)",
+                f"box.value * {t}",
+                f"({t} - {r.choice(self.tensors)})",
+                f"gh.where({t} > 0, {t}, -{t})",
+                f"{t}.sum(axis=0)" if t == "x" else t,
+            ]
+        )
 
     def condition(self) -> str:
         r = self.random
-        return r.choice([
-            f"{self.number()} > {self.number()}", f"{self.number()} % 2 == 0", "'a' in table",
-            "items",
-            f"not {self.number()}", "box.log", f"{self.number()} == {self.number()} or n > 1",
-            f"({r.choice(self.tensors)}).sum() > {r.randrange(-2, 3)}",
-        ])  # fmt: skip
+        return r.choice(
+            [
+                f"{self.number()} > {self.number()}",
+                f"{self.number()} % 2 == 0",
+                "'a' in table",
+                "items",
+                f"not {self.number()}",
+                "box.log",
+                f"{self.number()} == {self.number()} or n > 1",
+                f"({r.choice(self.tensors)}).sum() > {r.randrange(-2, 3)}",
+            ]
+        )
 
     def block(self, depth: int, count: int) -> None:
         """Statements; what they define is known inside only."""
@@ -98,22 +120,45 @@ class Program:
             self.put(depth, f"{name} = {self.tensor()}")
             self.tensors.append(name)
         elif choice == 3:
-            self.put(depth, r.choice([
-                f"items.append({self.number()})", f"items.insert(0, {self.number()})",
-                "items.reverse()", "items[:] = [i + 1 for i in items]", "items += [calls]",
-                "items.pop() if items else None",
-            ]))  # fmt: skip
+            self.put(
+                depth,
+                r.choice(
+                    [
+                        f"items.append({self.number()})",
+                        f"items.insert(0, {self.number()})",
+                        "items.reverse()",
+                        "items[:] = [i + 1 for i in items]",
+                        "items += [calls]",
+                        "items.pop() if items else None",
+                    ]
+                ),
+            )
         elif choice == 4:
-            self.put(depth, r.choice([
-                f"table['b'] = {self.number()}", "table.pop('a', None)",
-                f"table.setdefault('c', {self.number()})",
-                "table.update({str(k): v for k, v in zip('xy', items)})", "table['t'] = x",
-            ]))  # fmt: skip
+            self.put(
+                depth,
+                r.choice(
+                    [
+                        f"table['b'] = {self.number()}",
+                        "table.pop('a', None)",
+                        f"table.setdefault('c', {self.number()})",
+                        "table.update({str(k): v for k, v in zip('xy', items)})",
+                        "table['t'] = x",
+                    ]
+                ),
+            )
         elif choice == 5:
-            self.put(depth, r.choice([
-                f"box.add({self.number()})", f"box.value = {self.tensor()}", "calls += 1",
-                f"box.extra = {self.number()}", "box.log.clear()",
-            ]))  # fmt: skip
+            self.put(
+                depth,
+                r.choice(
+                    [
+                        f"box.add({self.number()})",
+                        f"box.value = {self.tensor()}",
+                        "calls += 1",
+                        f"box.extra = {self.number()}",
+                        "box.log.clear()",
+                    ]
+                ),
+            )
         elif choice == 6:
             self.put(depth, r.choice(["gh.graph_break()", "record(calls)", "calls = calls + 1"]))
         elif choice == 7:
@@ -139,8 +184,18 @@ class Program:
         elif choice == 11:
             self.put(depth, "try:")
             self.block(depth + 1, 1)
-            self.put(depth + 1, r.choice(["items[9]", "table['zz']", f"1 // ({self.number()} % 2)",
-                                          "raise ValueError('v')", "calls += 1"]))  # fmt: skip
+            self.put(
+                depth + 1,
+                r.choice(
+                    [
+                        "items[9]",
+                        "table['zz']",
+                        f"1 // ({self.number()} % 2)",
+                        "raise ValueError('v')",
+                        "calls += 1",
+                    ]
+                ),
+            )
             self.put(
                 depth,
                 f"except {r.choice(['(IndexError, KeyError)', 'Exception', 'ZeroDivisionError'])}:",
@@ -187,8 +242,11 @@ def outcome(fn, args, seen: list):
 
 def same(a, b) -> bool:
     if isinstance(a, gh.Tensor) or isinstance(b, gh.Tensor):
-        return type(a) is type(b) and a.shape == b.shape and np.allclose(
-            a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6, equal_nan=True)  # fmt: skip
+        return (
+            type(a) is type(b)
+            and a.shape == b.shape
+            and np.allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6, equal_nan=True)
+        )
     if type(a) is not type(b):
         return False
     if isinstance(a, (list, tuple)):

@@ -73,8 +73,17 @@ class Program:
 
 
 MOVES = (
-    "permute", "reshape", "sum", "max", "slice", "flip", "concat", "pad", "expand", "mean_keep",
-)  # fmt: skip
+    "permute",
+    "reshape",
+    "sum",
+    "max",
+    "slice",
+    "flip",
+    "concat",
+    "pad",
+    "expand",
+    "mean_keep",
+)
 FLOAT_OPS = (
     "add", "sub", "mul", "div", "exp", "tanh", "sin", "maximum", "where", "abs", "softmax",
     "square", "sigmoid", "log1p", "erf", "scale", "write", "shared", "sqrt", "floor", "round",
@@ -148,21 +157,34 @@ def write(x, y):
 
 
 ELEMENTWISE = {
-    "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / (y * y + 1), "exp": lambda x, y: gh.exp(-x * x * 0.1),
-    "tanh": lambda x, y: gh.tanh(x), "sin": lambda x, y: gh.sin(x),
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / (y * y + 1),
+    "exp": lambda x, y: gh.exp(-x * x * 0.1),
+    "tanh": lambda x, y: gh.tanh(x),
+    "sin": lambda x, y: gh.sin(x),
     "maximum": lambda x, y: gh.maximum(x, y),
     "where": lambda x, y: gh.where(x > y if not x.dtype.is_bool else x, x, y),
     "abs": lambda x, y: gh.abs(x),
     "softmax": lambda x, y: gh.nn.functional.softmax(x, dim=-1) if x.ndim and x.size else x,
-    "square": lambda x, y: x * x * 0.25, "sigmoid": lambda x, y: gh.nn.functional.sigmoid(x),
-    "log1p": lambda x, y: gh.log1p(gh.abs(x)), "erf": lambda x, y: gh.nn.functional.gelu(x),
-    "scale": lambda x, y: x * 0.37 + 1.25, "write": write, "shared": lambda x, y: x - y * x + y,
-    "sqrt": lambda x, y: gh.sqrt(gh.abs(x) + 0.5), "floor": lambda x, y: gh.floor(x * 1.37 + 0.011),
-    "round": lambda x, y: gh.round(x * 1.37 + 0.011), "floordiv": lambda x, y: x // (y | 1),
-    "remainder": lambda x, y: x % (y | 1), "xor": lambda x, y: x ^ y, "and": lambda x, y: x & y,
-    "or": lambda x, y: x | y, "shift": lambda x, y: x >> 1,
-}  # fmt: skip
+    "square": lambda x, y: x * x * 0.25,
+    "sigmoid": lambda x, y: gh.nn.functional.sigmoid(x),
+    "log1p": lambda x, y: gh.log1p(gh.abs(x)),
+    "erf": lambda x, y: gh.nn.functional.gelu(x),
+    "scale": lambda x, y: x * 0.37 + 1.25,
+    "write": write,
+    "shared": lambda x, y: x - y * x + y,
+    "sqrt": lambda x, y: gh.sqrt(gh.abs(x) + 0.5),
+    "floor": lambda x, y: gh.floor(x * 1.37 + 0.011),
+    "round": lambda x, y: gh.round(x * 1.37 + 0.011),
+    "floordiv": lambda x, y: x // (y | 1),
+    "remainder": lambda x, y: x % (y | 1),
+    "xor": lambda x, y: x ^ y,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "shift": lambda x, y: x >> 1,
+}
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 3e-2, "bfloat16": 2e-1}
 

@@ -11,8 +11,21 @@ import pytest
 import glasshouse as gh
 from glasshouse import interop, nn
 
-PACKAGES = (gh, gh.autograd, gh.backends, gh.data, gh.dispatch, gh.linalg, gh.metrics, gh.optim,
-            gh.random, nn, nn.functional, nn.init, interop)  # fmt: skip
+PACKAGES = (
+    gh,
+    gh.autograd,
+    gh.backends,
+    gh.data,
+    gh.dispatch,
+    gh.linalg,
+    gh.metrics,
+    gh.optim,
+    gh.random,
+    nn,
+    nn.functional,
+    nn.init,
+    interop,
+)
 PLAIN = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 

@@ -170,7 +170,9 @@ TABLE = {
     "use-name": (lambda: gh.backends.use("nunpy"), gh.OptionError, "'numpy'"),
     "use-number": (lambda: gh.backends.use(3), gh.BackendError, "3"),
     "replace-name": (
-        lambda: gh.backends.current().replace("mull", np.multiply), gh.OptionError, "'mul'",
+        lambda: gh.backends.current().replace("mull", np.multiply),
+        gh.OptionError,
+        "'mul'",
     ),
     "replace-kernel": (lambda: gh.backends.current().replace("mul", 1), gh.BackendError, "1"),
     # layers
@@ -193,22 +195,31 @@ TABLE = {
     "state-missing": (lambda: model().load_state_dict({}), gh.CheckpointError, "0.weight"),
     "state-shape": (
         lambda: model().load_state_dict({"0.weight": gh.ones(2), "0.bias": V}),
-        gh.CheckpointError, "0.weight",
+        gh.CheckpointError,
+        "0.weight",
     ),
     "module-attribute": (lambda: model().wieght, AttributeError, "wieght"),
     # losses
     "cross-entropy-labels": (
-        lambda: F.cross_entropy(gh.zeros((2, 3)), gh.asarray([0, 7])), IndexError, "7",
+        lambda: F.cross_entropy(gh.zeros((2, 3)), gh.asarray([0, 7])),
+        IndexError,
+        "7",
     ),
     "cross-entropy-shape": (
-        lambda: F.cross_entropy(gh.zeros((2, 3)), gh.asarray([0, 1, 2])), gh.ShapeError, "(3,)",
+        lambda: F.cross_entropy(gh.zeros((2, 3)), gh.asarray([0, 1, 2])),
+        gh.ShapeError,
+        "(3,)",
     ),
     "cross-entropy-dtype": (
-        lambda: F.cross_entropy(gh.zeros((2, 3)), gh.zeros(2)), Exception, "float32",
+        lambda: F.cross_entropy(gh.zeros((2, 3)), gh.zeros(2)),
+        Exception,
+        "float32",
     ),
     "mse-reduction": (lambda: F.mse_loss(V, V, reduction="meen"), gh.OptionError, "'mean'"),
     "nll-weight": (
-        lambda: F.nll_loss(gh.zeros((2, 3)), LABELS, weight=gh.ones(2)), gh.ShapeError, "(2,)",
+        lambda: F.nll_loss(gh.zeros((2, 3)), LABELS, weight=gh.ones(2)),
+        gh.ShapeError,
+        "(2,)",
     ),
     "bce-shape": (lambda: F.binary_cross_entropy(V, gh.ones(2)), gh.ShapeError, "(2,)"),
     "softmax-axis": (lambda: F.softmax(X, dim=5), gh.ShapeError, "5"),
@@ -221,7 +232,9 @@ TABLE = {
     "optim-nesterov": (lambda: gh.optim.SGD([leaf()], lr=0.1, nesterov=True), Exception, "0"),
     "clip-norm": (lambda: gh.optim.clip_grad_norm_([leaf()], -1.0), Exception, "-1.0"),
     "schedule-step": (
-        lambda: gh.optim.StepLR(gh.optim.SGD([leaf()], lr=0.1), step_size=0), Exception, "0",
+        lambda: gh.optim.StepLR(gh.optim.SGD([leaf()], lr=0.1), step_size=0),
+        Exception,
+        "0",
     ),
     "schedule-optimizer": (lambda: gh.optim.StepLR(3, step_size=1), Exception, "3|int"),
     # data and metrics
@@ -229,20 +242,26 @@ TABLE = {
     "dataset-index": (lambda: TensorDataset(X)[9], IndexError, "9"),
     "loader-batch": (lambda: DataLoader(TensorDataset(X), batch_size=0), gh.OptionError, "0"),
     "loader-workers": (
-        lambda: DataLoader(TensorDataset(X), num_workers=-1), gh.OptionError, "-1",
+        lambda: DataLoader(TensorDataset(X), num_workers=-1),
+        gh.OptionError,
+        "-1",
     ),
     "digits-split": (lambda: gh.data.digits(split="tset"), gh.OptionError, "'test'"),
     "accuracy-shape": (
-        lambda: gh.metrics.Accuracy().update(gh.zeros((2, 3)), N), gh.ShapeError, "3",
+        lambda: gh.metrics.Accuracy().update(gh.zeros((2, 3)), N),
+        gh.ShapeError,
+        "3",
     ),
     "average-text": (lambda: gh.metrics.Average().update("a"), gh.DTypeError, "a"),
     # files
     "load-missing": (lambda: interop.load_safetensors("/no/such"), gh.CheckpointError, "/no/such"),
     "load-checkpoint": (
-        lambda: interop.load_checkpoint("/no/such", model=model()), gh.CheckpointError, "/no/such",
+        lambda: interop.load_checkpoint("/no/such", model=model()),
+        gh.CheckpointError,
+        "/no/such",
     ),
     "save-type": (lambda: interop.save_safetensors("/tmp/x", {"a": "b"}), gh.DTypeError, "a"),
-}  # fmt: skip
+}
 
 
 def test_the_table_is_long():

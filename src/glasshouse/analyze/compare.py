@@ -29,9 +29,12 @@ class Compared:
         runs = kernels(trace)
         self.totals = [
             Line("kernels, ns a step", prediction.predicted_ns, trace.kernel_ns / steps),
-            Line("FLOPs of kernels", sum(k.flops for k in prediction.kernels),
-                 sum(r.flops * r.runs for r in runs) / steps),
-        ]  # fmt: skip
+            Line(
+                "FLOPs of kernels",
+                sum(k.flops for k in prediction.kernels),
+                sum(r.flops * r.runs for r in runs) / steps,
+            ),
+        ]
         if trace.with_memory:
             peak = measured.memory().peak_bytes
             self.totals.append(Line("peak bytes", prediction.peak_bytes, peak))
@@ -57,11 +60,15 @@ class Compared:
 
     def table(self, row_limit: int = 20) -> str:
         """Both side by side, as text."""
-        totals = [[t.name, f"{t.predicted:,.0f}", f"{t.measured:,.0f}", f"{t.ratio:.3f}"]
-                  for t in self.totals]  # fmt: skip
+        totals = [
+            [t.name, f"{t.predicted:,.0f}", f"{t.measured:,.0f}", f"{t.ratio:.3f}"]
+            for t in self.totals
+        ]
         worst = sorted(self.kernels, key=lambda k: -abs(k.predicted - k.measured))[:row_limit]
-        lines = [[k.name, milliseconds(k.predicted), milliseconds(k.measured), f"{k.ratio:.2f}"]
-                 for k in worst]  # fmt: skip
+        lines = [
+            [k.name, milliseconds(k.predicted), milliseconds(k.measured), f"{k.ratio:.2f}"]
+            for k in worst
+        ]
         head = ["predicted", "measured", "ratio"]
         return f"{table(['', *head], totals)}\n\n{table(['kernel', *head], lines)}\n"
 

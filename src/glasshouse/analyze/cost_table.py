@@ -84,9 +84,13 @@ class Profiler(Interpreter):
     def run_node(self, node: Node):
         spec = node.meta.get("spec")
         cost = self.costs[node] = NodeCost(
-            node.name, node.op, target_name(node.target), node.meta.get("module", ""),
-            node.meta.get("line", ""), "" if spec is None else str(spec),
-        )  # fmt: skip
+            node.name,
+            node.op,
+            target_name(node.target),
+            node.meta.get("module", ""),
+            node.meta.get("line", ""),
+            "" if spec is None else str(spec),
+        )
         self.saved_by[node], self.made[node] = set(), {}
         if node.op in ("placeholder", "get_attr", "output"):
             value = super().run_node(node)
@@ -352,9 +356,12 @@ def size_of(nbytes: float) -> str:
 
 
 def symbolic_profile(
-    gm: GraphModule, *args, verbose: bool = False, convention: str = "exact",
+    gm: GraphModule,
+    *args,
+    verbose: bool = False,
+    convention: str = "exact",
     machine: MachineProfile | str = "cpu2",
-) -> CostTable:  # fmt: skip
+) -> CostTable:
     """What each node of a traced model costs for arguments like these (tensors, Specs or (shape,
     dtype)); also in each node's `meta["cost"]`.
 

@@ -149,10 +149,17 @@ H200 = MachineProfile(
         "matmul float32": [(1e6, 2e11), (1e9, 3e13), (1e11, 4.7e13)],
         "matmul bfloat16": [(1e6, 5e11), (1e9, 1e14), (1e11, 6.9e14)],
     },
-    [(1e4, 1e11), (1e7, 3e12), (1e9, 4.3e12)], 5e13, 4_000.0, 1.2, 1e12, 141_000_000_000, 4.5e11,
+    [(1e4, 1e11), (1e7, 3e12), (1e9, 4.3e12)],
+    5e13,
+    4_000.0,
+    1.2,
+    1e12,
+    141_000_000_000,
+    4.5e11,
     "NVIDIA H200 SXM data sheet: 67 TFLOP/s float32, 989 TFLOP/s bfloat16, 4.8 TB/s, NVLink, "
-    "PCIe Gen5 with 128 GB/s for both ways", 5.7e10,
-)  # fmt: skip
+    "PCIe Gen5 with 128 GB/s for both ways",
+    5.7e10,
+)
 CPU2 = MachineProfile(
     "cpu2",
     {
@@ -160,9 +167,15 @@ CPU2 = MachineProfile(
         "conv float32": [(1e6, 5e10), (1e8, 2.5e11), (1e10, 3.1e11)],
         "matmul bfloat16": [(1e5, 2e10), (1e7, 2e11), (1e9, 5e11), (1e11, 6e11)],
     },
-    [(1e4, 2e10), (1e6, 6e10), (3e7, 4e10), (1e8, 2.5e10)], 4e10, 2_000.0, 1.5, 1e9, 24 << 30, 1e9,
+    [(1e4, 2e10), (1e6, 6e10), (3e7, 4e10), (1e8, 2.5e10)],
+    4e10,
+    2_000.0,
+    1.5,
+    1e9,
+    24 << 30,
+    1e9,
     "two cores with AVX-512, as measured",
-)  # fmt: skip
+)
 BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
 

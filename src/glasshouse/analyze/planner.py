@@ -54,10 +54,14 @@ class Planned:
 
     def table(self) -> str:
         lines = [
-            [b.path or self.root or "all of it", b.means, scaled(b.saved_bytes, "B"),
-             milliseconds(b.extra_ns)]
+            [
+                b.path or self.root or "all of it",
+                b.means,
+                scaled(b.saved_bytes, "B"),
+                milliseconds(b.extra_ns),
+            ]
             for b in self.shown()
-        ]  # fmt: skip
+        ]
         more = percent(self.extra_ns, self.plain_ns) or "0.0%"
         head = f"peak {self.plain_bytes:,} -> {self.peak_bytes:,} bytes, {more} more time predicted"
         names = ["compute again", "", "saves about", "takes"]
@@ -66,8 +70,10 @@ class Planned:
 
     def shown(self) -> list[Block]:
         """The modules, the largest of the single values, and what the others come to."""
-        values = sorted((b for b in self.blocks if ":" in b.path and b.saved_bytes),
-                        key=lambda b: -b.saved_bytes)  # fmt: skip
+        values = sorted(
+            (b for b in self.blocks if ":" in b.path and b.saved_bytes),
+            key=lambda b: -b.saved_bytes,
+        )
         modules, rest = [b for b in self.blocks if ":" not in b.path], values[MAX_SHOWN:]
         if rest:
             sums = sum(b.saved_bytes for b in rest), sum(b.extra_ns for b in rest)
@@ -377,9 +383,17 @@ class Choice(NamedTuple):
 
 
 def plan(
-    model: Module, loss, optimizer, inputs, budget: int | float, *, blocks=None,
-    autocast: str | None = None, machine: MachineProfile | str = "cpu2", solver: str = "auto",
-) -> Plan:  # fmt: skip
+    model: Module,
+    loss,
+    optimizer,
+    inputs,
+    budget: int | float,
+    *,
+    blocks=None,
+    autocast: str | None = None,
+    machine: MachineProfile | str = "cpu2",
+    solver: str = "auto",
+) -> Plan:
     """What to compute again so that a training step's memory stays within a budget.
 
     budget  bytes; or a part of the peak without a plan, above 0 and at most 1
@@ -418,6 +432,10 @@ def in_bytes(budget: int | float, whole: int) -> int:
     if not isinstance(budget, float):
         return budget
     if not 0 < budget <= 1:
-        raise OptionError("plan", "a part above 0 and at most 1, or bytes", repr(budget),
-                          "Write 0.5 for half of the peak.")  # fmt: skip
+        raise OptionError(
+            "plan",
+            "a part above 0 and at most 1, or bytes",
+            repr(budget),
+            "Write 0.5 for half of the peak.",
+        )
     return int(budget * whole)

@@ -177,9 +177,12 @@ def exact(
     matrix = csr_array((data, (row, column)), shape=(len(rows.most), rows.count))
     integral = np.r_[np.ones(2 * len(values)), np.zeros(rows.count - 2 * len(values))]
     found = milp(
-        rows.costs, integrality=integral, bounds=Bounds(lower, upper),
-        constraints=LinearConstraint(matrix, -inf, rows.most), options={"time_limit": limit_s},
-    )  # fmt: skip
+        rows.costs,
+        integrality=integral,
+        bounds=Bounds(lower, upper),
+        constraints=LinearConstraint(matrix, -inf, rows.most),
+        options={"time_limit": limit_s},
+    )
     if found.x is None:
         return None
     there, again = (found.x[k : 2 * len(values) : 2] > 0.5 for k in (0, 1))

@@ -22,11 +22,23 @@ from glasshouse.tensor import random
 from glasshouse.tensor.handle import Tensor
 
 HOMES = ("glasshouse.tensor.", "glasshouse.nn.functional.")  # of functions that become nodes
-NAMESPACES = ("glasshouse", "glasshouse.nn.functional", "glasshouse.tensor.linalg",
-              "glasshouse.tensor.random")  # fmt: skip
+NAMESPACES = (
+    "glasshouse",
+    "glasshouse.nn.functional",
+    "glasshouse.tensor.linalg",
+    "glasshouse.tensor.random",
+)
 CONVERTING = ("asarray", "tensor", "from_dlpack", "eval")  # what they make is a constant
-REBINDING = ("backward", "register_hook", "retain_grad", "store_grad", "rebind", "write",
-             "in_place", "detach")  # fmt: skip
+REBINDING = (
+    "backward",
+    "register_hook",
+    "retain_grad",
+    "store_grad",
+    "rebind",
+    "write",
+    "in_place",
+    "detach",
+)
 OPERATORS = {f"__{fn.__name__.strip('_')}__": fn for fn in (*INFIX, operator.neg, operator.getitem)}
 
 

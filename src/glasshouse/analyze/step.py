@@ -26,9 +26,17 @@ from glasshouse.profile.counter import FlopCounter, by_path
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 
 KINDS = (
-    "parameters", "buffers", "gradients", "optimizer state", "activations", "temporaries",
-    "workspace", "other results", "unused arena", "rounding",
-)  # fmt: skip
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer state",
+    "activations",
+    "temporaries",
+    "workspace",
+    "other results",
+    "unused arena",
+    "rounding",
+)
 
 # What running takes beside arrays, for each primitive of the largest Program, as measured on
 # ResNet-50 (`benchmarks/analyze.py`); a process that finds the code on disk takes less.
@@ -78,8 +86,16 @@ class StepAnalysis:
     kernels           every kernel with FLOPs, bytes and predicted time
     predicted_ns      their sum"""
 
-    def __init__(self, runs, peaks, kinds, modules, outside_bytes: int, counter: FlopCounter,
-                 machine: MachineProfile):  # fmt: skip
+    def __init__(
+        self,
+        runs,
+        peaks,
+        kinds,
+        modules,
+        outside_bytes: int,
+        counter: FlopCounter,
+        machine: MachineProfile,
+    ):
         self.runs, self.peaks, self.counter, self.machine = runs, peaks, counter, machine
         self.outside_bytes = outside_bytes
         self.peak_bytes = max(peaks)
@@ -93,8 +109,11 @@ class StepAnalysis:
     def resident(self) -> dict[str, int]:
         """What the process grows by: the peak, what NumPy holds, and about what running takes."""
         counts = [len(run.plan.graph.nodes) for run in self.runs if isinstance(run.plan, Plan)]
-        return {"memory manager": self.peak_bytes, "arrays from NumPy": self.outside_bytes,
-                "runtime": RUNTIME_BYTES * max(counts, default=0)}  # fmt: skip
+        return {
+            "memory manager": self.peak_bytes,
+            "arrays from NumPy": self.outside_bytes,
+            "runtime": RUNTIME_BYTES * max(counts, default=0),
+        }
 
     @cached_property
     def memory(self) -> list[MemoryRow]:
@@ -191,12 +210,17 @@ class StepAnalysis:
     def to_dict(self) -> dict:
         """All of it as what JSON can hold."""
         return {
-            "peak_bytes": self.peak_bytes, "peaks": self.peaks, "arena_bytes": self.arena_bytes,
-            "resident": self.resident, "memory": [row._asdict() for row in self.memory],
-            "flops": self.counter.total(), "all_flops": self.counter.total("all"),
-            "predicted_ns": self.predicted_ns, "machine": self.machine.name,
+            "peak_bytes": self.peak_bytes,
+            "peaks": self.peaks,
+            "arena_bytes": self.arena_bytes,
+            "resident": self.resident,
+            "memory": [row._asdict() for row in self.memory],
+            "flops": self.counter.total(),
+            "all_flops": self.counter.total("all"),
+            "predicted_ns": self.predicted_ns,
+            "machine": self.machine.name,
             "kernels": [kernel._asdict() for kernel in self.kernels],
-        }  # fmt: skip
+        }
 
 
 def occupancy(plan) -> tuple[list[int], dict]:
@@ -245,8 +269,12 @@ class Trainer:
         if not callable(model):
             raise OptionError("step", "a model to call", type_name(model), "Pass a Module.")
         if loss is not None and not callable(loss):
-            raise OptionError("step", "the loss to be a function", type_name(loss),
-                "Pass loss(output, *targets), or None if the model returns it.")  # fmt: skip
+            raise OptionError(
+                "step",
+                "the loss to be a function",
+                type_name(loss),
+                "Pass loss(output, *targets), or None if the model returns it.",
+            )
         self.specs = specs_of(inputs)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
 
@@ -325,9 +353,15 @@ class Trainer:
 
 
 def step(
-    model, loss, optimizer, inputs, *, autocast: str | None = None, steps: int = 2,
+    model,
+    loss,
+    optimizer,
+    inputs,
+    *,
+    autocast: str | None = None,
+    steps: int = 2,
     machine: MachineProfile | str = "cpu2",
-) -> StepAnalysis:  # fmt: skip
+) -> StepAnalysis:
     """What a training step costs, before any of it runs: memory, FLOPs, time.
 
     model      a Module, with or without storage (`gh.meta()`); it is unchanged afterwards

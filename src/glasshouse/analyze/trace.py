@@ -192,9 +192,14 @@ class Tracer(Mode):
         return value
 
     def call_whole(
-        self, fn: Callable, args, kwargs, make: Callable, run: Callable | None = None,
+        self,
+        fn: Callable,
+        args,
+        kwargs,
+        make: Callable,
+        run: Callable | None = None,
         new_only: bool = False,
-    ):  # fmt: skip
+    ):
         """A call that is one node, which `make(operands, named)` writes, and what it gives. `run`
         computes it in place of `fn`. `new_only`: no node if it gives no new value."""
         if self.depth or any(x.mode is not None for x in all_of(Value, (args, kwargs))):
@@ -261,10 +266,15 @@ def arguments_of(model: Module, meta_args, concrete: dict) -> BoundArguments:
 
 
 def symbolic_trace(
-    model: Module, meta_args=None, concrete_args: dict | None = None, *, trace_act_ckpt=True,
-    is_leaf: Callable[[Module], bool] = is_leaf, bias_addition_split: bool = False,
+    model: Module,
+    meta_args=None,
+    concrete_args: dict | None = None,
+    *,
+    trace_act_ckpt=True,
+    is_leaf: Callable[[Module], bool] = is_leaf,
+    bias_addition_split: bool = False,
     primitives: bool = False,
-) -> GraphModule:  # fmt: skip
+) -> GraphModule:
     """The graph of a model's forward for arguments like these; nothing is computed.
 
     meta_args            {name: tensor, Spec or (shape, dtype)}, or a sequence of them in order;
@@ -336,8 +346,15 @@ def split_biases(module: GraphModule) -> GraphModule:
     return module.recompile()
 
 
-SPLIT = ("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
-         "ConvTranspose3d")  # fmt: skip
+SPLIT = (
+    "Linear",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+)
 
 
 def add_bias(x, bias):

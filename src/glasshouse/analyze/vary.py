@@ -68,10 +68,12 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
     loose += [x and i == 0 for x, (_, n) in zip(inside, work, strict=True) for i in range(len(n))]
     numbers += [n for _, sizes in work for n in sizes]
     shape = (
-        tuple(events), tuple(map(different.index, plans)),
+        tuple(events),
+        tuple(map(different.index, plans)),
         tuple(tuple((x.buffers[0].number, x.first, x.last) for x in own) for own in lives),
-        tuple(what for what, _ in work), places_of(found.runs),
-    )  # fmt: skip
+        tuple(what for what, _ in work),
+        places_of(found.runs),
+    )
     numbers.append(found.counter.total())
     return Record(shape, np.array(numbers, float), np.array([*loose, False]))
 
@@ -134,10 +136,17 @@ class vary:
              [32000000, 128000000, 64000000]"""
 
     def __init__(
-        self, model, loss, optimizer, inputs: Callable[[int], Any], *,
-        autocast: str | None = None, steps: int = 2, machine: MachineProfile | str = "cpu2",
+        self,
+        model,
+        loss,
+        optimizer,
+        inputs: Callable[[int], Any],
+        *,
+        autocast: str | None = None,
+        steps: int = 2,
+        machine: MachineProfile | str = "cpu2",
         dtypes=(None, "bfloat16"),
-    ):  # fmt: skip
+    ):
         self.trainer = lambda n: Trainer(model, loss, optimizer, inputs(n), autocast)
         self.machine, self.steps = MachineProfile.load(machine), steps
         self.records: dict[int, Record] = {}
@@ -250,8 +259,11 @@ class vary:
 
 def is_alike(lhs, rhs) -> bool:
     """Whether optimizers update the same parameters, by one rule but for its rate."""
-    rules = [[{**group, "lr": 0, "params": [*map(id, group["params"])]} for group in x.param_groups]
-             for x in (lhs, rhs) if type(x) is type(lhs)]  # fmt: skip
+    rules = [
+        [{**group, "lr": 0, "params": [*map(id, group["params"])]} for group in x.param_groups]
+        for x in (lhs, rhs)
+        if type(x) is type(lhs)
+    ]
     return len(rules) == 2 and rules[0] == rules[1]
 
 
@@ -266,8 +278,12 @@ def max_batch(
     options = {"dtypes": (), **options}
     costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:
-        raise OptionError("max_batch", f"a budget of at least {least:,} bytes, for one example",
-            f"{budget_bytes:,}", "Use gh.checkpoint, autocast or a smaller model.")  # fmt: skip
+        raise OptionError(
+            "max_batch",
+            f"a budget of at least {least:,} bytes, for one example",
+            f"{budget_bytes:,}",
+            "Use gh.checkpoint, autocast or a smaller model.",
+        )
     low, high = 1, 2
     while high <= limit and costs(high).peak_bytes <= budget_bytes:
         low, high = high, 2 * high

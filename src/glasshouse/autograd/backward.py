@@ -13,16 +13,23 @@ def seeds_of(where: str, outputs, cotangents):
     """[(place, cotangent)] for tracked outputs; a missing cotangent of one element is 1."""
     cotangents = (None,) * len(outputs) if cotangents is None else as_tuple(cotangents)
     if len(cotangents) != len(outputs):
-        raise ShapeError(where, f"{len(outputs)} gradients, one per output", len(cotangents),
-                         "Give None for an output of one element.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"{len(outputs)} gradients, one per output",
+            len(cotangents),
+            "Give None for an output of one element.",
+        )
     seeds = []
     for y, g in zip(outputs, cotangents, strict=True):
         if not isinstance(y, Value):
             raise DTypeError(where, "tensors as outputs", type_name(y), "Return tensors.")
         if y.node is None:
-            raise GradError(where, "an output that depends on a tensor with requires_grad=True",
-                            f"one of spec {y.spec} that does not",
-                            "Set requires_grad, and leave no_grad.")  # fmt: skip
+            raise GradError(
+                where,
+                "an output that depends on a tensor with requires_grad=True",
+                f"one of spec {y.spec} that does not",
+                "Set requires_grad, and leave no_grad.",
+            )
         seeds.append(((y.node, y.slot), check_seed(where, y, g)))
     return seeds
 
@@ -30,14 +37,18 @@ def seeds_of(where: str, outputs, cotangents):
 def check_seed(where: str, y, g):
     if g is None:
         if y.size != 1:
-            raise GradError(where, "an output of one element, or a gradient for it",
-                            f"shape {y.shape}", "Reduce it, e.g. with .sum(), or pass a gradient "
-                            "of that shape.")  # fmt: skip
+            raise GradError(
+                where,
+                "an output of one element, or a gradient for it",
+                f"shape {y.shape}",
+                "Reduce it, e.g. with .sum(), or pass a gradient of that shape.",
+            )
         return full(y.shape, 1, y.dtype)
     g = as_value(g, where=where)
     if g.shape != y.shape:
-        raise ShapeError(where, f"a gradient of shape {y.shape}", g.shape,
-                         "It has the shape of the output.")  # fmt: skip
+        raise ShapeError(
+            where, f"a gradient of shape {y.shape}", g.shape, "It has the shape of the output."
+        )
     if g.dtype is not y.dtype:
         raise DTypeError(where, f"a gradient of dtype {y.dtype.name}", g.dtype.name, "Cast it.")
     return g.data if g.mode is not None and g.mode is y.mode else g
@@ -80,8 +91,14 @@ def leading_to(outputs, targets) -> set | None:
     return useful
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bool = False,
-         allow_unused: bool = False):  # fmt: skip
+def grad(
+    outputs,
+    inputs,
+    grad_outputs=None,
+    retain_graph=None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+):
     """The gradients of the sum of `outputs` with respect to each of `inputs`, a tuple shaped as
     they are. Raises: GradError for an input that is untracked, or unused without allow_unused.
     Example: >>> import glasshouse as gh
@@ -92,13 +109,21 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph: bo
     for x in inputs:
         if not isinstance(x, Value) or x.node is None:
             got = x.spec if isinstance(x, Value) else type_name(x)
-            raise GradError("grad", "inputs with requires_grad=True", got,
-                            "Set requires_grad before computing the outputs.")  # fmt: skip
+            raise GradError(
+                "grad",
+                "inputs with requires_grad=True",
+                got,
+                "Set requires_grad before computing the outputs.",
+            )
     found = pull_back("grad", outputs, inputs, grad_outputs, retain_graph, create_graph)
     for i, g in enumerate(found):
         if g is None and not allow_unused:
-            raise GradError("grad", "outputs that depend on every input", "none that depends on "
-                            f"input {i}", "Pass allow_unused=True to get None for it.")  # fmt: skip
+            raise GradError(
+                "grad",
+                "outputs that depend on every input",
+                f"none that depends on input {i}",
+                "Pass allow_unused=True to get None for it.",
+            )
     return tuple(found)
 
 
@@ -114,5 +139,7 @@ def pull_back(where, outputs, inputs, cotangents, retain_graph, create_graph) ->
 
     pull(where, outputs, cotangents, walk, arrive)
     found = [arrived.get(x.node, {}).get(x.slot) for x in inputs]
-    return [x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
-            for x, g in zip(inputs, found, strict=True)]  # fmt: skip
+    return [
+        x.mode.constant(g) if g is not None and x.mode is not None and not create_graph else g
+        for x, g in zip(inputs, found, strict=True)
+    ]

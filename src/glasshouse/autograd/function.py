@@ -32,17 +32,24 @@ class FunctionNode(Node):
         grads = from_user if isinstance(from_user, tuple) else (from_user,)
         name = self.function.__name__
         if len(grads) != len(self.parents):
-            raise ShapeError(f"{name}.backward", f"{len(self.parents)} gradients, one per argument "
-                "of forward", len(grads), "Return None for those that need none.")  # fmt: skip
+            raise ShapeError(
+                f"{name}.backward",
+                f"{len(self.parents)} gradients, one per argument of forward",
+                len(grads),
+                "Return None for those that need none.",
+            )
         pulled = []
         for i, (parent, g) in enumerate(zip(self.parents, grads, strict=True)):
             if parent is None or g is None:
                 continue
             if not isinstance(g, Value) or g.shape != self.specs[i].shape:
                 got = g.shape if isinstance(g, Value) else type_name(g)
-                raise ShapeError(f"{name}.backward",
-                                 f"a gradient of shape {self.specs[i].shape} for argument {i}", got,
-                                 "Return a tensor shaped as the argument.")  # fmt: skip
+                raise ShapeError(
+                    f"{name}.backward",
+                    f"a gradient of shape {self.specs[i].shape} for argument {i}",
+                    got,
+                    "Return a tensor shaped as the argument.",
+                )
             pulled.append((parent, g.data if g.mode is not None and g.mode is self.mode else g))
         return pulled
 
@@ -86,13 +93,15 @@ class Function:
 
     @staticmethod
     def forward(ctx, *args):
-        raise GradError("Function", "a static method forward(ctx, *args)", "a class without",
-                        "Define it.")  # fmt: skip
+        raise GradError(
+            "Function", "a static method forward(ctx, *args)", "a class without", "Define it."
+        )
 
     @staticmethod
     def backward(ctx, *gradients):
-        raise GradError("Function", "a static method backward(ctx, *gradients)", "a class without",
-                        "Define it.")  # fmt: skip
+        raise GradError(
+            "Function", "a static method backward(ctx, *gradients)", "a class without", "Define it."
+        )
 
     @classmethod
     def apply(cls, *args):
@@ -125,9 +134,13 @@ def owner(cls, values):
         below = [level for v in values if v is not None for level in list(levels(v))[1:]]
         tracked = any(level.node is not None for level in below)
         if tracked and not isinstance(mode, TapeMode):
-            raise TransformError(f"{cls.__name__}.apply", "values of a tape",
-                f"values of {type(mode).__name__} that are tracked outside it", "Take the gradient "
-                "inside the vmap or jvp, or write the operation with gh functions.")  # fmt: skip
+            raise TransformError(
+                f"{cls.__name__}.apply",
+                "values of a tape",
+                f"values of {type(mode).__name__} that are tracked outside it",
+                "Take the gradient "
+                "inside the vmap or jvp, or write the operation with gh functions.",
+            )
     tapes = [mode for mode in state.modes if mode in modes and isinstance(mode, TapeMode)]
     return tapes[-1] if tapes else None
 

@@ -46,8 +46,10 @@ class Node:
     def pull(self, cotangents, create_graph: bool, useful=None):
         """[(parent, cotangent)] of tracked operands (in `useful`, if given), given one a result."""
         primitive, attrs = self.primitive, self.attrs
-        g = [zeros(spec) if c is None else c
-             for c, spec in zip(cotangents, self.out_specs, strict=True)]  # fmt: skip
+        g = [
+            zeros(spec) if c is None else c
+            for c, spec in zip(cotangents, self.out_specs, strict=True)
+        ]
         results = enumerate(zip(self.saved_out, self.out_specs, strict=True))
         y = [self.revive(data, spec, (self, i), create_graph) for i, (data, spec) in results]
         if primitive.num_outputs == 1:
@@ -88,8 +90,10 @@ class Node:
 
 def check_cotangent(primitive, i: int, cotangent, spec: Spec) -> None:
     if cotangent.spec != spec:
-        raise AssertionError(f"{primitive.name}: expected the cotangent of operand {i} to be "
-                             f"{spec}; got {cotangent.spec}. Mend the card's vjp.")  # fmt: skip
+        raise AssertionError(
+            f"{primitive.name}: expected the cotangent of operand {i} to be "
+            f"{spec}; got {cotangent.spec}. Mend the card's vjp."
+        )
 
 
 def record(primitive, args, attrs, specs, result, mode=None) -> None:
@@ -134,11 +138,14 @@ def packed(tensors, kept) -> tuple:
     """What a node saves of its operands or results, packed by the hooks in force; leaves, the
     parameters, stay as they are."""
     pack, unpack = state.saved_hooks
-    return tuple([
-        data if data is None or isinstance(x.node, Leaf)
-        else Packed(pack(box(x.data, x.spec, x.backend)), unpack)
-        for x, data in zip(tensors, kept, strict=True)
-    ])  # fmt: skip
+    return tuple(
+        [
+            data
+            if data is None or isinstance(x.node, Leaf)
+            else Packed(pack(box(x.data, x.spec, x.backend)), unpack)
+            for x, data in zip(tensors, kept, strict=True)
+        ]
+    )
 
 
 @contextmanager
@@ -220,9 +227,12 @@ def run_hooks(node, slots) -> None:
 
 
 def freed_error():
-    return GradError("backward", "a graph that is still there",
-                     "one that an earlier backward freed", "Pass retain_graph=True to the earlier "
-                     "call, or compute the result again.")  # fmt: skip
+    return GradError(
+        "backward",
+        "a graph that is still there",
+        "one that an earlier backward freed",
+        "Pass retain_graph=True to the earlier call, or compute the result again.",
+    )
 
 
 def settle(node, outputs, mode) -> None:
@@ -320,8 +330,11 @@ class TapeMode(Level):
         result = below(primitive, tuple([self.lower(arg) for arg in args]), attrs)
         one = primitive.num_outputs == 1
         lifted = self.constant(result) if one else tuple(map(self.constant, result))
-        if self.records and primitive.vjp is not None and any(arg.node is not None for arg in args
-                                                              if arg.mode is self):  # fmt: skip
+        if (
+            self.records
+            and primitive.vjp is not None
+            and any(arg.node is not None for arg in args if arg.mode is self)
+        ):
             own = [arg if arg.mode is self else self.constant(arg) for arg in args]
             record(primitive, own, attrs, [arg.spec for arg in own], lifted, mode=self)
         return lifted

@@ -100,6 +100,9 @@ class Backend(RecordingBackend):
         """The array of a constant. Raises: BackendError for all else, with the line that asked."""
         if isinstance(data.value, np.ndarray):
             return data.value
-        raise BackendError("meta", "a program that reads no values",
-                           f"a read of {data.spec} at {user_line() or 'the prompt'}",
-                           "Decide by shapes or dtypes there, or leave gh.meta().")  # fmt: skip
+        raise BackendError(
+            "meta",
+            "a program that reads no values",
+            f"a read of {data.spec} at {user_line() or 'the prompt'}",
+            "Decide by shapes or dtypes there, or leave gh.meta().",
+        )

@@ -21,8 +21,12 @@ class Backend(TensorBackend):
 
     def to_numpy(self, data: Spec):
         """The contents of a payload; this backend has none."""
-        raise BackendError("stub", "no need for contents", f"a request for those of {data}",
-            "Compute on another backend: with gh.backends.use('numpy').")  # fmt: skip
+        raise BackendError(
+            "stub",
+            "no need for contents",
+            f"a request for those of {data}",
+            "Compute on another backend: with gh.backends.use('numpy').",
+        )
 
     def spec_of(self, data: Spec) -> Spec:
         return data

@@ -44,8 +44,9 @@ class Backend(TensorBackend):
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu" and not (device.startswith("cuda") and torch.cuda.is_available()):
-            raise DeviceError("torch", "device 'cpu', or 'cuda' where there is one", repr(device),
-                              "Use 'torch'.")  # fmt: skip
+            raise DeviceError(
+                "torch", "device 'cpu', or 'cuda' where there is one", repr(device), "Use 'torch'."
+            )
         super().__init__(device)
 
     def kernel(self, name: str):
@@ -237,9 +238,12 @@ class Backend(TensorBackend):
     def cholesky(self, a):
         lower, info = torch.linalg.cholesky_ex(hermitian(a))
         if info.any():
-            raise LinAlgError("cholesky", "positive definite matrices",
-                              f"matrices of shape {tuple(a.shape)} that are not",
-                              "Look for NaN, or add a multiple of the identity.")  # fmt: skip
+            raise LinAlgError(
+                "cholesky",
+                "positive definite matrices",
+                f"matrices of shape {tuple(a.shape)} that are not",
+                "Look for NaN, or add a multiple of the identity.",
+            )
         return lower
 
     def lu(self, a):
@@ -253,8 +257,10 @@ class Backend(TensorBackend):
 
 
 # Cards that are one function of torch: by its name, or by their own and its name.
-SAME = ("neg abs floor round exp expm1 log log1p sqrt sin cos tanh erf add sub mul pow maximum "
-        "minimum atan2 bitwise_and bitwise_or bitwise_xor where matmul")  # fmt: skip
+SAME = (
+    "neg abs floor round exp expm1 log log1p sqrt sin cos tanh erf add sub mul pow maximum "
+    "minimum atan2 bitwise_and bitwise_or bitwise_xor where matmul"
+)
 RENAMED = {"equal": "eq", "less": "lt", "shift_right": "bitwise_right_shift"}
 # Cards that are one expression.
 ONE_LINERS = {
@@ -291,8 +297,12 @@ def checked(where: str, indices, size: int):
     indices = indices.to(torch.int64)
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
-        raise IndexOutOfRangeError(where, f"indices from {-size} to {size - 1}",
-            indices[wrong][0].item(), f"The axis has {size} elements.")  # fmt: skip
+        raise IndexOutOfRangeError(
+            where,
+            f"indices from {-size} to {size - 1}",
+            indices[wrong][0].item(),
+            f"The axis has {size} elements.",
+        )
     return torch.where(indices < 0, indices + size, indices)
 
 
@@ -334,8 +344,12 @@ def factors(where: str, factor, a, *options) -> tuple:
     try:
         return tuple(factor(a, *options))
     except torch.linalg.LinAlgError as error:
-        raise LinAlgError(where, "matrices that converge", f"matrices of shape {tuple(a.shape)} "
-            f"that do not ({error})", "Look for NaN and infinities.") from error  # fmt: skip
+        raise LinAlgError(
+            where,
+            "matrices that converge",
+            f"matrices of shape {tuple(a.shape)} that do not ({error})",
+            "Look for NaN and infinities.",
+        ) from error
 
 
 def hermitian(a):

@@ -17,8 +17,18 @@ KIND_ORDER = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 class DType:
     """One data type: its `name`, `kind` (bool, int …), `itemsize` in bytes, NumPy form `np`."""
 
-    __slots__ = ("name", "kind", "itemsize", "np", "is_floating", "is_complex", "is_inexact",
-                 "is_integer", "is_bool", "specs")  # fmt: skip
+    __slots__ = (
+        "name",
+        "kind",
+        "itemsize",
+        "np",
+        "is_floating",
+        "is_complex",
+        "is_inexact",
+        "is_integer",
+        "is_bool",
+        "specs",
+    )
 
     def __init__(self, name: str, kind: str, np_dtype):
         self.name, self.kind = name, kind
@@ -65,14 +75,34 @@ float16, float32, float64 = family("float", 16, 32, 64)
 bfloat16 = DType("bfloat16", "float", ml_dtypes.bfloat16)
 complex64, complex128 = family("complex", 64, 128)
 
-all_dtypes = (bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, bfloat16,
-              float32, float64, complex64, complex128)  # fmt: skip
+all_dtypes = (
+    bool_,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    complex64,
+    complex128,
+)
 by_name = {d.name: d for d in all_dtypes}
 by_numpy = {d.np: d for d in all_dtypes}
 
 default_float, default_int, default_complex = float32, int64, complex64
-default_of_kind = {"bool": bool_, "int": int64, "uint": int64, "float": float32,
-                   "complex": complex64}  # fmt: skip
+default_of_kind = {
+    "bool": bool_,
+    "int": int64,
+    "uint": int64,
+    "float": float32,
+    "complex": complex64,
+}
 # Keyed by the type itself: DType compares equal to np.float64, so one dict of objects would mix.
 by_python_type = {bool: bool_, int: default_int, float: default_float, complex: default_complex}
 
@@ -100,8 +130,12 @@ def from_numpy_dtype(np_dtype) -> DType:
     """The DType of a NumPy dtype. Raises: DTypeError for one that Glasshouse does not have."""
     found = by_numpy.get(np_dtype) or by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if found is None:
-        raise DTypeError("dtype", "a boolean or numeric array", f"dtype {np_dtype}",
-                         "Convert it to numbers first.")  # fmt: skip
+        raise DTypeError(
+            "dtype",
+            "a boolean or numeric array",
+            f"dtype {np_dtype}",
+            "Convert it to numbers first.",
+        )
     return found
 
 

@@ -114,8 +114,9 @@ def optional(where: str, what: str, module: str, extra: str):
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise BackendError(where, what, error, "Install it: pip install "
-                           f"'glasshouse[{extra}]'.") from error  # fmt: skip
+        raise BackendError(
+            where, what, error, f"Install it: pip install 'glasshouse[{extra}]'."
+        ) from error
 
 
 def user_line() -> str:

@@ -46,8 +46,12 @@ class Flag:
                 return self.kind(text)
             except ValueError:
                 pass
-        raise OptionError(self.variable, f"a value of type {self.kind.__name__}", repr(text),
-                          f"Unset it or use e.g. {self.default!r}.")  # fmt: skip
+        raise OptionError(
+            self.variable,
+            f"a value of type {self.kind.__name__}",
+            repr(text),
+            f"Unset it or use e.g. {self.default!r}.",
+        )
 
 
 declared = (

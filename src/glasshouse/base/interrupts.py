@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from threading import get_ident
 
-NUMBERS = tuple(getattr(_signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP")
-                if hasattr(_signal, name))  # fmt: skip
+NUMBERS = tuple(
+    getattr(_signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP")
+    if hasattr(_signal, name)
+)
 came: list[int] = []  # signals whose handlers wait
 
 

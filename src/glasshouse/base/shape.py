@@ -54,8 +54,9 @@ def check_shape(where: str, shape) -> Shape:
     try:
         sizes = tuple(map(operator.index, sizes))
     except TypeError:
-        raise DTypeError(where, "a shape of integers", repr(shape),
-                         "Pass a tuple of integers.") from None  # fmt: skip
+        raise DTypeError(
+            where, "a shape of integers", repr(shape), "Pass a tuple of integers."
+        ) from None
     if any(size < 0 for size in sizes):
         raise ShapeError(where, "sizes of 0 or more", sizes, "Compute the missing size first.")
     return sizes
@@ -67,8 +68,9 @@ def check_axis(where: str, axis, ndim: int) -> int:
     try:
         index = operator.index(axis)
     except TypeError:
-        raise DTypeError(where, "an integer axis", f"{axis!r} ({type_name(axis)})",
-                         "Pass an int.") from None  # fmt: skip
+        raise DTypeError(
+            where, "an integer axis", f"{axis!r} ({type_name(axis)})", "Pass an int."
+        ) from None
     if not -ndim <= index < ndim:
         allowed = f"an axis from {-ndim} to {ndim - 1}" if ndim else "no axis (a 0-d value)"
         raise AxisError(where, allowed, f"axis {index}", "Count the axes of the shape.")
@@ -99,9 +101,12 @@ def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
             if size != 1 and result[i] != size:
                 if result[i] != 1:
                     listed = " and ".join(map(str, shapes))
-                    raise ShapeError(where, "shapes that broadcast together", listed,
-                                     "Sizes on one axis must be equal or 1; reshape one of the "
-                                     "operands.")  # fmt: skip
+                    raise ShapeError(
+                        where,
+                        "shapes that broadcast together",
+                        listed,
+                        "Sizes on one axis must be equal or 1; reshape one of the operands.",
+                    )
                 result[i] = size
     return tuple(result)
 

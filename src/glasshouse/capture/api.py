@@ -79,9 +79,12 @@ def is_target(x) -> bool:
 
 
 def optimize(
-    compiler="glass", nopython: bool = False, dynamic: bool = False, frontend=None,
+    compiler="glass",
+    nopython: bool = False,
+    dynamic: bool = False,
+    frontend=None,
     memory_budget: int | float | None = None,
-):  # fmt: skip
+):
     """Capture functions, methods and Modules, unmodified: calls run as compiled graphs.
 
     A decorator, with or without arguments, and a context inside which the functions that are called

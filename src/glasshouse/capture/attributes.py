@@ -9,9 +9,19 @@ from glasshouse.capture.values import Break, Made, Source, UserError, Var, const
 # The getters that do nothing special.
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}
 CONTAINERS = (list, tuple, dict, set, frozenset)  # whose Vars have their items
-FUNCTION_PARTS = {"__code__", "__defaults__", "__kwdefaults__", "__closure__", "__dict__",
-                  "__name__", "__qualname__", "__doc__", "__module__", "__wrapped__",
-                  "__annotations__"}  # fmt: skip
+FUNCTION_PARTS = {
+    "__code__",
+    "__defaults__",
+    "__kwdefaults__",
+    "__closure__",
+    "__dict__",
+    "__name__",
+    "__qualname__",
+    "__doc__",
+    "__module__",
+    "__wrapped__",
+    "__annotations__",
+}
 
 
 class Attributes:

@@ -13,9 +13,22 @@ from glasshouse.capture.values import Break, Made, Source, Var, constant
 
 # Functions of constants alone, whose result is the same each time.
 PURE = {
-    abs, ascii, bin, chr, divmod, format, hash, hex, oct, ord, pow, round, issubclass,
-    *filter(callable, vars(math).values()), *filter(callable, vars(operator).values()),
-}  # fmt: skip
+    abs,
+    ascii,
+    bin,
+    chr,
+    divmod,
+    format,
+    hash,
+    hex,
+    oct,
+    ord,
+    pow,
+    round,
+    issubclass,
+    *filter(callable, vars(math).values()),
+    *filter(callable, vars(operator).values()),
+}
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
@@ -242,15 +255,25 @@ def on_pure(t, fn, args, kwargs, then):
 
 CLASSES = {f: polyfilled for f in POLYFILLS if isinstance(f, type)}
 CLASSES |= {
-    bool: on_bool, list: on_sequence(as_list), dict: on_dict(dict),
-    OrderedDict: on_dict(OrderedDict), tuple: on_sequence(lambda t, items: t.new_tuple(items)),
-    enumerate: on_enumerate, zip: on_zip,
-    set: on_sequence(lambda t, items: t.new_set(items)), reversed: on_reversed, super: on_super,
-    type: on_type, str: on_str, int: on_number, float: on_number,
-    object: simple(lambda t, args, then: t.deliver(
-        then, t.track(Var(object(), Made("object", object), {})))),
+    bool: on_bool,
+    list: on_sequence(as_list),
+    dict: on_dict(dict),
+    OrderedDict: on_dict(OrderedDict),
+    tuple: on_sequence(lambda t, items: t.new_tuple(items)),
+    enumerate: on_enumerate,
+    zip: on_zip,
+    set: on_sequence(lambda t, items: t.new_set(items)),
+    reversed: on_reversed,
+    super: on_super,
+    type: on_type,
+    str: on_str,
+    int: on_number,
+    float: on_number,
+    object: simple(
+        lambda t, args, then: t.deliver(then, t.track(Var(object(), Made("object", object), {})))
+    ),
     types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
-}  # fmt: skip
+}
 CLASSES |= dict.fromkeys((property, deque, defaultdict), breaking("making"))
 CLASSES |= dict.fromkeys((range, complex, bytes, frozenset, slice), on_pure)
 CLASSES |= dict.fromkeys(
@@ -258,13 +281,21 @@ CLASSES |= dict.fromkeys(
     on_choices,
 )
 BUILTINS = {
-    isinstance: on_isinstance, getattr: on_getattr, hasattr: on_hasattr, setattr: on_setattr,
-    delattr: on_setattr, iter: on_iter, id: on_id, tuple.__new__: on_new_tuple,
-    order_of: on_order, repr: on_str, print: breaking("call", hint=PRINT_HINT),
+    isinstance: on_isinstance,
+    getattr: on_getattr,
+    hasattr: on_hasattr,
+    setattr: on_setattr,
+    delattr: on_setattr,
+    iter: on_iter,
+    id: on_id,
+    tuple.__new__: on_new_tuple,
+    order_of: on_order,
+    repr: on_str,
+    print: breaking("call", hint=PRINT_HINT),
     len: simple(lambda t, args, then: t.length(args[0], then)),
     next: simple(lambda t, args, then: t.next_of(args[0], [*args, None][1], then)),
     callable: simple(lambda t, args, then: t.give(then, callable(t.typed(args[0])))),
-}  # fmt: skip
+}
 BUILTINS |= {
     operator.getitem: simple(lambda t, args, then: t.get_item(*args, then)),
     operator.setitem: simple(lambda t, args, then: t.give(then, t.set_item(*args))),

@@ -278,10 +278,18 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
     lines = b"".join(bytes((0x80 | 15 << 3 | min(8, units - i) - 1,)) for i in range(0, units, 8))
     name = f"__resume_at_{offset}"
     return code.replace(
-        co_code=prefix + code.co_code, co_varnames=tuple(names), co_cellvars=(), co_freevars=free,
-        co_argcount=len(names), co_posonlyargcount=0, co_kwonlyargcount=0, co_nlocals=len(names),
-        co_flags=code.co_flags & ~(0x04 | 0x08 | GENERATORS), co_name=name,
-        co_qualname=f"{code.co_qualname}.{name}", co_linetable=lines + code.co_linetable,
+        co_code=prefix + code.co_code,
+        co_varnames=tuple(names),
+        co_cellvars=(),
+        co_freevars=free,
+        co_argcount=len(names),
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_nlocals=len(names),
+        co_flags=code.co_flags & ~(0x04 | 0x08 | GENERATORS),
+        co_name=name,
+        co_qualname=f"{code.co_qualname}.{name}",
+        co_linetable=lines + code.co_linetable,
         co_stacksize=max(code.co_stacksize, len(nulls) + 2) + 2,
         co_exceptiontable=shifted_table(code, units),
-    )  # fmt: skip
+    )

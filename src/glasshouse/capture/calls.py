@@ -24,9 +24,14 @@ SKIPPED = set(
 )
 LIMIT_DEPTH = 120
 CACHED = type(functools.lru_cache(len))
-BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
-                 types.MethodWrapperType, types.ClassMethodDescriptorType,
-                 type(functools.reduce))  # fmt: skip
+BUILTIN_KINDS = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    type(functools.reduce),
+)
 
 
 class Calls:
@@ -242,9 +247,14 @@ class Calls:
         named, stars = code.co_argcount + code.co_kwonlyargcount, code.co_flags & 0xC
         names = code.co_varnames[: named + stars.bit_count()]
         taking = ARGUMENTS.replace(
-            co_argcount=code.co_argcount, co_posonlyargcount=code.co_posonlyargcount,
-            co_kwonlyargcount=code.co_kwonlyargcount, co_varnames=names, co_nlocals=len(names),
-            co_flags=ARGUMENTS.co_flags | stars, co_name=code.co_name)  # fmt: skip
+            co_argcount=code.co_argcount,
+            co_posonlyargcount=code.co_posonlyargcount,
+            co_kwonlyargcount=code.co_kwonlyargcount,
+            co_varnames=names,
+            co_nlocals=len(names),
+            co_flags=ARGUMENTS.co_flags | stars,
+            co_name=code.co_name,
+        )
         bind = types.FunctionType(taking, {})
         bind.__qualname__ = f.__qualname__
         bind.__defaults__ = tuple(("__defaults__", i) for i in range(len(f.__defaults__ or ())))

@@ -310,9 +310,13 @@ class Emitter:
         work, rest = [*run, *self.makes, *body[0]], body[1]
         if self.holds:
             work = [
-                f"{self.pool(hold)}()", "try:", *(f"    {x}" for x in work),
-                "except BaseException:", f"    {self.pool(release)}()", "    raise",
-            ]  # fmt: skip
+                f"{self.pool(hold)}()",
+                "try:",
+                *(f"    {x}" for x in work),
+                "except BaseException:",
+                f"    {self.pool(release)}()",
+                "    raise",
+            ]
         lines = [*self.reads, *work, *rest]
         head = f"def replacement({', '.join(f's{i}' for i in range(slots))}):"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
@@ -388,11 +392,16 @@ class Emitter:
         stack = frame.stack_for(handler)
         caught = self.resume(frame, handler.target, stack, "e", captured)
         return [
-            "e = None", "try:", *(f"    {x}" for x in steps),
-            "except BaseException as raised:", "    e = raised",
-            "if e is not None:", f"    r = {caught}",
-            "else:", *(f"    {x}" for x in then),
-        ]  # fmt: skip
+            "e = None",
+            "try:",
+            *(f"    {x}" for x in steps),
+            "except BaseException as raised:",
+            "    e = raised",
+            "if e is not None:",
+            f"    r = {caught}",
+            "else:",
+            *(f"    {x}" for x in then),
+        ]
 
     def callee(self, fn: Var) -> str:
         """An expression for a function; a constant one by a name, even where it is a number."""

@@ -13,8 +13,16 @@ from glasshouse.capture.plain import FUNCTIONS, SCALARS
 from glasshouse.capture.values import Break, Made, Source, UserError, Var, constant
 from glasshouse.graph.ir import Node
 
-VARYING = {operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub,
-           operator.imul, operator.itruediv}  # fmt: skip
+VARYING = {
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+}
 
 WRITING = {"setitem", "delitem", "setattr", "backward", "__enter__", "__exit__"}
 
@@ -233,9 +241,12 @@ class FrontEnd:
             shown = call if op != "call_module" else Var(fn)
             name = target if isinstance(target, str) else getattr(target, "__name__", "a call")
             raise Break(
-                f"{name}() needs a tensor's value", shown, args, kwargs,
+                f"{name}() needs a tensor's value",
+                shown,
+                args,
+                kwargs,
                 "read values behind the captured function, or accept the break",
-            ) from None  # fmt: skip
+            ) from None
         except Exception as error:
             self.undo(tracer, depth)
             raise UserError(error) from None

@@ -109,10 +109,13 @@ class Kernelled:
             for node in recorded.nodes
             if node.scalar is not None
         ]
-        self.tally = Tally([
-            count for count in counts_of(recorded)
-            if half is None or half.is_first == (count[2] == "forward")
-        ])  # fmt: skip
+        self.tally = Tally(
+            [
+                count
+                for count in counts_of(recorded)
+                if half is None or half.is_first == (count[2] == "forward")
+            ]
+        )
         self.specs = [recorded.nodes[at].spec for at in recorded.outputs]
         self.events = [-1] * len(recorded.nodes)
         if half is not None:
@@ -251,9 +254,10 @@ class Plan:
             return CapturedStep(recorded, count, given=[s.nbytes for s in self.backward.specs])
         places = [known.get(id(leaf), (None, None)) for leaf in recorded.leaves]
         donated = [
-            n for n, (kind, i) in enumerate(places)
+            n
+            for n, (kind, i) in enumerate(places)
             if kind == DATA and i in changed and recorded.leaves[n].owned
-        ]  # fmt: skip
+        ]
         freed = [x.nbytes for i, x in old.items() if (GRAD, i) not in places and x.data.owned]
         return CapturedStep(recorded, None, donated, freed)
 
@@ -532,7 +536,7 @@ class Backward:
             walk.run(arrive)
         self.found = {
             i: arrived[n][s] for (n, s), i in self.places.items() if s in arrived.get(n, ())
-        }  # fmt: skip
+        }
 
     def wanted(self) -> list[Lazy]:
         """The gradients that are still to be computed."""

@@ -29,18 +29,47 @@ from glasshouse.optim.schedule import LRScheduler
 from glasshouse.profile.annotation import record_function
 from glasshouse.tensor import Tensor, random
 
-FIXED = ("shape", "dtype", "ndim", "size", "itemsize", "nbytes", "spec", "device", "requires_grad",
-         "is_leaf")  # fmt: skip
+FIXED = (
+    "shape",
+    "dtype",
+    "ndim",
+    "size",
+    "itemsize",
+    "nbytes",
+    "spec",
+    "device",
+    "requires_grad",
+    "is_leaf",
+)
 STATE = {"data", "spec", "backend", "mode", "node", "slot", "grad"}  # what a trace may write
 TABLES = ("_parameters", "_buffers", "_modules")
-OPERATIONS = tuple(f"glasshouse.{name}" for name in (
-    "tensor", "ops", "nn.functional", "nn.init", "autograd", "dispatch.value", "dispatch.bind",
-    "vision", "metrics"))  # fmt: skip
+OPERATIONS = tuple(
+    f"glasshouse.{name}"
+    for name in (
+        "tensor",
+        "ops",
+        "nn.functional",
+        "nn.init",
+        "autograd",
+        "dispatch.value",
+        "dispatch.bind",
+        "vision",
+        "metrics",
+    )
+)
 LEFT_TO_PYTHON = {"seed", "default_generator", "set_state"}
 INLINED_MODULES = (Sequential, ModuleList, ModuleDict, GraphModule)
 CONTEXTS = (grad_mode, autocast, record_function)
-CONSTANTS = (DType, Spec, Primitive, random.Generator, TensorBackend, enum.Enum, types.GenericAlias,
-             slice)  # fmt: skip
+CONSTANTS = (
+    DType,
+    Spec,
+    Primitive,
+    random.Generator,
+    TensorBackend,
+    enum.Enum,
+    types.GenericAlias,
+    slice,
+)
 
 
 class GlasshouseFront(FrontEnd):
@@ -48,9 +77,14 @@ class GlasshouseFront(FrontEnd):
     containers are Python that is interpreted like the user's."""
 
     name = "glasshouse"
-    left_to_python = ("glasshouse.transforms", "glasshouse.data", "glasshouse.interop",
-                      "glasshouse.dispatch.watch", "glasshouse.profile.counter",
-                      "glasshouse.profile.profiler")  # fmt: skip
+    left_to_python = (
+        "glasshouse.transforms",
+        "glasshouse.data",
+        "glasshouse.interop",
+        "glasshouse.dispatch.watch",
+        "glasshouse.profile.counter",
+        "glasshouse.profile.profiler",
+    )
 
     def is_tensor(self, value):
         return isinstance(value, Value)

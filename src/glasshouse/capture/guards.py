@@ -38,12 +38,20 @@ class Guard(NamedTuple):
             what = ("is None", f"is a {cls.__name__}", "is something else")[number]
             return f"{x}[{name!r}] {what}"
         texts = {
-            "is": f"{x} is {brief(v)}", "type": f"type({x}) is {brief(v)}", "eq": f"{x} == {v!r}",
-            "len": f"len({x}) == {v}", "absent": f"{v!r} not in {x}", "same": f"{x} is {v}",
-            "keys": f"list({x}) == {brief(v)}", "distinct": f"{x} is not {v}",
-            "lacks": f"{x} has no {v!r}", "call": f"{brief(v)} holds for {x}",
-            "spec": f"{x} == {v}", "unhooked": f"{x} has no hooks", "read": f"{x} exists",
-        }  # fmt: skip
+            "is": f"{x} is {brief(v)}",
+            "type": f"type({x}) is {brief(v)}",
+            "eq": f"{x} == {v!r}",
+            "len": f"len({x}) == {v}",
+            "absent": f"{v!r} not in {x}",
+            "same": f"{x} is {v}",
+            "keys": f"list({x}) == {brief(v)}",
+            "distinct": f"{x} is not {v}",
+            "lacks": f"{x} has no {v!r}",
+            "call": f"{brief(v)} holds for {x}",
+            "spec": f"{x} == {v}",
+            "unhooked": f"{x} has no hooks",
+            "read": f"{x} exists",
+        }
         return texts[self.kind]
 
 

@@ -9,10 +9,21 @@ from glasshouse.capture.polyfills import add_all, extend_of, join_of, update_of
 from glasshouse.capture.values import Break, Made, Var
 
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
-SET_ALGEBRA = {"union", "intersection", "difference", "symmetric_difference", "issubset",
-               "issuperset", "isdisjoint"}  # fmt: skip
-PROTOCOL = {"__getitem__": operator.getitem, "__contains__": operator.contains, "__len__": len,
-            "__iter__": iter}  # fmt: skip
+SET_ALGEBRA = {
+    "union",
+    "intersection",
+    "difference",
+    "symmetric_difference",
+    "issubset",
+    "issuperset",
+    "isdisjoint",
+}
+PROTOCOL = {
+    "__getitem__": operator.getitem,
+    "__contains__": operator.contains,
+    "__len__": len,
+    "__iter__": iter,
+}
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
 
 

@@ -16,20 +16,59 @@ PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
 BINARY = [*PLAIN, *(getattr(operator, f"i{name}") for name in NAMES)]
 COMPARE = (operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge)
 ARITHMETIC = {
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
-    operator.pow, operator.neg, operator.pos, operator.iadd, operator.isub, operator.imul,
-    operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow, float, int, abs, round,
-    math.sqrt, math.exp, math.log, math.cos, math.sin, math.pow, math.floor, math.ceil, math.tanh,
-}  # fmt: skip
-SURE = {operator.add, operator.sub, operator.mul, operator.neg, operator.pos, operator.iadd,
-        operator.isub, operator.imul, abs, float}  # fmt: skip
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    operator.floordiv,
+    operator.mod,
+    operator.pow,
+    operator.neg,
+    operator.pos,
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+    operator.ifloordiv,
+    operator.imod,
+    operator.ipow,
+    float,
+    int,
+    abs,
+    round,
+    math.sqrt,
+    math.exp,
+    math.log,
+    math.cos,
+    math.sin,
+    math.pow,
+    math.floor,
+    math.ceil,
+    math.tanh,
+}
+SURE = {
+    operator.add,
+    operator.sub,
+    operator.mul,
+    operator.neg,
+    operator.pos,
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    abs,
+    float,
+}
 REVERSED = {fn: f"__r{fn.__name__.strip('_')}__" for fn in PLAIN}
 REVERSED |= zip(COMPARE, ("__gt__", "__ge__", "__eq__", "__ne__", "__lt__", "__le__"), strict=True)
 IN_PLACE = dict(zip(BINARY[len(PLAIN) :], PLAIN, strict=True))
 OPERATORS = {*REVERSED, *IN_PLACE}
 UNARY = {operator.neg, operator.pos, operator.invert}
-SET_OPERATORS = {operator.or_: "union", operator.and_: "intersection", operator.sub: "difference",
-                 operator.xor: "symmetric_difference"}  # fmt: skip
+SET_OPERATORS = {
+    operator.or_: "union",
+    operator.and_: "intersection",
+    operator.sub: "difference",
+    operator.xor: "symmetric_difference",
+}
 SYMBOLS = {operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"}
 MAX_REPEAT = 100_000
 
@@ -62,10 +101,15 @@ class Operators:
         return fn in SURE or fn in ARITHMETIC and self.frames[-1].trusted
 
     def is_number_call(self, args) -> bool:
-        return bool(args) and any(self.varies(x) for x in args) and all(
-            type(x.value) in (int, float) and (x.origin is None or isinstance(x.origin, (Source,
-            Number)))
-            for x in args)  # fmt: skip
+        return (
+            bool(args)
+            and any(self.varies(x) for x in args)
+            and all(
+                type(x.value) in (int, float)
+                and (x.origin is None or isinstance(x.origin, (Source, Number)))
+                for x in args
+            )
+        )
 
     def is_size_call(self, args) -> bool:
         """Whether arithmetic is on sizes that the graph computes."""

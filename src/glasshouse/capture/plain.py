@@ -4,9 +4,15 @@ import types
 
 SCALARS = (int, float, bool, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 NUMBERS = (int, float)
-FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
-             types.WrapperDescriptorType, types.ClassMethodDescriptorType, types.ModuleType,
-             type)  # fmt: skip
+FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.ModuleType,
+    type,
+)
 MISSING = object()
 
 

@@ -36,13 +36,15 @@ class Explanation:
         )
         rows = [
             [
-                entry.name, str(count(entry.graph)) if entry.graph is not None else "0",
+                entry.name,
+                str(count(entry.graph)) if entry.graph is not None else "0",
                 str(len(entry.guards)),
-                milliseconds(entry.capture_ns), milliseconds(entry.compile_ns),
+                milliseconds(entry.capture_ns),
+                milliseconds(entry.compile_ns),
                 entry.where and f"{entry.where}: {entry.reason}" or "returns",
             ]
             for entry in self.entries
-        ]  # fmt: skip
+        ]
         parts = [
             head,
             table(["captured", "operations", "guards", "capture", "compile", "ends with"], rows),

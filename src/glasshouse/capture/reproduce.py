@@ -105,11 +105,13 @@ class Reproduction:
                 named = member.named_parameters()
                 known |= {id(x): f"self.{node.target}.{path}" for path, x in named}
         return SCRIPT.format(
-            title=title, dynamic=self.dynamic, imports="\n".join([*imports, *self.compiler]),
+            title=title,
+            dynamic=self.dynamic,
+            imports="\n".join([*imports, *self.compiler]),
             members="\n".join(f"        self.{k} = {v}" for k, v in members.items()),
             forward=textwrap.indent(code.text, "    "),
             inputs="\n".join(f"        {x}," for x in given),
-        )  # fmt: skip
+        )
 
     def part(self, kept: set[Node]) -> tuple[Graph, list[str]]:
         """(graph, its inputs) of some of the calls."""

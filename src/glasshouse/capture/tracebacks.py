@@ -23,8 +23,11 @@ def traceback_entry(f: Frame):
     """A traceback entry that looks like the frame's."""
     code = f.root
     raiser = RAISER.__code__.replace(
-        co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
-        co_firstlineno=(f.line or code.co_firstlineno) - 1)  # fmt: skip
+        co_filename=code.co_filename,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_firstlineno=(f.line or code.co_firstlineno) - 1,
+    )
     try:
         types.FunctionType(raiser, f.globals)()
     except ZeroDivisionError as error:

@@ -49,11 +49,14 @@ def stored(cls: type, name: str):
 
 # Kind of a step: (how it is written, what takes it).
 STEPS = {
-    "dict": ("{}.__dict__", lambda x, _: x.__dict__), "get": ("{}[{}]", operator.getitem),
-    "item": ("{}[{}]", operator.getitem), "attr": ("{}.{}", getattr), "lookup": ("{}.{}", stored),
+    "dict": ("{}.__dict__", lambda x, _: x.__dict__),
+    "get": ("{}[{}]", operator.getitem),
+    "item": ("{}[{}]", operator.getitem),
+    "attr": ("{}.{}", getattr),
+    "lookup": ("{}.{}", stored),
     "cell": ("{}.cell_contents", lambda x, _: x.cell_contents),
     "type": ("type({})", lambda x, _: type(x)),
-}  # fmt: skip
+}
 
 
 class Made:

@@ -41,13 +41,21 @@ def load(name: str):
     try:
         made = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError) as error:
-        raise OptionError("analyze", "module:function that can be imported", f"{name!r} ({error})",
-            "Check both names, and run it where the module lies.") from error  # fmt: skip
+        raise OptionError(
+            "analyze",
+            "module:function that can be imported",
+            f"{name!r} ({error})",
+            "Check both names, and run it where the module lies.",
+        ) from error
     finally:
         sys.path.remove("")
     if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise OptionError("analyze", f"{name} to return (model, inputs) or (model, inputs, loss)",
-                          type(made).__name__, "Return the model and its inputs.")  # fmt: skip
+        raise OptionError(
+            "analyze",
+            f"{name} to return (model, inputs) or (model, inputs, loss)",
+            type(made).__name__,
+            "Return the model and its inputs.",
+        )
     return (*made, cross_entropy) if len(made) == 2 else made
 
 

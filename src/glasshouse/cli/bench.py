@@ -32,8 +32,7 @@ MODES = ("eager", "channels_last", "compile", CAPTURED)
 # in the update read and written.
 PARAMETER_PASSES = 6
 OUR_COLOR = "#2a78b5"
-COLORS = {"eager": "#d9622b", "channels_last": "#e8a33d", "compile": "#8c8c8c",
-          CAPTURED: "#7fb3da"}  # fmt: skip
+COLORS = {"eager": "#d9622b", "channels_last": "#e8a33d", "compile": "#8c8c8c", CAPTURED: "#7fb3da"}
 
 
 class Worker:
@@ -45,8 +44,12 @@ class Worker:
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed in __exit__
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from glasshouse.cli.bench_worker import serve; serve()"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))})  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))},
+        )
 
     def __enter__(self):
         return self
@@ -70,8 +73,12 @@ class Worker:
             line = ""
         reply = json.loads(line) if line else {"error": self.last_words()}
         if "error" in reply:
-            raise BackendError("bench", f"a {do} of the {self.name} worker", reply["error"],
-                               "Leave this model or mode out.")  # fmt: skip
+            raise BackendError(
+                "bench",
+                f"a {do} of the {self.name} worker",
+                reply["error"],
+                "Leave this model or mode out.",
+            )
         return reply
 
     def last_words(self) -> str:
@@ -110,13 +117,21 @@ class Run:
 
     def record(self, work: "Work", limits: dict) -> dict:
         step_s = statistics.median(self.seconds)
-        return {"model": self.model, "framework": self.framework, "mode": self.mode,
-                "dtype": self.dtype, "step_s": step_s, "first_step_s": self.first_step_s,
-                "peak_bytes": self.worker.ask("peak")["peak_bytes"],
-                "gflops_per_s": work.flops / step_s / 1e9,
-                "fraction_of_limit": work.seconds(limits) / step_s,
-                "matrix_gflops_per_s": limits["flops"] / 1e9, "copy_gb_per_s": limits["copy"] / 1e9,
-                "first_loss": self.loss, "steps_s": self.seconds}  # fmt: skip
+        return {
+            "model": self.model,
+            "framework": self.framework,
+            "mode": self.mode,
+            "dtype": self.dtype,
+            "step_s": step_s,
+            "first_step_s": self.first_step_s,
+            "peak_bytes": self.worker.ask("peak")["peak_bytes"],
+            "gflops_per_s": work.flops / step_s / 1e9,
+            "fraction_of_limit": work.seconds(limits) / step_s,
+            "matrix_gflops_per_s": limits["flops"] / 1e9,
+            "copy_gb_per_s": limits["copy"] / 1e9,
+            "first_loss": self.loss,
+            "steps_s": self.seconds,
+        }
 
 
 @dataclass(frozen=True)
@@ -194,11 +209,17 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     ours = our_steps(records)
     for r in records:
         mine = is_ours(r)
-        table.add_row(r["model"] if mine else "", f"{r['framework']}, {r['mode']}",
-                      f"{r['step_s']:.3f} s", f"{r['step_s'] / ours[r['model']]:.2f}",
-                      f"{r['first_step_s']:.1f} s", f"{r['peak_bytes'] / 2**30:.2f} GiB",
-                      f"{r['gflops_per_s']:.0f}", f"{r['fraction_of_limit']:.0%}",
-                      style="bold" if mine else "")  # fmt: skip
+        table.add_row(
+            r["model"] if mine else "",
+            f"{r['framework']}, {r['mode']}",
+            f"{r['step_s']:.3f} s",
+            f"{r['step_s'] / ours[r['model']]:.2f}",
+            f"{r['first_step_s']:.1f} s",
+            f"{r['peak_bytes'] / 2**30:.2f} GiB",
+            f"{r['gflops_per_s']:.0f}",
+            f"{r['fraction_of_limit']:.0%}",
+            style="bold" if mine else "",
+        )
     console.print(table)
     theirs: dict[str, float] = {}
     for r in records:
@@ -207,14 +228,20 @@ def show(console: Console, records: list[dict], limits: dict) -> None:
     ratios = [theirs[model] / ours[model] for model in ours if model in theirs]
     if ratios:
         mean = math.prod(ratios) ** (1 / len(ratios))
-        console.print(f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "
-                      f"least {min(ratios):.2f}")  # fmt: skip
+        console.print(
+            f"\nPyTorch's best mode takes {mean:.2f} times our time (geometric mean); at "
+            f"least {min(ratios):.2f}"
+        )
     flops, copy = limits["flops"] / 1e9, limits["copy"] / 1e9
-    console.print(f"[dim]limit of the machine as measured: matrix products {flops:,.0f} GFLOP/s, "
-                  f"copies {copy:.1f} GB/s read and written[/]")  # fmt: skip
+    console.print(
+        f"[dim]limit of the machine as measured: matrix products {flops:,.0f} GFLOP/s, "
+        f"copies {copy:.1f} GB/s read and written[/]"
+    )
     if any(r["fraction_of_limit"] > 1 for r in records):
-        console.print("[dim]above 100%: FLOPs are the definition's; Winograd's convolutions take "
-                      "a quarter of them[/]")  # fmt: skip
+        console.print(
+            "[dim]above 100%: FLOPs are the definition's; Winograd's convolutions take "
+            "a quarter of them[/]"
+        )
 
 
 def save_chart(records: list[dict], path: Path) -> bool:
@@ -231,9 +258,13 @@ def save_chart(records: list[dict], path: Path) -> bool:
     for i, (framework, mode) in enumerate(series):
         rows = [r for r in records if (r["framework"], r["mode"]) == (framework, mode)]
         places = [list(ours).index(r["model"]) + (i + 0.5) * width - 0.4 for r in rows]
-        bars = axes.bar(places, [r["step_s"] / ours[r["model"]] for r in rows], width * 0.92,
-                        color=COLORS.get(mode, OUR_COLOR),
-                        label=f"{framework}, {mode}")  # fmt: skip
+        bars = axes.bar(
+            places,
+            [r["step_s"] / ours[r["model"]] for r in rows],
+            width * 0.92,
+            color=COLORS.get(mode, OUR_COLOR),
+            label=f"{framework}, {mode}",
+        )
         axes.bar_label(bars, [f"{r['step_s']:.3g} s" for r in rows], fontsize=7, padding=2)
     axes.axhline(1, color="black", linewidth=0.6)
     axes.set_xticks(range(len(ours)), list(ours))
@@ -265,16 +296,32 @@ def modes_for(model: str, modes: list[str]) -> list[str]:
 
 @click.command("bench")
 @click.argument("models", nargs=-1, metavar=f"[{' | '.join(CASES)}]…")
-@click.option("--dtype", type=click.Choice(["float32", "bfloat16"]), default="float32",
-              show_default=True, help="bfloat16: both frameworks under autocast.")  # fmt: skip
-@click.option("--against", help=f"Modes beside ours: some of {','.join(MODES)}, or '' for none. "
-              f"The last is ours under gh.optimize.")  # fmt: skip
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="bfloat16: both frameworks under autocast.",
+)
+@click.option(
+    "--against",
+    help=f"Modes beside ours: some of {','.join(MODES)}, or '' for none. "
+    f"The last is ours under gh.optimize.",
+)
 @click.option("--steps", type=click.IntRange(1), help="Timed steps of each.  [default: 5]")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path),
-              default=Path("runs/bench.json"), show_default=True,
-              help="Where records go.")  # fmt: skip
-@click.option("--chart", type=click.Path(dir_okay=False, path_type=Path),
-              help="Where the chart goes.  [default: beside the records]")  # fmt: skip
+@click.option(
+    "--json",
+    "json_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("runs/bench.json"),
+    show_default=True,
+    help="Where records go.",
+)
+@click.option(
+    "--chart",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the chart goes.  [default: beside the records]",
+)
 @click.option("--smoke", is_flag=True, help="Tiny models and 2 steps: only shows that it works.")
 def bench(models, dtype, against, steps, json_path, chart, smoke):
     """Train models here and in PyTorch, and compare time and memory.
@@ -290,8 +337,15 @@ def bench(models, dtype, against, steps, json_path, chart, smoke):
     wanted = list(dict.fromkeys(models)) or list(CASES)
     for model in wanted:
         console.print(f"[dim]{model} …[/]")
-        records += measure_model(model, dtype, modes_for(model, modes),
-                                 steps or (2 if smoke else 5), smoke, limits, console)  # fmt: skip
+        records += measure_model(
+            model,
+            dtype,
+            modes_for(model, modes),
+            steps or (2 if smoke else 5),
+            smoke,
+            limits,
+            console,
+        )
         json_path.parent.mkdir(parents=True, exist_ok=True)
         json_path.write_text(json.dumps(records, indent=1) + "\n")  # also if a later model fails
     if records:

@@ -29,8 +29,10 @@ LEARNING_RATE = 1e-3
 
 
 def images(batch: int, size: int, classes: int):
-    return lambda rng: (rng.standard_normal((batch, 3, size, size), dtype=np.float32),
-                        rng.integers(0, classes, batch))  # fmt: skip
+    return lambda rng: (
+        rng.standard_normal((batch, 3, size, size), dtype=np.float32),
+        rng.integers(0, classes, batch),
+    )
 
 
 def tokens(batch: int, length: int, vocab: int):
@@ -66,23 +68,61 @@ class Case:
         return options, tuple(batch(np.random.default_rng(0)))
 
 
-CASES = {"alexnet": Case(vision.alexnet, {"dropout": 0.0}, images(32, 224, 1000),
-                         {"width": 4, "num_classes": 10}, images(2, 64, 10)),
-         "vgg16": Case(vision.vgg16, {"dropout": 0.0}, images(8, 224, 1000),
-                       {"width": 4, "hidden": 16, "num_classes": 10}, images(2, 32, 10)),
-         "resnet50": Case(vision.resnet50, {}, images(16, 224, 1000),
-                          {"width": 4, "layers": (1, 2, 1, 1), "num_classes": 10},
-                          images(4, 48, 10)),
-         "bert": Case(BertLike, {}, tokens(4, 128, 50265),
-                      {"vocab": 50, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
-                      tokens(2, 12, 50), convolutions=False),
-         "asr": Case(AsrTransformer, {}, recordings(2, 600, 80, 30, 40),
-                     {"features": 8, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
-                     recordings(2, 90, 8, 30, 10), convolutions=False),
-         "vit_b_16": Case(vision.vit_b_16, {}, images(8, 224, 1000),
-                          {"image_size": 32, "patch_size": 8, "num_layers": 2, "num_heads": 2,
-                           "hidden_dim": 16, "mlp_dim": 32, "num_classes": 10}, images(2, 32, 10),
-                          convolutions=False)}  # fmt: skip
+CASES = {
+    "alexnet": Case(
+        vision.alexnet,
+        {"dropout": 0.0},
+        images(32, 224, 1000),
+        {"width": 4, "num_classes": 10},
+        images(2, 64, 10),
+    ),
+    "vgg16": Case(
+        vision.vgg16,
+        {"dropout": 0.0},
+        images(8, 224, 1000),
+        {"width": 4, "hidden": 16, "num_classes": 10},
+        images(2, 32, 10),
+    ),
+    "resnet50": Case(
+        vision.resnet50,
+        {},
+        images(16, 224, 1000),
+        {"width": 4, "layers": (1, 2, 1, 1), "num_classes": 10},
+        images(4, 48, 10),
+    ),
+    "bert": Case(
+        BertLike,
+        {},
+        tokens(4, 128, 50265),
+        {"vocab": 50, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
+        tokens(2, 12, 50),
+        convolutions=False,
+    ),
+    "asr": Case(
+        AsrTransformer,
+        {},
+        recordings(2, 600, 80, 30, 40),
+        {"features": 8, "layers": 2, "dim": 16, "heads": 2, "ff": 32},
+        recordings(2, 90, 8, 30, 10),
+        convolutions=False,
+    ),
+    "vit_b_16": Case(
+        vision.vit_b_16,
+        {},
+        images(8, 224, 1000),
+        {
+            "image_size": 32,
+            "patch_size": 8,
+            "num_layers": 2,
+            "num_heads": 2,
+            "hidden_dim": 16,
+            "mlp_dim": 32,
+            "num_classes": 10,
+        },
+        images(2, 32, 10),
+        convolutions=False,
+    ),
+}
 
 
 class Trainer:

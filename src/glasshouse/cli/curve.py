@@ -49,8 +49,14 @@ def save_picture(history: list[dict], path: Path) -> bool:
     loss, accuracy = figure.subplots(1, 2)
     for axes, quantity in ((loss, "loss"), (accuracy, "accuracy")):
         for (kind, label), color in zip(SERIES, COLORS, strict=True):
-            axes.plot(column(history, "epoch"), column(history, f"{kind}_{quantity}"),
-                      "o-", color=color, label=label, markersize=4)  # fmt: skip
+            axes.plot(
+                column(history, "epoch"),
+                column(history, f"{kind}_{quantity}"),
+                "o-",
+                color=color,
+                label=label,
+                markersize=4,
+            )
         axes.set_title(quantity, loc="left")
         axes.set_xlabel("epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -60,8 +66,13 @@ def save_picture(history: list[dict], path: Path) -> bool:
     loss.legend(frameon=False)
     accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     last = history[-1]
-    accuracy.annotate(f"{last['test_accuracy']:.2%}", (last["epoch"], last["test_accuracy"]),
-                      (0, -14), textcoords="offset points", ha="right",
-                      color=COLORS[1])  # fmt: skip
+    accuracy.annotate(
+        f"{last['test_accuracy']:.2%}",
+        (last["epoch"], last["test_accuracy"]),
+        (0, -14),
+        textcoords="offset points",
+        ha="right",
+        color=COLORS[1],
+    )
     figure.savefig(path, dpi=120)
     return True

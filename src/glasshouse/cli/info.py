@@ -21,8 +21,17 @@ from glasshouse.profile.machine import count_cores
 # The vector extensions that decide how fast dense kernels can be, x86 and then ARM.
 VECTOR_FEATURES = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_fp16",
                    "avx512_vnni", "amx_bf16", "asimd", "sve", "bf16", "i8mm")  # fmt: skip
-PACKAGES = ("numpy", "ml_dtypes", "safetensors", "rich", "click",
-            "torch", "scikit-learn", "matplotlib", "plotext")  # fmt: skip
+PACKAGES = (
+    "numpy",
+    "ml_dtypes",
+    "safetensors",
+    "rich",
+    "click",
+    "torch",
+    "scikit-learn",
+    "matplotlib",
+    "plotext",
+)
 COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -72,10 +81,14 @@ def compiler() -> str:
 
 
 def machine() -> dict[str, str]:
-    return {"system": f"{platform.system()} {platform.release()}, {platform.machine()}",
-            **processor(), "memory": memory(), "BLAS": blas(),
-            "python": f"{platform.python_version()} ({platform.python_implementation()})",
-            "compiler": compiler()}  # fmt: skip
+    return {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        **processor(),
+        "memory": memory(),
+        "BLAS": blas(),
+        "python": f"{platform.python_version()} ({platform.python_implementation()})",
+        "compiler": compiler(),
+    }
 
 
 def versions() -> dict[str, str]:

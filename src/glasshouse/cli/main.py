@@ -92,9 +92,13 @@ def train_group():
 @recipe_option("batch_size", click.IntRange(1, 1437), "Images per step")
 @recipe_option("seed", click.IntRange(0, 2**32 - 1), "Decides all that is random")
 @click.option("--backend", default=None, help="numpy, torch or torch:cuda.")
-@click.option("--out", type=click.Path(file_okay=False, writable=True, path_type=Path),
-              default=Path("runs/digits"), show_default=True,
-              help="Folder for checkpoint, learning curve and numbers.")  # fmt: skip
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    default=Path("runs/digits"),
+    show_default=True,
+    help="Folder for checkpoint, learning curve and numbers.",
+)
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in the folder.")
 def train_digits(backend, out, resume, **options):
     """Train a small convolutional network on 1,797 handwritten digits.

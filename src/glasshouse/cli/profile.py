@@ -41,8 +41,10 @@ def target_of(name: str, arguments) -> Path | str:
     source = click.get_current_context().get_parameter_source
     for option in ("steps", "batch", "dtype", "smoke"):
         if source(option) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{option} is for a MODEL; a SCRIPT's own options stand "
-                                   f"behind --: {name} -- --{option} …")  # fmt: skip
+            raise click.UsageError(
+                f"--{option} is for a MODEL; a SCRIPT's own options stand "
+                f"behind --: {name} -- --{option} …"
+            )
     return Path(name)
 
 
@@ -76,8 +78,22 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
 @click.option("--against", type=FILE, help="JSON of another run.")
 @click.option("--fail-above", type=float, help="With --against: exit 1 if this many % slower.")
 @click.option("--smoke", is_flag=True, help="A tiny MODEL, to try the command.")
-def profile(target, arguments, steps, batch, dtype, depth, report, trace, hta, json_path, stack,
-            against, fail_above, smoke):  # fmt: skip
+def profile(
+    target,
+    arguments,
+    steps,
+    batch,
+    dtype,
+    depth,
+    report,
+    trace,
+    hta,
+    json_path,
+    stack,
+    against,
+    fail_above,
+    smoke,
+):
     """Run a SCRIPT, or training steps of a MODEL, and show where time and memory go.
     Prints modules, kernels and memory; writes a page, a trace and JSON on request, also of a script
     that fails or is interrupted. A script's own options stand behind `--`. With --against it

@@ -35,8 +35,10 @@ def show_table(console: Console) -> None:
         for card in cards:
             table.add_row(card.name, card.doc, mark(card.vjp), mark(card.jvp), dtype_group(card))
     console.print(table)
-    console.print(f"\n{len(primitives)} cards. [dim]One whole:[/] glasshouse ops conv   "
-                  "[dim]One field of all:[/] glasshouse ops --field vjp")  # fmt: skip
+    console.print(
+        f"\n{len(primitives)} cards. [dim]One whole:[/] glasshouse ops conv   "
+        "[dim]One field of all:[/] glasshouse ops --field vjp"
+    )
 
 
 def mark(rule) -> str:

@@ -69,9 +69,15 @@ def show_programs(console: Console, made: list[Program]) -> None:
     for number, program in enumerate(made):
         kinds = [info.kind for info in program.step_infos()]
         kernels = sum(map(kinds.count, ("kernel", "template", "winograd")))
-        table.add_row(str(number), str(len(program.recorded.nodes)), str(len(kinds)),
-                      str(kernels), str(kinds.count("onednn")),
-                      str(kinds.count("host")), f"{program.arena_bytes:,}")  # fmt: skip
+        table.add_row(
+            str(number),
+            str(len(program.recorded.nodes)),
+            str(len(kinds)),
+            str(kernels),
+            str(kinds.count("onednn")),
+            str(kinds.count("host")),
+            f"{program.arena_bytes:,}",
+        )
     console.print(table)
 
 
@@ -87,8 +93,12 @@ def show(script, arguments, number, stage):
     console = Console()
     made = run_script(script, list(arguments))
     if not made:
-        raise BackendError("show", "a script that computes on the lazy backend", "no Program",
-                           "Unset GH_BACKEND, and read a value, e.g. with .item().")  # fmt: skip
+        raise BackendError(
+            "show",
+            "a script that computes on the lazy backend",
+            "no Program",
+            "Unset GH_BACKEND, and read a value, e.g. with .item().",
+        )
     if number is None and stage is None:
         show_programs(console, made)
         return

@@ -73,9 +73,15 @@ class Run:
         loss, accuracy = self.train(after_batch)
         self.schedule.step()
         test_loss, test_accuracy = self.evaluate()
-        entry = {"epoch": number, "lr": rate, "train_loss": loss, "train_accuracy": accuracy,
-                 "test_loss": test_loss, "test_accuracy": test_accuracy,
-                 "seconds": time.perf_counter() - start}  # fmt: skip
+        entry = {
+            "epoch": number,
+            "lr": rate,
+            "train_loss": loss,
+            "train_accuracy": accuracy,
+            "test_loss": test_loss,
+            "test_accuracy": test_accuracy,
+            "seconds": time.perf_counter() - start,
+        }
         self.history.append(entry)
         return entry
 
@@ -123,11 +129,15 @@ class Run:
 
     def save(self, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        save_checkpoint(out / CHECKPOINT, model=self.model, optimizer=self.optimizer,
-                        scheduler=self.schedule, random_state=gh.random.default_generator(),
-                        epoch=len(self.history),
-                        metrics={"recipe": asdict(self.recipe),
-                                 "history": self.history})  # fmt: skip
+        save_checkpoint(
+            out / CHECKPOINT,
+            model=self.model,
+            optimizer=self.optimizer,
+            scheduler=self.schedule,
+            random_state=gh.random.default_generator(),
+            epoch=len(self.history),
+            metrics={"recipe": asdict(self.recipe), "history": self.history},
+        )
         self.saved_epochs = len(self.history)
 
     @classmethod
@@ -135,11 +145,20 @@ class Run:
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
-            raise CheckpointError("train digits", f"{path} to hold a run on the digits",
-                                  "another one", "Choose another --out.")  # fmt: skip
+            raise CheckpointError(
+                "train digits",
+                f"{path} to hold a run on the digits",
+                "another one",
+                "Choose another --out.",
+            )
         run = cls(Recipe(**metrics["recipe"]))
-        load_checkpoint(path, model=run.model, optimizer=run.optimizer, scheduler=run.schedule,
-                        random_state=gh.random.default_generator())  # fmt: skip
+        load_checkpoint(
+            path,
+            model=run.model,
+            optimizer=run.optimizer,
+            scheduler=run.schedule,
+            random_state=gh.random.default_generator(),
+        )
         run.history = metrics["history"]
         run.saved_epochs = len(run.history)
         return run
@@ -152,9 +171,12 @@ def resume_run(given: dict, out: Path) -> Run:
     for name, value in given.items():
         if name != "epochs" and value != planned[name]:
             option = name.replace("_", "-")
-            raise OptionError("train digits", f"--{option} {planned[name]}, as in the run that "
-                              f"lies in {out}", value, "Leave the option out, or start a run with "
-                              "another --out.")  # fmt: skip
+            raise OptionError(
+                "train digits",
+                f"--{option} {planned[name]}, as in the run that lies in {out}",
+                value,
+                "Leave the option out, or start a run with another --out.",
+            )
     run.recipe = Recipe(**{**planned, **given})
     return run
 
@@ -179,10 +201,16 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
 
 def train_to_end(console: Console, run: Run, out: Path) -> None:
     epochs, steps = run.recipe.epochs, len(run.batches)
-    columns = (TextColumn("  {task.description}"), BarColumn(bar_width=30), MofNCompleteColumn(),
-               TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console, transient=True,
-                  disable=not console.is_terminal) as bar:  # fmt: skip
+    columns = (
+        TextColumn("  {task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         done = len(run.history)
         task = bar.add_task("steps", total=epochs * steps, completed=done * steps, loss=0.0)
         for _ in range(done, epochs):
@@ -224,8 +252,10 @@ def show_end(console: Console, run: Run, out: Path) -> None:
     console.print()
     console.print(draw_in_terminal(history, console.width))
     seconds = sum(entry["seconds"] for entry in history)
-    console.print(f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
-                  f"({total - len(wrong)} of {total}) after {seconds:.1f} s")  # fmt: skip
+    console.print(
+        f"\n[bold]Held-out accuracy {history[-1]['test_accuracy']:.2%}[/] "
+        f"({total - len(wrong)} of {total}) after {seconds:.1f} s"
+    )
     if wrong:
         kinds = Counter(f"{true} as {read}" for true, read in wrong).most_common(8)
         shown = ", ".join(f"{kind} ({n}x)" if n > 1 else kind for kind, n in kinds)

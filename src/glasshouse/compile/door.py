@@ -43,10 +43,22 @@ def open_door() -> None:
             print(f"[gh] calls are recorded by Python: {error}")
         return
     node, numbers = hooks.tape
-    native.setup(state=state, flags=flags, defaults=Default, watchers=watchers, timers=timers,
-                 clock_ns=perf_counter_ns, slow=run, learn=learn,
-                 run_rules=run_rules, numbers=numbers, dtype=DType, tensor=hooks.tensor_class,
-                 lazy=Lazy, node=node)  # fmt: skip
+    native.setup(
+        state=state,
+        flags=flags,
+        defaults=Default,
+        watchers=watchers,
+        timers=timers,
+        clock_ns=perf_counter_ns,
+        slow=run,
+        learn=learn,
+        run_rules=run_rules,
+        numbers=numbers,
+        dtype=DType,
+        tensor=hooks.tensor_class,
+        lazy=Lazy,
+        node=node,
+    )
     Door.native = native
     set_limits(record.MAX_PENDING, record.MAX_HELD_BYTES)
     use(native.run, native.pull, native.compose, native.needed, native.forget)
@@ -126,9 +138,12 @@ class Seen(Watcher):
     def is_whole(self) -> bool:
         """Whether all that was recorded is known, and nothing was computed meanwhile."""
         made = self.pending[self.begin :]
-        return (self.sound and self.backend.recorder.pending is self.pending
-                and len(made) == len(self.calls)
-                and all(x is call[4] for x, call in zip(made, self.calls)))  # fmt: skip
+        return (
+            self.sound
+            and self.backend.recorder.pending is self.pending
+            and len(made) == len(self.calls)
+            and all(x is call[4] for x, call in zip(made, self.calls))
+        )
 
     def again(self, scalar: bytes | None = None) -> tuple:
         """The calls as native/door.c makes them: (signature, places, spec, scalar, primitive,

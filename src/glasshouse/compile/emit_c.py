@@ -19,9 +19,12 @@ from glasshouse.compile.steps import Buffer, Kernel, Root, kernel_order
 from glasshouse.compile.view import View
 
 C_TYPES = {
-    "bool": "uint8_t", "float16": "uint16_t", "bfloat16": "uint16_t", "float32": "float",
+    "bool": "uint8_t",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "float32": "float",
     "float64": "double",
-} | {f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)}  # fmt: skip
+} | {f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)}
 SUFFIX = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64", "bool": "u8"} | {
     f"{u}int{n}": f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)
 }

@@ -50,8 +50,11 @@ class Runner:
             library.gh_use_onednn.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
             library.gh_run.restype = ctypes.c_int64
             library.gh_run.argtypes = (
-                ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, *(ctypes.c_void_p,) * 6,
-            )  # fmt: skip
+                ctypes.c_void_p,
+                ctypes.c_int64,
+                ctypes.c_int64,
+                *(ctypes.c_void_p,) * 6,
+            )
             cls.library = library
             cls.sees_arrays = can_see(library)
             open_door()
@@ -154,11 +157,13 @@ class Program:
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
             outputs = [
-                arrays[source] if source is not None and source in donated
-                else np.empty(shape, dtype) if nbytes < SMALL_BYTES
+                arrays[source]
+                if source is not None and source in donated
+                else np.empty(shape, dtype)
+                if nbytes < SMALL_BYTES
                 else manager.alloc(nbytes, tag).numpy(dtype, shape)
                 for source, shape, dtype, nbytes, tag in self.made
-            ]  # fmt: skip
+            ]
             try:
                 self.execute(arrays, outputs, scalars, ends_ns)
             finally:

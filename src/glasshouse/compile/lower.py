@@ -275,9 +275,14 @@ class Lowering:
     def output_view(self, node: Node) -> View:
         """An output: a whole row-major buffer of its own."""
         view = self.expr[node.number].view if self.expr[node.number].op == "load" else None
-        fits = (view is not None and view.is_contiguous and view.base.spec.size == node.spec.size
-                and view.base.place != "input" and view.base.is_row_major
-                and view.base.dtype is node.dtype)  # fmt: skip
+        fits = (
+            view is not None
+            and view.is_contiguous
+            and view.base.spec.size == node.spec.size
+            and view.base.place != "input"
+            and view.base.is_row_major
+            and view.base.dtype is node.dtype
+        )
         if not fits:
             self.materialise(node, row_major=True)
         return self.expr[node.number].view
@@ -381,9 +386,12 @@ def is_fusable(node: Node) -> bool:
 
 def is_per_row(expr: Expr) -> bool:
     """Whether a value depends on results of reductions of rows only: once a row is enough."""
-    return bool(expr.loads) and all((node := v.base.node) is not None and node.op in REDUCTIONS
-                                    and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
-                                    for v in expr.loads)  # fmt: skip
+    return bool(expr.loads) and all(
+        (node := v.base.node) is not None
+        and node.op in REDUCTIONS
+        and node.inputs[0].spec.ndim - 1 in node.attrs["axes"]
+        for v in expr.loads
+    )
 
 
 def reduced_order(order, axes):

@@ -224,8 +224,12 @@ def is_supported(node) -> bool:
 
 def plan(lowering, node, bias=None) -> bool:
     """Add the steps that compute a node with oneDNN; False where it has no fast way."""
-    maker = {"matmul": plan_matmul, "conv": plan_conv, "conv_data_grad": plan_data_grad,
-             "conv_weight_grad": plan_weight_grad}[node.op]  # fmt: skip
+    maker = {
+        "matmul": plan_matmul,
+        "conv": plan_conv,
+        "conv_data_grad": plan_data_grad,
+        "conv_weight_grad": plan_weight_grad,
+    }[node.op]
     try:
         maker(lowering, node, library(), bias)
     except Unavailable:  # what was laid out for it stays: others read it there too
@@ -248,15 +252,29 @@ def add_step(lowering, node, dnnl, desc, reads, writes, label: str) -> None:
         raise Unavailable(f"{label}: only {name}")
     call = Call(desc, [arg[:2] for arg in args], nbytes, name)
     plan = Plan(call, [view for *_, view in args], f"{label} {name}")
-    lowering.add_opaque("onednn", node, [place for *_, place in reads],
-                        [place.base for *_, place in writes], plan, scratch)  # fmt: skip
+    lowering.add_opaque(
+        "onednn",
+        node,
+        [place for *_, place in reads],
+        [place.base for *_, place in writes],
+        plan,
+        scratch,
+    )
 
 
 def add_reorder(lowering, node, dnnl, source, source_desc, target, target_desc) -> None:
-    desc = dnnl.object("reorder_primitive_desc_create", source_desc, "engine", target_desc,
-                       "engine", dnnl.attr)  # fmt: skip
-    add_step(lowering, node, dnnl, desc, [(SRC, source_desc, source)], [(DST, target_desc, target)],
-             "reorder")  # fmt: skip
+    desc = dnnl.object(
+        "reorder_primitive_desc_create", source_desc, "engine", target_desc, "engine", dnnl.attr
+    )
+    add_step(
+        lowering,
+        node,
+        dnnl,
+        desc,
+        [(SRC, source_desc, source)],
+        [(DST, target_desc, target)],
+        "reorder",
+    )
 
 
 def packed_scratch(lowering, dnnl, desc) -> View:
@@ -338,8 +356,12 @@ def data_desc(lowering, dnnl, node):
 
 def conv_options(attrs):
     padding = attrs["padding"]
-    return (tuple(attrs["stride"]), tuple(d - 1 for d in attrs["dilation"]),
-            tuple(low for low, _ in padding), tuple(high for _, high in padding))  # fmt: skip
+    return (
+        tuple(attrs["stride"]),
+        tuple(d - 1 for d in attrs["dilation"]),
+        tuple(low for low, _ in padding),
+        tuple(high for _, high in padding),
+    )
 
 
 def weight_shape(shape, groups: int):
@@ -437,8 +459,12 @@ def is_product(attrs, node, x) -> bool:
     which looks at each position once is one. oneDNN's product is the faster one for large weights
     and few positions, or float32 and more channels made (measured for the layers of ResNet-50)."""
     made, taken, *kernel = node.shape
-    plain = (prod(kernel) == 1 and attrs["groups"] == 1 and set(attrs["stride"]) == {1}
-             and not any(map(sum, attrs["padding"])))  # fmt: skip
+    plain = (
+        prod(kernel) == 1
+        and attrs["groups"] == 1
+        and set(attrs["stride"]) == {1}
+        and not any(map(sum, attrs["padding"]))
+    )
     few = prod(x.shape[2:]) <= FEW_POSITIONS
     large = made * taken >= PRODUCT_WEIGHTS
     return plain and large and (few or (node.dtype is float32 and made > taken))

@@ -21,7 +21,7 @@ from glasshouse.compile.plan import (
     describe_steps,
     no_collection,
     rewritten,
-    show,  # fmt: skip
+    show,
 )
 from glasshouse.compile.source_map import References
 from glasshouse.compile.toolchain import CompileError

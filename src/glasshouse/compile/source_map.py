@@ -67,14 +67,18 @@ def step_infos(program) -> list[StepInfo]:
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
         text = program.sources.get(i, "")
-        infos.append(StepInfo(name_of([node.op for node in nodes], step),
-                              "kernel" if isinstance(step, Kernel) else step.kind,
-                              [source_of(node) for node in nodes],
-                              origin_of(program.schedule, i, own),
-                              sum(bytes_of(views) for views in views_of(step).values()),
-                              sum(buffer.spec.nbytes for buffer in step.writes()),
-                              first.setdefault(text, i) if text else i,
-                              saved_flops=saved_flops(step)))  # fmt: skip
+        infos.append(
+            StepInfo(
+                name_of([node.op for node in nodes], step),
+                "kernel" if isinstance(step, Kernel) else step.kind,
+                [source_of(node) for node in nodes],
+                origin_of(program.schedule, i, own),
+                sum(bytes_of(views) for views in views_of(step).values()),
+                sum(buffer.spec.nbytes for buffer in step.writes()),
+                first.setdefault(text, i) if text else i,
+                saved_flops=saved_flops(step),
+            )
+        )
     return infos
 
 

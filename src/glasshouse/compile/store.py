@@ -75,8 +75,12 @@ def written(value) -> str:
 @functools.cache
 def compiler_digest() -> str:
     """The digest of the package's own sources that make code."""
-    files = sorted(p for name in COMPILER for p in (PACKAGE / name).rglob("*.*")
-                   if p.suffix in (".py", ".c", ".h"))  # fmt: skip
+    files = sorted(
+        p
+        for name in COMPILER
+        for p in (PACKAGE / name).rglob("*.*")
+        if p.suffix in (".py", ".c", ".h")
+    )
     return toolchain.digest(b"\0".join(p.read_bytes() for p in files))
 
 

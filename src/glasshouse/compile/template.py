@@ -103,9 +103,11 @@ def choose(windows: Windows, keys: View, dtype, inner) -> list[str]:
         # The first NaN wins. Choices inside choices, since compilers vectorise these.
         place = f"key != key ? (best == best ? {number} : at) : at" if floating else "at"
         value = "key != key ? (best == best ? key : best) : best" if floating else "best"
-        lines.append(f"{{ const __typeof__(best) key = {key}; "
-                     f"at = key > best ? {number} : {place}; "
-                     f"best = key > best ? key : {value}; }}")  # fmt: skip
+        lines.append(
+            f"{{ const __typeof__(best) key = {key}; "
+            f"at = key > best ? {number} : {place}; "
+            f"best = key > best ? key : {value}; }}"
+        )
     return lines
 
 
@@ -155,9 +157,10 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
     lines += [*nest(windows, inner), "{"]
     first, last, at = "0", str(size), "i"
     if size > WINDOW_CHUNK:  # the places chosen lie on the stack
-        lines += [f"for (int64_t lo = 0; lo < {size}; lo += {WINDOW_CHUNK}) {{",
-                  f"const int64_t hi = lo + {WINDOW_CHUNK} < {size} ? lo + {WINDOW_CHUNK} : {size};"
-                  ]  # fmt: skip
+        lines += [
+            f"for (int64_t lo = 0; lo < {size}; lo += {WINDOW_CHUNK}) {{",
+            f"const int64_t hi = lo + {WINDOW_CHUNK} < {size} ? lo + {WINDOW_CHUNK} : {size};",
+        ]
         first, last, at = "lo", "hi", "i - lo"
     each = ["#pragma omp simd", f"for (int64_t i = {first}; i < {last}; i++) {{"]
     lines += [f"int32_t chosen[{min(size, WINDOW_CHUNK)}];", *each]
@@ -177,8 +180,11 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
 
 
 def nest(windows: Windows, inner) -> list[str]:
-    return [f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)"
-            for k, n in enumerate(windows.counts) if windows.lead + k != inner]  # fmt: skip
+    return [
+        f"for (int64_t o{k} = 0; o{k} < {n}; o{k}++)"
+        for k, n in enumerate(windows.counts)
+        if windows.lead + k != inner
+    ]
 
 
 def pointers(*views: View) -> list[str]:
@@ -226,9 +232,9 @@ def emit_updates(node, indices: View, updates: View, out: View) -> Source:
         f"const int64_t row = gh_index((int64_t)b0[j], {size}LL, b3);",
         "#pragma omp simd",
         "for (int64_t i = lo; i < hi; i++)",
-        f"b2[(p * {size}LL + row) * {post} + i] {sign} "
-        f"b1[(p * {count}LL + j) * {post} + i];",
-        "}", "}",
-    ]  # fmt: skip
+        f"b2[(p * {size}LL + row) * {post} + i] {sign} b1[(p * {count}LL + j) * {post} + i];",
+        "}",
+        "}",
+    ]
     args = [(v.base, v.offset) for v in (indices, updates, out)]
     return Source("\n".join(lines) + "\n", [*args, ("error", 0)])

@@ -23,9 +23,11 @@ from pathlib import Path
 from glasshouse.base.flags import flags
 
 NATIVE = Path(__file__).parent.parent / "native"
-OPTIONS = ("-std=gnu11 -O3 -march=native -fopenmp -fPIC -shared -fwrapv -fno-math-errno "
-           "-fno-trapping-math -ffp-contract=off -fno-semantic-interposition "
-           "-mprefer-vector-width=512").split()  # fmt: skip
+OPTIONS = (
+    "-std=gnu11 -O3 -march=native -fopenmp -fPIC -shared -fwrapv -fno-math-errno "
+    "-fno-trapping-math -ffp-contract=off -fno-semantic-interposition "
+    "-mprefer-vector-width=512"
+).split()
 TIMEOUT_S = 300  # for one call of the compiler
 
 

@@ -65,8 +65,11 @@ def windowed(view: View, size, stride, dilation) -> View:
     steps = view.strides[len(lead) :]
     axes = zip(spatial, size, stride, dilation, strict=True)
     positions = tuple((n - (k - 1) * e - 1) // s + 1 for n, k, s, e in axes)
-    strides = (*view.strides[: len(lead)], *(a * s for a, s in zip(steps, stride, strict=True)),
-               *(a * e for a, e in zip(steps, dilation, strict=True)))  # fmt: skip
+    strides = (
+        *view.strides[: len(lead)],
+        *(a * s for a, s in zip(steps, stride, strict=True)),
+        *(a * e for a, e in zip(steps, dilation, strict=True)),
+    )
     return View(view.base, view.offset, (*lead, *positions, *size), strides)
 
 

@@ -81,11 +81,21 @@ def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str
     """The sizes from shape x to y as `gh_winograd` has them; blocks have `spare` tiles more."""
     (_, channels, height, width), (_, made, out_height, out_width) = x, y
     in_row, out_row = (-(-n // PANEL) * PANEL + SPARE for n in (channels, made))
-    return {"height": height, "width": width, "channels": channels, "out_height": out_height,
-            "out_width": out_width, "made": made, "top": padding[0], "left": padding[1],
-            "in_row": in_row, "in_plane": (block + spare) * in_row + SPARE,
-            "out_row": out_row, "out_plane": (block + spare) * out_row + SPARE,
-            "brief": int(brief)}  # fmt: skip
+    return {
+        "height": height,
+        "width": width,
+        "channels": channels,
+        "out_height": out_height,
+        "out_width": out_width,
+        "made": made,
+        "top": padding[0],
+        "left": padding[1],
+        "in_row": in_row,
+        "in_plane": (block + spare) * in_row + SPARE,
+        "out_row": out_row,
+        "out_plane": (block + spare) * out_row + SPARE,
+        "brief": int(brief),
+    }
 
 
 def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
@@ -100,12 +110,15 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
     views = [channels_last_view(lowering, x), lowering.row_major(w), *([bias] if bias else [])]
     target = lowering.buffer(node.spec, channels_last(4), node)
     panels = -(-sizes["made"] // PANEL)
-    v, u, m = (PLACES * n for n in (sizes["in_plane"], PANEL * panels * sizes["channels"],
-                                    sizes["out_plane"]))  # fmt: skip
+    v, u, m = (
+        PLACES * n
+        for n in (sizes["in_plane"], PANEL * panels * sizes["channels"], sizes["out_plane"])
+    )
     shared, part = (v, m + PLACES * PANEL * CHUNK) if few else (u, v + m)
     threads = min(CORES, panels if few else -(-tiles // block))
-    text = (panels_text if few else blocks_text)(sizes, tiles, block, part, threads,
-                                                 bias is not None, relu)  # fmt: skip
+    text = (panels_text if few else blocks_text)(
+        sizes, tiles, block, part, threads, bias is not None, relu
+    )
     add_step(lowering, node, text, tiles, views, target, (shared, threads * part))
 
 
@@ -119,8 +132,11 @@ def conv_sizes(node: Node, block: int) -> dict[str, int]:
         steps.reverse()
     rows = min(ROWS, key=lambda rows: (-(-block // rows) * rows, -rows))
     return sizes_of(x.shape, node.shape, low, block, node.dtype is bfloat16, ROWS[-1]) | {
-        "rows": rows, "made_step": steps[0], "channel_step": steps[1], "flip": int(backward),
-    }  # fmt: skip
+        "rows": rows,
+        "made_step": steps[0],
+        "channel_step": steps[1],
+        "flip": int(backward),
+    }
 
 
 def block_of(tiles: int, weights: int) -> int:

@@ -24,8 +24,12 @@ def collate(samples: list):
         leaves, found = flatten(sample)
         structure = structure or found
         if found != structure:
-            raise ShapeError("collate", "samples of one structure", f"{structure} at 0 and {found} "
-                f"at {position}", "Return the same nesting for every index.")  # fmt: skip
+            raise ShapeError(
+                "collate",
+                "samples of one structure",
+                f"{structure} at 0 and {found} at {position}",
+                "Return the same nesting for every index.",
+            )
         columns.append(leaves)
     return unflatten(structure, [stack_leaves(leaves) for leaves in zip(*columns, strict=True)])
 
@@ -36,9 +40,12 @@ def stack_leaves(leaves: tuple):
     arrays = [np.asarray(leaf) for leaf in leaves]
     for position, array in enumerate(arrays):
         if array.shape != arrays[0].shape:
-            raise ShapeError("collate", "samples of one shape",
-                             f"{arrays[0].shape} at 0 and {array.shape} at {position}",
-                             "Pad or crop them, or pass your own collate.")  # fmt: skip
+            raise ShapeError(
+                "collate",
+                "samples of one shape",
+                f"{arrays[0].shape} at 0 and {array.shape} at {position}",
+                "Pad or crop them, or pass your own collate.",
+            )
     stacked = np.stack(arrays)
     if any(array.dtype.kind in "OUS" for array in arrays):
         return list(leaves)

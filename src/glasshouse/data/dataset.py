@@ -99,19 +99,30 @@ def check_index(where: str, index, length: int) -> int:
     try:
         found = operator.index(index)
     except TypeError:
-        raise DTypeError(where, "an integer index", f"{index!r} ({type_name(index)})",
-                         "Use span(start, stop) or resample(indices) for several "
-                         "samples.") from None  # fmt: skip
+        raise DTypeError(
+            where,
+            "an integer index",
+            f"{index!r} ({type_name(index)})",
+            "Use span(start, stop) or resample(indices) for several samples.",
+        ) from None
     if not -length <= found < length:
-        raise IndexOutOfRangeError(where, f"an index from {-length} to {length - 1}", found,
-                                   f"The data set has {length} samples.")  # fmt: skip
+        raise IndexOutOfRangeError(
+            where,
+            f"an index from {-length} to {length - 1}",
+            found,
+            f"The data set has {length} samples.",
+        )
     return found + length if found < 0 else found
 
 
 def check_source(where: str, source):
     if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
-        raise DTypeError(where, "a data set with a length and an index", type_name(source),
-                         "Make a list of it first.")  # fmt: skip
+        raise DTypeError(
+            where,
+            "a data set with a length and an index",
+            type_name(source),
+            "Make a list of it first.",
+        )
     return source
 
 
@@ -125,8 +136,12 @@ class TensorDataset(Dataset):
         shapes = [array.shape for array in self.arrays]
         if not shapes or any(not shape or shape[0] != shapes[0][0] for shape in shapes):
             got = ", ".join(map(str, shapes)) or "none"
-            raise ShapeError("TensorDataset", "arrays with first axes of one size", f"shapes {got}",
-                             "Give one entry per sample in each.")  # fmt: skip
+            raise ShapeError(
+                "TensorDataset",
+                "arrays with first axes of one size",
+                f"shapes {got}",
+                "Give one entry per sample in each.",
+            )
 
     def __len__(self):
         return len(self.arrays[0])
@@ -144,8 +159,12 @@ class TensorDataset(Dataset):
 def as_host_array(x) -> np.ndarray:
     array = x.numpy() if isinstance(x, Value) else np.asarray(x)
     if array.dtype.kind in "OUSMm":
-        raise DTypeError("TensorDataset", "arrays of numbers", f"{type_name(x)} of {array.dtype}",
-                         "Keep other objects in a list: ListDataset(objects).")  # fmt: skip
+        raise DTypeError(
+            "TensorDataset",
+            "arrays of numbers",
+            f"{type_name(x)} of {array.dtype}",
+            "Keep other objects in a list: ListDataset(objects).",
+        )
     return array
 
 
@@ -199,8 +218,12 @@ class ResampleDataset(Dataset):
         if indices.size == 0:
             indices = indices.astype(np.int64)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise DTypeError("resample", "a list of integers", f"{indices.dtype} of shape "
-                f"{indices.shape}", "Turn a mask into indices with nonzero.")  # fmt: skip
+            raise DTypeError(
+                "resample",
+                "a list of integers",
+                f"{indices.dtype} of shape {indices.shape}",
+                "Turn a mask into indices with nonzero.",
+            )
         for extreme in (indices.min(), indices.max()) if indices.size else ():
             check_index("resample", extreme, len(source))
         self.indices = indices
@@ -241,9 +264,12 @@ class SpanDataset(ResampleDataset):
         self.start = check_integer("span", "start", start, 0)
         self.stop = check_integer("span", "stop", stop, 0)
         if not self.start <= self.stop <= len(source):
-            raise IndexOutOfRangeError("span", f"0 <= start <= stop <= {len(source)}",
-                                       f"start={start}, stop={stop}",
-                                       f"The data set has {len(source)} samples.")  # fmt: skip
+            raise IndexOutOfRangeError(
+                "span",
+                f"0 <= start <= stop <= {len(source)}",
+                f"start={start}, stop={stop}",
+                f"The data set has {len(source)} samples.",
+            )
         self.indices = range(self.start, self.stop)
 
 
@@ -322,8 +348,12 @@ class MergeDataset(Dataset):
         self.sources = tuple(check_source("merge", source) for source in sources)
         lengths = [len(source) for source in sources]
         if len(set(lengths)) != 1:
-            raise ShapeError("merge", "data sets of one length", f"lengths {lengths}",
-                "Shorten them with take, or concatenate them with concat.")  # fmt: skip
+            raise ShapeError(
+                "merge",
+                "data sets of one length",
+                f"lengths {lengths}",
+                "Shorten them with take, or concatenate them with concat.",
+            )
 
     def __getitem__(self, index):
         index = check_index("merge", index, len(self))

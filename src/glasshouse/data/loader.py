@@ -16,8 +16,16 @@ class DataLoader:
              >>> [batch.tolist() for batch in loader]
              [[0, 1], [2, 3], [4]]"""
 
-    def __init__(self, dataset, batch_size: int = 1, shuffle: bool = False, drop_last: bool = False,
-                 num_workers: int = 0, seed: int = 0, collate_fn=None):  # fmt: skip
+    def __init__(
+        self,
+        dataset,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        num_workers: int = 0,
+        seed: int = 0,
+        collate_fn=None,
+    ):
         self.dataset = datasets.check_source("DataLoader", dataset)
         self.batch_size = check_integer("DataLoader", "batch_size", batch_size, 1)
         self.num_workers = check_integer("DataLoader", "num_workers", num_workers, 0)
@@ -67,15 +75,22 @@ class DataLoader:
         Raises: CheckpointError if it is not a loader's state, or lies beyond the epoch's end."""
         names = {"seed", "epoch", "position"}
         if not isinstance(state, dict) or set(state) != names:
-            raise CheckpointError("DataLoader", f"a state with {sorted(names)}", repr(state),
-                                  "Pass what state_dict() returned.")  # fmt: skip
+            raise CheckpointError(
+                "DataLoader",
+                f"a state with {sorted(names)}",
+                repr(state),
+                "Pass what state_dict() returned.",
+            )
         seed = check_integer("DataLoader", "seed", state["seed"])
         epoch = check_integer("DataLoader", "epoch", state["epoch"], 0)
         position = check_integer("DataLoader", "position", state["position"], 0)
         if position > len(self):
-            raise CheckpointError("DataLoader", f"a position of at most {len(self)} batches",
-                                  position, "Use the data set and batch size that the state was "
-                                  "taken with.")  # fmt: skip
+            raise CheckpointError(
+                "DataLoader",
+                f"a position of at most {len(self)} batches",
+                position,
+                "Use the data set and batch size that the state was taken with.",
+            )
         self.seed, self.epoch, self.position, self.continues = seed, epoch, position, True
 
     def __repr__(self):

@@ -92,8 +92,12 @@ class TensorBackend:
 
         def run_reference(*data, **attrs):
             if self.strict:
-                raise BackendError(self.name, f"a kernel for {name!r}", "none, and strict is set",
-                    f"Add a method {name} to the backend, or unset strict.")  # fmt: skip
+                raise BackendError(
+                    self.name,
+                    f"a kernel for {name!r}",
+                    "none, and strict is set",
+                    f"Add a method {name} to the backend, or unset strict.",
+                )
             if flags.debug and not self.fallbacks[name]:
                 print(f"[gh] {self.name} has no kernel for {name}: its NumPy reference runs")
             self.fallbacks[name] += 1
@@ -175,12 +179,17 @@ def load(name: str) -> TensorBackend:
             elif engine in (plugins := plugin_names()):
                 cls = plugins[engine].load()
             else:
-                raise OptionError("backend", "a known name", repr(name),
-                                  suggest(engine, available()))  # fmt: skip
+                raise OptionError(
+                    "backend", "a known name", repr(name), suggest(engine, available())
+                )
             loaded[name] = cls(device) if device else cls()
         except ImportError as error:
-            raise BackendError(f"backend {name!r}", "its library to be installed", error,
-                f"Install it, e.g. pip install 'glasshouse[{engine}]'.") from error  # fmt: skip
+            raise BackendError(
+                f"backend {name!r}",
+                "its library to be installed",
+                error,
+                f"Install it, e.g. pip install 'glasshouse[{engine}]'.",
+            ) from error
         return loaded[name]
 
 
@@ -208,8 +217,9 @@ class use(AbstractContextManager):
 
     def __init__(self, backend):
         if not isinstance(backend, (str, TensorBackend)):
-            raise BackendError("use", "a backend or its name", repr(backend),
-                               f"Names: {', '.join(available())}.")  # fmt: skip
+            raise BackendError(
+                "use", "a backend or its name", repr(backend), f"Names: {', '.join(available())}."
+            )
         self.backend = load(backend) if isinstance(backend, str) else backend
         self.before = state.backend, Default.backend
         state.backend = Default.backend = self.backend

@@ -72,8 +72,12 @@ def run(primitive, args, attrs):
     try:
         specs = [arg.spec for arg in args]
     except AttributeError:
-        raise DTypeError(primitive.name, "tensors as operands", ", ".join(map(type_name, args)),
-            "Convert with gh.asarray, or call the array function gh.<name>.") from None  # fmt: skip
+        raise DTypeError(
+            primitive.name,
+            "tensors as operands",
+            ", ".join(map(type_name, args)),
+            "Convert with gh.asarray, or call the array function gh.<name>.",
+        ) from None
     spec = primitive.infer(*specs, **attrs)
     data = [arg.data if arg.backend is backend else move(arg, backend) for arg in args]
     out = backend.run(primitive, data, attrs, spec)
@@ -109,9 +113,13 @@ def box_all(data, specs, backend):
 def move(arg, backend):
     """The payload of `arg` on `backend`; the tensor lives there from now on."""
     if arg.mode is not None or arg.backend is None:
-        raise TransformError("bind", "ordinary tensors here", f"{type_name(arg)} {arg.spec}, a "
+        raise TransformError(
+            "bind",
+            "ordinary tensors here",
+            f"{type_name(arg)} {arg.spec}, a "
             "value of a vmap, jvp or grad that is not active at this point",
-            "Return it from the transformed function, or detach it there.")  # fmt: skip
+            "Return it from the transformed function, or detach it there.",
+        )
     if flags.debug:
         print(f"[gh] {arg.spec} moves from {arg.backend.name} to {backend.name}")
     arg.data = backend.from_numpy(arg.backend.to_numpy(arg.data))

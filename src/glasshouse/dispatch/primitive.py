@@ -185,17 +185,34 @@ def moved_bytes(specs: tuple[Spec, ...], out) -> int:
     return sum(spec.nbytes for spec in (*specs, *(out if isinstance(out, tuple) else (out,))))
 
 
-def define(name: str, kind: str, doc: str, *, infer: Callable, samples, error_samples=(),
-           bytes: Callable | None = None, dtypes: str | tuple[DType, ...] = "all", traits=(),
-           **rest) -> Primitive:  # fmt: skip
+def define(
+    name: str,
+    kind: str,
+    doc: str,
+    *,
+    infer: Callable,
+    samples,
+    error_samples=(),
+    bytes: Callable | None = None,
+    dtypes: str | tuple[DType, ...] = "all",
+    traits=(),
+    **rest,
+) -> Primitive:
     """The new card, in the registry; `rest` are its other fields. Raises: OptionError if known."""
     if name in primitives:
         raise OptionError("define", "a new name", f"{name!r} twice", "Choose another name.")
     card = primitives[name] = Primitive(
-        name, kind, doc, infer=infer, samples=tuple(samples), error_samples=tuple(error_samples),
+        name,
+        kind,
+        doc,
+        infer=infer,
+        samples=tuple(samples),
+        error_samples=tuple(error_samples),
         bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),
         dtypes=DTYPE_GROUPS[dtypes] if isinstance(dtypes, str) else tuple(dtypes),
-        traits=frozenset(traits), **rest)  # fmt: skip
+        traits=frozenset(traits),
+        **rest,
+    )
     return card
 
 

@@ -19,8 +19,10 @@ FOREIGN = frozenset(("torch", "jax", "jaxlib", "tensorflow", "tinygrad"))
 
 
 def of_card(name: str):
-    return (lambda self, other: arithmetic(name, self, other),
-            lambda self, other: arithmetic(name, other, self))  # fmt: skip
+    return (
+        lambda self, other: arithmetic(name, self, other),
+        lambda self, other: arithmetic(name, other, self),
+    )
 
 
 def both_ways(compute):
@@ -196,8 +198,12 @@ def match(where: str, *operands):
     values = [as_operand(where, x) for x in operands]
     dtype = common_dtype(where, values)
     shape = broadcast_shapes(where, *(x.shape for x in values if isinstance(x, Value)))
-    return [broadcast_to(cast(x, dtype), shape, where) if isinstance(x, Value)
-            else full(shape, x, dtype, where) for x in values]  # fmt: skip
+    return [
+        broadcast_to(cast(x, dtype), shape, where)
+        if isinstance(x, Value)
+        else full(shape, x, dtype, where)
+        for x in values
+    ]
 
 
 def as_operand(where: str, x):
@@ -218,8 +224,12 @@ def full(shape: Shape, value, dtype: DType, where: str = "full"):
     if dtype.is_integer and type(value) is int:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
-            raise DTypeError(where, f"an integer that fits {dtype.name}, from {info.min} to "
-                             f"{info.max}", value, "Use a wider dtype.")  # fmt: skip
+            raise DTypeError(
+                where,
+                f"an integer that fits {dtype.name}, from {info.min} to {info.max}",
+                value,
+                "Use a wider dtype.",
+            )
     return bind(primitives["full"], (), {"shape": shape, "value": value, "dtype": dtype})
 
 
@@ -261,16 +271,23 @@ def leaf_types(x) -> set[type]:
 def reject_foreign(where: str, kinds) -> None:
     for kind in kinds:
         if kind.__module__.partition(".")[0] in FOREIGN:
-            raise DTypeError(where, "a Glasshouse tensor, NumPy array or number",
-                             f"{kind.__module__}.{kind.__name__}",
-                             "Convert it with gh.from_dlpack.")  # fmt: skip
+            raise DTypeError(
+                where,
+                "a Glasshouse tensor, NumPy array or number",
+                f"{kind.__module__}.{kind.__name__}",
+                "Convert it with gh.from_dlpack.",
+            )
 
 
 def join(where: str, items: list[Value]):
     dtype = common_dtype(where, items)
     if any(item.shape != items[0].shape for item in items):
-        raise ShapeError(where, "tensors of equal shape in a list",
-            ", ".join(str(item.shape) for item in items), "Pad or reshape them first.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "tensors of equal shape in a list",
+            ", ".join(str(item.shape) for item in items),
+            "Pad or reshape them first.",
+        )
     rows = tuple(reshape(cast(item, dtype), (1, *item.shape)) for item in items)
     return bind(primitives["concatenate"], rows, {"axis": 0})
 
@@ -285,8 +302,12 @@ def to_array(x, where: str, dtype: DType | None = None) -> np.ndarray:
         native = dtypes.from_numpy_dtype(array.dtype).np
     except (ValueError, TypeError, OverflowError) as error:
         if isinstance(error, ValueError) and "inhomogeneous" in str(error):
-            raise ShapeError(where, "nested lists of equal lengths", "a ragged list",
-                             "Pad the rows to one length.") from None  # fmt: skip
+            raise ShapeError(
+                where,
+                "nested lists of equal lengths",
+                "a ragged list",
+                "Pad the rows to one length.",
+            ) from None
         wanted = "numbers or a numeric array" if dtype is None else f"numbers that fit {dtype.name}"
         fix = "Convert it to numbers first." if dtype is None else "Choose another dtype."
         raise DTypeError(where, wanted, f"{type_name(x)} {str(x)[:40]!r}", fix) from None
@@ -315,8 +336,12 @@ def broadcast_to(x: Value, shape: Shape, where: str = "broadcast_to"):
     if own == shape:
         return x
     if broadcast_shapes(where, own, shape) != shape:
-        raise ShapeError(where, f"a shape that broadcasts to {shape}", own,
-                         "Only axes of size 1 can be repeated.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"a shape that broadcasts to {shape}",
+            own,
+            "Only axes of size 1 can be repeated.",
+        )
     x = reshape(x, (1,) * (len(shape) - len(own)) + own)
     if x.spec.shape == shape:
         return x

@@ -94,9 +94,12 @@ class Graph:
     def erase_node(self, node: Node) -> None:
         """Take out a node. Raises: OptionError if somebody reads it."""
         if node.users:
-            raise OptionError("erase_node", "a node that nobody reads",
-                              f"{node}, which {', '.join(map(str, node.users))} reads",
-                              "Replace its uses first.")  # fmt: skip
+            raise OptionError(
+                "erase_node",
+                "a node that nobody reads",
+                f"{node}, which {', '.join(map(str, node.users))} reads",
+                "Replace its uses first.",
+            )
         node.set_operands((), {})
         at = self.nodes.index(node)
         del self.nodes[at]

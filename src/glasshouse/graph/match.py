@@ -49,8 +49,11 @@ def fits(pattern, x, match: Match) -> bool:
     if not isinstance(x, Node) or (x.op, x.target) != (pattern.op, pattern.target):
         return False
     match.nodes[pattern] = x
-    return (fits(pattern.args, x.args, match) and pattern.kwargs.keys() == x.kwargs.keys()
-            and all(fits(v, x.kwargs[k], match) for k, v in pattern.kwargs.items()))  # fmt: skip
+    return (
+        fits(pattern.args, x.args, match)
+        and pattern.kwargs.keys() == x.kwargs.keys()
+        and all(fits(v, x.kwargs[k], match) for k, v in pattern.kwargs.items())
+    )
 
 
 def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Match]:

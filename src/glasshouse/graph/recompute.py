@@ -157,15 +157,22 @@ def droppable(nodes: list[Node], graph: Graph, modules: tuple[str, ...], light: 
             read.update(x.number for x in node.inputs)
     asked = {n.number for n in nodes if within(n.origin.module, modules)}
     found = [
-        n for n in nodes
-        if n.number in read and n.number not in outputs and not is_backward(n)
+        n
+        for n in nodes
+        if n.number in read
+        and n.number not in outputs
+        and not is_backward(n)
         and (is_cheap(n) or n.number in light)
-        and not is_view(n) and nbytes_of(n) >= SMALL_BYTES
+        and not is_view(n)
+        and nbytes_of(n) >= SMALL_BYTES
         and (
-            feeds_opaque(n, users) and (n.number in asked or is_next_to_free(n, users))
-            or n.number in light or n.number in asked and behind_light(n, light)
+            feeds_opaque(n, users)
+            and (n.number in asked or is_next_to_free(n, users))
+            or n.number in light
+            or n.number in asked
+            and behind_light(n, light)
         )
-    ]  # fmt: skip
+    ]
     dropped: dict[int, set[int]] = {}  # with the kept values that each is made of
     pinned: set[int] = set()
     homes = {n.number: n.origin.module for n in found}

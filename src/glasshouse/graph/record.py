@@ -23,7 +23,14 @@ MAX_HELD_BYTES = 1 << 30  # of arrays from outside that waiting nodes hold
 # Scalars that rewriting rules know; all others are inputs of the Program, so that a learning rate
 # may change without a new Program.
 STATIC_SCALARS = frozenset(repr(v) for n in range(-4, 17) for v in (n, float(n))) | {
-    "True", "False", "0.5", "-0.0", "inf", "-inf", "nan"}  # fmt: skip
+    "True",
+    "False",
+    "0.5",
+    "-0.0",
+    "inf",
+    "-inf",
+    "nan",
+}
 PACK = {"bool": "<q", "int": "<q", "uint": "<Q", "float": "<d"}
 
 
@@ -324,8 +331,12 @@ def unpack(data: bytes, kind: str):
 def compute(recording: Recording, ends_ns: list[int] | None = None) -> list[np.ndarray]:
     """The outputs by the cards' references; the time at each node's end is added to `ends_ns`."""
     values: list = [None] * len(recording.nodes)
-    uses = [(x.index, i) for i, node in enumerate(recording.nodes) for x in node.inputs
-            if x.value is None]  # fmt: skip
+    uses = [
+        (x.index, i)
+        for i, node in enumerate(recording.nodes)
+        for x in node.inputs
+        if x.value is None
+    ]
     last = dict(uses) | dict.fromkeys(recording.outputs)  # where a value is read last; None: kept
     for i, node in enumerate(recording.nodes):
         operands = [values[x.index] if x.value is None else x.value for x in node.inputs]

@@ -330,14 +330,25 @@ def is_easy_to_sum(x: Node, axes) -> bool:
         return is_easy_to_sum(x.inputs[0], axes)
     if x.op in ("mul", "div"):
         candidates = x.inputs if x.op == "mul" else x.inputs[1:]
-        return any((r := repeated_axes(y)) is None or all(i in r or y.shape[i] == 1 for i in axes)
-                   for y in candidates)  # fmt: skip
+        return any(
+            (r := repeated_axes(y)) is None or all(i in r or y.shape[i] == 1 for i in axes)
+            for y in candidates
+        )
     return False
 
 
-RULES = {"reshape": shape_rule, "expand": shape_rule, "slice": shape_rule, "permute": permute_rule,
-         "pad": pad_rule, "concatenate": concatenate_rule, "cast": cast_rule, "neg": neg_rule,
-         "where": where_rule, "sum": sum_rule}  # fmt: skip
+RULES = {
+    "reshape": shape_rule,
+    "expand": shape_rule,
+    "slice": shape_rule,
+    "permute": permute_rule,
+    "pad": pad_rule,
+    "concatenate": concatenate_rule,
+    "cast": cast_rule,
+    "neg": neg_rule,
+    "where": where_rule,
+    "sum": sum_rule,
+}
 RULES |= dict.fromkeys(("add", "sub", "mul", "div"), arithmetic_rule)
 
 # What the compiler does to a graph, in order: name and function.

@@ -2,5 +2,9 @@
 
 from glasshouse.interop.checkpoint import load_checkpoint, save_checkpoint
 from glasshouse.interop.safetensors import load_safetensors, save_safetensors
-from glasshouse.interop.torch import (from_torch, state_dict_from_torch, state_dict_to_torch,
-    to_torch)
+from glasshouse.interop.torch import (
+    from_torch,
+    state_dict_from_torch,
+    state_dict_to_torch,
+    to_torch,
+)

@@ -19,8 +19,16 @@ from glasshouse.tensor.creation import asarray
 FORMAT, VERSION = "glasshouse.checkpoint", 1
 
 
-def save_checkpoint(path, *, model=None, optimizer=None, scheduler=None, epoch: int = 0,
-                    random_state=None, metrics=None) -> None:  # fmt: skip
+def save_checkpoint(
+    path,
+    *,
+    model=None,
+    optimizer=None,
+    scheduler=None,
+    epoch: int = 0,
+    random_state=None,
+    metrics=None,
+) -> None:
     """Write the state of a run to `path`; a kill at any moment leaves the last good file there.
     model, optimizer and scheduler are objects with `state_dict()`; random_state is a generator
     (with `state()`) or a tree; metrics is any tree of numbers, strings and tensors.
@@ -46,13 +54,21 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
     object; then no object is changed."""
     arrays, metadata = read_safetensors(path, needs_checksum=True)
     if FORMAT not in metadata:
-        raise CheckpointError("load_checkpoint", f"{path} to be a checkpoint", "other tensors",
-                              "Use load_safetensors.")  # fmt: skip
+        raise CheckpointError(
+            "load_checkpoint",
+            f"{path} to be a checkpoint",
+            "other tensors",
+            "Use load_safetensors.",
+        )
     document = json.loads(metadata[FORMAT])
     version = document.pop("version", None)
     if version != VERSION:
-        raise CheckpointError("load_checkpoint", f"version {VERSION}", f"{version!r} in {path}",
-                              "Load it with the Glasshouse version that wrote it.")  # fmt: skip
+        raise CheckpointError(
+            "load_checkpoint",
+            f"version {VERSION}",
+            f"{version!r} in {path}",
+            "Load it with the Glasshouse version that wrote it.",
+        )
     tree = {name: decode(part, arrays) for name, part in document.items()}
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     targets = {n: (x.state_dict, x.load_state_dict) for n, x in objects.items() if x is not None}
@@ -65,8 +81,9 @@ def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_
 def load_all(path, targets: dict, tree: dict) -> None:
     for name in targets:
         if tree.get(name) is None:
-            raise CheckpointError("load_checkpoint", f"{path} to have a {name}", "none",
-                                  f"Leave {name} out.")  # fmt: skip
+            raise CheckpointError(
+                "load_checkpoint", f"{path} to have a {name}", "none", f"Leave {name} out."
+            )
     done = []
     for name, (read, write) in targets.items():
         done.append((write, tree_map(detached, read())))
@@ -75,8 +92,12 @@ def load_all(path, targets: dict, tree: dict) -> None:
         except Exception as error:
             for undo, before in reversed(done):
                 undo(before)
-            raise CheckpointError("load_checkpoint", f"a {name} that fits {path}", f"({error})",
-                "Build the objects as they were when it was saved.") from error  # fmt: skip
+            raise CheckpointError(
+                "load_checkpoint",
+                f"a {name} that fits {path}",
+                f"({error})",
+                "Build the objects as they were when it was saved.",
+            ) from error
 
 
 def detached(leaf):
@@ -105,8 +126,12 @@ def encode(x, name: str, tensors: dict):
     if isinstance(x, (list, tuple)):
         items = [encode(value, f"{name}.{i}", tensors) for i, value in enumerate(x)]
         return items if isinstance(x, list) else {"$tuple": items}
-    raise DTypeError("save_checkpoint", "numbers, strings, tensors, and dicts, lists and tuples of "
-        "them", f"{type_name(x)} at {name}", "Leave it out or convert it.")  # fmt: skip
+    raise DTypeError(
+        "save_checkpoint",
+        "numbers, strings, tensors, and dicts, lists and tuples of them",
+        f"{type_name(x)} at {name}",
+        "Leave it out or convert it.",
+    )
 
 
 def decode(x, arrays: dict):
@@ -114,10 +139,13 @@ def decode(x, arrays: dict):
         return [decode(item, arrays) for item in x]
     if not isinstance(x, dict):
         return x
-    kinds = {"$tensor": lambda name: asarray(arrays[name]), "$array": arrays.__getitem__,
-             "$float": float, "$tuple": lambda items: tuple(decode(item, arrays) for item in items),
-             "$dict": lambda pairs: {decode(k, arrays): decode(v, arrays)
-                                     for k, v in pairs}}  # fmt: skip
+    kinds = {
+        "$tensor": lambda name: asarray(arrays[name]),
+        "$array": arrays.__getitem__,
+        "$float": float,
+        "$tuple": lambda items: tuple(decode(item, arrays) for item in items),
+        "$dict": lambda pairs: {decode(k, arrays): decode(v, arrays) for k, v in pairs},
+    }
     kind, value = next(iter(x.items()), (None, None))
     if kind in kinds:
         return kinds[kind](value)

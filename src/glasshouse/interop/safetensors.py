@@ -30,8 +30,12 @@ def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None
     written. Source: https://github.com/huggingface/safetensors, "Format"."""
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
         others = " with other keys" if isinstance(tensors, dict) else ""
-        raise DTypeError("save_safetensors", "a dict from names to tensors",
-                         type_name(tensors) + others, "Pass model.state_dict().")  # fmt: skip
+        raise DTypeError(
+            "save_safetensors",
+            "a dict from names to tensors",
+            type_name(tensors) + others,
+            "Pass model.state_dict().",
+        )
     metadata = dict(metadata or {})
     if not all(isinstance(text, str) for item in metadata.items() for text in item):
         raise DTypeError("save_safetensors", "metadata of strings", repr(metadata), "Use JSON.")
@@ -52,8 +56,12 @@ def serialize(tensors: dict, metadata: dict[str, str]) -> bytes:
 
 def to_array(name: str, x) -> np.ndarray:
     if not isinstance(x, (Value, np.ndarray, np.generic)):
-        raise DTypeError("save_safetensors", "tensors or arrays", f"{type_name(x)} for {name!r}",
-                         "Convert it with gh.asarray.")  # fmt: skip
+        raise DTypeError(
+            "save_safetensors",
+            "tensors or arrays",
+            f"{type_name(x)} for {name!r}",
+            "Convert it with gh.asarray.",
+        )
     array = x.detach().numpy() if isinstance(x, Value) else np.asarray(x)
     return array.astype(from_numpy_dtype(array.dtype).np, copy=False)
 
@@ -88,8 +96,9 @@ def write_whole(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
-        raise CheckpointError("save", f"to write {path}", error,
-                              "Check the folder and the space in it.") from error  # fmt: skip
+        raise CheckpointError(
+            "save", f"to write {path}", error, "Check the folder and the space in it."
+        ) from error
 
 
 def remove_leftovers(path: Path) -> None:
@@ -150,11 +159,16 @@ def read_safetensors(path, needs_checksum: bool = False):
 
 def from_entry(path, name: str, entry: dict) -> np.ndarray:
     if entry["dtype"] not in CODES:
-        raise CheckpointError("load", f"dtypes {', '.join(CODES)} in {path}",
-                              f"{entry['dtype']} for {name!r}", "Convert the file.")  # fmt: skip
+        raise CheckpointError(
+            "load",
+            f"dtypes {', '.join(CODES)} in {path}",
+            f"{entry['dtype']} for {name!r}",
+            "Convert the file.",
+        )
     return np.frombuffer(entry["data"], dtype=CODES[entry["dtype"]]).reshape(entry["shape"])
 
 
 def damaged(path, found) -> CheckpointError:
-    return CheckpointError("load", f"{path} to be a whole safetensors file", found,
-                           "Load an earlier checkpoint.")  # fmt: skip
+    return CheckpointError(
+        "load", f"{path} to be a whole safetensors file", found, "Load an earlier checkpoint."
+    )

@@ -25,8 +25,10 @@ def conv_net(features: list, pool: int, linear: list):
     nn = import_torch().nn
     return module(
         lambda self, images: self.classifier(self.avgpool(self.features(images)).flatten(1)),
-        features=nn.Sequential(*features), avgpool=nn.AdaptiveAvgPool2d((pool, pool)),
-        classifier=nn.Sequential(*linear))  # fmt: skip
+        features=nn.Sequential(*features),
+        avgpool=nn.AdaptiveAvgPool2d((pool, pool)),
+        classifier=nn.Sequential(*linear),
+    )
 
 
 def alexnet(num_classes=1000, dropout=0.5, width=64):
@@ -37,10 +39,19 @@ def alexnet(num_classes=1000, dropout=0.5, width=64):
         features += [nn.Conv2d(channels, factor * width, *window), nn.ReLU(inplace=True)]
         features += [nn.MaxPool2d(3, 2)] if i in (0, 1, 4) else []
         channels = factor * width
-    return conv_net(features, 6, [
-        nn.Dropout(dropout), nn.Linear(36 * channels, 64 * width), nn.ReLU(inplace=True),
-        nn.Dropout(dropout), nn.Linear(64 * width, 64 * width), nn.ReLU(inplace=True),
-        nn.Linear(64 * width, num_classes)])  # fmt: skip
+    return conv_net(
+        features,
+        6,
+        [
+            nn.Dropout(dropout),
+            nn.Linear(36 * channels, 64 * width),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(64 * width, 64 * width),
+            nn.ReLU(inplace=True),
+            nn.Linear(64 * width, num_classes),
+        ],
+    )
 
 
 def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
@@ -54,10 +65,19 @@ def vgg16(num_classes=1000, dropout=0.5, width=64, hidden=4096):
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")
         features += [conv, nn.ReLU(inplace=True)]
         channels = factor * width
-    return conv_net(features, 7, [
-        nn.Linear(49 * channels, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-        nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-        nn.Linear(hidden, num_classes)])  # fmt: skip
+    return conv_net(
+        features,
+        7,
+        [
+            nn.Linear(49 * channels, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, num_classes),
+        ],
+    )
 
 
 def conv(channels, out, kernel, stride=1):
@@ -104,10 +124,16 @@ def resnet(kernels, expansion, layers, num_classes, width):
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(self.avgpool(x).flatten(1))
 
-    return module(forward, conv1=conv(3, width, 7, 2), bn1=nn.BatchNorm2d(width),
-                  relu=nn.ReLU(inplace=True), maxpool=nn.MaxPool2d(3, 2, 1), **parts,
-                  avgpool=nn.AdaptiveAvgPool2d((1, 1)),
-                  fc=nn.Linear(channels, num_classes))  # fmt: skip
+    return module(
+        forward,
+        conv1=conv(3, width, 7, 2),
+        bn1=nn.BatchNorm2d(width),
+        relu=nn.ReLU(inplace=True),
+        maxpool=nn.MaxPool2d(3, 2, 1),
+        **parts,
+        avgpool=nn.AdaptiveAvgPool2d((1, 1)),
+        fc=nn.Linear(channels, num_classes),
+    )
 
 
 def resnet18(num_classes=1000, layers=(2, 2, 2, 2), width=64):
@@ -118,8 +144,15 @@ def resnet50(num_classes=1000, layers=(3, 4, 6, 3), width=64):
     return resnet((1, 3, 1), 4, layers, num_classes, width)
 
 
-def vit_b_16(num_classes=1000, image_size=224, patch_size=16, num_layers=12, num_heads=12,
-             hidden_dim=768, mlp_dim=3072):  # fmt: skip
+def vit_b_16(
+    num_classes=1000,
+    image_size=224,
+    patch_size=16,
+    num_layers=12,
+    num_heads=12,
+    hidden_dim=768,
+    mlp_dim=3072,
+):
     torch = import_torch()
     nn = torch.nn
 
@@ -146,12 +179,19 @@ def vit_b_16(num_classes=1000, image_size=224, patch_size=16, num_layers=12, num
     for i in range(num_layers):
         blocks.add_module(f"encoder_layer_{i}", block())
     heads.add_module("head", nn.Linear(hidden_dim, num_classes))
-    encoder = module(lambda self, x: self.ln(self.layers(x + self.pos_embedding)),
-                     pos_embedding=nn.Parameter(torch.randn(1, length, hidden_dim) * 0.02),
-                     layers=blocks, ln=norm())  # fmt: skip
-    return module(forward, class_token=nn.Parameter(torch.zeros(1, 1, hidden_dim)),
-                  conv_proj=nn.Conv2d(3, hidden_dim, patch_size, stride=patch_size),
-                  encoder=encoder, heads=heads)  # fmt: skip
+    encoder = module(
+        lambda self, x: self.ln(self.layers(x + self.pos_embedding)),
+        pos_embedding=nn.Parameter(torch.randn(1, length, hidden_dim) * 0.02),
+        layers=blocks,
+        ln=norm(),
+    )
+    return module(
+        forward,
+        class_token=nn.Parameter(torch.zeros(1, 1, hidden_dim)),
+        conv_proj=nn.Conv2d(3, hidden_dim, patch_size, stride=patch_size),
+        encoder=encoder,
+        heads=heads,
+    )
 
 
 def encoder_layers(count, dim, heads, ff, activation):
@@ -172,9 +212,14 @@ def bert(vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512):
     tokens, positions = nn.Embedding(vocab, dim), nn.Embedding(max_len, dim)
     for table in (tokens, positions):
         nn.init.normal_(table.weight, std=0.02)
-    return module(forward, tokens=tokens, positions=positions, norm=nn.LayerNorm(dim),
-                  layers=encoder_layers(layers, dim, heads, ff, "gelu"),
-                  output=nn.Linear(dim, vocab))  # fmt: skip
+    return module(
+        forward,
+        tokens=tokens,
+        positions=positions,
+        norm=nn.LayerNorm(dim),
+        layers=encoder_layers(layers, dim, heads, ff, "gelu"),
+        output=nn.Linear(dim, vocab),
+    )
 
 
 def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=4096):
@@ -186,10 +231,13 @@ def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=40
         x = nn.functional.glu(x, dim=1).transpose(1, 2)
         return self.output(self.layers(x + self.positions[: x.shape[1]]))
 
-    made = module(forward, norm=nn.LayerNorm(features),
-                  conv=nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3),
-                  layers=encoder_layers(layers, dim, heads, ff, "relu"),
-                  output=nn.Linear(dim, labels))  # fmt: skip
+    made = module(
+        forward,
+        norm=nn.LayerNorm(features),
+        conv=nn.Conv1d(features, 2 * dim, 7, stride=3, padding=3),
+        layers=encoder_layers(layers, dim, heads, ff, "relu"),
+        output=nn.Linear(dim, labels),
+    )
     rates = torch.exp(torch.arange(0, dim, 2) * (-math.log(1e4) / dim))
     angles = torch.arange(max_len)[:, None] * rates
     waves = torch.stack([angles.sin(), angles.cos()], dim=2).flatten(1)[:, :dim]
@@ -197,5 +245,12 @@ def asr(features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, max_len=40
     return made
 
 
-TWINS = {"alexnet": alexnet, "vgg16": vgg16, "resnet18": resnet18, "resnet50": resnet50,
-         "vit_b_16": vit_b_16, "bert": bert, "asr": asr}  # fmt: skip
+TWINS = {
+    "alexnet": alexnet,
+    "vgg16": vgg16,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "vit_b_16": vit_b_16,
+    "bert": bert,
+    "asr": asr,
+}

@@ -2,6 +2,15 @@
 
 from glasshouse.memory.caching import CachingManager
 from glasshouse.memory.direct import DirectManager
-from glasshouse.memory.manager import (Buffer, Event, MemoryManager, MemoryStats, Tag, current,
-    limit, stats, use)
+from glasshouse.memory.manager import (
+    Buffer,
+    Event,
+    MemoryManager,
+    MemoryStats,
+    Tag,
+    current,
+    limit,
+    stats,
+    use,
+)
 from glasshouse.memory.telemetry import log, plot, read_log

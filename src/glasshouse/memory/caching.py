@@ -58,9 +58,14 @@ class CachingManager(MemoryManager):
 
     name = "caching"
 
-    def __init__(self, small_bytes: int = 1 << 20, slab_bytes: int = 4 << 20,
-                 split_limit: int = 64 << 20, reuse_limit: float = 1.25,
-                 classes: int = 8):  # fmt: skip
+    def __init__(
+        self,
+        small_bytes: int = 1 << 20,
+        slab_bytes: int = 4 << 20,
+        split_limit: int = 64 << 20,
+        reuse_limit: float = 1.25,
+        classes: int = 8,
+    ):
         super().__init__()
         self.small_bytes, self.slab_bytes = small_bytes, slab_bytes
         self.split_limit, self.reuse_limit, self.classes = split_limit, reuse_limit, classes

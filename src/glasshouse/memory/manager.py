@@ -53,8 +53,12 @@ class Memory:
 
     def __init__(self, buffer: "Buffer", shape, typestr: str):
         self.buffer = buffer
-        self.__array_interface__ = {"data": (buffer.address, False), "shape": shape,
-                                    "typestr": typestr, "version": 3}  # fmt: skip
+        self.__array_interface__ = {
+            "data": (buffer.address, False),
+            "shape": shape,
+            "typestr": typestr,
+            "version": 3,
+        }
 
 
 class Lease(weakref.ref):
@@ -85,11 +89,19 @@ class Buffer:
         shape = (shape,) if isinstance(shape, int) else shape
         nbytes = prod(shape) * dtype.itemsize
         if not 0 <= nbytes <= self.nbytes:
-            raise ShapeError("numpy", f"a shape within {self.nbytes} bytes",
-                             f"{shape} of {dtype}, {nbytes} bytes", "Allocate more.")  # fmt: skip
+            raise ShapeError(
+                "numpy",
+                f"a shape within {self.nbytes} bytes",
+                f"{shape} of {dtype}, {nbytes} bytes",
+                "Allocate more.",
+            )
         if self.freed:
-            raise BackendError("numpy", "a buffer in use", f"one of {self.nbytes} bytes that was "
-                               "freed", "Free it last.")  # fmt: skip
+            raise BackendError(
+                "numpy",
+                "a buffer in use",
+                f"one of {self.nbytes} bytes that was freed",
+                "Free it last.",
+            )
         if dtype.isbuiltin == 1:
             return np.asarray(Memory(self, shape, dtype.str))
         return np.asarray(Memory(self, (nbytes,), "|u1")).view(dtype).reshape(shape)
@@ -123,8 +135,10 @@ class MemoryStats:
 
     def __str__(self):
         rows = [(f.name.replace("_", " "), f"{getattr(self, f.name):,}") for f in fields(self)]
-        rows += [("internal fragmentation", f"{self.internal_fragmentation:.1%}"),
-                 ("external fragmentation", f"{self.external_fragmentation:.1%}")]  # fmt: skip
+        rows += [
+            ("internal fragmentation", f"{self.internal_fragmentation:.1%}"),
+            ("external fragmentation", f"{self.external_fragmentation:.1%}"),
+        ]
         return "\n".join(f"{name:<24}{value:>20}" for name, value in rows)
 
 
@@ -222,8 +236,12 @@ class MemoryManager:
         self.tell()
         if not is_ours:
             what = "was freed already" if buffer.manager is self else "another manager made"
-            raise BackendError("free", "a buffer of this manager in use", f"one of {buffer.nbytes} "
-                f"bytes that {what}", "Free each buffer once, where it comes from.")  # fmt: skip
+            raise BackendError(
+                "free",
+                "a buffer of this manager in use",
+                f"one of {buffer.nbytes} bytes that {what}",
+                "Free each buffer once, where it comes from.",
+            )
 
     def settle(self) -> None:
         while self.ended:
@@ -297,9 +315,16 @@ class MemoryManager:
 
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
         if self.listeners:
-            event = Event(kind, address, nbytes, self.counts.allocated_bytes,
-                          self.counts.reserved_bytes, time.perf_counter_ns(), tag,
-                          self.name)  # fmt: skip
+            event = Event(
+                kind,
+                address,
+                nbytes,
+                self.counts.allocated_bytes,
+                self.counts.reserved_bytes,
+                time.perf_counter_ns(),
+                tag,
+                self.name,
+            )
             self.events.append(event)
 
     def tell(self, patience: float = float("inf")) -> None:
@@ -325,9 +350,12 @@ class MemoryManager:
             totals[tag] += size
         largest = totals.most_common(5)
         listed = ", ".join(f"{tag}: {size:,} bytes" for tag, size in largest) or "nothing"
-        return OutOfMemoryError("memory", f"{nbytes:,} more bytes beside "
-            f"{self.counts.reserved_bytes:,} in use", f"a refusal by {what}",
-            f"Largest: {listed}. Use a smaller batch, gh.checkpoint or gh.autocast.")  # fmt: skip
+        return OutOfMemoryError(
+            "memory",
+            f"{nbytes:,} more bytes beside {self.counts.reserved_bytes:,} in use",
+            f"a refusal by {what}",
+            f"Largest: {listed}. Use a smaller batch, gh.checkpoint or gh.autocast.",
+        )
 
 
 class Pretended:
@@ -357,8 +385,9 @@ class limit(having):
 
     def __init__(self, nbytes: int | None):
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
-            raise OptionError("limit", "a positive number of bytes or None", repr(nbytes),
-                              "Write e.g. 8 * 2**30.")  # fmt: skip
+            raise OptionError(
+                "limit", "a positive number of bytes or None", repr(nbytes), "Write e.g. 8 * 2**30."
+            )
         super().__init__(Limit, nbytes=nbytes)
 
 
@@ -401,8 +430,12 @@ class use(having):
 
     def __init__(self, manager):
         if not isinstance(manager, (str, MemoryManager)):
-            raise BackendError("use", "a memory manager or its name", repr(manager),
-                               "Subclass gh.memory.MemoryManager.")  # fmt: skip
+            raise BackendError(
+                "use",
+                "a memory manager or its name",
+                repr(manager),
+                "Subclass gh.memory.MemoryManager.",
+            )
         self.manager = make(manager) if isinstance(manager, str) else manager
         super().__init__(Current, manager=self.manager)
 

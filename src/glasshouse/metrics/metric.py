@@ -39,8 +39,12 @@ class Metric:
         Raises: CheckpointError if it is not the state of such a metric; nothing is changed then."""
         fits = isinstance(state, dict) and set(state) == set(self.gathered)
         if not (fits and all(isinstance(v, numbers.Real | None) for v in state.values())):
-            raise CheckpointError(type(self).__name__, f"numbers for {sorted(self.gathered)}",
-                                  repr(state), "Pass what state_dict() returned.")  # fmt: skip
+            raise CheckpointError(
+                type(self).__name__,
+                f"numbers for {sorted(self.gathered)}",
+                repr(state),
+                "Pass what state_dict() returned.",
+            )
         vars(self).update(state)
 
     def __repr__(self):
@@ -88,8 +92,12 @@ class Average(Metric):
         x = to_numbers("Average.update", "value", value).astype(np.float64)
         w = to_numbers("Average.update", "weight", weight).astype(np.float64)
         if w.ndim and w.shape != x.shape:
-            raise ShapeError("Average.update", f"one weight, or one per value of shape {x.shape}",
-                f"weights of shape {w.shape}", "Pass a number or an equal shape.")  # fmt: skip
+            raise ShapeError(
+                "Average.update",
+                f"one weight, or one per value of shape {x.shape}",
+                f"weights of shape {w.shape}",
+                "Pass a number or an equal shape.",
+            )
         if not (np.isfinite(w) & (w >= 0)).all():
             raise OptionError("Average.update", "finite weights >= 0", repr(weight), "Check it.")
         added = float(np.broadcast_to(w, x.shape).sum())

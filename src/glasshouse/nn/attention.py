@@ -27,9 +27,20 @@ class MultiheadAttention(Module):
     if not needed. Raises: OptionError unless num_heads divides embed_dim; ShapeError for sizes that
     do not fit. Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.2.2."""
 
-    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False,
-                 add_zero_attn=False, kdim=None, vdim=None, batch_first=False, device=None,
-                 dtype=None):  # fmt: skip
+    def __init__(
+        self,
+        embed_dim,
+        num_heads,
+        dropout=0.0,
+        bias=True,
+        add_bias_kv=False,
+        add_zero_attn=False,
+        kdim=None,
+        vdim=None,
+        batch_first=False,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         check_positive("MultiheadAttention", embed_dim=embed_dim)
         check_divides("MultiheadAttention", "embed_dim", embed_dim, "num_heads", num_heads)
@@ -64,8 +75,17 @@ class MultiheadAttention(Module):
             init.xavier_normal_(self.bias_k)
             init.xavier_normal_(self.bias_v)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
-                average_attn_weights=True, is_causal=False):  # fmt: skip
+    def forward(
+        self,
+        query,
+        key,
+        value,
+        key_padding_mask=None,
+        need_weights=True,
+        attn_mask=None,
+        average_attn_weights=True,
+        is_causal=False,
+    ):
         single, operands = self.batch_first_operands(query, key, value)
         q, k, v = self.project(*operands)  # (N, H, L, D), (N, H, S, D) twice
         if is_causal and attn_mask is None:
@@ -94,9 +114,12 @@ class MultiheadAttention(Module):
         for x, (name, width) in zip(inputs, names.items(), strict=True):
             x = given[id(x)]
             if ndim not in (2, 3) or x.ndim != ndim or x.shape[-1] != width:
-                raise ShapeError("MultiheadAttention", f"{name} of {width} features and query, key "
-                                 "and value of 2 or 3 axes each", f"{name} {x.shape}",
-                                 "Change the input, or kdim and vdim.")  # fmt: skip
+                raise ShapeError(
+                    "MultiheadAttention",
+                    f"{name} of {width} features and query, key and value of 2 or 3 axes each",
+                    f"{name} {x.shape}",
+                    "Change the input, or kdim and vdim.",
+                )
         for key, x in given.items():
             if ndim == 2:
                 given[key] = reshape(x, (1, *x.shape))
@@ -104,9 +127,12 @@ class MultiheadAttention(Module):
                 given[key] = permute(x, axes=(1, 0, 2))
         q, k, v = found = [given[id(x)] for x in inputs]
         if k.shape[:2] != v.shape[:2] or q.shape[0] != k.shape[0]:
-            raise ShapeError("MultiheadAttention", "key and value of one length and one batch size",
-                             f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}",
-                             f"Check batch_first={self.batch_first}.")  # fmt: skip
+            raise ShapeError(
+                "MultiheadAttention",
+                "key and value of one length and one batch size",
+                f"(N, length) {q.shape[:2]}, {k.shape[:2]} and {v.shape[:2]}",
+                f"Check batch_first={self.batch_first}.",
+            )
         return ndim == 2, found
 
     def project(self, query, key, value):
@@ -174,9 +200,17 @@ class MultiheadAttention(Module):
 def check_mask(name: str, mask, shapes: dict) -> Value:
     mask = as_value(mask, where="MultiheadAttention")
     if mask.shape not in shapes:
-        raise ShapeError("MultiheadAttention", f"{name} of {' or '.join(map(str, shapes))}",
-                         mask.shape, "Check batch_first, heads and lengths.")  # fmt: skip
+        raise ShapeError(
+            "MultiheadAttention",
+            f"{name} of {' or '.join(map(str, shapes))}",
+            mask.shape,
+            "Check batch_first, heads and lengths.",
+        )
     if not (mask.dtype.is_bool or mask.dtype.is_floating):
-        raise DTypeError("MultiheadAttention", f"a boolean or floating {name}", mask.dtype.name,
-                         "Compare it, e.g. mask != 0.")  # fmt: skip
+        raise DTypeError(
+            "MultiheadAttention",
+            f"a boolean or floating {name}",
+            mask.dtype.name,
+            "Compare it, e.g. mask != 0.",
+        )
     return reshape(mask, shapes[mask.shape])

@@ -16,14 +16,22 @@ class Indexed(Module):
     def _position(self, index) -> int:
         size, i = len(self), operator.index(index)
         if not -size <= i < size:
-            raise IndexOutOfRangeError(type(self).__name__, f"an index from {-size} to {size - 1}",
-                                       i, "Check the number of its members.")  # fmt: skip
+            raise IndexOutOfRangeError(
+                type(self).__name__,
+                f"an index from {-size} to {size - 1}",
+                i,
+                "Check the number of its members.",
+            )
         return i % size
 
     def _add(self, name: str, value) -> None:
         if not isinstance(value, Module):
-            raise DTypeError(type(self).__name__, "modules", f"{value!r} ({type_name(value)}) at "
-                f"{name!r}", "Use a Module, e.g. nn.ReLU() for a function.")  # fmt: skip
+            raise DTypeError(
+                type(self).__name__,
+                "modules",
+                f"{value!r} ({type_name(value)}) at {name!r}",
+                "Use a Module, e.g. nn.ReLU() for a function.",
+            )
         self.add_module(name, value)
 
     def _renumber(self, values) -> None:

@@ -13,8 +13,12 @@ from glasshouse.nn.module import Module
 from glasshouse.ops.checks import check_option
 
 # nn's names of padding modes → functional.pad's
-PADDING_MODES = {"zeros": "constant", "reflect": "reflect", "replicate": "replicate",
-                 "circular": "circular"}  # fmt: skip
+PADDING_MODES = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "replicate",
+    "circular": "circular",
+}
 
 
 class Conv(Module):
@@ -27,8 +31,20 @@ class Conv(Module):
 
     n = 0  # spatial axes
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1,
-                 groups=1, bias=True, padding_mode="zeros", device=None, dtype=None):  # fmt: skip
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        kernel_size,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        bias=True,
+        padding_mode="zeros",
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         name, n = type(self).__name__, self.n
         check_positive(name, in_channels=in_channels, out_channels=out_channels)
@@ -58,14 +74,30 @@ class Conv(Module):
         if self.padding_mode != "zeros":
             widths = [w for pair in reversed(self.widths) for w in pair]
             x, padding = pad(as_value(x), widths, mode=PADDING_MODES[self.padding_mode]), 0
-        return convolve(type(self).__name__, self.n, x, self.weight, self.bias, self.stride,
-                        padding, self.dilation, self.groups)  # fmt: skip
+        return convolve(
+            type(self).__name__,
+            self.n,
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            padding,
+            self.dilation,
+            self.groups,
+        )
 
     def extra_repr(self) -> str:
         shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         zeros, ones = (0,) * self.n, (1,) * self.n
-        defaults = {"stride": None, "padding": zeros, "dilation": ones, "output_padding": zeros,
-                    "groups": 1, "bias": True, "padding_mode": "zeros"}  # fmt: skip
+        defaults = {
+            "stride": None,
+            "padding": zeros,
+            "dilation": ones,
+            "output_padding": zeros,
+            "groups": 1,
+            "bias": True,
+            "padding_mode": "zeros",
+        }
         return with_unusual(shown, vars(self) | {"bias": self.bias is not None}, defaults)
 
 
@@ -79,15 +111,42 @@ class ConvTranspose(Conv):
     output_padding that gives it.
     Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Source: Zeiler et al. 2010."""
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
-                 output_padding=0, groups=1, bias=True, dilation=1, padding_mode="zeros",
-                 device=None, dtype=None):  # fmt: skip
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        kernel_size,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        groups=1,
+        bias=True,
+        dilation=1,
+        padding_mode="zeros",
+        device=None,
+        dtype=None,
+    ):
         name = type(self).__name__
         if padding_mode != "zeros" or isinstance(padding, str):
-            raise OptionError(name, "padding as numbers, of zeros", f"padding={padding!r}, "
-                f"padding_mode={padding_mode!r}", "Pad the result by functional.pad.")  # fmt: skip
-        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
-                         bias, padding_mode, device, dtype)  # fmt: skip
+            raise OptionError(
+                name,
+                "padding as numbers, of zeros",
+                f"padding={padding!r}, padding_mode={padding_mode!r}",
+                "Pad the result by functional.pad.",
+            )
+        super().__init__(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride,
+            padding,
+            dilation,
+            groups,
+            bias,
+            padding_mode,
+            device,
+            dtype,
+        )
         self.output_padding = int_tuple(name, "output_padding", output_padding, self.n)
 
     def weight_shape(self) -> tuple[int, ...]:
@@ -97,9 +156,18 @@ class ConvTranspose(Conv):
         extra = self.output_padding
         if output_size is not None:
             extra = self.padding_for(as_value(input).shape, tuple(output_size)[-self.n :])
-        return convolve_transposed(type(self).__name__, self.n, input, self.weight, self.bias,
-                                   self.stride, self.padding, extra, self.groups,
-                                   self.dilation)  # fmt: skip
+        return convolve_transposed(
+            type(self).__name__,
+            self.n,
+            input,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            extra,
+            self.groups,
+            self.dilation,
+        )
 
     def padding_for(self, shape, output_size) -> tuple[int, ...]:
         """The output_padding with which an input of `shape` gives `output_size`."""
@@ -108,8 +176,12 @@ class ConvTranspose(Conv):
         least = [(i - 1) * s - 2 * p + d * (k - 1) + 1 for i, k, s, p, d in options]
         extra = tuple(size - low for size, low in zip(output_size, least, strict=True))
         if any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
-            raise OptionError(type(self).__name__, f"an output_size from {tuple(least)}, less than "
-                f"a stride {self.stride} above", output_size, "Change output_size.")  # fmt: skip
+            raise OptionError(
+                type(self).__name__,
+                f"an output_size from {tuple(least)}, less than a stride {self.stride} above",
+                output_size,
+                "Change output_size.",
+            )
         return extra
 
 

@@ -50,8 +50,12 @@ class GraphModule(Module):
         for part in path.split("."):
             found = getattr(found, part, None)
             if found is None:
-                raise OptionError("GraphModule", f"a root with {path!r}", "one without",
-                                  "Register it before the graph names it.")  # fmt: skip
+                raise OptionError(
+                    "GraphModule",
+                    f"a root with {path!r}",
+                    "one without",
+                    "Register it before the graph names it.",
+                )
         return found
 
     def recompile(self) -> "GraphModule":

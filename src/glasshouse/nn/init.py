@@ -11,9 +11,20 @@ from glasshouse.ops.checks import check_option
 from glasshouse.tensor import Tensor, creation, linalg, random
 from glasshouse.tensor import where as choose
 
-GAINS = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0,
-         "conv_transpose2d": 1.0, "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
-         "relu": math.sqrt(2), "leaky_relu": None, "selu": 3 / 4}  # fmt: skip
+GAINS = {
+    "linear": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "conv_transpose1d": 1.0,
+    "conv_transpose2d": 1.0,
+    "conv_transpose3d": 1.0,
+    "sigmoid": 1.0,
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "leaky_relu": None,
+    "selu": 3 / 4,
+}
 
 
 def calculate_gain(nonlinearity, param=None) -> float:
@@ -21,8 +32,12 @@ def calculate_gain(nonlinearity, param=None) -> float:
     leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given. Raises: OptionError for
     an unknown nonlinearity. Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
     if nonlinearity not in GAINS:
-        raise OptionError("calculate_gain", "a known nonlinearity", repr(nonlinearity),
-                          suggest(nonlinearity, GAINS))  # fmt: skip
+        raise OptionError(
+            "calculate_gain",
+            "a known nonlinearity",
+            repr(nonlinearity),
+            suggest(nonlinearity, GAINS),
+        )
     gain = GAINS[nonlinearity]
     return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2)) if gain is None else gain
 
@@ -82,8 +97,12 @@ def eye_(tensor):
 def fans(where: str, tensor) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight."""
     if tensor.ndim < 2:
-        raise ShapeError(where, "a weight of at least 2 axes", tensor.shape,
-                         "Use uniform_ or normal_ for vectors.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "a weight of at least 2 axes",
+            tensor.shape,
+            "Use uniform_ or normal_ for vectors.",
+        )
     kernel = prod(tensor.shape[2:])
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
 

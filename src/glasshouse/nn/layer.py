@@ -60,9 +60,13 @@ def layer(name: str, function, options: str | None = None, base=Layer, **members
     own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = Signature([own, *parameters])
     summary = (function.__doc__ or "").strip().partition("\n")[0]
-    about = {"__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
-             "__module__": "glasshouse.nn", "__init__": __init__,
-             "function": staticmethod(function), "options": tuple(accepted.parameters)}  # fmt: skip
+    about = {
+        "__doc__": f"`functional.{function.__name__}` as a layer: {summary}",
+        "__module__": "glasshouse.nn",
+        "__init__": __init__,
+        "function": staticmethod(function),
+        "options": tuple(accepted.parameters),
+    }
     about["passed"] = about["options"] + ("training",) * ("training" in known)
     return type(name, (base,), about | members)
 
@@ -71,7 +75,15 @@ def by_axes(base: type) -> list[type]:
     """The classes `base`1d, 2d and 3d. In the docstring of `base`, which becomes theirs, stand {n}
     for the number of spatial axes, {s} for their names and {t} for those of the result."""
     about = base.__doc__ or ""
-    return [type(f"{base.__name__}{n}d", (base,),
-                 {"__doc__": about.format(n=n, s=AXES[n], t=RESULTS[n]),
-                  "__module__": "glasshouse.nn", "n": n})
-            for n in AXES]  # fmt: skip
+    return [
+        type(
+            f"{base.__name__}{n}d",
+            (base,),
+            {
+                "__doc__": about.format(n=n, s=AXES[n], t=RESULTS[n]),
+                "__module__": "glasshouse.nn",
+                "n": n,
+            },
+        )
+        for n in AXES
+    ]

@@ -113,15 +113,25 @@ class Pool(Layer):
 
 DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
 pool = partial(layer, base=Pool, __doc__=DOC)
-MaxPool = pool("MaxPool", pooling.max_pool,
-               "kernel_size stride padding dilation return_indices ceil_mode",
-               shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"))  # fmt: skip
-AvgPool = pool("AvgPool", pooling.avg_pool,
-               "kernel_size stride padding ceil_mode count_include_pad divisor_override",
-               shown=("kernel_size", "stride", "padding"))  # fmt: skip
+MaxPool = pool(
+    "MaxPool",
+    pooling.max_pool,
+    "kernel_size stride padding dilation return_indices ceil_mode",
+    shown=("kernel_size", "stride", "padding", "dilation", "ceil_mode"),
+)
+AvgPool = pool(
+    "AvgPool",
+    pooling.avg_pool,
+    "kernel_size stride padding ceil_mode count_include_pad divisor_override",
+    shown=("kernel_size", "stride", "padding"),
+)
 AdaptiveAvgPool = pool("AdaptiveAvgPool", pooling.adaptive_avg_pool, "output_size")
-AdaptiveMaxPool = pool("AdaptiveMaxPool", pooling.adaptive_max_pool,
-                       "output_size return_indices", shown=("output_size",))  # fmt: skip
+AdaptiveMaxPool = pool(
+    "AdaptiveMaxPool",
+    pooling.adaptive_max_pool,
+    "output_size return_indices",
+    shown=("output_size",),
+)
 
 MaxPool1d, MaxPool2d, MaxPool3d = by_axes(MaxPool)
 AvgPool1d, AvgPool2d, AvgPool3d = by_axes(AvgPool)
@@ -151,13 +161,18 @@ L1Loss = loss("L1Loss", functional.l1_loss, "* reduction")
 SmoothL1Loss = loss("SmoothL1Loss", functional.smooth_l1_loss, "* reduction beta")
 HuberLoss = loss("HuberLoss", functional.huber_loss, "reduction delta")
 BCELoss = loss("BCELoss", functional.binary_cross_entropy, "weight * reduction")
-BCEWithLogitsLoss = loss("BCEWithLogitsLoss", functional.binary_cross_entropy_with_logits,
-                         "weight * reduction pos_weight")  # fmt: skip
+BCEWithLogitsLoss = loss(
+    "BCEWithLogitsLoss",
+    functional.binary_cross_entropy_with_logits,
+    "weight * reduction pos_weight",
+)
 NLLLoss = loss("NLLLoss", functional.nll_loss, "weight * ignore_index reduction")
-CrossEntropyLoss = loss("CrossEntropyLoss", functional.cross_entropy,
-                        "weight * ignore_index reduction label_smoothing")  # fmt: skip
-KLDivLoss = loss("KLDivLoss", functional.kl_div, "* reduction log_target",
-                 reductions=(*REDUCTIONS, "batchmean"))  # fmt: skip
+CrossEntropyLoss = loss(
+    "CrossEntropyLoss", functional.cross_entropy, "weight * ignore_index reduction label_smoothing"
+)
+KLDivLoss = loss(
+    "KLDivLoss", functional.kl_div, "* reduction log_target", reductions=(*REDUCTIONS, "batchmean")
+)
 
 
 class CTCLoss(loss("CTCLoss", functional.ctc_loss, "blank reduction zero_infinity")):

@@ -89,8 +89,12 @@ class Unflatten(Module):
         axis = check_axis("Unflatten", self.dim, x.ndim)
         sizes = self.unflattened_size
         if math.prod(sizes) != x.shape[axis]:
-            raise ShapeError("Unflatten", f"axis {axis} of {math.prod(sizes)} elements", x.shape,
-                             f"Change unflattened_size {sizes}.")  # fmt: skip
+            raise ShapeError(
+                "Unflatten",
+                f"axis {axis} of {math.prod(sizes)} elements",
+                x.shape,
+                f"Change unflattened_size {sizes}.",
+            )
         return reshape(x, x.shape[:axis] + sizes + x.shape[axis + 1 :])
 
 
@@ -100,9 +104,20 @@ class Embedding(Module):
     -> (..., embedding_dim). Raises: IndexOutOfRangeError for an index outside the table, DTypeError
     for floats. Source: Bengio et al. 2003."""
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, max_norm=None,
-                 norm_type=2.0, scale_grad_by_freq=False, *, _weight=None, _freeze=False,
-                 device=None, dtype=None):  # fmt: skip
+    def __init__(
+        self,
+        num_embeddings,
+        embedding_dim,
+        padding_idx=None,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+        *,
+        _weight=None,
+        _freeze=False,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         check_positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -117,14 +132,28 @@ class Embedding(Module):
         self.weight.requires_grad_(not _freeze)
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None, max_norm=None,
-                        norm_type=2.0, scale_grad_by_freq=False):  # fmt: skip
+    def from_pretrained(
+        cls,
+        embeddings,
+        freeze=True,
+        padding_idx=None,
+        max_norm=None,
+        norm_type=2.0,
+        scale_grad_by_freq=False,
+    ):
         """An Embedding whose table is `embeddings` (V, D), not trained if `freeze`."""
         table = as_value(embeddings, where="Embedding.from_pretrained")
         if table.ndim != 2:
             raise ShapeError("Embedding.from_pretrained", "a table (V, D)", table.shape, "Reshape.")
-        return cls(*table.shape, padding_idx, max_norm, norm_type, scale_grad_by_freq,
-                   _weight=table, _freeze=freeze)  # fmt: skip
+        return cls(
+            *table.shape,
+            padding_idx,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            _weight=table,
+            _freeze=freeze,
+        )
 
     def reset_parameters(self) -> None:
         """Draw the initial values anew."""
@@ -134,11 +163,22 @@ class Embedding(Module):
                 self.weight[self.padding_idx] = 0.0
 
     def forward(self, input):
-        return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type,
-                         self.scale_grad_by_freq, _where="Embedding")  # fmt: skip
+        return embedding(
+            input,
+            self.weight,
+            self.padding_idx,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            _where="Embedding",
+        )
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
-        options = {"padding_idx": None, "max_norm": None, "norm_type": 2,
-                   "scale_grad_by_freq": False}  # fmt: skip
+        options = {
+            "padding_idx": None,
+            "max_norm": None,
+            "norm_type": 2,
+            "scale_grad_by_freq": False,
+        }
         return with_unusual(shown, vars(self), options)

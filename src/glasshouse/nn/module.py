@@ -72,9 +72,14 @@ class Module:
 
     def __init__(self):
         self.__dict__.update(
-            training=True, _parameters={}, _buffers={}, _non_persistent_buffers_set=set(),
-            _modules={}, _forward_pre_hooks=OrderedDict(), _forward_hooks=OrderedDict(),
-        )  # fmt: skip
+            training=True,
+            _parameters={},
+            _buffers={},
+            _non_persistent_buffers_set=set(),
+            _modules={},
+            _forward_pre_hooks=OrderedDict(),
+            _forward_hooks=OrderedDict(),
+        )
 
     # -- calling ---------------------------------------------------------------------------
     def forward(self, *args, **kwargs):
@@ -128,8 +133,14 @@ class Module:
             if name in members:
                 return members[name]
         known = [n for n in self.__dir__() if not n.startswith("_")]
-        raise MemberError(type(self).__name__, "an attribute", repr(name), suggest(name, known),
-                          name=name, obj=self)  # fmt: skip
+        raise MemberError(
+            type(self).__name__,
+            "an attribute",
+            repr(name),
+            suggest(name, known),
+            name=name,
+            obj=self,
+        )
 
     def __setattr__(self, name: str, value) -> None:
         for kind, cls in KINDS.items():
@@ -146,8 +157,12 @@ class Module:
     def _check_member(self, name: str, value, kind: str) -> None:
         cls = KINDS[kind]
         if value is not None and not isinstance(value, cls):
-            raise DTypeError(type(self).__name__, f"a {cls.__name__} or None for {kind} {name!r}",
-                type_name(value), "Wrap the value, or delete the attribute first.")  # fmt: skip
+            raise DTypeError(
+                type(self).__name__,
+                f"a {cls.__name__} or None for {kind} {name!r}",
+                type_name(value),
+                "Wrap the value, or delete the attribute first.",
+            )
 
     def __delattr__(self, name: str) -> None:
         for kind in MEMBERS:
@@ -164,8 +179,12 @@ class Module:
     def _register(self, kind: str, name, value, replace: bool = False) -> None:
         where = f"{type(self).__name__}.register_{kind}"
         if "_modules" not in self.__dict__:
-            raise MemberError(where, "super().__init__() to have run", f"{name!r} before it",
-                              "Call it first in __init__.")  # fmt: skip
+            raise MemberError(
+                where,
+                "super().__init__() to have run",
+                f"{name!r} before it",
+                "Call it first in __init__.",
+            )
         if not isinstance(name, str) or not name or "." in name:
             raise OptionError(where, "a name without dots", repr(name), "Change it.")
         members = self.__dict__[f"_{kind}s"]
@@ -233,8 +252,9 @@ class Module:
                     seen.add(id(member))
                     yield (f"{path}.{name}" if path else name), member
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True,
-                         remove_duplicate: bool = True):  # fmt: skip
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ):
         """(dotted name, Parameter) of this module and those below, a shared one once."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
@@ -255,8 +275,12 @@ class Module:
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
-                raise MemberError(type(module).__name__, "a child module",
-                    f"{name!r} of {target!r}", suggest(name, module._modules))  # fmt: skip
+                raise MemberError(
+                    type(module).__name__,
+                    "a child module",
+                    f"{name!r} of {target!r}",
+                    suggest(name, module._modules),
+                )
             module = module._modules[name]
         return module
 
@@ -272,8 +296,9 @@ class Module:
         path, _, name = target.rpartition(".")
         members = self.get_submodule(path).__dict__[kind]
         if members.get(name) is None:
-            raise MemberError(type(self).__name__, f"one of its {kind[1:]}", repr(target),
-                              suggest(name, members))  # fmt: skip
+            raise MemberError(
+                type(self).__name__, f"one of its {kind[1:]}", repr(target), suggest(name, members)
+            )
         return members[name]
 
     # -- changing --------------------------------------------------------------------------
@@ -314,8 +339,12 @@ class Module:
         given = [target for target in targets if target is not None]
         dtype, device = named_targets(given, dtype, device)
         if dtype is not None and not dtype.is_inexact:
-            raise DTypeError(f"{type(self).__name__}.to", "a floating or complex dtype", dtype.name,
-                             "Convert single tensors with tensor.to.")  # fmt: skip
+            raise DTypeError(
+                f"{type(self).__name__}.to",
+                "a floating or complex dtype",
+                dtype.name,
+                "Convert single tensors with tensor.to.",
+            )
 
         def convert(tensor):
             moved = tensor if device is None else tensor.to(device=device)
@@ -419,8 +448,12 @@ def load_error(where: str, missing, unexpected, wrong, strict: bool) -> Checkpoi
     kinds["mismatched"] = wrong
     parts = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if names)
     hint = "" if wrong else " or pass strict=False"
-    return CheckpointError(where, "the names and shapes of this module", parts,
-                           f"Load the state of an equal module{hint}.")  # fmt: skip
+    return CheckpointError(
+        where,
+        "the names and shapes of this module",
+        parts,
+        f"Load the state of an equal module{hint}.",
+    )
 
 
 def indented(text: str) -> str:
@@ -437,8 +470,12 @@ def swapped(module: Module, tensors: dict):
                 places.setdefault(f"{path}.{name}" if path else name, (members, name))
     for name in tensors:
         if name not in places:
-            raise OptionError("functional_call", "names of parameters and buffers", repr(name),
-                              suggest(name, places))  # fmt: skip
+            raise OptionError(
+                "functional_call",
+                "names of parameters and buffers",
+                repr(name),
+                suggest(name, places),
+            )
     before = {name: places[name][0][places[name][1]] for name in tensors}
     ids = {id(old): tensors[name] for name, old in before.items() if old is not None}
     changed = [(m, n, m[n]) for m, n in places.values() if id(m[n]) in ids]

@@ -32,8 +32,18 @@ class RunningNorm(Norm):
     _shown_first = ("num_features",)
     _shown = ("eps", "momentum", "affine", "bias", "track_running_stats")
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
-                 device=None, dtype=None, *, bias=True):  # fmt: skip
+    def __init__(
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=True,
+        track_running_stats=True,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
+    ):
         super().__init__()
         check_positive(type(self).__name__, num_features=num_features)
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
@@ -64,8 +74,12 @@ class RunningNorm(Norm):
         x = check_floating(name, input)
         check_ndim(name, x, ndims, layout)
         if x.shape[axis] != self.num_features:
-            raise ShapeError(name, f"{self.num_features} channels on axis {axis % x.ndim}", x.shape,
-                             "Change num_features, or move the channels with permute.")  # fmt: skip
+            raise ShapeError(
+                name,
+                f"{self.num_features} channels on axis {axis % x.ndim}",
+                x.shape,
+                "Change num_features, or move the channels with permute.",
+            )
         return x
 
 
@@ -86,8 +100,16 @@ class BatchNorm(RunningNorm):
             momentum = 1 / (self.num_batches_tracked.item() + 1)
         running = (self.running_mean, self.running_var) if tracked else (None, None)
         training = self.training or self.running_mean is None
-        y = functional.batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps,
-                                  _where=type(self).__name__)  # fmt: skip
+        y = functional.batch_norm(
+            x,
+            *running,
+            self.weight,
+            self.bias,
+            training,
+            momentum,
+            self.eps,
+            _where=type(self).__name__,
+        )
         if self.training and tracked:
             self.num_batches_tracked += 1
         return y
@@ -99,18 +121,35 @@ BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(BatchNorm)
 class InstanceNorm(RunningNorm):
     """`functional.instance_norm` of (N, C, {s}) or (C, {s}). Source: arXiv:1607.08022"""
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
-                 track_running_stats=False, device=None, dtype=None, *, bias=True):  # fmt: skip
+    def __init__(
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=False,
+        track_running_stats=False,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
+    ):
         options = (eps, momentum, affine, track_running_stats, device, dtype)
         super().__init__(num_features, *options, bias=bias)
 
     def forward(self, input):
         s, ndims = AXES[self.n], (self.n + 1, self.n + 2)
         x = self.check_input(input, ndims, f"(C, {s}) or (N, C, {s})", -1 - self.n)
-        y = functional.instance_norm(x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x,
-                                     self.running_mean, self.running_var, self.weight, self.bias,
-                                     self.training or not self.track_running_stats, self.momentum,
-                                     self.eps, _where=type(self).__name__)  # fmt: skip
+        y = functional.instance_norm(
+            x.reshape((1, *x.shape)) if x.ndim == self.n + 1 else x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            self.momentum,
+            self.eps,
+            _where=type(self).__name__,
+        )
         return y.reshape(x.shape)
 
 
@@ -124,8 +163,15 @@ class LayerNorm(Norm):
 
     _shown_first, _shown = ("normalized_shape",), ("eps", "elementwise_affine", "bias")
 
-    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, device=None,
-                 dtype=None):  # fmt: skip
+    def __init__(
+        self,
+        normalized_shape,
+        eps=1e-5,
+        elementwise_affine=True,
+        bias=True,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         self.normalized_shape = check_shape(type(self).__name__, normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
@@ -143,8 +189,9 @@ class RMSNorm(Norm):
 
     _shown_first, _shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True, device=None,
-                 dtype=None):  # fmt: skip
+    def __init__(
+        self, normalized_shape, eps=None, elementwise_affine=True, device=None, dtype=None
+    ):
         super().__init__()
         self.normalized_shape = check_shape("RMSNorm", normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
@@ -163,8 +210,9 @@ class GroupNorm(Norm):
 
     _shown_first, _shown = ("num_groups", "num_channels"), ("eps", "affine", "bias")
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *,
-                 bias=True):  # fmt: skip
+    def __init__(
+        self, num_groups, num_channels, eps=1e-5, affine=True, device=None, dtype=None, *, bias=True
+    ):
         super().__init__()
         check_positive("GroupNorm", num_channels=num_channels)
         check_divides("GroupNorm", "num_channels", num_channels, "num_groups", num_groups)
@@ -176,7 +224,11 @@ class GroupNorm(Norm):
     def forward(self, input):
         x = as_value(input, where="GroupNorm")
         if x.ndim < 2 or x.shape[1] != self.num_channels:
-            raise ShapeError("GroupNorm", f"{self.num_channels} channels on axis 1", x.shape,
-                             "Change num_channels, or move the channels with permute.")  # fmt: skip
+            raise ShapeError(
+                "GroupNorm",
+                f"{self.num_channels} channels on axis 1",
+                x.shape,
+                "Change num_channels, or move the channels with permute.",
+            )
         options = (self.num_groups, self.weight, self.bias, self.eps)
         return functional.group_norm(x, *options, _where="GroupNorm")

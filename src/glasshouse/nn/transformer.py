@@ -22,9 +22,20 @@ class TransformerLayer(Module):
 
     attentions: tuple[str, ...] = ()
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
-                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None,
-                 dtype=None):  # fmt: skip
+    def __init__(
+        self,
+        d_model,
+        nhead,
+        dim_feedforward=2048,
+        dropout=0.1,
+        activation="relu",
+        layer_norm_eps=1e-5,
+        batch_first=False,
+        norm_first=False,
+        bias=True,
+        device=None,
+        dtype=None,
+    ):
         super().__init__()
         if not callable(activation):
             check_option(type(self).__name__, "activation", activation, ACTIVATIONS)
@@ -80,9 +91,17 @@ class TransformerDecoderLayer(TransformerLayer):
 
     attentions = ("self_attn", "multihead_attn")
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-                memory_key_padding_mask=None, tgt_is_causal=False,
-                memory_is_causal=False):  # fmt: skip
+    def forward(
+        self,
+        tgt,
+        memory,
+        tgt_mask=None,
+        memory_mask=None,
+        tgt_key_padding_mask=None,
+        memory_key_padding_mask=None,
+        tgt_is_causal=False,
+        memory_is_causal=False,
+    ):
         x = self.attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         x = self.attend(2, x, memory, memory_mask, memory_key_padding_mask, memory_is_causal)
         return self.feed(3, x)
@@ -117,9 +136,24 @@ class TransformerDecoder(Stack):
     """num_layers copies of a decoder layer, then `norm` if given. Shapes: as the layer's.
     Source: Vaswani et al. 2017, arXiv:1706.03762."""
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-                memory_key_padding_mask=None, tgt_is_causal=False,
-                memory_is_causal=False):  # fmt: skip
-        return super().forward(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
-                               memory_key_padding_mask, tgt_is_causal,
-                               memory_is_causal)  # fmt: skip
+    def forward(
+        self,
+        tgt,
+        memory,
+        tgt_mask=None,
+        memory_mask=None,
+        tgt_key_padding_mask=None,
+        memory_key_padding_mask=None,
+        tgt_is_causal=False,
+        memory_is_causal=False,
+    ):
+        return super().forward(
+            tgt,
+            memory,
+            tgt_mask,
+            memory_mask,
+            tgt_key_padding_mask,
+            memory_key_padding_mask,
+            tgt_is_causal,
+            memory_is_causal,
+        )

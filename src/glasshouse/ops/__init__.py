@@ -1,4 +1,16 @@
 """The primitive cards, by family. Importing this fills the registry."""
 
-from glasshouse.ops import (cast, compare, contract, create, elementwise, index, linalg, movement,
-    random, reduce, sort, window)
+from glasshouse.ops import (
+    cast,
+    compare,
+    contract,
+    create,
+    elementwise,
+    index,
+    linalg,
+    movement,
+    random,
+    reduce,
+    sort,
+    window,
+)

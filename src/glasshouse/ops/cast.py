@@ -10,8 +10,12 @@ from glasshouse.dispatch import LINEAR, Arr, card, find, refusal, reshape, sampl
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
     if x.dtype.is_complex and not (dtype.is_complex or dtype.is_bool):
-        raise DTypeError("cast", f"a complex or boolean target for {x.dtype.name}", dtype.name,
-                         "Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
+        raise DTypeError(
+            "cast",
+            f"a complex or boolean target for {x.dtype.name}",
+            dtype.name,
+            "Take gh.real, gh.imag or gh.abs first.",
+        )
     return Spec(x.shape, dtype)
 
 
@@ -21,15 +25,23 @@ def cast_vjp(g, _y, _x, **_):
     return cast(g, dtype=_x.dtype)
 
 
-@card("elementwise", infer=infer_cast, vjp=(cast_vjp,), jvp=LINEAR,
-    batch=lambda batched, x, *, dtype: cast(x, dtype=dtype), flops=lambda x, **_: x.size,
-    samples=[sample(Arr((2, 3), 0, 9), dtype=complex128),
-             sample(Arr((3,), dtype="float64"), dtype=float32),
-             sample(Arr((2,), 0, 9, dtype="float32"), dtype=int64),
-             sample(Arr((0, 2), dtype="int32"), dtype=float16),
-             sample(Arr((), dtype="complex64"), dtype=bool_)],
+@card(
+    "elementwise",
+    infer=infer_cast,
+    vjp=(cast_vjp,),
+    jvp=LINEAR,
+    batch=lambda batched, x, *, dtype: cast(x, dtype=dtype),
+    flops=lambda x, **_: x.size,
+    samples=[
+        sample(Arr((2, 3), 0, 9), dtype=complex128),
+        sample(Arr((3,), dtype="float64"), dtype=float32),
+        sample(Arr((2,), 0, 9, dtype="float32"), dtype=int64),
+        sample(Arr((0, 2), dtype="int32"), dtype=float16),
+        sample(Arr((), dtype="complex64"), dtype=bool_),
+    ],
     error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
-    traits=("elementwise", "linear"))  # fmt: skip
+    traits=("elementwise", "linear"),
+)
 def cast(x, *, dtype):
     """x converted to `dtype`; floats to integers round toward 0.
 
@@ -42,12 +54,20 @@ def infer_bitcast(x: Spec, *, dtype) -> Spec:
         return Spec((*x.shape, 2), dtype)
     if dtype.is_complex and x.dtype is real_dtype(dtype):
         if x.shape[-1:] != (2,):
-            raise ShapeError("bitcast", "a last axis of 2 (real, imaginary)", f"shape {x.shape}",
-                             "Stack the parts along a new last axis.")  # fmt: skip
+            raise ShapeError(
+                "bitcast",
+                "a last axis of 2 (real, imaginary)",
+                f"shape {x.shape}",
+                "Stack the parts along a new last axis.",
+            )
         return Spec(x.shape[:-1], dtype)
     if x.dtype.itemsize != dtype.itemsize:
-        raise DTypeError("bitcast", "dtypes of equal size", f"{x.dtype.name} and {dtype.name}",
-                         "Use cast to convert values.")  # fmt: skip
+        raise DTypeError(
+            "bitcast",
+            "dtypes of equal size",
+            f"{x.dtype.name} and {dtype.name}",
+            "Use cast to convert values.",
+        )
     return Spec(x.shape, dtype)
 
 
@@ -60,15 +80,24 @@ def bitcast_jvp(t, y, x, *, dtype):
     return bitcast(t, dtype=dtype) if x.dtype.is_complex != dtype.is_complex else None
 
 
-@card("movement", infer=infer_bitcast, vjp=(bitcast_vjp,), jvp=(bitcast_jvp,),
-    batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype), flops=lambda x, **_: 0,
-    samples=[sample(Arr((2, 3), dtype="complex64"), dtype=float32),
-             sample(Arr((2, 2), dtype="float64"), dtype=complex128),
-             sample(Arr((3,), dtype="float32"), dtype=dtypes.uint32),
-             sample(Arr((), 0, 9, dtype="uint32"), dtype=float32)],
-    error_samples=[refusal(DTypeError, "equal size", (2,), dtype=int64),
-                   refusal(ShapeError, "last axis", Arr((3,), dtype="float64"),
-                       dtype=complex128)])  # fmt: skip
+@card(
+    "movement",
+    infer=infer_bitcast,
+    vjp=(bitcast_vjp,),
+    jvp=(bitcast_jvp,),
+    batch=lambda batched, x, *, dtype: bitcast(x, dtype=dtype),
+    flops=lambda x, **_: 0,
+    samples=[
+        sample(Arr((2, 3), dtype="complex64"), dtype=float32),
+        sample(Arr((2, 2), dtype="float64"), dtype=complex128),
+        sample(Arr((3,), dtype="float32"), dtype=dtypes.uint32),
+        sample(Arr((), 0, 9, dtype="uint32"), dtype=float32),
+    ],
+    error_samples=[
+        refusal(DTypeError, "equal size", (2,), dtype=int64),
+        refusal(ShapeError, "last axis", Arr((3,), dtype="float64"), dtype=complex128),
+    ],
+)
 def bitcast(x, *, dtype):
     """The same bits read as `dtype`; complex to real adds a last axis (real, imaginary), and back.
 

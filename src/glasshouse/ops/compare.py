@@ -12,19 +12,37 @@ def comparison(name, doc, *, ref, dtypes, why):
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
         errors.append(refusal(DTypeError, "expected a dtype", (2,), (2,), on="complex64"))
-    return define(name, "compare", doc, why=why, ref=ref,
-                  infer=lambda x, y: Spec(check(x, y).shape, bool_),
-                  batch=batch_elementwise(name), flops=lambda x, _y: x.size,
-                  samples=[sample(Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))],
-                  error_samples=errors, dtypes=dtypes, traits=("elementwise",),
-                  source="IEEE 754-2019, 5.11")  # fmt: skip
+    return define(
+        name,
+        "compare",
+        doc,
+        why=why,
+        ref=ref,
+        infer=lambda x, y: Spec(check(x, y).shape, bool_),
+        batch=batch_elementwise(name),
+        flops=lambda x, _y: x.size,
+        samples=[sample(Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))],
+        error_samples=errors,
+        dtypes=dtypes,
+        traits=("elementwise",),
+        source="IEEE 754-2019, 5.11",
+    )
 
 
-equal = comparison("equal", "True where x equals y; NaN equals nothing.", ref=np.equal,
+equal = comparison(
+    "equal",
+    "True where x equals y; NaN equals nothing.",
+    ref=np.equal,
     dtypes="all",
-    why="not (x < y or y < x) is true for NaN, and complex numbers have no order")  # fmt: skip
-less = comparison("less", "True where x is below y; false for NaN.", ref=np.less, dtypes="ordered",
-    why="the order every other comparison is made of")  # fmt: skip
+    why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
+)
+less = comparison(
+    "less",
+    "True where x is below y; false for NaN.",
+    ref=np.less,
+    dtypes="ordered",
+    why="the order every other comparison is made of",
+)
 
 
 def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
@@ -37,17 +55,30 @@ def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
     return x
 
 
-@card("elementwise", infer=infer_where,
-    vjp=(None, lambda g, _y, c, _a, _b: where(c, g, zeros(g)),
-         lambda g, _y, c, _a, _b: where(c, zeros(g), g)),
-    jvp=(None, lambda t, y, c, a, b: where(c, t, zeros(t)),
-         lambda t, y, c, a, b: where(c, zeros(t), t)),
-    batch=batch_elementwise("where"), flops=lambda c, x, y: x.size,
-    samples=[sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2))
-             for s in ((2, 3), (), (0, 2))],
-    error_samples=[refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
-                   refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,))],
-    traits=("elementwise",))  # fmt: skip
+@card(
+    "elementwise",
+    infer=infer_where,
+    vjp=(
+        None,
+        lambda g, _y, c, _a, _b: where(c, g, zeros(g)),
+        lambda g, _y, c, _a, _b: where(c, zeros(g), g),
+    ),
+    jvp=(
+        None,
+        lambda t, y, c, a, b: where(c, t, zeros(t)),
+        lambda t, y, c, a, b: where(c, zeros(t), t),
+    ),
+    batch=batch_elementwise("where"),
+    flops=lambda c, x, y: x.size,
+    samples=[
+        sample(Arr(s, dtype="bool"), Arr(s, -2, 2), Arr(s, -2, 2)) for s in ((2, 3), (), (0, 2))
+    ],
+    error_samples=[
+        refusal(DTypeError, "boolean condition", (2,), (2,), (2,)),
+        refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,)),
+    ],
+    traits=("elementwise",),
+)
 def where(condition, x, y):
     """x where the condition is true, else y.
 
@@ -61,10 +92,22 @@ LOGIC = {
     "bitwise_xor": "The bits set in just one of x and y; not, with all bits set in y.",
 }
 bitwise_and, bitwise_or, bitwise_xor = (
-    elementwise(name, doc, ref=getattr(np, name), ranges=((0, 6), (0, 6)), dtypes="bitwise",
-                why="arithmetic does not reach single bits", traits=("commutative", "associative"))
+    elementwise(
+        name,
+        doc,
+        ref=getattr(np, name),
+        ranges=((0, 6), (0, 6)),
+        dtypes="bitwise",
+        why="arithmetic does not reach single bits",
+        traits=("commutative", "associative"),
+    )
     for name, doc in LOGIC.items()
-)  # fmt: skip
-shift_right = elementwise("shift_right", "x shifted right by y bits, keeping the sign.",
-    ref=np.right_shift, ranges=((0, 90), (0, 4)), dtypes="integer",
-    why="division by 2**y overflows for the sign bit")  # fmt: skip
+)
+shift_right = elementwise(
+    "shift_right",
+    "x shifted right by y bits, keeping the sign.",
+    ref=np.right_shift,
+    ranges=((0, 90), (0, 4)),
+    dtypes="integer",
+    why="division by 2**y overflows for the sign bit",
+)

@@ -42,14 +42,26 @@ def adjoint(x):
 def infer_matmul(a: Spec, b: Spec) -> Spec:
     check_pair("matmul", "numeric", a, b)
     if a.ndim < 2 or b.ndim < 2:
-        raise ShapeError("matmul", "two matrices or stacks of them", f"shapes {a.shape} and "
-                         f"{b.shape}", "Reshape vectors to (1, n) or (n, 1).")  # fmt: skip
+        raise ShapeError(
+            "matmul",
+            "two matrices or stacks of them",
+            f"shapes {a.shape} and {b.shape}",
+            "Reshape vectors to (1, n) or (n, 1).",
+        )
     if a.shape[:-2] != b.shape[:-2]:
-        raise ShapeError("matmul", "equal batch axes", f"{a.shape[:-2]} and {b.shape[:-2]} of "
-                         f"shapes {a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip
+        raise ShapeError(
+            "matmul",
+            "equal batch axes",
+            f"{a.shape[:-2]} and {b.shape[:-2]} of shapes {a.shape} and {b.shape}",
+            "Broadcast them first.",
+        )
     if a.shape[-1] != b.shape[-2]:
-        raise ShapeError("matmul", "lhs.shape[-1] == rhs.shape[-2]", f"{a.shape} and {b.shape}",
-                         "Transpose an operand or check the feature size.")  # fmt: skip
+        raise ShapeError(
+            "matmul",
+            "lhs.shape[-1] == rhs.shape[-2]",
+            f"{a.shape} and {b.shape}",
+            "Transpose an operand or check the feature size.",
+        )
     return Spec((*a.shape[:-1], b.shape[-1]), a.dtype)
 
 
@@ -61,17 +73,29 @@ def batch_matmul(batched, a, b):
     return matmul(*batch_together(batched, (a, b)))
 
 
-@card("contract", infer=infer_matmul,
+@card(
+    "contract",
+    infer=infer_matmul,
     vjp=(lambda g, _y, _a, b: matmul(g, adjoint(b)), lambda g, _y, a, _b: matmul(adjoint(a), g)),
-    jvp=LINEAR, batch=batch_matmul, flops=lambda a, b: 2 * a.size * b.shape[-1],
-    samples=[sample((2, 3), (3, 4)), sample((2, 1, 3, 2), (2, 1, 2, 1)), sample((2, 0), (0, 3)),
-             sample((0, 2, 1), (0, 1, 2))],
-    error_samples=[refusal(ShapeError, "lhs.shape[-1] == rhs.shape[-2]", (4, 3), (5, 2)),
-                   refusal(ShapeError, "equal batch axes", (2, 2, 2), (3, 2, 2)),
-                   refusal(ShapeError, "two matrices", (3,), (3, 2)),
-                   refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
-                   refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool")],
-    dtypes="numeric", autocast="lower")  # fmt: skip
+    jvp=LINEAR,
+    batch=batch_matmul,
+    flops=lambda a, b: 2 * a.size * b.shape[-1],
+    samples=[
+        sample((2, 3), (3, 4)),
+        sample((2, 1, 3, 2), (2, 1, 2, 1)),
+        sample((2, 0), (0, 3)),
+        sample((0, 2, 1), (0, 1, 2)),
+    ],
+    error_samples=[
+        refusal(ShapeError, "lhs.shape[-1] == rhs.shape[-2]", (4, 3), (5, 2)),
+        refusal(ShapeError, "equal batch axes", (2, 2, 2), (3, 2, 2)),
+        refusal(ShapeError, "two matrices", (3,), (3, 2)),
+        refusal(DTypeError, "one dtype", (2, 2), Arr((2, 2), dtype="int32")),
+        refusal(DTypeError, "expected a dtype", (2, 2), (2, 2), on="bool"),
+    ],
+    dtypes="numeric",
+    autocast="lower",
+)
 def matmul(a, b):
     """The matrix products a @ b of (..., m, k) and (..., k, n), with equal leading axes.
 
@@ -85,19 +109,34 @@ def check_conv(where: str, x: Shape, w: Shape, *, stride, padding, dilation, gro
     """The shape (N, O, *windows) of the convolution of x (N, C, *S) with w (O, C/groups, *K)."""
     spatial_ndim = len(x) - 2
     if spatial_ndim < 1 or len(w) != len(x):
-        raise ShapeError(where, "x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or "
-                         "more", f"{x} and {w}",
-                         "Add a batch axis, or choose the convolution of this rank.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "x (N, C, *S) and w (O, C/groups, *K) with equally many axes, 3 or more",
+            f"{x} and {w}",
+            "Add a batch axis, or choose the convolution of this rank.",
+        )
     check_window(where, spatial_ndim, stride=stride, dilation=dilation)
     if len(padding) != spatial_ndim or any(min(pair) < 0 for pair in padding):
-        raise ShapeError(where, f"padding of {spatial_ndim} pairs (low, high) of 0 or more",
-                         padding, "Slice the input to crop it.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"padding of {spatial_ndim} pairs (low, high) of 0 or more",
+            padding,
+            "Slice the input to crop it.",
+        )
     if groups < 1 or x[1] % groups or w[0] % groups:
-        raise OptionError(where, f"groups that divide the {x[1]} input and {w[0]} output channels",
-                          f"groups={groups}", "Choose a common divisor.")  # fmt: skip
+        raise OptionError(
+            where,
+            f"groups that divide the {x[1]} input and {w[0]} output channels",
+            f"groups={groups}",
+            "Choose a common divisor.",
+        )
     if x[1] != w[1] * groups:
-        raise ShapeError(where, "x.shape[1] == w.shape[1] * groups", f"{x[1]} input channels, w of "
-            f"shape {w} and groups={groups}", "Check the channel count of the input.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "x.shape[1] == w.shape[1] * groups",
+            f"{x[1]} input channels, w of shape {w} and groups={groups}",
+            "Check the channel count of the input.",
+        )
     padded = tuple(size + low + high for size, (low, high) in zip(x[2:], padding))
     return (x[0], w[0], *window_counts(where, padded, w[2:], stride, dilation))
 
@@ -109,8 +148,12 @@ def infer_conv(x: Spec, w: Spec, **options) -> Spec:
 
 def check_cotangent(where: str, g: Spec, expected: Shape) -> None:
     if g.shape != expected:
-        raise ShapeError(where, f"g of shape {expected}, as the convolution gives", g.shape,
-                         "Pass the shape and options of that convolution.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"g of shape {expected}, as the convolution gives",
+            g.shape,
+            "Pass the shape and options of that convolution.",
+        )
 
 
 def infer_data_grad(g: Spec, w: Spec, *, shape, **options) -> Spec:
@@ -206,33 +249,49 @@ def exact_conv_flops(x: Shape, w: Shape, out: Shape, *, stride, padding, dilatio
     for i, (step, (low, _high), gap) in enumerate(zip(stride, padding, dilation, strict=True)):
         size, most = x[2 + i], out[2 + i]
         inside = [at for k in range(w[2 + i]) if (at := k * gap - low) < size]
-        products *= sum(min(most, (size - 1 - at) // step + 1) - min(most, max(0, -(at // step)))
-                        for at in inside)  # fmt: skip
+        products *= sum(
+            min(most, (size - 1 - at) // step + 1) - min(most, max(0, -(at // step)))
+            for at in inside
+        )
     return 2 * products
 
 
 def attrs(spatial_ndim, stride=None, padding=None, dilation=None, groups=1, **others):
     ones = (1,) * spatial_ndim
-    return {"stride": stride or ones, "padding": padding or ((0, 0),) * spatial_ndim,
-            "dilation": dilation or ones, "groups": groups, **others}  # fmt: skip
+    return {
+        "stride": stride or ones,
+        "padding": padding or ((0, 0),) * spatial_ndim,
+        "dilation": dilation or ones,
+        "groups": groups,
+        **others,
+    }
 
 
 STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
 
 
-@card("contract", infer=infer_conv, jvp=LINEAR,
-    vjp=(lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
-         lambda g, _y, x, _w, **attrs: conv_weight_grad(conj(x), g, shape=_w.shape[2:], **attrs)),
-    batch=batch_conv(lambda: conv, {FIRST: (0, None, 0), SECOND: (None, (0,), (1,)),
-                                    BOTH: (1, 0, 1)}),
+@card(
+    "contract",
+    infer=infer_conv,
+    jvp=LINEAR,
+    vjp=(
+        lambda g, _y, _x, w, **attrs: conv_data_grad(g, conj(w), shape=_x.shape[2:], **attrs),
+        lambda g, _y, x, _w, **attrs: conv_weight_grad(conj(x), g, shape=_w.shape[2:], **attrs),
+    ),
+    batch=batch_conv(
+        lambda: conv, {FIRST: (0, None, 0), SECOND: (None, (0,), (1,)), BOTH: (1, 0, 1)}
+    ),
     flops=lambda x, w, **attrs: conv_flops(infer_conv(x, w, **attrs).shape, w.shape),
     exact_flops=lambda x, w, **attrs: exact_conv_flops(
-        x.shape, w.shape, infer_conv(x, w, **attrs).shape, **attrs),
-    samples=[sample((2, 3, 5), (4, 3, 2), **attrs(1)),
-             sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
-             sample((1, 2, 4, 3), (3, 2, 2, 3), **attrs(2, padding=((1, 1), (2, 0)))),
-             sample((1, 2, 3, 2, 3), (2, 1, 2, 2, 1), **attrs(3, groups=2)),
-             sample((0, 2, 3), (1, 2, 2), **attrs(1))],
+        x.shape, w.shape, infer_conv(x, w, **attrs).shape, **attrs
+    ),
+    samples=[
+        sample((2, 3, 5), (4, 3, 2), **attrs(1)),
+        sample((2, 4, 5, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2)),
+        sample((1, 2, 4, 3), (3, 2, 2, 3), **attrs(2, padding=((1, 1), (2, 0)))),
+        sample((1, 2, 3, 2, 3), (2, 1, 2, 2, 1), **attrs(3, groups=2)),
+        sample((0, 2, 3), (1, 2, 2), **attrs(1)),
+    ],
     error_samples=[
         refusal(ShapeError, "w.shape[1] * groups", (2, 3, 5), (4, 2, 2), **attrs(1)),
         refusal(ShapeError, "3 or more", (3, 5), (4, 3), **attrs(1)),
@@ -240,8 +299,11 @@ STRIDED = {"stride": (2, 1), "padding": ((1, 0), (0, 2)), "dilation": (1, 2)}
         refusal(ShapeError, "no longer than", (2, 3, 1), (4, 3, 2), **attrs(1)),
         refusal(ShapeError, "0 or more", (2, 3, 5), (4, 3, 2), **attrs(1, padding=((-1, 0),))),
         refusal(ShapeError, "stride with 1", (2, 3, 5), (4, 3, 2), **attrs(1, stride=(1, 1))),
-        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1))],
-    dtypes="inexact", autocast="lower")  # fmt: skip
+        refusal(DTypeError, "a dtype", (2, 3, 5), (4, 3, 2), on="int32", **attrs(1)),
+    ],
+    dtypes="inexact",
+    autocast="lower",
+)
 def conv(x, w, *, groups, **options):
     """The cross-correlation of x (N, C, *S) with kernels w (O, C/groups, *K), as (N, O, *windows).
 
@@ -256,21 +318,35 @@ def conv(x, w, *, groups, **options):
     return np.moveaxis(out, -1, 1).astype(x.dtype, copy=False)
 
 
-@card("contract", infer=infer_data_grad, jvp=LINEAR,
-    vjp=(lambda g, _y, _g, w, *, shape, **attrs: conv(g, conj(w), **attrs),
-         lambda g, _y, cotangent, _w, *, shape, **attrs: conv_weight_grad(
-             g, conj(cotangent), shape=_w.shape[2:], **attrs)),
-    batch=batch_conv(lambda: conv_data_grad, {FIRST: (0, None, 0), SECOND: (None, 1, (1,)),
-                                              BOTH: (1, 0, 1)}),
+@card(
+    "contract",
+    infer=infer_data_grad,
+    jvp=LINEAR,
+    vjp=(
+        lambda g, _y, _g, w, *, shape, **attrs: conv(g, conj(w), **attrs),
+        lambda g, _y, cotangent, _w, *, shape, **attrs: conv_weight_grad(
+            g, conj(cotangent), shape=_w.shape[2:], **attrs
+        ),
+    ),
+    batch=batch_conv(
+        lambda: conv_data_grad, {FIRST: (0, None, 0), SECOND: (None, 1, (1,)), BOTH: (1, 0, 1)}
+    ),
     flops=lambda g, w, **_: conv_flops(g.shape, w.shape),
     exact_flops=lambda g, w, *, shape, **attrs: exact_conv_flops(
-        (*g.shape[:2], *shape), w.shape, g.shape, **attrs),
-    samples=[sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
-             sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
-             sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,)))],
-    error_samples=[refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
-                   refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=()))],
-    dtypes="inexact", autocast="lower")  # fmt: skip
+        (*g.shape[:2], *shape), w.shape, g.shape, **attrs
+    ),
+    samples=[
+        sample((2, 4, 4), (4, 3, 2), **attrs(1, shape=(5,))),
+        sample((2, 6, 2, 4), (6, 2, 3, 2), **attrs(2, **STRIDED, groups=2, shape=(5, 4))),
+        sample((1, 2, 2), (2, 1, 2), **attrs(1, stride=(3,), shape=(6,))),
+    ],
+    error_samples=[
+        refusal(ShapeError, "g of shape", (2, 4, 3), (4, 3, 2), **attrs(1, shape=(5,))),
+        refusal(ShapeError, "equally many", (2, 4), (4, 3, 2), **attrs(1, shape=())),
+    ],
+    dtypes="inexact",
+    autocast="lower",
+)
 def conv_data_grad(g, w, *, shape, stride, padding, dilation, groups):
     """The transpose of `conv` in x: g (N, O, *windows) spread by w over (N, C, *shape).
 
@@ -289,22 +365,38 @@ def conv_data_grad(g, w, *, shape, stride, padding, dilation, groups):
     return out[:, :, *inside].astype(g.dtype, copy=False)
 
 
-@card("contract", infer=infer_weight_grad, jvp=LINEAR,
-    vjp=(lambda g, _y, _x, cotangent, *, shape, **attrs: conv_data_grad(
-             conj(cotangent), g, shape=_x.shape[2:], **attrs),
-         lambda g, _y, x, _g, *, shape, **attrs: conv(conj(x), g, **attrs)),
-    batch=batch_conv(lambda: conv_weight_grad, {FIRST: ((1,), None, 1),
-                                                SECOND: (None, (1,), (0,)), BOTH: (1, 1, 0)}),
+@card(
+    "contract",
+    infer=infer_weight_grad,
+    jvp=LINEAR,
+    vjp=(
+        lambda g, _y, _x, cotangent, *, shape, **attrs: conv_data_grad(
+            conj(cotangent), g, shape=_x.shape[2:], **attrs
+        ),
+        lambda g, _y, x, _g, *, shape, **attrs: conv(conj(x), g, **attrs),
+    ),
+    batch=batch_conv(
+        lambda: conv_weight_grad,
+        {FIRST: ((1,), None, 1), SECOND: (None, (1,), (0,)), BOTH: (1, 1, 0)},
+    ),
     flops=lambda x, g, *, shape, groups, **_: (
-        2 * g.size * (x.shape[1] // groups) * math.prod(shape)),
+        2 * g.size * (x.shape[1] // groups) * math.prod(shape)
+    ),
     exact_flops=lambda x, g, *, shape, groups, **attrs: exact_conv_flops(
-        x.shape, (g.shape[1], x.shape[1] // groups, *shape), g.shape, **attrs),
-    samples=[sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),
-             sample((2, 4, 5, 4), (2, 6, 2, 4), **attrs(2, **STRIDED, groups=2, shape=(3, 2))),
-             sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,)))],
-    error_samples=[refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
-                   refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,)))],
-    dtypes="inexact", autocast="lower")  # fmt: skip
+        x.shape, (g.shape[1], x.shape[1] // groups, *shape), g.shape, **attrs
+    ),
+    samples=[
+        sample((2, 3, 5), (2, 4, 4), **attrs(1, shape=(2,))),
+        sample((2, 4, 5, 4), (2, 6, 2, 4), **attrs(2, **STRIDED, groups=2, shape=(3, 2))),
+        sample((1, 1, 6), (1, 2, 2), **attrs(1, stride=(3,), shape=(2,))),
+    ],
+    error_samples=[
+        refusal(ShapeError, "g of shape", (2, 3, 5), (2, 4, 3), **attrs(1, shape=(2,))),
+        refusal(ShapeError, "3 or more", (2, 3), (2, 4, 4), **attrs(1, shape=(2,))),
+    ],
+    dtypes="inexact",
+    autocast="lower",
+)
 def conv_weight_grad(x, g, *, shape, groups, **options):
     """The transpose of `conv` in w: the kernels (O, C/groups, *shape) that x and g meet through.
 

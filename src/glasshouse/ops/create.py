@@ -22,9 +22,14 @@ def infer_constant(*, value) -> Spec:
     return Spec(value.shape, from_numpy_dtype(value.dtype))
 
 
-@card("create", infer=infer_constant, batch=no_batch("constant"), flops=lambda **_: 0,
+@card(
+    "create",
+    infer=infer_constant,
+    batch=no_batch("constant"),
+    flops=lambda **_: 0,
     samples=[sample(value=np.arange(6.0).reshape(2, 3)), sample(value=np.array(1))],
-    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])])  # fmt: skip
+    error_samples=[refusal(DTypeError, "NumPy array", value=[1, 2])],
+)
 def constant(*, value):
     """The array `value`.
 
@@ -32,12 +37,18 @@ def constant(*, value):
     return value
 
 
-@card("create", infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype),
-    batch=no_batch("full"), flops=lambda **_: 0,
-    samples=[sample(shape=(2, 3), value=1.5, dtype=float32),
-             sample(shape=(), value=True, dtype=bool_), sample(shape=(0, 2), value=7, dtype=int64)],
-    error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0,
-        dtype=float32)])  # fmt: skip
+@card(
+    "create",
+    infer=lambda *, shape, value, dtype: Spec(check_shape("full", shape), dtype),
+    batch=no_batch("full"),
+    flops=lambda **_: 0,
+    samples=[
+        sample(shape=(2, 3), value=1.5, dtype=float32),
+        sample(shape=(), value=True, dtype=bool_),
+        sample(shape=(0, 2), value=7, dtype=int64),
+    ],
+    error_samples=[refusal(ShapeError, "0 or more", shape=(-1,), value=0, dtype=float32)],
+)
 def full(*, shape, value, dtype):
     """A value of `shape` with the Python scalar `value` everywhere.
 
@@ -54,11 +65,21 @@ def infer_iota(*, size, dtype) -> Spec:
     return Spec(check_shape("iota", (size,)), dtype)
 
 
-@card("create", infer=infer_iota, batch=no_batch("iota"), flops=lambda **_: 0,
-    samples=[sample(size=5, dtype=int64), sample(size=0, dtype=float32),
-             sample(size=3, dtype=float32)],
-    error_samples=[refusal(ShapeError, "0 or more", size=-1, dtype=int64),
-                   refusal(DTypeError, "numeric dtype", size=2, dtype=bool_)])  # fmt: skip
+@card(
+    "create",
+    infer=infer_iota,
+    batch=no_batch("iota"),
+    flops=lambda **_: 0,
+    samples=[
+        sample(size=5, dtype=int64),
+        sample(size=0, dtype=float32),
+        sample(size=3, dtype=float32),
+    ],
+    error_samples=[
+        refusal(ShapeError, "0 or more", size=-1, dtype=int64),
+        refusal(DTypeError, "numeric dtype", size=2, dtype=bool_),
+    ],
+)
 def iota(*, size, dtype):
     """The integers 0, 1, … size - 1 along one axis.
 

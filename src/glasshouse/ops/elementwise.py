@@ -26,8 +26,12 @@ def infer_same(name: str, dtypes: str):
             if other is not first:
                 raise mismatch(name, (first, *rest))
         if first.dtype.name not in allowed:
-            raise DTypeError(name, f"a dtype of the group '{dtypes}'", first.dtype.name,
-                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.")  # fmt: skip
+            raise DTypeError(
+                name,
+                f"a dtype of the group '{dtypes}'",
+                first.dtype.name,
+                f"Cast to one of: {', '.join(d.name for d in DTYPE_GROUPS[dtypes])}.",
+            )
         return first
 
     return infer
@@ -44,8 +48,10 @@ def mismatch(name: str, specs):
 def batch_together(batched, operands):
     """All operands with a batch axis in front; those without one are repeated along it."""
     size = next(x.shape[0] for x, b in zip(operands, batched, strict=True) if b)
-    return [x if b else broadcast_to(x, (size, *x.shape))
-            for x, b in zip(operands, batched, strict=True)]  # fmt: skip
+    return [
+        x if b else broadcast_to(x, (size, *x.shape))
+        for x, b in zip(operands, batched, strict=True)
+    ]
 
 
 def batch_elementwise(name: str):
@@ -70,8 +76,22 @@ def derivative_rules(derivative):
     return Rule(vjp, reads_y, tuple(reads)), jvp
 
 
-def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dtypes="numeric",
-                flops=1, ranges=None, traits=(), source="standard", complex_flops=4):  # fmt: skip
+def elementwise(
+    name,
+    doc,
+    *,
+    why,
+    ref,
+    derivatives=None,
+    vjp=None,
+    jvp=None,
+    dtypes="numeric",
+    flops=1,
+    ranges=None,
+    traits=(),
+    source="standard",
+    complex_flops=4,
+):
     """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
     `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high)."""
     ranges = ranges or ((-2, 2),) * ref.nin
@@ -83,11 +103,24 @@ def elementwise(name, doc, *, why, ref, derivatives=None, vjp=None, jvp=None, dt
         errors.append(refusal(DTypeError, "expected a dtype", *[(2,)] * len(ranges), on=wrong))
     if len(ranges) > 1:
         errors.append(refusal(ShapeError, "equal shape", (2,), (3,), on="int32"))
-    return define(name, "elementwise", doc, why=why, infer=infer_same(name, dtypes), ref=ref,
-        jvp=jvp, batch=batch_elementwise(name), flops=lambda first, *_rest, **_: flops * first.size,
-        vjp=vjp, complex_flops=complex_flops, source=source,
+    return define(
+        name,
+        "elementwise",
+        doc,
+        why=why,
+        infer=infer_same(name, dtypes),
+        ref=ref,
+        jvp=jvp,
+        batch=batch_elementwise(name),
+        flops=lambda first, *_rest, **_: flops * first.size,
+        vjp=vjp,
+        complex_flops=complex_flops,
+        source=source,
         samples=[sample(*(Arr(shape, *r) for r in ranges)) for shape in ((2, 3), (), (0, 2))],
-        error_samples=errors, dtypes=dtypes, traits=("elementwise", *traits))  # fmt: skip
+        error_samples=errors,
+        dtypes=dtypes,
+        traits=("elementwise", *traits),
+    )
 
 
 polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)
@@ -115,71 +148,175 @@ def erf_ref(x):
     return np.asarray(np.frompyfunc(math.erf, 1, 1)(np.float64(x)), np.float64).astype(x.dtype)
 
 
-neg = elementwise("neg", "Minus x.", ref=np.negative, vjp=(lambda g, _y, _x: -g,), jvp=LINEAR,
+neg = elementwise(
+    "neg",
+    "Minus x.",
+    ref=np.negative,
+    vjp=(lambda g, _y, _x: -g,),
+    jvp=LINEAR,
     why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
-    traits=("linear",), complex_flops=2)  # fmt: skip
-abs_ = elementwise("abs", "|x| of real x.", ref=np.abs, ranges=((0.2, 2),), dtypes="real",
+    traits=("linear",),
+    complex_flops=2,
+)
+abs_ = elementwise(
+    "abs",
+    "|x| of real x.",
+    ref=np.abs,
+    ranges=((0.2, 2),),
+    dtypes="real",
     derivatives=(lambda _y, x: sign_of(x),),
-    why="maximum(x, -x) is wrong for NaN's and zero's sign, and needs two passes")  # fmt: skip
-floor = elementwise("floor", "The largest integer not above x.", ref=np.floor,
-    ranges=((-2.9, 2.9),), dtypes="floating", vjp=(zero_rule,), jvp=(None,),
-    why="no other primitive rounds down; ceil and trunc are made of it")  # fmt: skip
-round_ = elementwise("round", "The nearest integer to x, halves to even.", ref=np.rint,
-    ranges=((-2.9, 2.9),), dtypes="floating", vjp=(zero_rule,), jvp=(None,),
+    why="maximum(x, -x) is wrong for NaN's and zero's sign, and needs two passes",
+)
+floor = elementwise(
+    "floor",
+    "The largest integer not above x.",
+    ref=np.floor,
+    ranges=((-2.9, 2.9),),
+    dtypes="floating",
+    vjp=(zero_rule,),
+    jvp=(None,),
+    why="no other primitive rounds down; ceil and trunc are made of it",
+)
+round_ = elementwise(
+    "round",
+    "The nearest integer to x, halves to even.",
+    ref=np.rint,
+    ranges=((-2.9, 2.9),),
+    dtypes="floating",
+    vjp=(zero_rule,),
+    jvp=(None,),
     why="floor(x + 0.5) is wrong for halves and for large x",
-    source="IEEE 754-2019, 5.3.1")  # fmt: skip
-exp = polynomial("exp", "e to the power x.", ref=np.exp, derivatives=(lambda y, _x: y,),
-    why="needs its own range reduction and polynomial")  # fmt: skip
-expm1 = polynomial("expm1", "exp(x) - 1, accurate near 0.", ref=np.expm1, ranges=((-1, 1),),
-    derivatives=(lambda y, _x: y + 1,), why="exp(x) - 1 cancels near 0")  # fmt: skip
-log = polynomial("log", "The natural logarithm of x.", ref=np.log, ranges=((0.3, 3),),
-    vjp=(lambda g, _y, x: g / conj(x),), jvp=(lambda t, y, x: t / x,),
-    why="needs its own range reduction and polynomial")  # fmt: skip
-log1p = polynomial("log1p", "log(1 + x), accurate near 0.", ref=np.log1p, ranges=((-0.5, 2),),
-    vjp=(lambda g, _y, x: g / conj(x + 1),), jvp=(lambda t, y, x: t / (x + 1),),
-    why="log(1 + x) cancels near 0")  # fmt: skip
-sqrt = elementwise("sqrt", "The square root of x.", ref=np.sqrt, ranges=((0.3, 3),),
-    dtypes="inexact", vjp=(lambda g, y, _x: g / conj(y + y),), jvp=(lambda t, y, x: t / (y + y),),
+    source="IEEE 754-2019, 5.3.1",
+)
+exp = polynomial(
+    "exp",
+    "e to the power x.",
+    ref=np.exp,
+    derivatives=(lambda y, _x: y,),
+    why="needs its own range reduction and polynomial",
+)
+expm1 = polynomial(
+    "expm1",
+    "exp(x) - 1, accurate near 0.",
+    ref=np.expm1,
+    ranges=((-1, 1),),
+    derivatives=(lambda y, _x: y + 1,),
+    why="exp(x) - 1 cancels near 0",
+)
+log = polynomial(
+    "log",
+    "The natural logarithm of x.",
+    ref=np.log,
+    ranges=((0.3, 3),),
+    vjp=(lambda g, _y, x: g / conj(x),),
+    jvp=(lambda t, y, x: t / x,),
+    why="needs its own range reduction and polynomial",
+)
+log1p = polynomial(
+    "log1p",
+    "log(1 + x), accurate near 0.",
+    ref=np.log1p,
+    ranges=((-0.5, 2),),
+    vjp=(lambda g, _y, x: g / conj(x + 1),),
+    jvp=(lambda t, y, x: t / (x + 1),),
+    why="log(1 + x) cancels near 0",
+)
+sqrt = elementwise(
+    "sqrt",
+    "The square root of x.",
+    ref=np.sqrt,
+    ranges=((0.3, 3),),
+    dtypes="inexact",
+    vjp=(lambda g, y, _x: g / conj(y + y),),
+    jvp=(lambda t, y, x: t / (y + y),),
     why="correctly rounded by the hardware, which x ** 0.5 is not",
-    source="IEEE 754-2019, 5.4.1")  # fmt: skip
-sin = polynomial("sin", "The sine of x, in radians.", ref=np.sin,
+    source="IEEE 754-2019, 5.4.1",
+)
+sin = polynomial(
+    "sin",
+    "The sine of x, in radians.",
+    ref=np.sin,
     derivatives=(lambda _y, x: cos(x),),
-    why="needs its own range reduction and polynomial")  # fmt: skip
-cos = polynomial("cos", "The cosine of x, in radians.", ref=np.cos,
-    derivatives=(lambda _y, x: -sin(x),), why="sin(x + pi/2) loses digits for large x")  # fmt: skip
-tanh = polynomial("tanh", "The hyperbolic tangent of x.", ref=np.tanh,
-    derivatives=(lambda y, _x: 1 - y * y,), why="its exponential form overflows and cancels; a hot "
-    "activation in its own right")  # fmt: skip
-erf = elementwise("erf", "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.",
-    ref=erf_ref, ranges=((-2, 2),), dtypes="floating", flops=POLYNOMIAL,
+    why="needs its own range reduction and polynomial",
+)
+cos = polynomial(
+    "cos",
+    "The cosine of x, in radians.",
+    ref=np.cos,
+    derivatives=(lambda _y, x: -sin(x),),
+    why="sin(x + pi/2) loses digits for large x",
+)
+tanh = polynomial(
+    "tanh",
+    "The hyperbolic tangent of x.",
+    ref=np.tanh,
+    derivatives=(lambda y, _x: 1 - y * y,),
+    why="its exponential form overflows and cancels; a hot activation in its own right",
+)
+erf = elementwise(
+    "erf",
+    "The error function, 2/sqrt(pi) · integral of exp(-t²) from 0 to x.",
+    ref=erf_ref,
+    ranges=((-2, 2),),
+    dtypes="floating",
+    flops=POLYNOMIAL,
     derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
-    why="no closed form in the other primitives", source="ISO C, 7.12.8.1")  # fmt: skip
+    why="no closed form in the other primitives",
+    source="ISO C, 7.12.8.1",
+)
 
-add = elementwise("add", "x + y; for booleans, or.", ref=np.add, dtypes="all",
+add = elementwise(
+    "add",
+    "x + y; for booleans, or.",
+    ref=np.add,
+    dtypes="all",
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
-    jvp=(lambda t, *_: t, lambda t, *_: t), why="the sum everything else is made of",
-    traits=("commutative", "associative"), complex_flops=2)  # fmt: skip
-sub = elementwise("sub", "x - y.", ref=np.subtract,
+    jvp=(lambda t, *_: t, lambda t, *_: t),
+    why="the sum everything else is made of",
+    traits=("commutative", "associative"),
+    complex_flops=2,
+)
+sub = elementwise(
+    "sub",
+    "x - y.",
+    ref=np.subtract,
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
     jvp=(lambda t, *_: t, lambda t, *_: -t),
-    why="x + (-y) takes two passes over memory on an eager backend", complex_flops=2)  # fmt: skip
-mul = elementwise("mul", "x · y; for booleans, and.", ref=np.multiply, dtypes="all",
-    derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a), complex_flops=6,  # products 4, sums 2
+    why="x + (-y) takes two passes over memory on an eager backend",
+    complex_flops=2,
+)
+mul = elementwise(
+    "mul",
+    "x · y; for booleans, and.",
+    ref=np.multiply,
+    dtypes="all",
+    derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
+    complex_flops=6,  # products 4, sums 2
     why="the product everything else is made of",
-    traits=("commutative", "associative"))  # fmt: skip
+    traits=("commutative", "associative"),
+)
 
 
-div = elementwise("div", "x / y; for integers, rounded down.", ranges=((-2, 2), (0.5, 2)),
+div = elementwise(
+    "div",
+    "x / y; for integers, rounded down.",
+    ranges=((-2, 2), (0.5, 2)),
     ref=lambda x, y: (np.floor_divide if x.dtype.kind in "iu" else np.divide)(x, y),
     vjp=(lambda g, _y, _a, b: g / conj(b), lambda g, y, _a, b: -g * conj(y / b)),
     jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
     complex_flops=11,  # a product with the conjugate, |y|², two quotients
-    why="x · y**-1 rounds twice, and integers have no inverse")  # fmt: skip
-remainder = elementwise("remainder", "x - floor(x / y) · y, with the sign of y.", ref=np.remainder,
-    ranges=((0.1, 3), (0.55, 0.95)), dtypes="real",
+    why="x · y**-1 rounds twice, and integers have no inverse",
+)
+remainder = elementwise(
+    "remainder",
+    "x - floor(x / y) · y, with the sign of y.",
+    ref=np.remainder,
+    ranges=((0.1, 3), (0.55, 0.95)),
+    dtypes="real",
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, a, b: -g * (a // b)),
     jvp=(lambda t, *_: t, lambda t, y, a, b: -t * (a // b)),
-    why="computed from the rounded quotient it is wrong for large x / y")  # fmt: skip
+    why="computed from the rounded quotient it is wrong for large x / y",
+)
 
 
 def pow_ref(x, y):
@@ -203,9 +340,15 @@ def d_pow_exponent(y, a, _b):
     return where_(zero, scalar(0, a), y * log(where_(zero, scalar(1, a), a)))
 
 
-pow_ = elementwise("pow", "x to the power y.", ref=pow_ref, ranges=((0.3, 2), (0.2, 2.5)),
-    flops=2 * POLYNOMIAL, derivatives=(d_pow_base, d_pow_exponent),
-    why="exp(y · log(x)) loses digits, and fails for negative x and for integers")  # fmt: skip
+pow_ = elementwise(
+    "pow",
+    "x to the power y.",
+    ref=pow_ref,
+    ranges=((0.3, 2), (0.2, 2.5)),
+    flops=2 * POLYNOMIAL,
+    derivatives=(d_pow_base, d_pow_exponent),
+    why="exp(y · log(x)) loses digits, and fails for negative x and for integers",
+)
 
 
 def tie_weight(winner, loser):
@@ -214,16 +357,24 @@ def tie_weight(winner, loser):
     return where_(winner > loser, scalar(1, winner), half)
 
 
-maximum = elementwise("maximum", "The larger of x and y; NaN if either is.", ref=np.maximum,
+maximum = elementwise(
+    "maximum",
+    "The larger of x and y; NaN if either is.",
+    ref=np.maximum,
     dtypes="real",
     derivatives=(lambda _y, a, b: tie_weight(a, b), lambda _y, a, b: tie_weight(b, a)),
     why="where(x > y, x, y) drops NaN in x",
-    traits=("commutative", "associative", "idempotent"))  # fmt: skip
-minimum = elementwise("minimum", "The smaller of x and y; NaN if either is.", ref=np.minimum,
+    traits=("commutative", "associative", "idempotent"),
+)
+minimum = elementwise(
+    "minimum",
+    "The smaller of x and y; NaN if either is.",
+    ref=np.minimum,
     dtypes="real",
     derivatives=(lambda _y, a, b: tie_weight(b, a), lambda _y, a, b: tie_weight(a, b)),
     why="-maximum(-x, -y) is wrong for unsigned integers",
-    traits=("commutative", "associative", "idempotent"))  # fmt: skip
+    traits=("commutative", "associative", "idempotent"),
+)
 
 
 def squared_length(a, b):
@@ -232,9 +383,17 @@ def squared_length(a, b):
     return where_(length == 0, scalar(1, length), length)
 
 
-atan2 = elementwise("atan2", "The angle of the point with height x and abscissa y, in radians.",
-    ref=np.arctan2, ranges=((0.3, 2), (0.3, 2)), dtypes="floating", flops=2 * POLYNOMIAL,
-    derivatives=(lambda _y, a, b: b / squared_length(a, b),
-                 lambda _y, a, b: -a / squared_length(a, b)),
+atan2 = elementwise(
+    "atan2",
+    "The angle of the point with height x and abscissa y, in radians.",
+    ref=np.arctan2,
+    ranges=((0.3, 2), (0.3, 2)),
+    dtypes="floating",
+    flops=2 * POLYNOMIAL,
+    derivatives=(
+        lambda _y, a, b: b / squared_length(a, b),
+        lambda _y, a, b: -a / squared_length(a, b),
+    ),
     why="every inverse trigonometric function is made of it; a quotient loses the quadrant",
-    source="ISO C, 7.12.4.4")  # fmt: skip
+    source="ISO C, 7.12.4.4",
+)

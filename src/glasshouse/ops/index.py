@@ -31,12 +31,20 @@ def infer_scatter(name: str):
         if name == "scatter_add":
             infer_same(name, "numeric")(Spec((), x.dtype))
         if updates.dtype is not x.dtype:
-            raise DTypeError(name, f"updates of dtype {x.dtype.name}, as x has", updates.dtype.name,
-                             "Cast one of them.")  # fmt: skip
+            raise DTypeError(
+                name,
+                f"updates of dtype {x.dtype.name}, as x has",
+                updates.dtype.name,
+                "Cast one of them.",
+            )
         if updates.shape != shape:
-            raise ShapeError(name, f"updates of shape {shape} for x {x.shape}, indices "
-                             f"{indices.shape} and axis {axis}", updates.shape,
-                             "Broadcast them first.")  # fmt: skip
+            raise ShapeError(
+                name,
+                f"updates of shape {shape} for x {x.shape}, indices "
+                f"{indices.shape} and axis {axis}",
+                updates.shape,
+                "Broadcast them first.",
+            )
         return x
 
     return infer
@@ -48,8 +56,12 @@ def checked(where_: str, indices: np.ndarray, size: int, axis: int | None = None
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
         along = "" if axis is None else f" for axis {axis} of size {size}"
-        raise IndexOutOfRangeError(where_, f"indices from {-size} to {size - 1}{along}",
-            indices[wrong][0], f"The axis has {size} elements.")  # fmt: skip
+        raise IndexOutOfRangeError(
+            where_,
+            f"indices from {-size} to {size - 1}{along}",
+            indices[wrong][0],
+            f"The axis has {size} elements.",
+        )
     return np.where(indices < 0, indices + size, indices)
 
 
@@ -123,16 +135,26 @@ def index(*shape, low=-2, high=2):
     return Arr(shape, low, high, dtype="int64")
 
 
-@card("index",
+@card(
+    "index",
     infer=lambda x, indices, *, axis: Spec(indexed_shape("gather", x, indices, axis), x.dtype),
     vjp=(lambda g, _y, _x, indices, *, axis: scatter_add(zeros(_x), indices, g, axis=axis), None),
-    jvp=(LINEAR, None), batch=batch_gather, flops=lambda x, indices, **_: 0,
-    samples=[sample((3, 2), index(4), axis=0), sample((2, 3, 2), index(2, 2), axis=1),
-             sample((2, 4), index(), axis=1), sample((2, 0), index(0), axis=1)],
-    error_samples=[refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
-                   refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
-                   refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
-                   refusal(ShapeError, "axis", (3,), index(2), axis=1)])  # fmt: skip
+    jvp=(LINEAR, None),
+    batch=batch_gather,
+    flops=lambda x, indices, **_: 0,
+    samples=[
+        sample((3, 2), index(4), axis=0),
+        sample((2, 3, 2), index(2, 2), axis=1),
+        sample((2, 4), index(), axis=1),
+        sample((2, 0), index(0), axis=1),
+    ],
+    error_samples=[
+        refusal(IndexOutOfRangeError, "got 3", (3,), index(2, low=3, high=4), axis=0),
+        refusal(IndexOutOfRangeError, "-4", (3,), index(2, low=-4, high=-3), axis=0),
+        refusal(DTypeError, "integer", (3,), Arr((2,), dtype="float32"), axis=0),
+        refusal(ShapeError, "axis", (3,), index(2), axis=1),
+    ],
+)
 def gather(x, at, *, axis):
     """The rows of x that `indices` name along `axis`, as numpy.take gives them.
 
@@ -141,31 +163,49 @@ def gather(x, at, *, axis):
 
 
 def scatter_samples():
-    return [sample((3, 2), index(4), (4, 2), axis=0),
-            sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
-            sample((2, 4), index(), (2,), axis=1),
-            sample((2, 0), index(0), (2, 0), axis=1)]  # fmt: skip
+    return [
+        sample((3, 2), index(4), (4, 2), axis=0),
+        sample((2, 3, 2), index(2, 2), (2, 2, 2, 2), axis=1),
+        sample((2, 4), index(), (2,), axis=1),
+        sample((2, 0), index(0), (2, 0), axis=1),
+    ]
 
 
 def scatter_errors():
-    cases = [(index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
-             (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
-             (index(2), Arr((2,), dtype="int8"), DTypeError, "updates of dtype"),
-             (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices")]  # fmt: skip
-    return [refusal(error, text, (3,), indices, updates, axis=0)
-            for indices, updates, error, text in cases]  # fmt: skip
+    cases = [
+        (index(1, low=5, high=6), Arr((1,)), IndexOutOfRangeError, "got 5"),
+        (index(2), Arr((3,)), ShapeError, "updates of shape (2,)"),
+        (index(2), Arr((2,), dtype="int8"), DTypeError, "updates of dtype"),
+        (Arr((2,), dtype="bool"), Arr((2,)), DTypeError, "integer indices"),
+    ]
+    return [
+        refusal(error, text, (3,), indices, updates, axis=0)
+        for indices, updates, error, text in cases
+    ]
 
 
-@card("index", infer=infer_scatter("scatter_add"),
-    vjp=(lambda g, _y, _x, _i, _u, **_: g, None,
-         lambda g, _y, _x, indices, _u, *, axis: gather(g, indices, axis=axis)),
-    jvp=(lambda t, y, x, indices, updates, **_: t, None,
-         lambda t, y, x, indices, updates, *, axis: scatter_add(zeros(x), indices, t, axis=axis)),
-    batch=batch_scatter(lambda: scatter_add), flops=lambda x, indices, updates, **_: updates.size,
+@card(
+    "index",
+    infer=infer_scatter("scatter_add"),
+    vjp=(
+        lambda g, _y, _x, _i, _u, **_: g,
+        None,
+        lambda g, _y, _x, indices, _u, *, axis: gather(g, indices, axis=axis),
+    ),
+    jvp=(
+        lambda t, y, x, indices, updates, **_: t,
+        None,
+        lambda t, y, x, indices, updates, *, axis: scatter_add(zeros(x), indices, t, axis=axis),
+    ),
+    batch=batch_scatter(lambda: scatter_add),
+    flops=lambda x, indices, updates, **_: updates.size,
     samples=scatter_samples(),
-    error_samples=[*scatter_errors(),
-                   refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0)],
-    dtypes="numeric")  # fmt: skip
+    error_samples=[
+        *scatter_errors(),
+        refusal(DTypeError, "numeric", (3,), index(2), (2,), on="bool", axis=0),
+    ],
+    dtypes="numeric",
+)
 def scatter_add(x, indices, updates, *, axis):
     """x with each update added to the row that its index names; repeated indices add up.
 
@@ -180,14 +220,24 @@ def scatter_add(x, indices, updates, *, axis):
     return out.astype(x.dtype, copy=False).reshape(x.shape)
 
 
-@card("index", infer=infer_scatter("scatter_set"),
-    vjp=(lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
-         None,
-         lambda g, _y, _x, indices, _u, *, axis: kept_updates(g, indices, axis, _x.shape[axis])),
-    jvp=(lambda t, y, x, indices, u, *, axis: scatter_set(t, indices, zeros(u), axis=axis), None,
-         lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis)),
-    batch=batch_scatter(lambda: scatter_set), flops=lambda x, indices, updates, **_: 0,
-    samples=scatter_samples(), error_samples=scatter_errors())  # fmt: skip
+@card(
+    "index",
+    infer=infer_scatter("scatter_set"),
+    vjp=(
+        lambda g, _y, _x, indices, _u, *, axis: scatter_set(g, indices, zeros(_u), axis=axis),
+        None,
+        lambda g, _y, _x, indices, _u, *, axis: kept_updates(g, indices, axis, _x.shape[axis]),
+    ),
+    jvp=(
+        lambda t, y, x, indices, u, *, axis: scatter_set(t, indices, zeros(u), axis=axis),
+        None,
+        lambda t, y, x, indices, updates, *, axis: scatter_set(zeros(x), indices, t, axis=axis),
+    ),
+    batch=batch_scatter(lambda: scatter_set),
+    flops=lambda x, indices, updates, **_: 0,
+    samples=scatter_samples(),
+    error_samples=scatter_errors(),
+)
 def scatter_set(x, indices, updates, *, axis):
     """x with each update in the row that its index names; of repeated indices, the last one's.
 

@@ -33,8 +33,9 @@ def check_matrix(where_: str, a: Spec, square: bool = False) -> tuple[int, int]:
         raise ShapeError(where_, "matrices (..., m, n)", a.shape, "Add an axis.")
     m, n = a.shape[-2:]
     if square and m != n:
-        raise ShapeError(where_, "square matrices (..., n, n)", f"shape {a.shape}",
-                         "Use qr or svd for others.")  # fmt: skip
+        raise ShapeError(
+            where_, "square matrices (..., n, n)", f"shape {a.shape}", "Use qr or svd for others."
+        )
     return m, n
 
 
@@ -134,8 +135,12 @@ def factorise(where_: str, expected: str, factor, a, *options):
     try:
         return factor(a, *options)
     except np.linalg.LinAlgError as error:
-        raise LinAlgError(where_, expected, f"matrices of shape {a.shape} that are not ({error})",
-                          "Look for NaN, or add a multiple of the identity.") from None  # fmt: skip
+        raise LinAlgError(
+            where_,
+            expected,
+            f"matrices of shape {a.shape} that are not ({error})",
+            "Look for NaN, or add a multiple of the identity.",
+        ) from None
 
 
 def batch_first(card):
@@ -198,11 +203,18 @@ def cholesky_jvp(t, y, a):
     return matmul(y, half_lower(inner))
 
 
-@card("linalg", infer=of_square("cholesky", lambda a: a), vjp=(cholesky_vjp,), jvp=(cholesky_jvp,),
-    batch=batch_first(lambda: cholesky), flops=lambda a: a.size * a.shape[-1] // 3,
+@card(
+    "linalg",
+    infer=of_square("cholesky", lambda a: a),
+    vjp=(cholesky_vjp,),
+    jvp=(cholesky_jvp,),
+    batch=batch_first(lambda: cholesky),
+    flops=lambda a: a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=spd)), sample(Arr((2, 1, 2, 2), make=spd))],
-    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg",
-    source="Murray 2016, arXiv:1602.07527")  # fmt: skip
+    error_samples=[HALF, VECTOR, OBLONG],
+    dtypes="linalg",
+    source="Murray 2016, arXiv:1602.07527",
+)
 def cholesky(a):
     """The lower triangular L with L L^H = the Hermitian part of a, and a positive diagonal.
 
@@ -225,8 +237,12 @@ def infer_qr(a: Spec, *, mode) -> tuple[Spec, Spec]:
 def check_qr_gradient(a, mode: str) -> None:
     m, n = a.shape[-2:]
     if mode == "complete" and m > n:
-        raise GradError("qr", "mode 'reduced' for the derivative of tall matrices", "'complete' "
-            f"and shape {a.shape}", "The added columns of q are not unique.")  # fmt: skip
+        raise GradError(
+            "qr",
+            "mode 'reduced' for the derivative of tall matrices",
+            f"'complete' and shape {a.shape}",
+            "The added columns of q are not unique.",
+        )
 
 
 def skew_free(c):
@@ -280,16 +296,27 @@ def qr_flops(a: Spec, *, mode) -> int:
     return 2 * count * int(2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3)
 
 
-@card("linalg", infer=infer_qr, vjp=(qr_vjp,), jvp=(qr_jvp,), batch=batch_first(lambda: qr),
+@card(
+    "linalg",
+    infer=infer_qr,
+    vjp=(qr_vjp,),
+    jvp=(qr_jvp,),
+    batch=batch_first(lambda: qr),
     flops=qr_flops,
-    samples=[sample(Arr((3, 3), make=spread_values), mode="reduced"),
-             sample(Arr((2, 4, 2), make=spread_values), mode="reduced"),
-             sample(Arr((2, 3), make=spread_values), mode="complete")],
-    error_samples=[refusal(OptionError, "'reduced' or 'complete'", (2, 2), mode="raw"),
-                   refusal(DTypeError, "a dtype", (2, 2), on="float16", mode="reduced"),
-                   refusal(ShapeError, "expected matrices", (2,), mode="reduced")], dtypes="linalg",
+    samples=[
+        sample(Arr((3, 3), make=spread_values), mode="reduced"),
+        sample(Arr((2, 4, 2), make=spread_values), mode="reduced"),
+        sample(Arr((2, 3), make=spread_values), mode="complete"),
+    ],
+    error_samples=[
+        refusal(OptionError, "'reduced' or 'complete'", (2, 2), mode="raw"),
+        refusal(DTypeError, "a dtype", (2, 2), on="float16", mode="reduced"),
+        refusal(ShapeError, "expected matrices", (2,), mode="reduced"),
+    ],
+    dtypes="linalg",
     source="Seeger et al. 2017, arXiv:1710.08717; Roberts, Roberts 2020, arXiv:2009.10071",
-    num_outputs=2)  # fmt: skip
+    num_outputs=2,
+)
 def qr(a, *, mode):
     """(q, r) with q r = a, q^H q = 1 and r upper triangular; q has min(m, n) columns, or m if mode
     is 'complete'. The derivative needs full rank.
@@ -323,12 +350,19 @@ def lu_jvp(t, y, a):
     return matmul(lower, tril(inner, -1)) + matmul(triu(inner), upper), None
 
 
-@card("linalg", infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))), vjp=(lu_vjp,),
-    jvp=(lu_jvp,), batch=batch_first(lambda: lu), flops=lambda a: 2 * a.size * a.shape[-1] // 3,
+@card(
+    "linalg",
+    infer=of_square("lu", lambda a: (a, Spec(a.shape[:-1], int64))),
+    vjp=(lu_vjp,),
+    jvp=(lu_jvp,),
+    batch=batch_first(lambda: lu),
+    flops=lambda a: 2 * a.size * a.shape[-1] // 3,
     samples=[sample(Arr((3, 3), make=dominant)), sample(Arr((2, 1, 2, 2), make=dominant))],
-    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg",
+    error_samples=[HALF, VECTOR, OBLONG],
+    dtypes="linalg",
     source="Golub, Van Loan 2013, Matrix Computations, 3.4; derivative: from dA = dL U + L dU",
-    num_outputs=2)  # fmt: skip
+    num_outputs=2,
+)
 def lu(a):
     """(packed, perm) of square matrices: a[perm] = L U, with U in the upper triangle of `packed`
     and L, whose diagonal is 1, below it. A singular matrix has a 0 on the diagonal of U.
@@ -359,8 +393,12 @@ def infer_triangular_solve(a: Spec, b: Spec, *, lower, transpose, unit_diagonal)
     check_matrix("triangular_solve", b)
     check_pair("triangular_solve", "linalg", a, b)
     if a.shape[:-1] != b.shape[:-1]:
-        raise ShapeError("triangular_solve", "a (..., n, n) and b (..., n, k) with equal leading "
-                         "axes", f"{a.shape} and {b.shape}", "Broadcast them first.")  # fmt: skip
+        raise ShapeError(
+            "triangular_solve",
+            "a (..., n, n) and b (..., n, k) with equal leading axes",
+            f"{a.shape} and {b.shape}",
+            "Broadcast them first.",
+        )
     return b
 
 
@@ -406,22 +444,29 @@ def solve_attrs(lower=True, transpose=False, unit_diagonal=False):
     return {"lower": lower, "transpose": transpose, "unit_diagonal": unit_diagonal}
 
 
-@card("linalg", infer=infer_triangular_solve, vjp=(solve_vjp_a, solve_vjp_b),
+@card(
+    "linalg",
+    infer=infer_triangular_solve,
+    vjp=(solve_vjp_a, solve_vjp_b),
     jvp=(solve_jvp_a, LINEAR),
     batch=lambda batched, *ab, **attrs: triangular_solve(*batch_together(batched, ab), **attrs),
     flops=lambda a, b, **_: a.shape[-1] * b.size,
-    samples=[sample(Arr((3, 3), make=triangle), (3, 2), **solve_attrs()),
-             sample(Arr((3, 3), make=triangle), (3, 1), **solve_attrs(False, True)),
-             sample(Arr((2, 2, 2), make=triangle), (2, 2, 1), **solve_attrs(True, True, True)),
-             sample(Arr((2, 2), make=triangle), (2, 0), **solve_attrs(False))],
-    error_samples=[refusal(ShapeError, "equal leading axes", (2, 2), (3, 1), **solve_attrs()),
-                   refusal(ShapeError, "square", (2, 3), (2, 1), **solve_attrs()),
-                   refusal(ShapeError, "expected matrices", (2, 2), (2,), **solve_attrs()),
-                   refusal(DTypeError, "one dtype", (2, 2), Arr((2, 1), dtype="float64"),
-                       **solve_attrs()),
-                   refusal(DTypeError, "a dtype", (2, 2), (2, 1), on="bfloat16", **solve_attrs())],
+    samples=[
+        sample(Arr((3, 3), make=triangle), (3, 2), **solve_attrs()),
+        sample(Arr((3, 3), make=triangle), (3, 1), **solve_attrs(False, True)),
+        sample(Arr((2, 2, 2), make=triangle), (2, 2, 1), **solve_attrs(True, True, True)),
+        sample(Arr((2, 2), make=triangle), (2, 0), **solve_attrs(False)),
+    ],
+    error_samples=[
+        refusal(ShapeError, "equal leading axes", (2, 2), (3, 1), **solve_attrs()),
+        refusal(ShapeError, "square", (2, 3), (2, 1), **solve_attrs()),
+        refusal(ShapeError, "expected matrices", (2, 2), (2,), **solve_attrs()),
+        refusal(DTypeError, "one dtype", (2, 2), Arr((2, 1), dtype="float64"), **solve_attrs()),
+        refusal(DTypeError, "a dtype", (2, 2), (2, 1), on="bfloat16", **solve_attrs()),
+    ],
     dtypes="linalg",
-    source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008")  # fmt: skip
+    source="Golub, Van Loan 2013, Matrix Computations, 3.1; derivative: Giles 2008",
+)
 def triangular_solve(a, b, *, lower, transpose, unit_diagonal):
     """x with a x = b, or a^T x = b if `transpose`, for triangular a (..., n, n) and b (..., n, k).
     Only the lower or upper triangle of a is read; with `unit_diagonal` its diagonal counts as 1.
@@ -448,12 +493,20 @@ def eigh_jvp(t, y, a):
     return real(diagonal_of(inner)), matmul(v, spectral_quotient(inner, w))
 
 
-@card("linalg", infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
-    vjp=(eigh_vjp,), jvp=(eigh_jvp,), batch=batch_first(lambda: eigh),
+@card(
+    "linalg",
+    infer=of_square("eigh", lambda a: (Spec(a.shape[:-1], real_dtype(a.dtype)), a)),
+    vjp=(eigh_vjp,),
+    jvp=(eigh_jvp,),
+    batch=batch_first(lambda: eigh),
     flops=lambda a: 9 * a.size * a.shape[-1],
     samples=[sample(Arr(s, make=spread_symmetric)) for s in ((3, 3), (2, 1, 2, 2))],
-    error_samples=[HALF, VECTOR, OBLONG], dtypes="linalg", traits=("unique_up_to_phase",),
-    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717", num_outputs=2)  # fmt: skip
+    error_samples=[HALF, VECTOR, OBLONG],
+    dtypes="linalg",
+    traits=("unique_up_to_phase",),
+    source="Giles 2008; Seeger et al. 2017, arXiv:1710.08717",
+    num_outputs=2,
+)
 def eigh(a):
     """(w, v): eigenvalues, smallest first, and eigenvectors (columns) of the Hermitian part of a.
     The derivative of v needs distinct eigenvalues, and a use that its phases do not matter to.
@@ -480,8 +533,12 @@ def infer_svd(a: Spec, *, full_matrices) -> tuple[Spec, Spec, Spec]:
 def check_svd_gradient(a, full_matrices: bool) -> None:
     m, n = a.shape[-2:]
     if full_matrices and m != n:
-        raise GradError("svd", "full_matrices=False for the derivative of oblong matrices",
-            f"True and shape {a.shape}", "The added vectors are not unique.")  # fmt: skip
+        raise GradError(
+            "svd",
+            "full_matrices=False for the derivative of oblong matrices",
+            f"True and shape {a.shape}",
+            "The added vectors are not unique.",
+        )
 
 
 def imaginary_diagonal(x):
@@ -538,16 +595,27 @@ def svd_flops(a: Spec, *, full_matrices) -> int:
     return math.prod(a.shape[:-2]) * (14 * large * small**2 + 8 * small**3)
 
 
-@card("linalg", infer=infer_svd, vjp=(svd_vjp,), jvp=(svd_jvp,), batch=batch_first(lambda: svd),
+@card(
+    "linalg",
+    infer=infer_svd,
+    vjp=(svd_vjp,),
+    jvp=(svd_jvp,),
+    batch=batch_first(lambda: svd),
     flops=svd_flops,
-    samples=[sample(Arr((3, 3), make=spread_values), full_matrices=True),
-             sample(Arr((2, 4, 2), make=spread_values), full_matrices=False),
-             sample(Arr((2, 3), make=spread_values), full_matrices=False)],
-    error_samples=[refusal(DTypeError, "a dtype", (2, 2), on="float16", full_matrices=False),
-                   refusal(ShapeError, "expected matrices", (2,), full_matrices=False)],
-    dtypes="linalg", traits=("unique_up_to_phase",),
+    samples=[
+        sample(Arr((3, 3), make=spread_values), full_matrices=True),
+        sample(Arr((2, 4, 2), make=spread_values), full_matrices=False),
+        sample(Arr((2, 3), make=spread_values), full_matrices=False),
+    ],
+    error_samples=[
+        refusal(DTypeError, "a dtype", (2, 2), on="float16", full_matrices=False),
+        refusal(ShapeError, "expected matrices", (2,), full_matrices=False),
+    ],
+    dtypes="linalg",
+    traits=("unique_up_to_phase",),
     source="Seeger et al. 2017, arXiv:1710.08717; Wan, Zhang 2019, arXiv:1909.02659",
-    num_outputs=3)  # fmt: skip
+    num_outputs=3,
+)
 def svd(a, *, full_matrices):
     """(u, s, vh) with u diag(s) vh = a and s falling; u and vh are square if `full_matrices`. The
     derivative of u and vh needs distinct singular values, not 0 where a is oblong, and a use

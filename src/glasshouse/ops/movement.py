@@ -12,24 +12,38 @@ from glasshouse.ops.elementwise import batch_together
 from glasshouse.ops.reduce import sum_
 
 # Cards that move elements of any dtype: linear, and without FLOPs.
-movement = partial(card, "movement", jvp=LINEAR, flops=lambda *_specs, **_: 0,
-                   traits=("movement", "linear"))  # fmt: skip
+movement = partial(
+    card, "movement", jvp=LINEAR, flops=lambda *_specs, **_: 0, traits=("movement", "linear")
+)
 
 
 def infer_reshape(x: Spec, *, shape) -> Spec:
     shape = check_shape("reshape", shape)
     if math.prod(shape) != x.size:
-        raise ShapeError("reshape", f"a shape of {x.size} elements, as {x.shape} has", f"{shape} "
-            f"with {math.prod(shape)}", f"Choose sizes whose product is {x.size}.")  # fmt: skip
+        raise ShapeError(
+            "reshape",
+            f"a shape of {x.size} elements, as {x.shape} has",
+            f"{shape} with {math.prod(shape)}",
+            f"Choose sizes whose product is {x.size}.",
+        )
     return Spec(shape, x.dtype)
 
 
-@movement(infer=infer_reshape, vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
+@movement(
+    infer=infer_reshape,
+    vjp=(lambda g, _y, _x, **_: reshape(g, shape=_x.shape),),
     batch=lambda batched, x, *, shape: reshape(x, shape=(x.shape[0], *shape)),
-    samples=[sample((2, 3), shape=(3, 2)), sample((4,), shape=(2, 1, 2)), sample((1, 1), shape=()),
-             sample((0, 2), shape=(3, 0))],
-    error_samples=[refusal(ShapeError, "6 elements", (2, 3), shape=(4,)),
-                   refusal(ShapeError, "0 or more", (2,), shape=(-1,))])  # fmt: skip
+    samples=[
+        sample((2, 3), shape=(3, 2)),
+        sample((4,), shape=(2, 1, 2)),
+        sample((1, 1), shape=()),
+        sample((0, 2), shape=(3, 0)),
+    ],
+    error_samples=[
+        refusal(ShapeError, "6 elements", (2, 3), shape=(4,)),
+        refusal(ShapeError, "0 or more", (2,), shape=(-1,)),
+    ],
+)
 def reshape(x, *, shape):
     """The elements of x, in row-major order, in `shape`.
 
@@ -39,8 +53,12 @@ def reshape(x, *, shape):
 
 def infer_permute(x: Spec, *, axes) -> Spec:
     if sorted(axes) != list(range(x.ndim)):
-        raise ShapeError("permute", f"each axis of shape {x.shape} once", tuple(axes),
-                         f"Give a permutation of 0 … {x.ndim - 1}.")  # fmt: skip
+        raise ShapeError(
+            "permute",
+            f"each axis of shape {x.shape} once",
+            tuple(axes),
+            f"Give a permutation of 0 … {x.ndim - 1}.",
+        )
     return Spec(tuple(x.shape[axis] for axis in axes), x.dtype)
 
 
@@ -48,12 +66,16 @@ def inverse_permutation(axes) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-@movement(infer=infer_permute,
+@movement(
+    infer=infer_permute,
     vjp=(lambda g, _y, _x, *, axes: permute(g, axes=inverse_permutation(axes)),),
     batch=lambda batched, x, *, axes: permute(x, axes=(0, *(axis + 1 for axis in axes))),
     samples=[sample((2, 3, 4), axes=(2, 0, 1)), sample((2, 0), axes=(1, 0)), sample((), axes=())],
-    error_samples=[refusal(ShapeError, "each axis", (2, 3), axes=(0, 0)),
-                   refusal(ShapeError, "each axis", (2, 3), axes=(0,))])  # fmt: skip
+    error_samples=[
+        refusal(ShapeError, "each axis", (2, 3), axes=(0, 0)),
+        refusal(ShapeError, "each axis", (2, 3), axes=(0,)),
+    ],
+)
 def permute(x, *, axes):
     """x with its axes in the order `axes`.
 
@@ -63,8 +85,12 @@ def permute(x, *, axes):
 
 def infer_expand(x: Spec, *, shape) -> Spec:
     if len(shape) != x.ndim or any(have not in (1, want) for have, want in zip(x.shape, shape)):
-        raise ShapeError("expand", f"a shape that repeats only axes of size 1 of {x.shape}",
-                         tuple(shape), "Reshape first to add axes.")  # fmt: skip
+        raise ShapeError(
+            "expand",
+            f"a shape that repeats only axes of size 1 of {x.shape}",
+            tuple(shape),
+            "Reshape first to add axes.",
+        )
     return Spec(tuple(shape), x.dtype)
 
 
@@ -73,12 +99,21 @@ def expand_vjp(g, _y, _x, *, shape):
     return reshape(sum_(g, axes=axes), shape=_x.shape)
 
 
-@movement(infer=infer_expand, vjp=(expand_vjp,),
+@movement(
+    infer=infer_expand,
+    vjp=(expand_vjp,),
     batch=lambda batched, x, *, shape: expand(x, shape=(x.shape[0], *shape)),
-    samples=[sample((2, 1, 3), shape=(2, 4, 3)), sample((1,), shape=(5,)),
-             sample((1, 2), shape=(0, 2)), sample((), shape=())],
-    error_samples=[refusal(ShapeError, "size 1", (2,), shape=(3,)),
-                   refusal(ShapeError, "size 1", (2,), shape=(2, 2))])  # fmt: skip
+    samples=[
+        sample((2, 1, 3), shape=(2, 4, 3)),
+        sample((1,), shape=(5,)),
+        sample((1, 2), shape=(0, 2)),
+        sample((), shape=()),
+    ],
+    error_samples=[
+        refusal(ShapeError, "size 1", (2,), shape=(3,)),
+        refusal(ShapeError, "size 1", (2,), shape=(2, 2)),
+    ],
+)
 def expand(x, *, shape):
     """x repeated along its axes of size 1 to fill `shape`.
 
@@ -88,8 +123,12 @@ def expand(x, *, shape):
 
 def infer_pad(x: Spec, *, widths, value) -> Spec:
     if len(widths) != x.ndim or any(min(width) < 0 for width in widths):
-        raise ShapeError("pad", f"(low, high, interior) of 0 or more for each axis of {x.shape}",
-                         tuple(widths), "Use slice to remove elements.")  # fmt: skip
+        raise ShapeError(
+            "pad",
+            f"(low, high, interior) of 0 or more for each axis of {x.shape}",
+            tuple(widths),
+            "Use slice to remove elements.",
+        )
     sizes = [sum(w[:2]) + size + max(size - 1, 0) * w[2] for size, w in zip(x.shape, widths)]
     return Spec(tuple(sizes), x.dtype)
 
@@ -101,18 +140,30 @@ def placed(x_shape, widths) -> tuple[slice, ...]:
 
 def pad_vjp(g, _y, _x, *, widths, value):
     where = placed(_x.shape, widths)
-    return slice_(g, starts=tuple(s.start for s in where), stops=tuple(s.stop for s in where),
-                  steps=tuple(s.step for s in where))  # fmt: skip
+    return slice_(
+        g,
+        starts=tuple(s.start for s in where),
+        stops=tuple(s.stop for s in where),
+        steps=tuple(s.step for s in where),
+    )
 
 
-@movement(infer=infer_pad, vjp=(pad_vjp,),
+@movement(
+    infer=infer_pad,
+    vjp=(pad_vjp,),
     jvp=(lambda t, y, x, *, widths, value: pad(t, widths=widths, value=0),),
     batch=lambda batched, x, *, widths, value: pad(x, widths=((0, 0, 0), *widths), value=value),
-    samples=[sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
-             sample((3,), widths=((1, 1, 2),), value=1), sample((0,), widths=((1, 1, 0),), value=0),
-             sample((), widths=(), value=0)],
-    error_samples=[refusal(ShapeError, "0 or more", (2,), widths=((-1, 0, 0),), value=0),
-                   refusal(ShapeError, "each axis", (2,), widths=(), value=0)])  # fmt: skip
+    samples=[
+        sample((2, 3), widths=((1, 0, 0), (0, 2, 1)), value=0),
+        sample((3,), widths=((1, 1, 2),), value=1),
+        sample((0,), widths=((1, 1, 0),), value=0),
+        sample((), widths=(), value=0),
+    ],
+    error_samples=[
+        refusal(ShapeError, "0 or more", (2,), widths=((-1, 0, 0),), value=0),
+        refusal(ShapeError, "each axis", (2,), widths=(), value=0),
+    ],
+)
 def pad(x, *, widths, value):
     """x with `value` around it, and `interior` of them between neighbours, on each axis.
 
@@ -125,12 +176,20 @@ def pad(x, *, widths, value):
 
 def infer_slice(x: Spec, *, starts, stops, steps) -> Spec:
     if not len(starts) == len(stops) == len(steps) == x.ndim:
-        raise ShapeError("slice", f"a start, stop and step for each axis of {x.shape}",
-                         f"{starts}, {stops}, {steps}", "Give one of each per axis.")  # fmt: skip
+        raise ShapeError(
+            "slice",
+            f"a start, stop and step for each axis of {x.shape}",
+            f"{starts}, {stops}, {steps}",
+            "Give one of each per axis.",
+        )
     for size, start, stop, step in zip(x.shape, starts, stops, steps, strict=True):
         if not (0 <= start <= stop <= size and step >= 1):
-            raise ShapeError("slice", f"0 <= start <= stop <= {size} and step >= 1", f"{start}, "
-                f"{stop}, {step}", "Clip the bounds; use flip for a negative step.")  # fmt: skip
+            raise ShapeError(
+                "slice",
+                f"0 <= start <= stop <= {size} and step >= 1",
+                f"{start}, {stop}, {step}",
+                "Clip the bounds; use flip for a negative step.",
+            )
     sizes = (-(-(b - a) // s) for a, b, s in zip(starts, stops, steps, strict=True))
     return Spec(tuple(sizes), x.dtype)
 
@@ -142,18 +201,27 @@ def widths_around(shape, kept, starts, steps) -> tuple:
     return tuple((start, size - start - span, step - 1) for size, span, start, step in axes)
 
 
-@movement(infer=infer_slice,
-    vjp=(lambda g, _y, _x, *, starts, stops, steps: pad(
-        g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0),),
-    batch=lambda batched, x, *, starts, stops, steps: slice_(x, starts=(0, *starts),
-        stops=(x.shape[0], *stops), steps=(1, *steps)),
-    samples=[sample((5, 4), starts=(1, 0), stops=(5, 3), steps=(2, 1)),
-             sample((4,), starts=(2,), stops=(2,), steps=(1,)),
-             sample((6,), starts=(1,), stops=(6,), steps=(3,)),
-             sample((), starts=(), stops=(), steps=())],
-    error_samples=[refusal(ShapeError, "stop <= 2", (2,), starts=(0,), stops=(3,), steps=(1,)),
-                   refusal(ShapeError, "per axis", (), starts=(0,), stops=(),
-                       steps=())])  # fmt: skip
+@movement(
+    infer=infer_slice,
+    vjp=(
+        lambda g, _y, _x, *, starts, stops, steps: pad(
+            g, widths=widths_around(_x.shape, g.shape, starts, steps), value=0
+        ),
+    ),
+    batch=lambda batched, x, *, starts, stops, steps: slice_(
+        x, starts=(0, *starts), stops=(x.shape[0], *stops), steps=(1, *steps)
+    ),
+    samples=[
+        sample((5, 4), starts=(1, 0), stops=(5, 3), steps=(2, 1)),
+        sample((4,), starts=(2,), stops=(2,), steps=(1,)),
+        sample((6,), starts=(1,), stops=(6,), steps=(3,)),
+        sample((), starts=(), stops=(), steps=()),
+    ],
+    error_samples=[
+        refusal(ShapeError, "stop <= 2", (2,), starts=(0,), stops=(3,), steps=(1,)),
+        refusal(ShapeError, "per axis", (), starts=(0,), stops=(), steps=()),
+    ],
+)
 def slice_(x, *, starts, stops, steps):
     """x[start:stop:step] on every axis, with steps of 1 or more.
 
@@ -172,10 +240,13 @@ def infer_flip(x: Spec, *, axes) -> Spec:
     return x
 
 
-@movement(infer=infer_flip, vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
+@movement(
+    infer=infer_flip,
+    vjp=(lambda g, _y, _x, *, axes: flip(g, axes=axes),),
     batch=lambda batched, x, *, axes: flip(x, axes=tuple(axis + 1 for axis in axes)),
     samples=[sample((2, 3), axes=(1,)), sample((2, 3), axes=(0, 1)), sample((0,), axes=(0,))],
-    error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))])  # fmt: skip
+    error_samples=[refusal(ShapeError, "axis", (2,), axes=(1,))],
+)
 def flip(x, *, axes):
     """x with the order along `axes` reversed.
 
@@ -190,11 +261,19 @@ def infer_concatenate(*xs: Spec, axis) -> Spec:
     axis = check_axis("concatenate", axis, first.ndim)
     for x in xs:
         if x.dtype is not first.dtype:
-            raise DTypeError("concatenate", "operands of one dtype", f"{first.dtype.name} and "
-                             f"{x.dtype.name}", "Cast one of them.")  # fmt: skip
+            raise DTypeError(
+                "concatenate",
+                "operands of one dtype",
+                f"{first.dtype.name} and {x.dtype.name}",
+                "Cast one of them.",
+            )
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1 :] != first.shape[axis + 1 :]:
-            raise ShapeError("concatenate", f"equal shapes but for axis {axis}",
-                f"{first.shape} and {x.shape}", "Make the other axes equal.")  # fmt: skip
+            raise ShapeError(
+                "concatenate",
+                f"equal shapes but for axis {axis}",
+                f"{first.shape} and {x.shape}",
+                "Make the other axes equal.",
+            )
     total = sum(x.shape[axis] for x in xs)
     return Spec((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
 
@@ -217,13 +296,22 @@ def concatenate_jvp(i: int):
     return jvp
 
 
-@movement(infer=infer_concatenate, vjp=concatenate_vjp, jvp=concatenate_jvp,
+@movement(
+    infer=infer_concatenate,
+    vjp=concatenate_vjp,
+    jvp=concatenate_jvp,
     batch=lambda batched, *xs, axis: concatenate(*batch_together(batched, xs), axis=axis + 1),
-    samples=[sample((2, 3), (1, 3), axis=0), sample((2,), (0,), (3,), axis=0),
-             sample((2, 1), axis=1)],
-    error_samples=[refusal(ShapeError, "but for axis 0", (2, 3), (2, 4), axis=0),
-                   refusal(DTypeError, "one dtype", (2,), Arr((2,), dtype="int8"), axis=0),
-                   refusal(ShapeError, "at least one", axis=0)])  # fmt: skip
+    samples=[
+        sample((2, 3), (1, 3), axis=0),
+        sample((2,), (0,), (3,), axis=0),
+        sample((2, 1), axis=1),
+    ],
+    error_samples=[
+        refusal(ShapeError, "but for axis 0", (2, 3), (2, 4), axis=0),
+        refusal(DTypeError, "one dtype", (2,), Arr((2,), dtype="int8"), axis=0),
+        refusal(ShapeError, "at least one", axis=0),
+    ],
+)
 def concatenate(*xs, axis):
     """The operands joined along an existing axis.
 

@@ -41,24 +41,41 @@ def philox(counter, key):
 
 def infer_bits(key: Spec, *, shape) -> Spec:
     if key.dtype is not uint32:
-        raise DTypeError("random_bits", "a key of dtype uint32", key.dtype.name,
-                         "Take one from gh.random.Generator.")  # fmt: skip
+        raise DTypeError(
+            "random_bits",
+            "a key of dtype uint32",
+            key.dtype.name,
+            "Take one from gh.random.Generator.",
+        )
     if key.shape[-1:] != (4,):
-        raise ShapeError("random_bits", "a key of shape (..., 4)", key.shape,
-                         "Take one from gh.random.Generator.")  # fmt: skip
+        raise ShapeError(
+            "random_bits",
+            "a key of shape (..., 4)",
+            key.shape,
+            "Take one from gh.random.Generator.",
+        )
     return Spec((*key.shape[:-1], *check_shape("random_bits", shape)), uint32)
 
 
-@card("random", infer=infer_bits,
-    batch=lambda batched, key, *, shape: random_bits(key, shape=shape), flops=lambda key, **_: 0,
-    samples=[sample(Arr((4,), 0, 2**31), shape=(3, 2)),
-             sample(Arr((2, 3, 4), 0, 2**31), shape=(5,)), sample(Arr((4,), 0, 2**31), shape=()),
-             sample(Arr((4,), 0, 2**31), shape=(0, 2))],
-    error_samples=[refusal(DTypeError, "uint32", (4,), on="int32", shape=(2,)),
-                   refusal(ShapeError, "(..., 4)", Arr((3,), dtype="uint32"), shape=(2,)),
-                   refusal(ShapeError, "0 or more", Arr((4,), dtype="uint32"), shape=(-1,))],
+@card(
+    "random",
+    infer=infer_bits,
+    batch=lambda batched, key, *, shape: random_bits(key, shape=shape),
+    flops=lambda key, **_: 0,
+    samples=[
+        sample(Arr((4,), 0, 2**31), shape=(3, 2)),
+        sample(Arr((2, 3, 4), 0, 2**31), shape=(5,)),
+        sample(Arr((4,), 0, 2**31), shape=()),
+        sample(Arr((4,), 0, 2**31), shape=(0, 2)),
+    ],
+    error_samples=[
+        refusal(DTypeError, "uint32", (4,), on="int32", shape=(2,)),
+        refusal(ShapeError, "(..., 4)", Arr((3,), dtype="uint32"), shape=(2,)),
+        refusal(ShapeError, "0 or more", Arr((4,), dtype="uint32"), shape=(-1,)),
+    ],
     source="Salmon, Moraes, Dror, Shaw 2011, Parallel random numbers: as easy as 1, 2, 3",
-    dtypes=(uint32,))  # fmt: skip
+    dtypes=(uint32,),
+)
 def random_bits(key, *, shape):
     """uint32 (..., *shape): words that look random, a function of the key uint32 (..., 4) alone.
 

@@ -20,8 +20,12 @@ def check_reduced(name: str, x: Spec, axes, dtypes: str, nonempty: bool = False)
     if list(axes) != sorted({check_axis(name, axis, x.ndim) for axis in axes}):
         raise ShapeError(name, "sorted, distinct axes from 0", tuple(axes), "Use check_axes.")
     if nonempty and any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(name, f"at least one element along axes {tuple(axes)}",
-                         f"shape {x.shape}", "An empty axis has no extreme.")  # fmt: skip
+        raise ShapeError(
+            name,
+            f"at least one element along axes {tuple(axes)}",
+            f"shape {x.shape}",
+            "An empty axis has no extreme.",
+        )
 
 
 def spread(g, shape, axes):
@@ -30,25 +34,54 @@ def spread(g, shape, axes):
     return broadcast_to(reshape(g, kept), shape)
 
 
-def reduction(name, doc, *, ref, why, dtypes="numeric", nonempty=False, vjp=None, jvp=None,
-              source="standard", traits=()):  # fmt: skip
+def reduction(
+    name,
+    doc,
+    *,
+    ref,
+    why,
+    dtypes="numeric",
+    nonempty=False,
+    vjp=None,
+    jvp=None,
+    source="standard",
+    traits=(),
+):
     def infer(x: Spec, *, axes) -> Spec:
         check_reduced(name, x, axes, dtypes, nonempty)
         return Spec(drop_axes(x.shape, axes), x.dtype)
 
     wrong = {"numeric": "bool", "bool": "int32"}.get(dtypes, "complex64")
-    samples = [sample(Arr((2, 3, 4), -2, 2), axes=(1,)), sample(Arr((2, 3), -2, 2), axes=(0, 1)),
-               sample(Arr((3,), -2, 2), axes=()),
-               sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,))]  # fmt: skip
-    return define(name, "reduce", doc, why=why, infer=infer, ref=ref, vjp=vjp, jvp=jvp,
+    samples = [
+        sample(Arr((2, 3, 4), -2, 2), axes=(1,)),
+        sample(Arr((2, 3), -2, 2), axes=(0, 1)),
+        sample(Arr((3,), -2, 2), axes=()),
+        sample(Arr((2, 0)) if not nonempty else Arr((2, 1)), axes=(1,)),
+    ]
+    return define(
+        name,
+        "reduce",
+        doc,
+        why=why,
+        infer=infer,
+        ref=ref,
+        vjp=vjp,
+        jvp=jvp,
         batch=lambda batched, x, *, axes: bind(
             primitives[name], (x,), {"axes": tuple(axis + 1 for axis in axes)}
         ),
-        flops=lambda x, *, axes: x.size, complex_flops=2 if name == "sum" else 6, samples=samples,
-        error_samples=[refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
-                       refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
-                       refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,))],
-        dtypes=dtypes, traits=("reduction", *traits), source=source)  # fmt: skip
+        flops=lambda x, *, axes: x.size,
+        complex_flops=2 if name == "sum" else 6,
+        samples=samples,
+        error_samples=[
+            refusal(ShapeError, "axis", (2, 3), on=dtype_for(dtypes), axes=(2,)),
+            refusal(ShapeError, "sorted", (2, 3), on=dtype_for(dtypes), axes=(1, 0)),
+            refusal(DTypeError, "expected a dtype", (2,), on=wrong, axes=(0,)),
+        ],
+        dtypes=dtypes,
+        traits=("reduction", *traits),
+        source=source,
+    )
 
 
 def dtype_for(dtypes: str) -> str:
@@ -62,9 +95,15 @@ def sum_ref(x, *, axes):
     return np.asarray(np.add.reduce(x, axis=axes, dtype=np.float32)).astype(x.dtype)
 
 
-sum_ = reduction("sum", "The sum over `axes`.", ref=sum_ref,
-    vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),), jvp=LINEAR,
-    why="a tree of additions of unknown depth", traits=("linear",))  # fmt: skip
+sum_ = reduction(
+    "sum",
+    "The sum over `axes`.",
+    ref=sum_ref,
+    vjp=(lambda g, _y, _x, *, axes: spread(g, _x.shape, axes),),
+    jvp=LINEAR,
+    why="a tree of additions of unknown depth",
+    traits=("linear",),
+)
 
 
 def shifted(x, by: int, axis: int, fill):
@@ -98,11 +137,14 @@ def products_of_others(x, axes):
     return bind(primitives["permute"], (reshape(before * after, moved.shape),), {"axes": inverse})
 
 
-prod = reduction("prod", "The product over `axes`.",
+prod = reduction(
+    "prod",
+    "The product over `axes`.",
     ref=lambda x, *, axes: np.asarray(np.prod(x, axis=axes, dtype=x.dtype)),
     vjp=(lambda g, _y, x, *, axes: spread(g, x.shape, axes) * conj(products_of_others(x, axes)),),
     jvp=(lambda t, y, x, *, axes: sum_(t * products_of_others(x, axes), axes=axes),),
-    why="exp(sum(log(x))) fails for zeros, negative numbers and integers")  # fmt: skip
+    why="exp(sum(log(x))) fails for zeros, negative numbers and integers",
+)
 
 
 def extreme_weights(y, x, axes):
@@ -119,20 +161,44 @@ def extreme_jvp(t, y, x, *, axes):
     return sum_(t * extreme_weights(y, x, axes), axes=axes)
 
 
-max_ = reduction("max", "The largest element over `axes`; NaN if there is one.", dtypes="real",
-    nonempty=True, ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)), vjp=(extreme_vjp,),
-    jvp=(extreme_jvp,), why="a tree of maximum of unknown depth",
-    traits=("idempotent",))  # fmt: skip
-min_ = reduction("min", "The smallest element over `axes`; NaN if there is one.", dtypes="real",
-    nonempty=True, ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)), vjp=(extreme_vjp,),
-    jvp=(extreme_jvp,), why="-max(-x) is wrong for unsigned integers",
-    traits=("idempotent",))  # fmt: skip
-any_ = reduction("any", "True where some element over `axes` is.", dtypes="bool",
+max_ = reduction(
+    "max",
+    "The largest element over `axes`; NaN if there is one.",
+    dtypes="real",
+    nonempty=True,
+    ref=lambda x, *, axes: np.asarray(np.max(x, axis=axes)),
+    vjp=(extreme_vjp,),
+    jvp=(extreme_jvp,),
+    why="a tree of maximum of unknown depth",
+    traits=("idempotent",),
+)
+min_ = reduction(
+    "min",
+    "The smallest element over `axes`; NaN if there is one.",
+    dtypes="real",
+    nonempty=True,
+    ref=lambda x, *, axes: np.asarray(np.min(x, axis=axes)),
+    vjp=(extreme_vjp,),
+    jvp=(extreme_jvp,),
+    why="-max(-x) is wrong for unsigned integers",
+    traits=("idempotent",),
+)
+any_ = reduction(
+    "any",
+    "True where some element over `axes` is.",
+    dtypes="bool",
     ref=lambda x, *, axes: np.asarray(np.any(x, axis=axes)),
-    why="max has no booleans and no value for an empty axis", traits=("idempotent",))  # fmt: skip
-all_ = reduction("all", "True where every element over `axes` is.", dtypes="bool",
+    why="max has no booleans and no value for an empty axis",
+    traits=("idempotent",),
+)
+all_ = reduction(
+    "all",
+    "True where every element over `axes` is.",
+    dtypes="bool",
     ref=lambda x, *, axes: np.asarray(np.all(x, axis=axes)),
-    why="min has no booleans and no value for an empty axis", traits=("idempotent",))  # fmt: skip
+    why="min has no booleans and no value for an empty axis",
+    traits=("idempotent",),
+)
 
 
 def position(name, doc, *, ref, why):
@@ -140,24 +206,41 @@ def position(name, doc, *, ref, why):
         check_reduced(name, x, (axis,), "ordered", nonempty=True)
         return Spec(drop_axes(x.shape, (axis,)), int64)
 
-    return define(name, "reduce", doc, why=why, infer=infer, ref=ref,
+    return define(
+        name,
+        "reduce",
+        doc,
+        why=why,
+        infer=infer,
+        ref=ref,
         batch=lambda batched, x, *, axis: bind(primitives[name], (x,), {"axis": axis + 1}),
         flops=lambda x, *, axis: x.size,
-        samples=[sample(Arr((2, 3, 4), -9, 9), axis=1), sample(Arr((3,), -9, 9), axis=0),
-                 sample(Arr((0, 2), -9, 9), axis=1)],
-        error_samples=[refusal(ShapeError, "at least one element", (2, 0), axis=1),
-                       refusal(ShapeError, "axis", (2,), axis=3)],
-        dtypes="ordered", traits=("reduction",))  # fmt: skip
+        samples=[
+            sample(Arr((2, 3, 4), -9, 9), axis=1),
+            sample(Arr((3,), -9, 9), axis=0),
+            sample(Arr((0, 2), -9, 9), axis=1),
+        ],
+        error_samples=[
+            refusal(ShapeError, "at least one element", (2, 0), axis=1),
+            refusal(ShapeError, "axis", (2,), axis=3),
+        ],
+        dtypes="ordered",
+        traits=("reduction",),
+    )
 
 
-argmax = position("argmax",
+argmax = position(
+    "argmax",
     "The first position of the largest element along `axis`; of a NaN if there is one.",
     ref=lambda x, *, axis: np.asarray(np.argmax(x, axis=axis)),
-    why="a search for the maximum needs a second pass")  # fmt: skip
-argmin = position("argmin",
+    why="a search for the maximum needs a second pass",
+)
+argmin = position(
+    "argmin",
     "The first position of the smallest element along `axis`; of a NaN if there is one.",
     ref=lambda x, *, axis: np.asarray(np.argmin(x, axis=axis)),
-    why="argmax(-x) is wrong for unsigned integers")  # fmt: skip
+    why="argmax(-x) is wrong for unsigned integers",
+)
 
 
 def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
@@ -165,16 +248,25 @@ def infer_cumsum(x: Spec, *, axis, reverse) -> Spec:
     return x
 
 
-@card("reduce", infer=infer_cumsum,
+@card(
+    "reduce",
+    infer=infer_cumsum,
     vjp=(lambda g, _y, _x, *, axis, reverse: cumsum(g, axis=axis, reverse=not reverse),),
     jvp=LINEAR,
     batch=lambda batched, x, *, axis, reverse: cumsum(x, axis=axis + 1, reverse=reverse),
     flops=lambda x, **_: x.size,
-    samples=[sample((2, 3, 2), axis=1, reverse=False), sample((4,), axis=0, reverse=True),
-             sample((2, 0), axis=1, reverse=False)],
-    error_samples=[refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
-                   refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True)],
-    dtypes="numeric", traits=("linear",))  # fmt: skip
+    samples=[
+        sample((2, 3, 2), axis=1, reverse=False),
+        sample((4,), axis=0, reverse=True),
+        sample((2, 0), axis=1, reverse=False),
+    ],
+    error_samples=[
+        refusal(ShapeError, "axis", (2,), axis=1, reverse=False),
+        refusal(DTypeError, "numeric", (2,), on="bool", axis=0, reverse=True),
+    ],
+    dtypes="numeric",
+    traits=("linear",),
+)
 def cumsum(x, *, axis, reverse):
     """Running sums along `axis`, from its end if `reverse`.
 

@@ -32,18 +32,26 @@ def distinct(rng, shape):
     return rng.permutation(math.prod(shape)).reshape(shape) * 0.5 - 2
 
 
-@card("sort", infer=infer_sort,
+@card(
+    "sort",
+    infer=infer_sort,
     vjp=(lambda g, y, _x, *, axis, **_: scatter_along(g[0], y[1], axis, _x.shape[axis]),),
     jvp=(lambda t, y, x, *, axis, **_: (gather_along(t, y[1], axis), None),),
     batch=lambda batched, x, *, axis, descending: sort(x, axis=axis + 1, descending=descending),
     flops=lambda x, *, axis, **_: comparisons(x.size, x.shape[axis]),
-    samples=[sample(Arr((4,), make=distinct), axis=0, descending=False),
-             sample(Arr((3, 2, 2), make=distinct), axis=0, descending=True),
-             sample(Arr((2, 5), make=distinct), axis=1, descending=True),
-             sample((2, 0), axis=1, descending=False)],
-    error_samples=[refusal(ShapeError, "axis", (3,), axis=1, descending=False),
-                   refusal(DTypeError, "an order", (3,), on="complex64", axis=0, descending=True)],
-    dtypes="ordered", num_outputs=2)  # fmt: skip
+    samples=[
+        sample(Arr((4,), make=distinct), axis=0, descending=False),
+        sample(Arr((3, 2, 2), make=distinct), axis=0, descending=True),
+        sample(Arr((2, 5), make=distinct), axis=1, descending=True),
+        sample((2, 0), axis=1, descending=False),
+    ],
+    error_samples=[
+        refusal(ShapeError, "axis", (3,), axis=1, descending=False),
+        refusal(DTypeError, "an order", (3,), on="complex64", axis=0, descending=True),
+    ],
+    dtypes="ordered",
+    num_outputs=2,
+)
 def sort(x, *, axis, descending):
     """(x sorted along `axis`, the positions its elements came from): smallest first, or largest
     first if `descending`. Equal elements keep their order; NaN comes last.
@@ -56,21 +64,37 @@ def sort(x, *, axis, descending):
 def infer_top_k(x: Spec, *, k) -> tuple[Spec, Spec]:
     check_ordered("top_k", x, "Sort gh.abs.")
     if not x.ndim or not 0 <= k <= x.shape[-1]:
-        raise ShapeError("top_k", "k from 0 to the length of the last axis",
-                         f"k={k} for shape {x.shape}", "Choose a smaller k.")  # fmt: skip
+        raise ShapeError(
+            "top_k",
+            "k from 0 to the length of the last axis",
+            f"k={k} for shape {x.shape}",
+            "Choose a smaller k.",
+        )
     shape = (*x.shape[:-1], k)
     return Spec(shape, x.dtype), Spec(shape, int64)
 
 
-@card("sort", infer=infer_top_k,
+@card(
+    "sort",
+    infer=infer_top_k,
     vjp=(lambda g, y, _x, **_: scatter_along(g[0], y[1], _x.ndim - 1, _x.shape[-1]),),
     jvp=(lambda t, y, x, **_: (gather_along(t, y[1], x.ndim - 1), None),),
-    batch=lambda batched, x, *, k: top_k(x, k=k), flops=lambda x, *, k: comparisons(x.size, k),
-    samples=[sample(Arr((5,), make=distinct), k=2), sample(Arr((2, 3), make=distinct), k=3),
-             sample(Arr((2, 3), make=distinct), k=1), sample((2, 3), k=0)],
-    error_samples=[refusal(ShapeError, "k=4", (3,), k=4), refusal(ShapeError, "k=1", (), k=1),
-                   refusal(DTypeError, "order", (3,), on="complex64", k=1)], dtypes="ordered",
-    num_outputs=2)  # fmt: skip
+    batch=lambda batched, x, *, k: top_k(x, k=k),
+    flops=lambda x, *, k: comparisons(x.size, k),
+    samples=[
+        sample(Arr((5,), make=distinct), k=2),
+        sample(Arr((2, 3), make=distinct), k=3),
+        sample(Arr((2, 3), make=distinct), k=1),
+        sample((2, 3), k=0),
+    ],
+    error_samples=[
+        refusal(ShapeError, "k=4", (3,), k=4),
+        refusal(ShapeError, "k=1", (), k=1),
+        refusal(DTypeError, "order", (3,), on="complex64", k=1),
+    ],
+    dtypes="ordered",
+    num_outputs=2,
+)
 def top_k(x, *, k):
     """(the k largest elements along the last axis, largest first; their positions). Of equal
     elements the first come first; NaN is taken last.

@@ -20,8 +20,12 @@ from glasshouse.ops.elementwise import batch_together, infer_same
 def check_window(where: str, spatial_ndim: int, **options) -> None:
     for name, value in options.items():
         if len(value) != spatial_ndim:
-            raise ShapeError(where, f"{name} with {spatial_ndim} entries, one per spatial axis",
-                             value, "Repeat or drop entries.")  # fmt: skip
+            raise ShapeError(
+                where,
+                f"{name} with {spatial_ndim} entries, one per spatial axis",
+                value,
+                "Repeat or drop entries.",
+            )
         if any(entry < 1 for entry in value):
             raise OptionError(where, f"{name} of 1 or more", value, "Use 1.")
 
@@ -30,9 +34,12 @@ def window_counts(where: str, sizes: Shape, size, stride, dilation) -> Shape:
     check_window(where, len(sizes), size=size, stride=stride, dilation=dilation)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(size, dilation))
     if any(n < r for n, r in zip(sizes, reach)):
-        raise ShapeError(where, "windows no longer than the axes",
-                         f"windows that reach over {reach} elements and axes of {tuple(sizes)}",
-                         "Pad the input or shrink the window.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "windows no longer than the axes",
+            f"windows that reach over {reach} elements and axes of {tuple(sizes)}",
+            "Pad the input or shrink the window.",
+        )
     return tuple((n - r) // s + 1 for n, r, s in zip(sizes, reach, stride))
 
 
@@ -56,8 +63,12 @@ def window_positions(counts, size, stride, dilation):
 
 def check_ndim(where: str, x: Spec, spatial_ndim: int) -> None:
     if x.ndim < spatial_ndim:
-        raise ShapeError(where, f"at least {spatial_ndim} axes, one per entry of size",
-                         f"shape {x.shape}", "Add axes or shorten size.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"at least {spatial_ndim} axes, one per entry of size",
+            f"shape {x.shape}",
+            "Add axes or shorten size.",
+        )
 
 
 def options(size, stride=None, dilation=None, **others):
@@ -75,18 +86,31 @@ def infer_windows(x: Spec, *, size, stride, dilation) -> Spec:
 STRIDED = options((2, 3), stride=(2, 1), dilation=(3, 2))
 
 
-@card("window", infer=infer_windows, jvp=LINEAR,
-    vjp=(lambda g, _y, _x, *, size, **options: fold(
-        g, shape=_x.shape[_x.ndim - len(size) :], **options),),
-    batch=lambda batched, x, **attrs: windows(x, **attrs), flops=lambda x, **_: 0,
-    samples=[sample((2, 5), **options((3,))), sample((6, 5), **STRIDED),
-             sample((1, 2, 3, 4, 3), **options((2, 1, 3), stride=(1, 2, 1))),
-             sample((0, 4), **options((2,), stride=(3,)))],
-    error_samples=[refusal(ShapeError, "no longer than the axes", (2, 3), **options((4,))),
-                   refusal(OptionError, "stride of 1", (2, 3), **options((2,), stride=(-1,))),
-                   refusal(ShapeError, "stride with 1", (2, 3), **options((2,), stride=(1, 1))),
-                   refusal(ShapeError, "at least 2 axes", (3,), **options((2, 2)))],
-    traits=("linear", "movement"))  # fmt: skip
+@card(
+    "window",
+    infer=infer_windows,
+    jvp=LINEAR,
+    vjp=(
+        lambda g, _y, _x, *, size, **options: fold(
+            g, shape=_x.shape[_x.ndim - len(size) :], **options
+        ),
+    ),
+    batch=lambda batched, x, **attrs: windows(x, **attrs),
+    flops=lambda x, **_: 0,
+    samples=[
+        sample((2, 5), **options((3,))),
+        sample((6, 5), **STRIDED),
+        sample((1, 2, 3, 4, 3), **options((2, 1, 3), stride=(1, 2, 1))),
+        sample((0, 4), **options((2,), stride=(3,))),
+    ],
+    error_samples=[
+        refusal(ShapeError, "no longer than the axes", (2, 3), **options((4,))),
+        refusal(OptionError, "stride of 1", (2, 3), **options((2,), stride=(-1,))),
+        refusal(ShapeError, "stride with 1", (2, 3), **options((2,), stride=(1, 1))),
+        refusal(ShapeError, "at least 2 axes", (3,), **options((2, 2))),
+    ],
+    traits=("linear", "movement"),
+)
 def windows(x, *, size, stride, dilation):
     """All windows of x (..., *S) over its last len(size) axes, as (..., *O, *size).
 
@@ -101,22 +125,37 @@ def infer_fold(w: Spec, *, shape, stride, dilation) -> Spec:
     lead, size = w.ndim - 2 * n, w.shape[w.ndim - n :]
     counts = window_counts("fold", shape, size, stride, dilation)
     if w.shape[lead : lead + n] != counts:
-        raise ShapeError("fold", f"{counts} windows of {size} for axes of {tuple(shape)}",
-                         w.shape[lead:lead + n],
-                         "Pass the shape and options that the windows came from.")  # fmt: skip
+        raise ShapeError(
+            "fold",
+            f"{counts} windows of {size} for axes of {tuple(shape)}",
+            w.shape[lead : lead + n],
+            "Pass the shape and options that the windows came from.",
+        )
     return Spec(w.shape[:lead] + tuple(shape), w.dtype)
 
 
-@card("window", infer=infer_fold, jvp=LINEAR,
-    vjp=(lambda g, _y, _w, *, shape, **options: windows(
-        g, size=_w.shape[_w.ndim - len(shape) :], **options),),
-    batch=lambda batched, w, **attrs: fold(w, **attrs), flops=lambda w, **_: w.size,
-    samples=[sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
-             sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2))],
-    error_samples=[refusal(ShapeError, "(3,) windows", (4, 3), shape=(5,), stride=(1,),
-                       dilation=(1,)),
-                   refusal(ShapeError, "2 axes", (3,), shape=(5,), stride=(1,), dilation=(1,))],
-    dtypes="numeric", traits=("linear",))  # fmt: skip
+@card(
+    "window",
+    infer=infer_fold,
+    jvp=LINEAR,
+    vjp=(
+        lambda g, _y, _w, *, shape, **options: windows(
+            g, size=_w.shape[_w.ndim - len(shape) :], **options
+        ),
+    ),
+    batch=lambda batched, w, **attrs: fold(w, **attrs),
+    flops=lambda w, **_: w.size,
+    samples=[
+        sample((2, 3, 3), shape=(5,), stride=(1,), dilation=(1,)),
+        sample((2, 1, 2, 3), shape=(6, 5), stride=(2, 1), dilation=(3, 2)),
+    ],
+    error_samples=[
+        refusal(ShapeError, "(3,) windows", (4, 3), shape=(5,), stride=(1,), dilation=(1,)),
+        refusal(ShapeError, "2 axes", (3,), shape=(5,), stride=(1,), dilation=(1,)),
+    ],
+    dtypes="numeric",
+    traits=("linear",),
+)
 def fold(w, *, shape, stride, dilation):
     """The transpose of `windows`: (..., *O, *size), added where windows overlap, to (..., *shape).
 
@@ -153,8 +192,12 @@ def choose_in_windows(keys, size, stride, dilation):
 def infer_select(x: Spec, keys: Spec, *, size, stride, dilation) -> Spec:
     check_ordered("window_select", keys, "Take gh.abs.")
     if x.shape != keys.shape:
-        raise ShapeError("window_select", "x and keys of equal shape",
-                         f"{x.shape} and {keys.shape}", "Broadcast one of them.")  # fmt: skip
+        raise ShapeError(
+            "window_select",
+            "x and keys of equal shape",
+            f"{x.shape} and {keys.shape}",
+            "Broadcast one of them.",
+        )
     windowed = infer_windows(keys, size=size, stride=stride, dilation=dilation)
     return Spec(windowed.shape[: keys.ndim], x.dtype)
 
@@ -164,20 +207,27 @@ def batch_with_keys(card):
     return lambda batched, *operands, **attrs: card()(*batch_together(batched, operands), **attrs)
 
 
-@card("window", infer=infer_select,
+@card(
+    "window",
+    infer=infer_select,
     vjp=(lambda g, _y, _x, keys, **attrs: window_scatter(g, keys, **attrs), None),
-    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_select),
-    flops=lambda x, keys, *, size, **attrs: (infer_select(x, keys, size=size,
-        **attrs).size * math.prod(size)),
-    samples=[sample((2, 6), Arr((2, 6), -99, 99), **options((3,))),
-             sample((6, 5), Arr((6, 5), -99, 99), **STRIDED),
-             sample((2, 4, 4), Arr((2, 4, 4), -9, 9, dtype="int32"), **options((2, 2), stride=(2,
-                 2)))],
-    error_samples=[refusal(ShapeError, "equal shape", (4,), (5,), **options((2,))),
-                   refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"),
-                       **options((2,))),
-                   refusal(ShapeError, "no longer than", (4,), (4,), **options((5,)))],
-    dtypes="ordered")  # fmt: skip
+    jvp=(LINEAR, None),
+    batch=batch_with_keys(lambda: window_select),
+    flops=lambda x, keys, *, size, **attrs: (
+        infer_select(x, keys, size=size, **attrs).size * math.prod(size)
+    ),
+    samples=[
+        sample((2, 6), Arr((2, 6), -99, 99), **options((3,))),
+        sample((6, 5), Arr((6, 5), -99, 99), **STRIDED),
+        sample((2, 4, 4), Arr((2, 4, 4), -9, 9, dtype="int32"), **options((2, 2), stride=(2, 2))),
+    ],
+    error_samples=[
+        refusal(ShapeError, "equal shape", (4,), (5,), **options((2,))),
+        refusal(DTypeError, "order", (4,), Arr((4,), dtype="complex64"), **options((2,))),
+        refusal(ShapeError, "no longer than", (4,), (4,), **options((5,))),
+    ],
+    dtypes="ordered",
+)
 def window_select(x, keys, *, size, stride, dilation):
     """Per window over the last len(size) axes, the element of x where `keys` is largest: the first
     such place, and a NaN's before all others.
@@ -198,21 +248,32 @@ def infer_scatter(g: Spec, keys: Spec, **attrs) -> Spec:
     check_ordered("window_scatter", keys, "Take gh.abs.")
     expected = infer_select(keys, keys, **attrs).shape
     if g.shape != expected:
-        raise ShapeError("window_scatter",
-                         f"g of shape {expected}, one entry per window of keys {keys.shape}",
-                         g.shape, "Pass the keys and options of the window_select.")  # fmt: skip
+        raise ShapeError(
+            "window_scatter",
+            f"g of shape {expected}, one entry per window of keys {keys.shape}",
+            g.shape,
+            "Pass the keys and options of the window_select.",
+        )
     return Spec(keys.shape, g.dtype)
 
 
-@card("window", infer=infer_scatter,
+@card(
+    "window",
+    infer=infer_scatter,
     vjp=(lambda g, _y, _g, keys, **attrs: window_select(g, keys, **attrs), None),
-    jvp=(LINEAR, None), batch=batch_with_keys(lambda: window_scatter),
+    jvp=(LINEAR, None),
+    batch=batch_with_keys(lambda: window_scatter),
     flops=lambda g, keys, *, size, **_: g.size * (math.prod(size) + 1),
-    samples=[sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
-             sample((2, 1), Arr((6, 5), -99, 99), **STRIDED)],
-    error_samples=[refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
-                   refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"),
-                       **options((2,)))], dtypes="real")  # fmt: skip
+    samples=[
+        sample((2, 4), Arr((2, 6), -99, 99), **options((3,))),
+        sample((2, 1), Arr((6, 5), -99, 99), **STRIDED),
+    ],
+    error_samples=[
+        refusal(ShapeError, "one entry per window", (4,), (4,), **options((2,))),
+        refusal(DTypeError, "order", (3,), Arr((4,), dtype="complex64"), **options((2,))),
+    ],
+    dtypes="real",
+)
 def window_scatter(g, keys, *, size, stride, dilation):
     """The transpose of `window_select` in x: each g added at the place that its window chose,
     zeros elsewhere.

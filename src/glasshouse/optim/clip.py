@@ -21,17 +21,24 @@ def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_i
     `error_if_nonfinite` if the norm is infinite or NaN; nothing is changed then.
     Source: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch."""
     if not max_norm >= 0 or not norm_type > 0:
-        raise OptionError("clip_grad_norm_", "max_norm >= 0 and norm_type > 0",
-            f"max_norm={max_norm!r}, norm_type={norm_type!r}", "norm_type may be inf.")  # fmt: skip
+        raise OptionError(
+            "clip_grad_norm_",
+            "max_norm >= 0 and norm_type > 0",
+            f"max_norm={max_norm!r}, norm_type={norm_type!r}",
+            "norm_type may be inf.",
+        )
     params = with_grad("clip_grad_norm_", parameters)
     if not params:
         return asarray(0.0)
     with no_grad():
         total = total_norm([p.grad for p in params], float(norm_type))
         if error_if_nonfinite and not math.isfinite(total.item()):
-            raise GradError("clip_grad_norm_", "a finite gradient norm", total.item(),
-                            "Look for the layer whose gradient is not finite, or lower the "
-                            "learning rate.")  # fmt: skip
+            raise GradError(
+                "clip_grad_norm_",
+                "a finite gradient norm",
+                total.item(),
+                "Look for the layer whose gradient is not finite, or lower the learning rate.",
+            )
         scale = minimum(float(max_norm) / (total + 1e-6), full((), 1.0, total.dtype))
         for p in params:
             p.grad *= cast(scale, real_dtype(p.grad.dtype))
@@ -56,8 +63,9 @@ def clip_grad_value_(parameters, clip_value: float) -> None:
     params = with_grad("clip_grad_value_", parameters)
     for p in params:
         if p.grad.dtype.is_complex:
-            raise DTypeError("clip_grad_value_", "real gradients", p.grad.dtype.name,
-                             "Use clip_grad_norm_.")  # fmt: skip
+            raise DTypeError(
+                "clip_grad_value_", "real gradients", p.grad.dtype.name, "Use clip_grad_norm_."
+            )
     with no_grad():
         for p in params:
             high = full(p.shape, float(clip_value), p.grad.dtype)

@@ -22,13 +22,21 @@ class GradScaler:
              >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
              ([16.0], None, None, [0.0])"""
 
-    def __init__(self, init_scale: float = 65536.0, growth_factor: float = 2.0,
-                 backoff_factor: float = 0.5, growth_interval: int = 2000,
-                 enabled: bool = True):  # fmt: skip
+    def __init__(
+        self,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ):
         if not (init_scale > 0 and growth_factor > 1 and 0 < backoff_factor < 1):
-            raise OptionError("GradScaler", "init_scale > 0, growth_factor > 1 and 0 < "
-                              "backoff_factor < 1", f"{init_scale}, {growth_factor}, "
-                              f"{backoff_factor}", "Change them.")  # fmt: skip
+            raise OptionError(
+                "GradScaler",
+                "init_scale > 0, growth_factor > 1 and 0 < backoff_factor < 1",
+                f"{init_scale}, {growth_factor}, {backoff_factor}",
+                "Change them.",
+            )
         self.factor, self.enabled = float(init_scale), enabled
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.good_steps = growth_interval, 0
@@ -51,8 +59,12 @@ class GradScaler:
         if not self.enabled:
             return
         if id(optimizer) in self.found:
-            raise GradError("unscale_", "gradients that are still scaled", "ones unscaled since "
-                            "the last update()", "Call it once a step.")  # fmt: skip
+            raise GradError(
+                "unscale_",
+                "gradients that are still scaled",
+                "ones unscaled since the last update()",
+                "Call it once a step.",
+            )
         found = asarray(False)
         for p in optimizer.parameters():
             if p.grad is not None:

@@ -51,8 +51,12 @@ class Optimizer:
     def add_param_group(self, group: dict) -> None:
         """Optimize further parameters, with their own options. Raises: as the constructor."""
         if not isinstance(group, dict):
-            raise OptionError(self.where, "a group as a dict", type_name(group),
-                              "Write {'params': [...], 'lr': ...}.")  # fmt: skip
+            raise OptionError(
+                self.where,
+                "a group as a dict",
+                type_name(group),
+                "Write {'params': [...], 'lr': ...}.",
+            )
         self.add_checked(list_groups(self.where, [group])[0])
 
     def add_checked(self, group: dict) -> None:
@@ -73,8 +77,12 @@ class Optimizer:
             allowed = all(isinstance(v, numbers.Real) and low <= v < high for v in values)
             if not allowed or len(values) != (2 if pair else 1):
                 kind = "two numbers" if pair else "a number"
-                raise OptionError(self.where, f"{name} to be {kind} in [{low}, {high})",
-                                  repr(value), "Check its scale and sign.")  # fmt: skip
+                raise OptionError(
+                    self.where,
+                    f"{name} to be {kind} in [{low}, {high})",
+                    repr(value),
+                    "Check its scale and sign.",
+                )
             # NumPy's float64 would promote float32 parameters; Python's float does not.
             values = tuple(map(float, values))
             options[name] = values if pair else values[0]
@@ -136,8 +144,12 @@ class Optimizer:
         for key, entry in state_dict["state"].items():
             number = int(key) if isinstance(key, str) and key.isdecimal() else key
             if number not in params:
-                raise CheckpointError(self.where, f"state of the parameters 0 to {len(params) - 1}",
-                    repr(key), "Load it into an optimizer of the same parameters.")  # fmt: skip
+                raise CheckpointError(
+                    self.where,
+                    f"state of the parameters 0 to {len(params) - 1}",
+                    repr(key),
+                    "Load it into an optimizer of the same parameters.",
+                )
             state[params[number]] = self.checked_state(number, params[number], entry)
         self.param_groups, self.state = groups, state
 
@@ -145,16 +157,24 @@ class Optimizer:
         names = {"state", "param_groups"}
         is_state = isinstance(state_dict, dict) and names <= set(state_dict)
         if not is_state or not isinstance(state_dict["state"], dict):
-            raise CheckpointError(self.where, "a dict with 'state' and 'param_groups'",
-                describe_dict(state_dict), "Pass what state_dict() returned.")  # fmt: skip
+            raise CheckpointError(
+                self.where,
+                "a dict with 'state' and 'param_groups'",
+                describe_dict(state_dict),
+                "Pass what state_dict() returned.",
+            )
         sizes = [len(group["params"]) for group in self.param_groups]
         try:
             saved = [len(group["params"]) for group in state_dict["param_groups"]]
         except (TypeError, KeyError):
             saved = "something else"
         if sizes != saved:
-            raise CheckpointError(self.where, f"parameter groups of sizes {sizes}", saved,
-                "Build the optimizer with the groups it was saved with.")  # fmt: skip
+            raise CheckpointError(
+                self.where,
+                f"parameter groups of sizes {sizes}",
+                saved,
+                "Build the optimizer with the groups it was saved with.",
+            )
         pairs = zip(self.param_groups, state_dict["param_groups"], strict=True)
         groups = [{**own, **group, "params": own["params"]} for own, group in pairs]
         for options in groups:
@@ -168,18 +188,24 @@ class Optimizer:
         needed = set(self.buffers) | ({"step"} if self.counts_steps else set())
         missing, unknown = needed - names, names - needed - set(self.optional)
         if missing or unknown:
-            raise CheckpointError(self.where, f"the state of parameter {number} to have "
-                                  f"{sorted(needed)}", sorted(names),
-                                  "Load it into the optimizer it came from.")  # fmt: skip
+            raise CheckpointError(
+                self.where,
+                f"the state of parameter {number} to have {sorted(needed)}",
+                sorted(names),
+                "Load it into the optimizer it came from.",
+            )
         shape = (*p.shape, 2) if p.dtype.is_complex else p.shape
         out = {}
         for name in (name for name in entry if name in names):
             array, wanted = np.asarray(entry[name]), () if name == "step" else shape
             if array.shape != wanted or (name == "step" and not array >= 0):
                 got = array if array.shape == () else f"shape {array.shape}"
-                raise CheckpointError(self.where, f"{name!r} of parameter {number} to have shape "
-                                      f"{wanted}, and a step to be >= 0", got,
-                                      "Load it into an optimizer of the same model.")  # fmt: skip
+                raise CheckpointError(
+                    self.where,
+                    f"{name!r} of parameter {number} to have shape {wanted}, and a step to be >= 0",
+                    got,
+                    "Load it into an optimizer of the same model.",
+                )
             value = asarray(entry[name], dtype=real_dtype(p.dtype)).detach()
             out[name] = int(array) if name == "step" else value
         return out
@@ -198,18 +224,30 @@ class Optimizer:
 
 def list_groups(where: str, params) -> list[dict]:
     if isinstance(params, (Tensor, dict)) or not hasattr(params, "__iter__"):
-        raise DTypeError(where, "an iterable of parameters or of groups", type_name(params),
-                         "Pass model.parameters() or a list.")  # fmt: skip
+        raise DTypeError(
+            where,
+            "an iterable of parameters or of groups",
+            type_name(params),
+            "Pass model.parameters() or a list.",
+        )
     entries = list(params)
     if not entries:
-        raise OptionError(where, "at least one parameter", "none", "Pass model.parameters(), and "
-                          "note that a generator can be used only once.")  # fmt: skip
+        raise OptionError(
+            where,
+            "at least one parameter",
+            "none",
+            "Pass model.parameters(), and note that a generator can be used only once.",
+        )
     if not any(isinstance(entry, dict) for entry in entries):
         return [{"params": entries}]
     for entry in entries:
         if not isinstance(entry, dict) or "params" not in entry:
-            raise OptionError(where, "every group to be a dict with 'params'", describe_dict(entry),
-                              "Write {'params': [...], 'lr': ...}.")  # fmt: skip
+            raise OptionError(
+                where,
+                "every group to be a dict with 'params'",
+                describe_dict(entry),
+                "Write {'params': [...], 'lr': ...}.",
+            )
     owned = [entry["params"] for entry in entries]
     owned = [[own] if isinstance(own, Tensor) else list(own) for own in owned]
     return [{**entry, "params": own} for entry, own in zip(entries, owned, strict=True)]
@@ -221,14 +259,26 @@ def check_params(where: str, params: list, seen: set[int]) -> None:
     for i, p in enumerate(params):
         if not isinstance(p, Tensor) or not p.dtype.is_inexact:
             got = f"{type_name(p)}" if not isinstance(p, Tensor) else f"a tensor of {p.dtype.name}"
-            raise DTypeError(where, "floating or complex tensors", f"{got} at {i}",
-                             "Pass the tensors to be trained.")  # fmt: skip
+            raise DTypeError(
+                where,
+                "floating or complex tensors",
+                f"{got} at {i}",
+                "Pass the tensors to be trained.",
+            )
         if not p.is_leaf:
-            raise GradError(where, "leaf tensors", f"the result of an operation at {i}",
-                            "Pass the tensor it was made from, or detach it.")  # fmt: skip
+            raise GradError(
+                where,
+                "leaf tensors",
+                f"the result of an operation at {i}",
+                "Pass the tensor it was made from, or detach it.",
+            )
         if id(p) in seen:
-            raise OptionError(where, "each parameter once", f"the one at {i} (shape {p.shape}) "
-                              "twice", "Remove it from one of the groups.")  # fmt: skip
+            raise OptionError(
+                where,
+                "each parameter once",
+                f"the one at {i} (shape {p.shape}) twice",
+                "Remove it from one of the groups.",
+            )
         seen.add(id(p))
 
 
@@ -238,8 +288,12 @@ def check_gradient(where: str, p: Tensor) -> None:
     got = p.grad.spec if isinstance(p.grad, Tensor) else type_name(p.grad)
     wrong_shape = isinstance(p.grad, Tensor) and p.grad.shape != p.shape
     error = ShapeError if wrong_shape else DTypeError
-    raise error(where, f"a gradient like its parameter, {p.spec}", got,
-                "Set .grad to a tensor of that shape and dtype.")  # fmt: skip
+    raise error(
+        where,
+        f"a gradient like its parameter, {p.spec}",
+        got,
+        "Set .grad to a tensor of that shape and dtype.",
+    )
 
 
 def options(scope: dict) -> dict:

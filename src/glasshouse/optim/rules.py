@@ -22,22 +22,37 @@ class SGD(Optimizer):
              >>> p.tolist()
              [0.800000011920929]"""
 
-    ranges = {"lr": NON_NEGATIVE, "momentum": NON_NEGATIVE,
-              "dampening": (float("-inf"), float("inf")), "weight_decay": NON_NEGATIVE}  # fmt: skip
+    ranges = {
+        "lr": NON_NEGATIVE,
+        "momentum": NON_NEGATIVE,
+        "dampening": (float("-inf"), float("inf")),
+        "weight_decay": NON_NEGATIVE,
+    }
     optional = ("momentum_buffer",)
     counts_steps = False
 
-    def __init__(self, params, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
-                 weight_decay: float = 0.0, nesterov: bool = False, *,
-                 maximize: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+    ):
         super().__init__(params, options(locals()))
 
     def check_options(self, options):
         super().check_options(options)
         if options["nesterov"] and (options["momentum"] == 0 or options["dampening"] != 0):
-            raise OptionError("SGD", "momentum > 0 and dampening 0 with nesterov",
-                              f"momentum={options['momentum']}, "
-                              f"dampening={options['dampening']}", "Change them.")  # fmt: skip
+            raise OptionError(
+                "SGD",
+                "momentum > 0 and dampening 0 with nesterov",
+                f"momentum={options['momentum']}, dampening={options['dampening']}",
+                "Change them.",
+            )
 
     def change(self, grad, state, group):
         momentum = group["momentum"]
@@ -64,15 +79,28 @@ class Adam(Optimizer):
              >>> p.tolist()
              [0.5]"""
 
-    ranges = {"lr": NON_NEGATIVE, "betas": FRACTION, "eps": NON_NEGATIVE,
-              "weight_decay": NON_NEGATIVE}  # fmt: skip
+    ranges = {
+        "lr": NON_NEGATIVE,
+        "betas": FRACTION,
+        "eps": NON_NEGATIVE,
+        "weight_decay": NON_NEGATIVE,
+    }
     pairs = ("betas",)
     buffers = ("exp_avg", "exp_avg_sq")
     optional = ("max_exp_avg_sq",)
 
-    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
-                 maximize: bool = False, decoupled_weight_decay: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+    ):
         super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):
@@ -94,9 +122,17 @@ class AdamW(Adam):
     """Adam whose weight decay shrinks the parameter itself: p = p * (1 - lr * weight_decay) first.
     Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2."""
 
-    def __init__(self, params, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 1e-2, amsgrad: bool = False, *,
-                 maximize: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ):
         kept = {"maximize": maximize, "decoupled_weight_decay": True}
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **kept)
 
@@ -108,14 +144,28 @@ class RMSprop(Optimizer):
     Raises: OptionError for options out of range. Source: Tieleman & Hinton 2012, lecture 6.5;
     centered: Graves 2013, arXiv:1308.0850, eq. 38-41."""
 
-    ranges = {"lr": NON_NEGATIVE, "alpha": FRACTION, "eps": NON_NEGATIVE,
-              "weight_decay": NON_NEGATIVE, "momentum": NON_NEGATIVE}  # fmt: skip
+    ranges = {
+        "lr": NON_NEGATIVE,
+        "alpha": FRACTION,
+        "eps": NON_NEGATIVE,
+        "weight_decay": NON_NEGATIVE,
+        "momentum": NON_NEGATIVE,
+    }
     buffers = ("square_avg",)
     optional = ("momentum_buffer", "grad_avg")
 
-    def __init__(self, params, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
-                 weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
-                 maximize: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+    ):
         super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):
@@ -139,13 +189,22 @@ class Adagrad(Optimizer):
     Raises: OptionError for options out of range.
     Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1."""
 
-    ranges = dict.fromkeys("lr lr_decay weight_decay initial_accumulator_value eps".split(),
-                           NON_NEGATIVE)  # fmt: skip
+    ranges = dict.fromkeys(
+        "lr lr_decay weight_decay initial_accumulator_value eps".split(), NON_NEGATIVE
+    )
     buffers = ("sum",)
 
-    def __init__(self, params, lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0,
-                 initial_accumulator_value: float = 0.0, eps: float = 1e-10, *,
-                 maximize: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        params,
+        lr: float = 1e-2,
+        lr_decay: float = 0.0,
+        weight_decay: float = 0.0,
+        initial_accumulator_value: float = 0.0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+    ):
         super().__init__(params, options(locals()))
 
     def change(self, grad, state, group):

@@ -47,8 +47,12 @@ class LRScheduler:
         """Set rates (and momenta) of `last_epoch`."""
         groups = self.optimizer.param_groups
         if len(groups) != len(self.base_lrs):
-            raise OptionError(type(self).__name__, f"the {len(self.base_lrs)} parameter groups it "
-                "was made for", len(groups), "Add groups before making the schedule.")  # fmt: skip
+            raise OptionError(
+                type(self).__name__,
+                f"the {len(self.base_lrs)} parameter groups it was made for",
+                len(groups),
+                "Add groups before making the schedule.",
+            )
         rates = [float(self.lr_at(self.last_epoch, i)) for i in range(len(groups))]
         for i, group in enumerate(groups):
             if self.scaled and self.last_lr[i] and group["lr"] != self.last_lr[i]:
@@ -66,16 +70,24 @@ class LRScheduler:
 
     def state_dict(self) -> dict:
         """How far the schedule is, as plain numbers."""
-        return {"last_epoch": self.last_epoch, "base_lrs": list(self.base_lrs),
-                "scales": list(self.scales), "last_lr": list(self.last_lr)}  # fmt: skip
+        return {
+            "last_epoch": self.last_epoch,
+            "base_lrs": list(self.base_lrs),
+            "scales": list(self.scales),
+            "last_lr": list(self.last_lr),
+        }
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`, and set its rates.
         Raises: CheckpointError if it does not fit this schedule; nothing is changed then."""
         own = self.state_dict()
         if not has_form(own, state):
-            raise CheckpointError(type(self).__name__, f"a state like {own}", repr(state),
-                "Pass what state_dict() of the same schedule returned.")  # fmt: skip
+            raise CheckpointError(
+                type(self).__name__,
+                f"a state like {own}",
+                repr(state),
+                "Pass what state_dict() of the same schedule returned.",
+            )
         vars(self).update({k: list(v) if isinstance(own[k], list) else v for k, v in state.items()})
         for group, lr in zip(self.optimizer.param_groups, self.last_lr, strict=True):
             group["lr"] = lr
@@ -110,8 +122,12 @@ def per_group(where: str, name: str, value, count: int) -> list:
     """`value` for each of `count` groups: a list of as many, or one for all."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * count
     if len(values) != count:
-        raise OptionError(where, f"one {name} for each of {count} parameter groups", len(values),
-                          f"Give one value for all, or a list of {count}.")  # fmt: skip
+        raise OptionError(
+            where,
+            f"one {name} for each of {count} parameter groups",
+            len(values),
+            f"Give one value for all, or a list of {count}.",
+        )
     return values
 
 
@@ -169,8 +185,9 @@ class LinearLR(LRScheduler):
     Raises: OptionError for factors outside [0, 1], a start_factor of 0, or total_iters below 1.
     Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up)."""
 
-    def __init__(self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0,
-                 total_iters: int = 5):  # fmt: skip
+    def __init__(
+        self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
+    ):
         self.start_factor = check_range("LinearLR", "start_factor", start_factor, 0, 1)
         if self.start_factor == 0:
             raise OptionError("LinearLR", "start_factor > 0", "0", "Pass e.g. 1e-3.")
@@ -217,11 +234,22 @@ class OneCycleLR(LRScheduler):
 
     scaled = False
 
-    def __init__(self, optimizer, max_lr, total_steps: int | None = None, epochs: int | None = None,
-                 steps_per_epoch: int | None = None, pct_start: float = 0.3,
-                 anneal_strategy: str = "cos", cycle_momentum: bool = True, base_momentum=0.85,
-                 max_momentum=0.95, div_factor: float = 25.0, final_div_factor: float = 1e4,
-                 three_phase: bool = False):  # fmt: skip
+    def __init__(
+        self,
+        optimizer,
+        max_lr,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum=0.85,
+        max_momentum=0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        three_phase: bool = False,
+    ):
         check_optimizer("OneCycleLR", optimizer)
         count = len(optimizer.param_groups)
         self.anneal = ANNEAL[check_option("OneCycleLR", "strategy", anneal_strategy, ANNEAL)]
@@ -237,8 +265,12 @@ class OneCycleLR(LRScheduler):
             self.rates.append([start, peak, *[start] * three_phase, start / final])
         if cycle_momentum:
             if not {"momentum", "betas"} & set(optimizer.defaults):
-                raise OptionError("OneCycleLR", "an optimizer with momentum or betas",
-                    type(optimizer).__name__, "Pass cycle_momentum=False.")  # fmt: skip
+                raise OptionError(
+                    "OneCycleLR",
+                    "an optimizer with momentum or betas",
+                    type(optimizer).__name__,
+                    "Pass cycle_momentum=False.",
+                )
             low = per_group("OneCycleLR", "base_momentum", base_momentum, count)
             high = per_group("OneCycleLR", "max_momentum", max_momentum, count)
             for least, most in zip(low, high, strict=True):
@@ -252,9 +284,12 @@ class OneCycleLR(LRScheduler):
     def between(self, values: list[float], step: int) -> float:
         """The value at `step` on the way through `values`, reached at the steps `ends`."""
         if step > self.total_steps:
-            raise OptionError("OneCycleLR", f"at most total_steps = {self.total_steps} steps",
-                              f"step {step}", "Make the schedule with the number of steps that you "
-                              "train.")  # fmt: skip
+            raise OptionError(
+                "OneCycleLR",
+                f"at most total_steps = {self.total_steps} steps",
+                f"step {step}",
+                "Make the schedule with the number of steps that you train.",
+            )
         phase = next((k for k, end in enumerate(self.ends) if k and step <= end), -1)
         start, end = self.ends[phase - 1], self.ends[phase]
         share = (step - start) / (end - start) if end != start else 1.0
@@ -271,8 +306,12 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
     if total_steps is not None:
         return check_integer("OneCycleLR", "total_steps", total_steps, 1)
     if epochs is None or steps_per_epoch is None:
-        raise OptionError("OneCycleLR", "total_steps, or epochs and steps_per_epoch",
-            f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}", "Pass them.")  # fmt: skip
+        raise OptionError(
+            "OneCycleLR",
+            "total_steps, or epochs and steps_per_epoch",
+            f"epochs={epochs!r}, steps_per_epoch={steps_per_epoch!r}",
+            "Pass them.",
+        )
     epochs = check_integer("OneCycleLR", "epochs", epochs, 1)
     return epochs * check_integer("OneCycleLR", "steps_per_epoch", steps_per_epoch, 1)
 
@@ -292,16 +331,28 @@ class SequentialLR(LRScheduler):
         self.schedulers, self.milestones = list(schedulers), list(milestones)
         for part in self.schedulers:
             if not isinstance(part, LRScheduler) or isinstance(part, ReduceLROnPlateau):
-                raise OptionError("SequentialLR", "schedules of the step alone", type_name(part),
-                                  "Step a plateau schedule by itself.")  # fmt: skip
+                raise OptionError(
+                    "SequentialLR",
+                    "schedules of the step alone",
+                    type_name(part),
+                    "Step a plateau schedule by itself.",
+                )
             if part.optimizer is not optimizer:
-                raise OptionError("SequentialLR", "schedules of its own optimizer",
-                    "one of another", "Make all of them with the same optimizer.")  # fmt: skip
+                raise OptionError(
+                    "SequentialLR",
+                    "schedules of its own optimizer",
+                    "one of another",
+                    "Make all of them with the same optimizer.",
+                )
         marks = [check_integer("SequentialLR", "milestones", m, 1) for m in self.milestones]
         if len(marks) != len(self.schedulers) - 1 or marks != sorted(set(marks)):
-            raise OptionError("SequentialLR", f"{len(self.schedulers) - 1} rising milestones for "
-                              f"{len(self.schedulers)} schedules", self.milestones,
-                              "Give one less milestone than schedules.")  # fmt: skip
+            raise OptionError(
+                "SequentialLR",
+                f"{len(self.schedulers) - 1} rising milestones for "
+                f"{len(self.schedulers)} schedules",
+                self.milestones,
+                "Give one less milestone than schedules.",
+            )
         for group in optimizer.param_groups:  # take back what making the parts has set
             group["lr"] = group["initial_lr"]
         super().__init__(optimizer)
@@ -326,9 +377,18 @@ class ReduceLROnPlateau(LRScheduler):
     means by more than `threshold`, as a share of |best| ("rel") or absolute ("abs"); NaN is never
     better. Raises: OptionError for options out of range."""
 
-    def __init__(self, optimizer, mode: str = "min", factor: float = 0.1, patience: int = 10,
-                 threshold: float = 1e-4, threshold_mode: str = "rel", cooldown: int = 0,
-                 min_lr=0.0, eps: float = 1e-8):  # fmt: skip
+    def __init__(
+        self,
+        optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr=0.0,
+        eps: float = 1e-8,
+    ):
         check_optimizer("ReduceLROnPlateau", optimizer)
         where = "ReduceLROnPlateau"
         self.mode = check_option(where, "mode", mode, ("min", "max"))

@@ -8,9 +8,15 @@ captures = Living()
 def capture_data() -> list[dict]:
     """Functions that are captured now: their graphs, breaks and recompiles."""
     used = [c for c in captures if c.entries or c.breaks]
-    return [{"name": c.name, "graphs": sum(e.graph is not None for e in c.entries),
-             "entries": len(c.entries), "breaks": [list(b) for b in c.breaks],
-             "recompiles": [list(r) for r in c.recompiles],
-             "capture_ns": sum(e.capture_ns for e in c.entries),
-             "compile_ns": sum(e.compile_ns for e in c.entries)}
-            for c in sorted(used, key=lambda c: c.name)]  # fmt: skip
+    return [
+        {
+            "name": c.name,
+            "graphs": sum(e.graph is not None for e in c.entries),
+            "entries": len(c.entries),
+            "breaks": [list(b) for b in c.breaks],
+            "recompiles": [list(r) for r in c.recompiles],
+            "capture_ns": sum(e.capture_ns for e in c.entries),
+            "compile_ns": sum(e.compile_ns for e in c.entries),
+        }
+        for c in sorted(used, key=lambda c: c.name)
+    ]

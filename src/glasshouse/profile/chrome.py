@@ -93,9 +93,16 @@ class Exporter:
             if kind <= recorded.COMPUTED:
                 args |= self.call_args(e)
                 name = self.prefix + name
-            made.append(Slice(int(e["thread"]) + 1, int(e["begin"]) - trace.begin_ns,
-                              int(e["end"]) - trace.begin_ns, name, CATEGORIES[kind],
-                              args))  # fmt: skip
+            made.append(
+                Slice(
+                    int(e["thread"]) + 1,
+                    int(e["begin"]) - trace.begin_ns,
+                    int(e["end"]) - trace.begin_ns,
+                    name,
+                    CATEGORIES[kind],
+                    args,
+                )
+            )
             self.place[i] = made[-1]
         return made
 
@@ -165,8 +172,9 @@ class Exporter:
             track, device = EXECUTION + int(steps.thread[i]), int(steps.device[i])
             if device >= 0:
                 track = DEVICES + 1000 * device + int(steps.stream[i])
-            yield self.shown(Kernel(Slice(track, begin, end, info.name, "kernel", args),
-                                    sorted(own), i), info)  # fmt: skip
+            yield self.shown(
+                Kernel(Slice(track, begin, end, info.name, "kernel", args), sorted(own), i), info
+            )
 
     def shown(self, kernel: Kernel, info) -> Kernel:
         return kernel
@@ -178,13 +186,22 @@ class Exporter:
             if steps.device[k.row] >= 0:
                 times = int(steps.launch[k.row]) - start, int(steps.launched[k.row]) - start
                 args = {"correlation": k.row + 1}
-                yield Slice(int(steps.thread[k.row]) + 1, *times, f"launch {k.slice.name}",
-                            "launch", args)  # fmt: skip
+                yield Slice(
+                    int(steps.thread[k.row]) + 1, *times, f"launch {k.slice.name}", "launch", args
+                )
 
     def slice_record(self, s: Slice) -> dict:
         begin = self.time(s.begin)
-        return {"ph": "X", "cat": s.category, "name": s.name, "pid": self.pid, "tid": s.track,
-                "ts": begin, "dur": self.time(s.end) - begin, "args": s.args}  # fmt: skip
+        return {
+            "ph": "X",
+            "cat": s.category,
+            "name": s.name,
+            "pid": self.pid,
+            "tid": s.track,
+            "ts": begin,
+            "dur": self.time(s.end) - begin,
+            "args": s.args,
+        }
 
     def meta(self, what: str, tid: int, args: dict, pid: int | None = None) -> dict:
         pid = self.pid if pid is None else pid
@@ -214,8 +231,16 @@ class Exporter:
         for ph, s in (("s", start), ("f", end)):
             record = self.slice_record(self.moved.get(id(s), s))
             more = {"bp": "e"} if ph == "f" else {}
-            yield {"ph": ph, "id": self.flows, "pid": record["pid"], "tid": record["tid"],
-                   "ts": record["ts"], "cat": category, "name": category, **more}  # fmt: skip
+            yield {
+                "ph": ph,
+                "id": self.flows,
+                "pid": record["pid"],
+                "tid": record["tid"],
+                "ts": record["ts"],
+                "cat": category,
+                "name": category,
+                **more,
+            }
 
     def backward_arrows(self) -> Iterator[dict]:
         events = self.trace.events
@@ -246,21 +271,39 @@ class Exporter:
             yield {"ph": "C", "name": "memory", "tid": 0, "args": counts, **common}
             kind, tag = recorded.MEMORY_KINDS[row["kind"]], trace.tags[row["tag"]]
             if kind in ("alloc", "free"):
-                args = {"Total Allocated": allocated, "Total Reserved": reserved,
-                        "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
-                        "Addr": int(row["address"]), "Device Type": 0, "Device Id": -1,
-                        "owner": str(tag)}  # fmt: skip
-                yield {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]",
-                       "tid": 1, "args": args, **common}  # fmt: skip
+                args = {
+                    "Total Allocated": allocated,
+                    "Total Reserved": reserved,
+                    "Bytes": int(row["nbytes"]) * (1 if kind == "alloc" else -1),
+                    "Addr": int(row["address"]),
+                    "Device Type": 0,
+                    "Device Id": -1,
+                    "owner": str(tag),
+                }
+                yield {
+                    "ph": "i",
+                    "s": "t",
+                    "cat": "cpu_instant_event",
+                    "name": "[memory]",
+                    "tid": 1,
+                    "args": args,
+                    **common,
+                }
 
 
 def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:
     lines = sorted({trace.line(program, share.place) for share in shares} - {""})
-    return {"kind": info.kind, "program": program, "step": step,
-            "primitives": [s.call.primitive.name for s in shares if s.call is not None],
-            "modules": sorted({s.module for s in shares if s.module}),
-            "passes": sorted({s.phase for s in shares}), "lines": lines, "FLOPs": info.flops,
-            "bytes": info.bytes}  # fmt: skip
+    return {
+        "kind": info.kind,
+        "program": program,
+        "step": step,
+        "primitives": [s.call.primitive.name for s in shares if s.call is not None],
+        "modules": sorted({s.module for s in shares if s.module}),
+        "passes": sorted({s.phase for s in shares}),
+        "lines": lines,
+        "FLOPs": info.flops,
+        "bytes": info.bytes,
+    }
 
 
 def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
@@ -281,14 +324,19 @@ def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
 
 def head_of(trace: Trace, shapes: bool) -> dict:
     """The metadata of a trace; readers that stream stop at the events, so it comes first."""
-    return {"schemaVersion": 1,
-            "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
-            "distributedInfo": {"backend": "local", "rank": trace.rank,
-                                "world_size": len(trace.ranks)},
-            "record_shapes": int(shapes), "profile_memory": int(trace.with_memory),
-            "with_stack": int(trace.with_stack), "with_flops": 1, "host_name": trace.host,
-            "displayTimeUnit": "ms", "baseTimeNanoseconds": trace.began_at_ns,
-            "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs}  # fmt: skip
+    return {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "CPU", "totalGlobalMem": 0, "numSms": 1}],
+        "distributedInfo": {"backend": "local", "rank": trace.rank, "world_size": len(trace.ranks)},
+        "record_shapes": int(shapes),
+        "profile_memory": int(trace.with_memory),
+        "with_stack": int(trace.with_stack),
+        "with_flops": 1,
+        "host_name": trace.host,
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": trace.began_at_ns,
+        "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs,
+    }
 
 
 def open_text(path: Path, mode: str):
@@ -327,8 +375,9 @@ def merge(paths, path) -> Path:
     if not files or not all("traceEvents" in file for file in files):
         raise OptionError("merge", "one trace file or more", repr(paths), "Name the files.")
     base = min(file.get("baseTimeNanoseconds", 0) for file in files)
-    return write(path, {**files[0], "traceEvents": None, "baseTimeNanoseconds": base},
-                 merged(files, base))  # fmt: skip
+    return write(
+        path, {**files[0], "traceEvents": None, "baseTimeNanoseconds": base}, merged(files, base)
+    )
 
 
 def merged(files: list[dict], base: int) -> Iterator[dict]:

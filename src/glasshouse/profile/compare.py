@@ -19,8 +19,12 @@ def read_run(path) -> dict:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
         return {name: run[name] for name in ("step_ns", "modules", "kernels")}
     except (ValueError, KeyError, TypeError) as error:
-        raise OptionError("compare", "a file of export_json", f"{path} ({error!r})",
-                          "Write one with --json or prof.export_json.") from error  # fmt: skip
+        raise OptionError(
+            "compare",
+            "a file of export_json",
+            f"{path} ({error!r})",
+            "Write one with --json or prof.export_json.",
+        ) from error
 
 
 class Change(NamedTuple):
@@ -67,9 +71,15 @@ class Comparison:
             f"{self.ratio:.3f} times ({CONFIDENCE:.0%}: {self.low:.3f} to {self.high:.3f})"
         ]
         for name, found in (("module", self.modules), ("kernel", self.operators)):
-            lines = [[c.name, milliseconds(c.before_ns), milliseconds(c.after_ns),
-                      ("+" if c.gained_ns > 0 else "") + milliseconds(c.gained_ns)]
-                     for c in found[:row_limit]]  # fmt: skip
+            lines = [
+                [
+                    c.name,
+                    milliseconds(c.before_ns),
+                    milliseconds(c.after_ns),
+                    ("+" if c.gained_ns > 0 else "") + milliseconds(c.gained_ns),
+                ]
+                for c in found[:row_limit]
+            ]
             parts.append(table([f"{name}, a step", "before", "after", "change"], lines))
         return "\n\n".join(parts) + "\n"
 

@@ -57,8 +57,12 @@ class FlopCounter(Watcher):
 
     def __init__(self, model=None, *, multiply_add: int = 2, display: bool = False):
         if multiply_add not in (1, 2):
-            raise OptionError("FlopCounter", "multiply_add to be 1 or 2", repr(multiply_add),
-                              "2 counts operations, 1 counts MACs.")  # fmt: skip
+            raise OptionError(
+                "FlopCounter",
+                "multiply_add to be 1 or 2",
+                repr(multiply_add),
+                "2 counts operations, 1 counts MACs.",
+            )
         if model is not None and not hasattr(model, "named_modules"):
             raise OptionError("FlopCounter", "a Module", type_name(model), "Leave it out.")
         self.model, self.multiply_add, self.display = model, multiply_add, display
@@ -69,8 +73,12 @@ class FlopCounter(Watcher):
 
     def __enter__(self):
         if self in watchers:
-            raise OptionError("FlopCounter", "a counter that is not counting", "one within itself",
-                              "Make a second one: counters may be nested.")  # fmt: skip
+            raise OptionError(
+                "FlopCounter",
+                "a counter that is not counting",
+                "one within itself",
+                "Make a second one: counters may be nested.",
+            )
         self.thread = get_ident()
         self.op = counting(self.counts, state.thread)
         self.writer = state.thread, self.counts, self.first_again
@@ -184,36 +192,49 @@ class FlopCounter(Watcher):
     def uncounted(self, view: str = "matrix") -> dict[str, int]:
         """Calls of the primitives that count nothing in this view."""
         done = self.by("primitive", view, "executed")
-        return {name: n for name, n in self.by("primitive", view, "calls").items()
-                if name not in done}  # fmt: skip
+        return {
+            name: n for name, n in self.by("primitive", view, "calls").items() if name not in done
+        }
 
     def uncalled(self) -> list[str]:
         """Names of modules of the model whose forward did not run."""
         modules = self.model.named_modules() if self.model is not None else ()
         ran = {path for row in self.rows("all") for path in prefixes(row.module)}
-        return [name for name, module in modules if name and id(module) not in self.called
-                and f"{type(self.model).__name__}.{name}" not in ran]  # fmt: skip
+        return [
+            name
+            for name, module in modules
+            if name
+            and id(module) not in self.called
+            and f"{type(self.model).__name__}.{name}" not in ran
+        ]
 
     def table(self, depth: int | None = 3, view: str = "matrix") -> str:
         """The module tree with counts by pass and column, then the operators."""
         rows, headings = self.rows(view), ["module", "model", "%", *COLUMNS[1:]]
-        phases = [p for p in ("forward", "backward", "recompute", "optimizer")
-                  if any(r.phase == p and r.executed for r in rows)]  # fmt: skip
+        phases = [
+            p
+            for p in ("forward", "backward", "recompute", "optimizer")
+            if any(r.phase == p and r.executed for r in rows)
+        ]
         total = sum(r.model for r in rows)
         lines = [line(rows, "total", {}, phases, total)]
         for path in ordered([p for r in rows for p in prefixes(r.module, depth)]):
             if any(r.executed for r in rows if fits(r, {"module": path})):
                 name = "  " * path.count(".") + path.rpartition(".")[2]
                 lines.append(line(rows, name, {"module": path}, phases, total))
-        operators = [[name, *line(rows, name, {"primitive": name}, phases, total)[1:]]
-                     for name in self.by("primitive", view, "executed")]  # fmt: skip
+        operators = [
+            [name, *line(rows, name, {"primitive": name}, phases, total)[1:]]
+            for name in self.by("primitive", view, "executed")
+        ]
         tail = [*phases, "bytes", "calls"]
         skipped = ", ".join(f"{name} {n}" for name, n in sorted(self.uncounted(view).items()))
         unit = "MACs" if self.multiply_add == 1 else "FLOPs, a multiply-add is 2"
-        return (f"{'products and convolutions' if view == 'matrix' else 'all primitives'}, {unit}\n"
-                f"{table([*headings, *tail], lines)}\n\n"
-                f"{table(['operator', *headings[1:], *tail], operators)}\n"
-                + (f"\nnot counted (calls): {skipped}\n" if skipped else ""))  # fmt: skip
+        return (
+            f"{'products and convolutions' if view == 'matrix' else 'all primitives'}, {unit}\n"
+            f"{table([*headings, *tail], lines)}\n\n"
+            f"{table(['operator', *headings[1:], *tail], operators)}\n"
+            + (f"\nnot counted (calls): {skipped}\n" if skipped else "")
+        )
 
     def __str__(self):
         return self.table()
@@ -246,8 +267,16 @@ def line(rows, name: str, where: dict, phases, total: int) -> list[str]:
     columns = (*COLUMNS, "bytes", "calls")
     model, algorithmic, executed, moved, calls = (sum(getattr(r, c) for r in own) for c in columns)
     by_phase = [scaled(sum(r.executed for r in own if r.phase == p)) for p in phases]
-    return [name, scaled(model), percent(model, total), scaled(algorithmic), scaled(executed),
-            *by_phase, scaled(moved, "B"), f"{calls:,}"]  # fmt: skip
+    return [
+        name,
+        scaled(model),
+        percent(model, total),
+        scaled(algorithmic),
+        scaled(executed),
+        *by_phase,
+        scaled(moved, "B"),
+        f"{calls:,}",
+    ]
 
 
 def ordered(paths: list[str]) -> list[str]:
@@ -276,8 +305,10 @@ def is_within(path: str, outer: str) -> bool:
 
 
 def fits(row: Counted, where: dict) -> bool:
-    return all(is_within(row.module, value) if part == "module" else getattr(row, part) == value
-               for part, value in where.items())  # fmt: skip
+    return all(
+        is_within(row.module, value) if part == "module" else getattr(row, part) == value
+        for part, value in where.items()
+    )
 
 
 def check_one_of(what: str, value: str, known) -> None:

@@ -54,8 +54,9 @@ class HtaExporter(Exporter):
     def run_slices(self) -> Iterator[Slice]:
         for s in super().run_slices():
             args = s.args | {"External id": 0}
-            yield s._replace(track=s.track - EXECUTION + 1, name=f"aten::{s.name}",
-                             category="cpu_op", args=args)  # fmt: skip
+            yield s._replace(
+                track=s.track - EXECUTION + 1, name=f"aten::{s.name}", category="cpu_op", args=args
+            )
 
     def beside_kernels(self, kernels: list[Kernel]) -> Iterator[Slice]:
         """What the streams saw of steps and annotations; launches are made later, in whole µs."""
@@ -99,15 +100,25 @@ class HtaExporter(Exporter):
             common = {"ph": "X", "pid": self.pid, "ts": begin, "dur": end - begin}
             host = common | {"tid": int(self.trace.steps.thread[k.row]) + 1}
             if info.group:
-                yield host | {"cat": "cpu_op", "name": "record_param_comms",
-                              "args": self.collective_args(info, k.row)}  # fmt: skip
+                yield host | {
+                    "cat": "cpu_op",
+                    "name": "record_param_comms",
+                    "args": self.collective_args(info, k.row),
+                }
             kind = info.kind if info.group else k.slice.category
             args = {"correlation": k.row + 1, "cbid": 211, "External id": caller}
-            yield host | {"cat": "cuda_runtime", "args": args,
-                          "name": LAUNCHES.get(kind, "cudaLaunchKernel")}  # fmt: skip
+            yield host | {
+                "cat": "cuda_runtime",
+                "args": args,
+                "name": LAUNCHES.get(kind, "cudaLaunchKernel"),
+            }
             if k.slice.category == "kernel":
-                yield common | {"cat": "cuda_profiler_range", "name": k.slice.name,
-                                "tid": COUNTERS, "args": counters(info, k.slice)}  # fmt: skip
+                yield common | {
+                    "cat": "cuda_profiler_range",
+                    "name": k.slice.name,
+                    "tid": COUNTERS,
+                    "args": counters(info, k.slice),
+                }
 
     def launch_of(self, k: Kernel) -> tuple[int, int, int]:
         """(from, to, External id of the caller) in whole µs: as the device told; else in the last
@@ -116,8 +127,10 @@ class HtaExporter(Exporter):
         run = trace.runs[trace.steps.run[row]]
         first, last = (self.time(t - trace.begin_ns) for t in (run.begin_ns, run.end_ns))
         if self.has_device:
-            begin, end = (self.time(int(t[row]) - trace.begin_ns)
-                          for t in (trace.steps.launch, trace.steps.launched))  # fmt: skip
+            begin, end = (
+                self.time(int(t[row]) - trace.begin_ns)
+                for t in (trace.steps.launch, trace.steps.launched)
+            )
             return min(begin, last - 1), max(end, min(begin, last - 1) + 1), 0
         for event in reversed(k.events):
             host = self.place[event]
@@ -129,10 +142,16 @@ class HtaExporter(Exporter):
 
     def collective_args(self, info, row: int) -> dict:
         out = info.sources[0].call.out if info.sources else None
-        return {"Collective name": info.name, "dtype": out.dtype.name if out else "",
-                "In msg nelems": out.size if out else 0, "Out msg nelems": out.size if out else 0,
-                "Group size": len(info.group), "Process Group Ranks": str(list(info.group)),
-                "Rank": self.trace.rank, "Seq": row}  # fmt: skip
+        return {
+            "Collective name": info.name,
+            "dtype": out.dtype.name if out else "",
+            "In msg nelems": out.size if out else 0,
+            "Out msg nelems": out.size if out else 0,
+            "Group size": len(info.group),
+            "Process Group Ranks": str(list(info.group)),
+            "Rank": self.trace.rank,
+            "Seq": row,
+        }
 
 
 def region(ran: list[Slice], host: Slice) -> Iterator[Slice]:
@@ -145,6 +164,9 @@ def region(ran: list[Slice], host: Slice) -> Iterator[Slice]:
 
 def counters(info, s: Slice) -> dict:
     ns = max(1, s.end - s.begin)
-    return {"flops": info.flops, "moved_bytes": info.bytes,
-            "flops_per_s": info.flops * 10**9 // ns,
-            "bytes_per_s": info.bytes * 10**9 // ns}  # fmt: skip
+    return {
+        "flops": info.flops,
+        "moved_bytes": info.bytes,
+        "flops_per_s": info.flops * 10**9 // ns,
+        "bytes_per_s": info.bytes * 10**9 // ns,
+    }

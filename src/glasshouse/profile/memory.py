@@ -43,8 +43,11 @@ class MemoryTimeline:
         ]
         rest = self.peak_bytes - sum(a.nbytes for a in self.alive)
         lines.append(["rounding", scaled(rest, "B"), percent(rest, self.peak_bytes), ""])
-        return (f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
-                + table(["alive at the peak", "bytes", "%", "blocks"], lines) + "\n")  # fmt: skip
+        return (
+            f"peak {self.peak_bytes:,} bytes at {milliseconds(self.peak_ns)}\n"
+            + table(["alive at the peak", "bytes", "%", "blocks"], lines)
+            + "\n"
+        )
 
     def __repr__(self):
         return self.table()

@@ -76,13 +76,27 @@ class profile:
 
     running: "profile | None" = None  # there is one at a time
 
-    def __init__(self, *, schedule=None, on_trace_ready=None, record_shapes=False,
-                 profile_memory=False, with_stack=False, with_modules=True, with_flops=True,
-                 max_events=MAX_EVENTS, rank=0):  # fmt: skip
+    def __init__(
+        self,
+        *,
+        schedule=None,
+        on_trace_ready=None,
+        record_shapes=False,
+        profile_memory=False,
+        with_stack=False,
+        with_modules=True,
+        with_flops=True,
+        max_events=MAX_EVENTS,
+        rank=0,
+    ):
         for name, fn in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
             if fn is not None and not callable(fn):
-                raise OptionError("profile", f"{name} to be a function", repr(fn),
-                    "Use gh.profile.schedule(...) or a function of the profile.")  # fmt: skip
+                raise OptionError(
+                    "profile",
+                    f"{name} to be a function",
+                    repr(fn),
+                    "Use gh.profile.schedule(...) or a function of the profile.",
+                )
         check_least("profile", "max_events", max_events, 1, "Each event takes 40 bytes.")
         self.schedule, self.on_trace_ready = schedule, on_trace_ready
         self.record_shapes, self.with_flops = record_shapes, with_flops
@@ -121,8 +135,10 @@ class profile:
         At the end of a recording, what still waits to be computed is computed first.
         Raises: BackendError if the profile was not started."""
         if profile.running is not self:
-            raise BackendError("profile: expected step() between start and stop; got it outside. "
-                               "Call it in the with block, at the end of each step.")  # fmt: skip
+            raise BackendError(
+                "profile: expected step() between start and stop; got it outside. "
+                "Call it in the with block, at the end of each step."
+            )
         before = self.action()
         if self.recorder is not None:
             self.recorder.write(STEP, self.step_num, self.step_begin_ns)
@@ -139,8 +155,10 @@ class profile:
             return ProfilerAction.RECORD
         found = self.schedule(self.step_num)
         if not isinstance(found, ProfilerAction):
-            raise OptionError("profile: expected the schedule to give a ProfilerAction; got "
-                              f"{found!r}. Use gh.profile.schedule(...).")  # fmt: skip
+            raise OptionError(
+                "profile: expected the schedule to give a ProfilerAction; got "
+                f"{found!r}. Use gh.profile.schedule(...)."
+            )
         return found
 
     def enter(self, action: ProfilerAction) -> None:
@@ -171,8 +189,12 @@ class profile:
     def trace(self) -> Trace:
         """What was recorded last. Raises: BackendError if nothing was."""
         if self.recorded is None:
-            raise BackendError("profile", "a recording that has ended", "none", "Leave the with "
-                "block, or let the schedule come to an active step.")  # fmt: skip
+            raise BackendError(
+                "profile",
+                "a recording that has ended",
+                "none",
+                "Leave the with block, or let the schedule come to an active step.",
+            )
         return self.recorded
 
     def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> Averages:
@@ -195,8 +217,10 @@ class profile:
         """Memory over time and what was alive at the peak; prints as a table.
         Raises: OptionError without profile_memory."""
         if not self.trace.with_memory:
-            raise OptionError("memory: expected a profile with profile_memory=True; got one "
-                              "without. Record again with it.")  # fmt: skip
+            raise OptionError(
+                "memory: expected a profile with profile_memory=True; got one "
+                "without. Record again with it."
+            )
         return MemoryTimeline(self.trace)
 
     def export_chrome_trace(self, path, hta: bool = False):

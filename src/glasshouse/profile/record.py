@@ -28,14 +28,34 @@ from glasshouse.graph.record import Lazy, Numbers
 
 KINDS = ("recorded", "computed", "module", "region", "annotation", "pull", "step")
 RECORDED, COMPUTED, MODULE, REGION, ANNOTATION, PULL, STEP = range(len(KINDS))
-EVENT = np.dtype([("begin", "i8"), ("end", "i8"), ("what", "i4"), ("scope", "i4"), ("seq", "i8"),
-                  ("stack", "i4"), ("thread", "u2"), ("kind", "u1"), ("phase", "u1")])  # fmt: skip
+EVENT = np.dtype(
+    [
+        ("begin", "i8"),
+        ("end", "i8"),
+        ("what", "i4"),
+        ("scope", "i4"),
+        ("seq", "i8"),
+        ("stack", "i4"),
+        ("thread", "u2"),
+        ("kind", "u1"),
+        ("phase", "u1"),
+    ]
+)
 PACK = struct.Struct("<qqiiqiHBB").pack_into
 PACK_CALL = struct.Struct("<qqqqQ").pack_into  # the same with fields that go together as one
 IS_COMPUTED = COMPUTED << 48
 SIZE = EVENT.itemsize
-MEMORY = np.dtype([("time", "i8"), ("address", "i8"), ("nbytes", "i8"), ("allocated", "i8"),
-                   ("reserved", "i8"), ("tag", "i4"), ("kind", "u1")])  # fmt: skip
+MEMORY = np.dtype(
+    [
+        ("time", "i8"),
+        ("address", "i8"),
+        ("nbytes", "i8"),
+        ("allocated", "i8"),
+        ("reserved", "i8"),
+        ("tag", "i4"),
+        ("kind", "u1"),
+    ]
+)
 PACK_MEMORY = struct.Struct("<qqqqqiB").pack
 MEMORY_KINDS = ("alloc", "free", "map", "unmap", "oom")
 PHASES = ("forward", "backward", "recompute", "optimizer", "other")
@@ -131,8 +151,19 @@ class Recorder(Watcher):
         i, now = next(self.numbers), state.__dict__
         if i < self.room:
             where = scopes[path_of(scope)]
-            PACK(self.buffer, i * SIZE, begin_ns, perf_counter_ns(), what, where, seq, 0,
-                 self.threads[now["thread"]], kind, phases[now["phase"]])  # fmt: skip
+            PACK(
+                self.buffer,
+                i * SIZE,
+                begin_ns,
+                perf_counter_ns(),
+                what,
+                where,
+                seq,
+                0,
+                self.threads[now["thread"]],
+                kind,
+                phases[now["phase"]],
+            )
 
     def module(self, scope, begin_ns):
         if self.modules:
@@ -168,10 +199,15 @@ class Recorder(Watcher):
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
             self.dropped_memory += 1
             return
-        self.memory_rows += PACK_MEMORY(event.time_ns, event.address, event.nbytes,
-                                        event.allocated_bytes, event.reserved_bytes,
-                                        self.tags[event.tag],
-                                        MEMORY_KINDS.index(event.kind))  # fmt: skip
+        self.memory_rows += PACK_MEMORY(
+            event.time_ns,
+            event.address,
+            event.nbytes,
+            event.allocated_bytes,
+            event.reserved_bytes,
+            self.tags[event.tag],
+            MEMORY_KINDS.index(event.kind),
+        )
 
     def events(self) -> np.ndarray:
         """What was written, as records; what began before is seen from the begin on."""

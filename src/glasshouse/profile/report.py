@@ -26,20 +26,31 @@ PLACE = "/*DATA*/null"
 def data_of(trace: Trace) -> dict:
     """All tables of a trace, as what JSON can hold; times in ns."""
     machine, rows = limits(), kernels(trace)
-    return {"made": time.strftime("%Y-%m-%d %H:%M:%S"), "host": trace.host, "rank": trace.rank,
-            "wall_ns": trace.wall_ns, "kernel_ns": trace.kernel_ns, "events": len(trace.events),
-            "kernel_runs": len(trace.steps.step), "dropped": trace.dropped,
-            "dropped_memory": trace.dropped_memory, "dropped_runs": trace.dropped_runs,
-            "flops_per_s": max(machine.flops_per_s, best_rate(trace, rows)),
-            "bytes_per_s": machine.bytes_per_s,
-            "step_ns": trace.step_ns() or [trace.wall_ns], "compile_ns": trace.compile_ns,
-            "modules": [row._asdict() for row in ModuleTree(trace).rows()],
-            "kernels": [row._asdict() for row in rows],
-            "operators": [row._asdict() for row in key_averages(trace, True)],
-            "programs": [program_data(trace, i) for i in range(len(trace.programs))],
-            "memory": memory_data(trace) if trace.with_memory else None, "backend": trace.backend,
-            "advice": advice(trace), "captures": trace.captures,
-            "fallbacks": trace.fallbacks}  # fmt: skip
+    return {
+        "made": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "host": trace.host,
+        "rank": trace.rank,
+        "wall_ns": trace.wall_ns,
+        "kernel_ns": trace.kernel_ns,
+        "events": len(trace.events),
+        "kernel_runs": len(trace.steps.step),
+        "dropped": trace.dropped,
+        "dropped_memory": trace.dropped_memory,
+        "dropped_runs": trace.dropped_runs,
+        "flops_per_s": max(machine.flops_per_s, best_rate(trace, rows)),
+        "bytes_per_s": machine.bytes_per_s,
+        "step_ns": trace.step_ns() or [trace.wall_ns],
+        "compile_ns": trace.compile_ns,
+        "modules": [row._asdict() for row in ModuleTree(trace).rows()],
+        "kernels": [row._asdict() for row in rows],
+        "operators": [row._asdict() for row in key_averages(trace, True)],
+        "programs": [program_data(trace, i) for i in range(len(trace.programs))],
+        "memory": memory_data(trace) if trace.with_memory else None,
+        "backend": trace.backend,
+        "advice": advice(trace),
+        "captures": trace.captures,
+        "fallbacks": trace.fallbacks,
+    }
 
 
 def best_rate(trace: Trace, rows) -> float:
@@ -58,22 +69,40 @@ def advice(trace: Trace) -> list[str]:
     rows = kernels(trace)
     names = sorted({r.name for r in rows if r.kind == "host"})[:5]
     found = [
-        (trace.compile_ns, "Programs are compiled, or read from disk where a run before stored "
-         "them: schedule(wait=2, active=3) leaves it out of the recording"),
-        (trace.wall_ns - trace.compile_ns - trace.kernel_ns,
-         "Python takes this time, not the kernels: larger batches or gh.optimize would help"),
-        (sum(r.time_ns for r in rows if r.kind == "host"), "primitives without a kernel of their "
-         f"own run as references on the host: {', '.join(names)}"),
-        (sum(r.time_ns for r in rows if r.kind == "reference"), "short recordings run as references"
-         " until they have cost as much as compiling them: GH_COMPILE=always does it at once"),
-        (sum(r.time_ns for r in rows if r.name == "reorder"),
-         "layouts are changed between steps: channel counts that are multiples of 16 need fewer"),
-        (sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs), "kernels shorter than "
-         f"{SMALL_NS // 1000} µs: their work is too small to fill the cores"),
-    ]  # fmt: skip
-    return [f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"
-            for ns, text in sorted(found, reverse=True)
-            if trace.kernel_ns and ns > SHARE * trace.wall_ns]  # fmt: skip
+        (
+            trace.compile_ns,
+            "Programs are compiled, or read from disk where a run before stored "
+            "them: schedule(wait=2, active=3) leaves it out of the recording",
+        ),
+        (
+            trace.wall_ns - trace.compile_ns - trace.kernel_ns,
+            "Python takes this time, not the kernels: larger batches or gh.optimize would help",
+        ),
+        (
+            sum(r.time_ns for r in rows if r.kind == "host"),
+            "primitives without a kernel of their "
+            f"own run as references on the host: {', '.join(names)}",
+        ),
+        (
+            sum(r.time_ns for r in rows if r.kind == "reference"),
+            "short recordings run as references"
+            " until they have cost as much as compiling them: GH_COMPILE=always does it at once",
+        ),
+        (
+            sum(r.time_ns for r in rows if r.name == "reorder"),
+            "layouts are changed between steps: channel counts that are multiples of 16 need fewer",
+        ),
+        (
+            sum(r.time_ns for r in rows if r.time_ns < SMALL_NS * r.runs),
+            "kernels shorter than "
+            f"{SMALL_NS // 1000} µs: their work is too small to fill the cores",
+        ),
+    ]
+    return [
+        f"{text} ({milliseconds(ns)}, {ns / trace.wall_ns:.0%} of the time)"
+        for ns, text in sorted(found, reverse=True)
+        if trace.kernel_ns and ns > SHARE * trace.wall_ns
+    ]
 
 
 def program_data(trace: Trace, number: int) -> dict:
@@ -81,15 +110,31 @@ def program_data(trace: Trace, number: int) -> dict:
     infos = program.step_infos()
     kinds = Counter(info.kind for info in infos)
     sources = program.sources
-    texts = {i: Source(sources[i], []).named(f"kernel{i}")
-             for i in sorted({info.number for info in infos}) if i in sources}  # fmt: skip
-    return {"kinds": kinds, "arena_bytes": program.arena_bytes, "c": texts,
-            "first": [info.number for info in infos],
-            "hosts": sorted({info.name for info in infos if info.kind == "host"}),
-            "sources": [[[s.call.primitive.name, s.origin.module, s.origin.phase, repr(s.call.out),
-                          trace.line(number, s.origin.place)]
-                         for s in info.sources]
-                        for info in infos]}  # fmt: skip
+    texts = {
+        i: Source(sources[i], []).named(f"kernel{i}")
+        for i in sorted({info.number for info in infos})
+        if i in sources
+    }
+    return {
+        "kinds": kinds,
+        "arena_bytes": program.arena_bytes,
+        "c": texts,
+        "first": [info.number for info in infos],
+        "hosts": sorted({info.name for info in infos if info.kind == "host"}),
+        "sources": [
+            [
+                [
+                    s.call.primitive.name,
+                    s.origin.module,
+                    s.origin.phase,
+                    repr(s.call.out),
+                    trace.line(number, s.origin.place),
+                ]
+                for s in info.sources
+            ]
+            for info in infos
+        ],
+    }
 
 
 def memory_data(trace: Trace) -> dict:
@@ -98,18 +143,25 @@ def memory_data(trace: Trace) -> dict:
     count = len(timeline.time_ns)
     parts = np.array_split(np.arange(count), min(count, MAX_POINTS))
     keep = np.array([p[timeline.allocated[p].argmax()] for p in parts])
-    return {"time_ns": timeline.time_ns[keep].tolist(),
-            "allocated": timeline.allocated[keep].tolist(),
-            "reserved": timeline.reserved[keep].tolist(), "peak_bytes": timeline.peak_bytes,
-            "peak_ns": timeline.peak_ns,
-            "alive": [[*a.tag, a.nbytes, a.count] for a in timeline.alive]}  # fmt: skip
+    return {
+        "time_ns": timeline.time_ns[keep].tolist(),
+        "allocated": timeline.allocated[keep].tolist(),
+        "reserved": timeline.reserved[keep].tolist(),
+        "peak_bytes": timeline.peak_bytes,
+        "peak_ns": timeline.peak_ns,
+        "alive": [[*a.tag, a.nbytes, a.count] for a in timeline.alive],
+    }
 
 
 def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:
     """[(frames, ns)]: Python frames if recorded, pass, modules, call. Raises: OptionError."""
     if metric not in ("kernel_ns", "self_ns"):
-        raise OptionError("export_stacks", "kernel_ns or self_ns as metric", repr(metric),
-            "The one is time in kernels, the other time in Python.")  # fmt: skip
+        raise OptionError(
+            "export_stacks",
+            "kernel_ns or self_ns as metric",
+            repr(metric),
+            "The one is time in kernels, the other time in Python.",
+        )
     values = trace.kernel_ns_of_events if metric == "kernel_ns" else trace.self_ns
     sums: dict[tuple, float] = {}
     for i in np.flatnonzero(trace.is_op):
@@ -136,11 +188,21 @@ def speedscope(stacks: list[tuple[list[str], int]]) -> dict:
     numbers: dict[str, int] = {}
     samples = [[numbers.setdefault(f, len(numbers)) for f in frames] for frames, _ in stacks]
     weights = [ns for _, ns in stacks]
-    return {"$schema": "https://www.speedscope.app/file-format-schema.json",
-            "shared": {"frames": [{"name": name} for name in numbers]},
-            "profiles": [{"type": "sampled", "name": "glasshouse", "unit": "nanoseconds",
-                          "startValue": 0, "endValue": sum(weights), "samples": samples,
-                          "weights": weights}]}  # fmt: skip
+    return {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": [{"name": name} for name in numbers]},
+        "profiles": [
+            {
+                "type": "sampled",
+                "name": "glasshouse",
+                "unit": "nanoseconds",
+                "startValue": 0,
+                "endValue": sum(weights),
+                "samples": samples,
+                "weights": weights,
+            }
+        ],
+    }
 
 
 def timeline_data(trace: Trace) -> dict:
@@ -170,8 +232,13 @@ def timeline_data(trace: Trace) -> dict:
             lane = f"device {steps.device[i]} stream {steps.stream[i]}"
             track = lanes.setdefault(lane, 1000 + 100 * len(lanes))
         add(track, steps.begin[i], steps.end[i], trace.info(*key).name, rows[key])
-    return {"names": list(names), "slices": slices, "threads": trace.threads, "ns": last - first,
-            "lanes": {track: name for name, track in lanes.items()}}  # fmt: skip
+    return {
+        "names": list(names),
+        "slices": slices,
+        "threads": trace.threads,
+        "ns": last - first,
+        "lanes": {track: name for name, track in lanes.items()},
+    }
 
 
 def page_of(data: dict) -> str:
@@ -186,8 +253,12 @@ def write_report(trace: Trace, path, against=None) -> Path:
     data |= {"flame": folded(trace), "timeline": timeline_data(trace)}
     if against is not None:
         found = Comparison(read_run(against), data)
-        data["comparison"] = {"ratio": found.ratio, "low": found.low, "high": found.high,
-                              "modules": found.modules[:100],
-                              "kernels": found.operators[:100]}  # fmt: skip
+        data["comparison"] = {
+            "ratio": found.ratio,
+            "low": found.low,
+            "high": found.high,
+            "modules": found.modules[:100],
+            "kernels": found.operators[:100],
+        }
     path.write_text(page_of(data), encoding="utf-8")
     return path

@@ -39,13 +39,19 @@ class Average(NamedTuple):
 
 # PyTorch's names for the columns to sort by, beside our own.
 SORT_KEYS = {
-    "cpu_time_total": "host_ns", "self_cpu_time_total": "self_host_ns", "count": "calls",
+    "cpu_time_total": "host_ns",
+    "self_cpu_time_total": "self_host_ns",
+    "count": "calls",
     "cpu_time": "host_ns_average",
-    **{f"{own}{device}_time_total": "kernel_ns" for own in ("", "self_")
-       for device in ("cuda", "device")},
-    "cuda_time": "kernel_ns_average", "device_time": "kernel_ns_average",
+    **{
+        f"{own}{device}_time_total": "kernel_ns"
+        for own in ("", "self_")
+        for device in ("cuda", "device")
+    },
+    "cuda_time": "kernel_ns_average",
+    "device_time": "kernel_ns_average",
     **{name: name for name in (*Average._fields[2:8], "host_ns_average", "kernel_ns_average")},
-}  # fmt: skip
+}
 
 
 class Averages(list):
@@ -70,12 +76,21 @@ class Averages(list):
         host, kernel = sum(r.self_host_ns for r in rows), self.trace.kernel_ns
         headings = ["name", "self host", "%", "host", "kernel", "%", "calls", "kernel/call"]
         headings += ["FLOPs", "bytes"] * self.flops + ["shapes"] * self.shapes
-        lines = [[r.name, milliseconds(r.self_host_ns), percent(r.self_host_ns, host),
-                  milliseconds(r.host_ns), milliseconds(r.kernel_ns), percent(r.kernel_ns, kernel),
-                  f"{r.calls:,}", milliseconds(r.kernel_ns_average),
-                  *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops),
-                  *[r.shapes] * self.shapes]
-                 for r in shown]  # fmt: skip
+        lines = [
+            [
+                r.name,
+                milliseconds(r.self_host_ns),
+                percent(r.self_host_ns, host),
+                milliseconds(r.host_ns),
+                milliseconds(r.kernel_ns),
+                percent(r.kernel_ns, kernel),
+                f"{r.calls:,}",
+                milliseconds(r.kernel_ns_average),
+                *([scaled(r.flops), scaled(r.bytes, "B")] * self.flops),
+                *[r.shapes] * self.shapes,
+            ]
+            for r in shown
+        ]
         text = table(headings, lines)
         if len(rows) > len(shown):
             text += f"\n… {len(rows) - len(shown)} more rows"
@@ -95,15 +110,18 @@ class Averages(list):
 
 
 def summary(trace: Trace) -> str:
-    lines = [f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
-             f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
-             f"{len(trace.steps.step):,} kernel runs"
-             + (f"; compiling {milliseconds(trace.compile_ns)}" if trace.compile_ns else "")
-             ]  # fmt: skip
+    lines = [
+        f"wall {milliseconds(trace.wall_ns)}, in kernels {milliseconds(trace.kernel_ns)} "
+        f"({percent(trace.kernel_ns, trace.wall_ns)}), {len(trace.events):,} events, "
+        f"{len(trace.steps.step):,} kernel runs"
+        + (f"; compiling {milliseconds(trace.compile_ns)}" if trace.compile_ns else "")
+    ]
     if trace.dropped or trace.dropped_memory or trace.dropped_runs:
-        lines.append(f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
-             f"{trace.dropped_runs:,} program runs. Raise max_events, or use a "
-             "schedule.")  # fmt: skip
+        lines.append(
+            f"dropped: {trace.dropped:,} events, {trace.dropped_memory:,} allocations, "
+            f"{trace.dropped_runs:,} program runs. Raise max_events, or use a "
+            "schedule."
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -123,14 +141,21 @@ def key_averages(
         label = label_of(trace, events[place], group_by_input_shape, group_by_stack_n)
         group[i] = names.setdefault(label, len(names))
     of_event = group[inverse] if len(keys) else inverse
-    columns = (np.ones(len(events)), events["end"] - events["begin"], trace.self_ns,
-               trace.kernel_ns_of_events, *costs_of(trace))  # fmt: skip
+    columns = (
+        np.ones(len(events)),
+        events["end"] - events["begin"],
+        trace.self_ns,
+        trace.kernel_ns_of_events,
+        *costs_of(trace),
+    )
     sums = np.array([np.bincount(of_event, column, len(names)) for column in columns]).T
     groups = Sums(zip(names, sums.tolist(), strict=True))
     add_captured(trace, groups, group_by_input_shape, group_by_stack_n)
     kinds = (int, int, int, float, int, int)
-    rows = [Average(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
-            for (name, kind, shapes, frames), total in groups.items()]  # fmt: skip
+    rows = [
+        Average(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
+        for (name, kind, shapes, frames), total in groups.items()
+    ]
     return Averages(trace, rows, group_by_input_shape, flops)
 
 
@@ -202,19 +227,40 @@ def kernels(trace: Trace) -> list[KernelRow]:
     for (program, step), (ns, runs) in trace.time_of_steps.items():
         info = trace.info(program, step)
         share = owner[program, step]
-        rows.append(KernelRow(program, step, info.name, info.kind, share.module, share.phase, runs,
-                              ns, info.flops, info.bytes,
-                              trace.line(program, share.place)))  # fmt: skip
+        rows.append(
+            KernelRow(
+                program,
+                step,
+                info.name,
+                info.kind,
+                share.module,
+                share.phase,
+                runs,
+                ns,
+                info.flops,
+                info.bytes,
+                trace.line(program, share.place),
+            )
+        )
     return sorted(rows, key=lambda r: -r.time_ns)
 
 
 def kernel_table(trace: Trace, row_limit: int = 30) -> str:
     rows, total = kernels(trace), trace.kernel_ns
-    lines = [[f"{r.kind} {r.name}", f"{r.module} {r.phase} {Path(r.line).name}".strip(),
-              milliseconds(r.time_ns),
-              percent(r.time_ns, total), f"{r.runs:,}", scaled(r.flops), scaled(r.bytes, "B"),
-              scaled(r.flops_per_s, "FLOP/s"), scaled(r.bytes_per_s, "B/s")]
-             for r in rows[:row_limit]]  # fmt: skip
+    lines = [
+        [
+            f"{r.kind} {r.name}",
+            f"{r.module} {r.phase} {Path(r.line).name}".strip(),
+            milliseconds(r.time_ns),
+            percent(r.time_ns, total),
+            f"{r.runs:,}",
+            scaled(r.flops),
+            scaled(r.bytes, "B"),
+            scaled(r.flops_per_s, "FLOP/s"),
+            scaled(r.bytes_per_s, "B/s"),
+        ]
+        for r in rows[:row_limit]
+    ]
     headings = ["kernel", "for", "time", "%", "runs", "FLOPs", "bytes", "rate", "bandwidth"]
     return table(headings, lines, left=2) + "\n"
 
@@ -277,8 +323,10 @@ class ModuleTree:
             for path in prefixes(module, depth):
                 for part in ("", phase):
                     sums.add((path, part), *values, calls * (path == module))
-        return [ModuleRow(path, phase, *values, int(calls))
-                for (path, phase), (*values, calls) in sums.items()]  # fmt: skip
+        return [
+            ModuleRow(path, phase, *values, int(calls))
+            for (path, phase), (*values, calls) in sums.items()
+        ]
 
     def table(self, depth: int | None = 3) -> str:
         """The tree as text, all of it first."""
@@ -294,10 +342,17 @@ class ModuleTree:
             r = by[path, ""]
             times = [milliseconds(by[path, p].kernel_ns) if (path, p) in by else "" for p in phases]
             rate = scaled(r.flops * 1e9 / r.kernel_ns, "FLOP/s") if r.kernel_ns else ""
-            return ["  " * path.count(".") + (path.rpartition(".")[2] or "total"), f"{r.calls:,}",
-                    milliseconds(r.kernel_ns), percent(r.kernel_ns, total), *times,
-                    milliseconds(r.host_ns), scaled(r.flops), scaled(r.bytes, "B"),
-                    rate]  # fmt: skip
+            return [
+                "  " * path.count(".") + (path.rpartition(".")[2] or "total"),
+                f"{r.calls:,}",
+                milliseconds(r.kernel_ns),
+                percent(r.kernel_ns, total),
+                *times,
+                milliseconds(r.host_ns),
+                scaled(r.flops),
+                scaled(r.bytes, "B"),
+                rate,
+            ]
 
         paths = ordered([r.module for r in rows if not r.phase])
         headings = ["module", "calls", "kernels", "%", *phases, "host", "FLOPs", "bytes", "rate"]

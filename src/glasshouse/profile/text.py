@@ -33,14 +33,17 @@ def writable(where: str, path, endings: tuple[str, ...] = ("",)) -> Path:
     """A path to write to. Raises: OSError or OptionError for a wrong one."""
     path = Path(path)
     if not path.name.endswith(endings):
-        raise OptionError(where, f"a path that ends in {' or '.join(endings)}", repr(path.name),
-                          "Rename it.")  # fmt: skip
+        raise OptionError(
+            where, f"a path that ends in {' or '.join(endings)}", repr(path.name), "Rename it."
+        )
     if path.is_dir():
-        raise IsADirectoryError(f"{where}: expected the path of a file; got the folder {path}. "
-                                "Name a file in it.")  # fmt: skip
+        raise IsADirectoryError(
+            f"{where}: expected the path of a file; got the folder {path}. Name a file in it."
+        )
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"{where}: expected a path in a folder that exists; got {path}. "
-                                "Make the folder.")  # fmt: skip
+        raise FileNotFoundError(
+            f"{where}: expected a path in a folder that exists; got {path}. Make the folder."
+        )
     return path
 
 
@@ -54,9 +57,13 @@ def table(headings: list[str], rows: list[list[str]], left: int = 1, limit: int 
     for row in cells:
         row[:left] = [shortened(cell, limit) for cell in row[:left]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) if i < left else cell.rjust(width)
-                       for i, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip()
-             for row in cells]  # fmt: skip
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 

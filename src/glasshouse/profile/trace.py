@@ -155,26 +155,41 @@ class Trace:
 
     def frames(self, stack: int) -> list[str]:
         """The user's frames of a stack, the innermost first: "file.py(12): function"."""
-        return [f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
-                for code, lasti in self.users(stack)]  # fmt: skip
+        return [
+            f"{code.co_filename}({line_of(code, lasti)}): {code.co_name}"
+            for code, lasti in self.users(stack)
+        ]
 
     def codes(self, stack: int) -> list[tuple]:
         """The user's functions of a stack, the outermost first: (code, "file.py(1): function")."""
-        return [(code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
-                for code, _ in reversed(self.users(stack))]  # fmt: skip
+        return [
+            (code, f"{code.co_filename}({code.co_firstlineno}): {code.co_name}")
+            for code, _ in reversed(self.users(stack))
+        ]
 
     def event_list(self) -> list[Event]:
         kernel, made = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
             call = Call.by_number[e["what"]] if e["kind"] <= recorded.COMPUTED else None
             cost = call.cost if call else None
-            made.append(Event(
-                self.name_of(e), recorded.KINDS[e["kind"]], int(e["begin"]) - self.begin_ns,
-                int(e["end"]) - self.begin_ns, int(self.self_ns[i]), float(kernel[i]),
-                self.threads[e["thread"]], self.scopes[e["scope"]], self.phases[e["phase"]],
-                [spec.shape for spec in call.specs] if call else [], cost.flops if cost else 0,
-                cost.bytes if cost else 0, int(e["seq"]), self.frames(e["stack"]),
-            ))  # fmt: skip
+            made.append(
+                Event(
+                    self.name_of(e),
+                    recorded.KINDS[e["kind"]],
+                    int(e["begin"]) - self.begin_ns,
+                    int(e["end"]) - self.begin_ns,
+                    int(self.self_ns[i]),
+                    float(kernel[i]),
+                    self.threads[e["thread"]],
+                    self.scopes[e["scope"]],
+                    self.phases[e["phase"]],
+                    [spec.shape for spec in call.specs] if call else [],
+                    cost.flops if cost else 0,
+                    cost.bytes if cost else 0,
+                    int(e["seq"]),
+                    self.frames(e["stack"]),
+                )
+            )
         return made
 
     def loop_steps(self) -> list[tuple[int, int, int]]:
@@ -209,8 +224,10 @@ class Trace:
     def step_ns(self) -> list[int]:
         events = self.compiling
         time = events["end"] - events["begin"]
-        return [end - begin - int(time[(events["begin"] >= begin) & (events["end"] <= end)].sum())
-                for _, begin, end in self.loop_steps()]  # fmt: skip
+        return [
+            end - begin - int(time[(events["begin"] >= begin) & (events["end"] <= end)].sum())
+            for _, begin, end in self.loop_steps()
+        ]
 
     # -- the execution side --------------------------------------------------------------------
 
@@ -335,9 +352,17 @@ def shares_of(trace: Trace, program: int, step: int, info, events) -> list[Share
         return [Share(program, step, origin.place, None, *where(trace, origin, events), 1.0)]
     weights = [weight(source.call) for source in info.sources]
     whole = sum(weights)
-    return [Share(program, step, source.origin.place, source.call,
-                  *where(trace, source.origin, events), w / whole if whole else 1 / len(weights))
-            for source, w in zip(info.sources, weights, strict=True)]  # fmt: skip
+    return [
+        Share(
+            program,
+            step,
+            source.origin.place,
+            source.call,
+            *where(trace, source.origin, events),
+            w / whole if whole else 1 / len(weights),
+        )
+        for source, w in zip(info.sources, weights, strict=True)
+    ]
 
 
 def weight(call: Call) -> float:

@@ -34,8 +34,17 @@ class AsrTransformer(nn.Module):
              >>> model(gh.zeros((2, 30, 8))).shape
              (2, 10, 5)"""
 
-    def __init__(self, features=80, labels=30, layers=36, dim=768, heads=4, ff=3072, dropout=0.0,
-                 max_len=4096):  # fmt: skip
+    def __init__(
+        self,
+        features=80,
+        labels=30,
+        layers=36,
+        dim=768,
+        heads=4,
+        ff=3072,
+        dropout=0.0,
+        max_len=4096,
+    ):
         super().__init__()
         self.features, self.max_len = features, max_len
         self.norm = nn.LayerNorm(features)
@@ -49,8 +58,12 @@ class AsrTransformer(nn.Module):
     def forward(self, features):
         x = as_value(features, where="AsrTransformer")
         if x.ndim != 3 or x.shape[2] != self.features or self.frames(x.shape[1]) > self.max_len:
-            raise ShapeError("AsrTransformer", f"(N, T, {self.features}) with T at most "
-                f"{3 * self.max_len}", x.shape, "Cut the recording, or raise max_len.")  # fmt: skip
+            raise ShapeError(
+                "AsrTransformer",
+                f"(N, T, {self.features}) with T at most {3 * self.max_len}",
+                x.shape,
+                "Cut the recording, or raise max_len.",
+            )
         x = glu(self.conv(self.norm(x).transpose(1, 2)), dim=1).transpose(1, 2)  # (N, T', dim)
         x = self.dropout(x + self.positions[: x.shape[1]])
         return self.output(self.layers(x))

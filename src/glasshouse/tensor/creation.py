@@ -21,8 +21,12 @@ from glasshouse.tensor.manipulate import broadcast_arrays, copied, expand_dims, 
 def check_device(where: str, device) -> None:
     here = backends.current()
     if device is not None and device != here.device:
-        raise DeviceError(where, f"device {here.device!r} of backend {here.name}", repr(device),
-                          "Choose another backend with gh.backends.use.")  # fmt: skip
+        raise DeviceError(
+            where,
+            f"device {here.device!r} of backend {here.name}",
+            repr(device),
+            "Choose another backend with gh.backends.use.",
+        )
 
 
 def eval(*tensors) -> None:
@@ -46,8 +50,12 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
-        raise OptionError("asarray", "data that needs no copy",
-                          f"{type_name(obj)} for dtype {dtype}", "Leave copy at None.")  # fmt: skip
+        raise OptionError(
+            "asarray",
+            "data that needs no copy",
+            f"{type_name(obj)} for dtype {dtype}",
+            "Leave copy at None.",
+        )
     if copy and isinstance(obj, np.ndarray):
         obj = obj.copy()
     out = as_value(obj, dtype)
@@ -84,8 +92,12 @@ def from_dlpack(x, /, *, device=None, copy=None):
             return copied(out) if copy else out
         return as_value(np.from_dlpack(x, copy=copy))
     except (BufferError, RuntimeError, TypeError) as error:
-        raise DTypeError("from_dlpack", "an array in host memory, without a gradient",
-            f"{type_name(x)}: {error}", "Detach it and move it to the CPU.") from None  # fmt: skip
+        raise DTypeError(
+            "from_dlpack",
+            "an array in host memory, without a gradient",
+            f"{type_name(x)}: {error}",
+            "Detach it and move it to the CPU.",
+        ) from None
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
@@ -102,8 +114,9 @@ def full(shape, fill_value, dtype=None, *, device=None):
     dtype = dtype or by_python_type[type(fill_value)]
     endless = type(fill_value) is float and not math.isfinite(fill_value)
     if type(fill_value) is complex and not dtype.is_complex or endless and dtype.is_integer:
-        raise DTypeError("full", f"a fill_value that fits {dtype.name}", fill_value,
-                         "Choose another dtype.")  # fmt: skip
+        raise DTypeError(
+            "full", f"a fill_value that fits {dtype.name}", fill_value, "Choose another dtype."
+        )
     return values.full(shape, fill_value, dtype, "full")
 
 
@@ -125,14 +138,26 @@ def filling(name: str, value: int, what: str):
     def like(x, /, dtype=None, *, device=None):
         return full_like(as_value(x, where=f"{name}_like"), value, dtype, device=device)
 
-    made = named(of_shape, name, about=f"A tensor {what}; the sizes may also come one by one.",
-                 shapes="-> shape", dtypes="any; float32 unless given",
-                 errors="ShapeError for negative sizes", example=f"{name}((1, 2)).tolist()",
-                 result=[[float(value)] * 2])  # fmt: skip
-    return made, named(like, f"{name}_like", about=f"A tensor {what}, with the shape of x.",
-                       shapes="x (...) -> (...)", dtypes="that of x unless given",
-                       errors="DTypeError for what is not numeric",
-                       example=f"{name}_like([1, 2]).tolist()", result=[value] * 2)  # fmt: skip
+    made = named(
+        of_shape,
+        name,
+        about=f"A tensor {what}; the sizes may also come one by one.",
+        shapes="-> shape",
+        dtypes="any; float32 unless given",
+        errors="ShapeError for negative sizes",
+        example=f"{name}((1, 2)).tolist()",
+        result=[[float(value)] * 2],
+    )
+    return made, named(
+        like,
+        f"{name}_like",
+        about=f"A tensor {what}, with the shape of x.",
+        shapes="x (...) -> (...)",
+        dtypes="that of x unless given",
+        errors="DTypeError for what is not numeric",
+        example=f"{name}_like([1, 2]).tolist()",
+        result=[value] * 2,
+    )
 
 
 zeros, zeros_like = filling("zeros", 0, "of zeros")
@@ -238,8 +263,10 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
     order = list(range(len(arrays)))
     if indexing == "xy" and len(order) > 1:
         order[:2] = 1, 0
-    shaped = [values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))
-              for x, axis in zip(arrays, order, strict=True)]  # fmt: skip
+    shaped = [
+        values.reshape(x, tuple(x.size if i == axis else 1 for i in range(len(arrays))))
+        for x, axis in zip(arrays, order, strict=True)
+    ]
     return broadcast_arrays(*shaped)
 
 

@@ -35,15 +35,20 @@ def inexact(where: str, *xs) -> list[Value]:
 def check_real(where: str, *xs: Value) -> None:
     for x in xs:
         if x.dtype.is_complex:
-            raise DTypeError(where, "real values", x.dtype.name,
-                             "Take gh.real, gh.imag or gh.abs first.")  # fmt: skip
+            raise DTypeError(
+                where, "real values", x.dtype.name, "Take gh.real, gh.imag or gh.abs first."
+            )
 
 
 def check_bits(where: str, *xs: Value, bools: bool = True) -> None:
     for x in xs:
         if x.dtype.is_inexact or (x.dtype.is_bool and not bools):
-            raise DTypeError(where, f"{'booleans or ' if bools else ''}integers", x.dtype.name,
-                             "Compare or cast first.")  # fmt: skip
+            raise DTypeError(
+                where,
+                f"{'booleans or ' if bools else ''}integers",
+                x.dtype.name,
+                "Compare or cast first.",
+            )
 
 
 DOC = """{about}
@@ -68,9 +73,16 @@ def named(function, name: str, **doc):
 
 def documented(function, name: str, about: str, dtypes: str, errors: str, given: str, result: str):
     example = f"{name}([{given}]).tolist()"
-    return named(function, name, about=about, shapes="x (...) -> (...)", dtypes=dtypes,
-                 errors=f"DTypeError for {errors}", example=example,
-                 result=f"[{result}]")  # fmt: skip
+    return named(
+        function,
+        name,
+        about=about,
+        shapes="x (...) -> (...)",
+        dtypes=dtypes,
+        errors=f"DTypeError for {errors}",
+        example=example,
+        result=f"[{result}]",
+    )
 
 
 def by_kind(name, real, of_complex, x: Value):
@@ -192,14 +204,19 @@ def floats(where: str, *xs: Value) -> list[Value]:
 
 # What a function of two arguments does with them first, its dtypes, and what it refuses.
 PROMOTED = "those of x1 and x2 promoted to each other"
-KINDS = {"numeric": (None, PROMOTED, NUMERIC), "no bools": (None, PROMOTED, "booleans"),
-         "quotient": (None, FLOATING, NUMERIC), "whole": (None, PROMOTED, NO_COMPLEX),
-         "float": (floats, REAL, NO_COMPLEX), "ordered": (check_real, PROMOTED, NO_COMPLEX),
-         "equality": (None, "any -> bool", NUMERIC),
-         "order": (check_real, "real -> bool", NO_COMPLEX),
-         "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
-         "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
-         "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC)}  # fmt: skip
+KINDS = {
+    "numeric": (None, PROMOTED, NUMERIC),
+    "no bools": (None, PROMOTED, "booleans"),
+    "quotient": (None, FLOATING, NUMERIC),
+    "whole": (None, PROMOTED, NO_COMPLEX),
+    "float": (floats, REAL, NO_COMPLEX),
+    "ordered": (check_real, PROMOTED, NO_COMPLEX),
+    "equality": (None, "any -> bool", NUMERIC),
+    "order": (check_real, "real -> bool", NO_COMPLEX),
+    "bits": (check_bits, "integer or bool, promoted", NO_FLOATS),
+    "shift": (partial(check_bits, bools=False), "integer, promoted", NO_FLOATS),
+    "truth": (lambda _, *xs: map(truth, xs), TRUTH, NUMERIC),
+}
 
 
 def binary(name, kind, compute, about, given, result):
@@ -213,8 +230,16 @@ def binary(name, kind, compute, about, given, result):
     shapes = "x1 (...), x2 (...) -> their common broadcast shape"
     errors = f"DTypeError for {errors}; ShapeError if the shapes do not broadcast"
     example = f"{name}({given}).tolist()"
-    return named(function, name, about=about, shapes=shapes, dtypes=dtypes, errors=errors,
-                 example=example, result=result)  # fmt: skip
+    return named(
+        function,
+        name,
+        about=about,
+        shapes=shapes,
+        dtypes=dtypes,
+        errors=errors,
+        example=example,
+        result=result,
+    )
 
 
 def larger(x1, x2):

@@ -22,8 +22,9 @@ from glasshouse.tensor import contract, index, printing
 
 def check_visible() -> None:
     if state.values_hidden:
-        raise CaptureError("value", "no look at a tensor's value", "one while tracing",
-                           "Return the tensor.")  # fmt: skip
+        raise CaptureError(
+            "value", "no look at a tensor's value", "one while tracing", "Return the tensor."
+        )
 
 
 def writing(where: str, compute):
@@ -90,17 +91,29 @@ class Tensor(Value):
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
         Raises: DTypeError for integers and booleans, GradError for results of operations."""
         if self.mode is not None and wanted and self.node is None:
-            raise TransformError("requires_grad_", "an ordinary tensor",
-                f"a value inside {type(self.mode).__name__}", "Use gh.grad there.")  # fmt: skip
+            raise TransformError(
+                "requires_grad_",
+                "an ordinary tensor",
+                f"a value inside {type(self.mode).__name__}",
+                "Use gh.grad there.",
+            )
         if wanted and self.node is None:
             if not self.dtype.is_inexact:
-                raise DTypeError("requires_grad_", "a floating or complex dtype", self.dtype.name,
-                                 "Cast it to float32.")  # fmt: skip
+                raise DTypeError(
+                    "requires_grad_",
+                    "a floating or complex dtype",
+                    self.dtype.name,
+                    "Cast it to float32.",
+                )
             self.node, self.slot = Leaf(self), 0
         elif not wanted and self.node is not None:
             if not self.is_leaf:
-                raise GradError("requires_grad_", "a leaf to switch off",
-                                "the result of an operation", "Use .detach().")  # fmt: skip
+                raise GradError(
+                    "requires_grad_",
+                    "a leaf to switch off",
+                    "the result of an operation",
+                    "Use .detach().",
+                )
             self.node = None
         return self
 
@@ -118,8 +131,12 @@ class Tensor(Value):
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
         Returns a handle whose `remove()` ends it. Raises: GradError if the tensor is untracked."""
         if self.node is None:
-            raise GradError("register_hook", "a tensor with requires_grad=True", "one without",
-                            "Set requires_grad first.")  # fmt: skip
+            raise GradError(
+                "register_hook",
+                "a tensor with requires_grad=True",
+                "one without",
+                "Set requires_grad first.",
+            )
         if self.node.grad_hooks is None:
             self.node.grad_hooks = {}
         return Hook(self.node.grad_hooks, (self.slot, fn))
@@ -150,24 +167,39 @@ class Tensor(Value):
     def write(self, where: str, value):
         """This tensor, bound to `value`, after checks that leave it unchanged when they fail."""
         if value.mode is not self.mode:
-            raise TransformError(where, "a value of the tensor's own level",
-                                 f"one of an inner transform ({type(value.mode).__name__})",
-                                 "Return a new tensor instead of writing.")  # fmt: skip
+            raise TransformError(
+                where,
+                "a value of the tensor's own level",
+                f"one of an inner transform ({type(value.mode).__name__})",
+                "Return a new tensor instead of writing.",
+            )
         if isinstance(self.node, Leaf) and recording(self):
-            raise GradError(where, "no writing to a leaf with requires_grad=True while gradients "
-                            "are recorded", "one", "Write inside gh.no_grad().")  # fmt: skip
+            raise GradError(
+                where,
+                "no writing to a leaf with requires_grad=True while gradients are recorded",
+                "one",
+                "Write inside gh.no_grad().",
+            )
         self.rebind(value)
         return self
 
     def in_place(self, where: str, result):
         """This tensor bound to the result of an operator, which must have its shape and kind."""
         if result.shape != self.shape:
-            raise ShapeError(where, f"a result of shape {self.shape}", result.shape,
-                             "Write x = x … to get a new tensor.")  # fmt: skip
+            raise ShapeError(
+                where,
+                f"a result of shape {self.shape}",
+                result.shape,
+                "Write x = x … to get a new tensor.",
+            )
         if result.dtype is not self.dtype:
             if result.dtype.is_inexact and not self.dtype.is_inexact:
-                raise DTypeError(where, f"a result that fits {self.dtype.name}", result.dtype.name,
-                                 "Cast the tensor first.")  # fmt: skip
+                raise DTypeError(
+                    where,
+                    f"a result that fits {self.dtype.name}",
+                    result.dtype.name,
+                    "Cast the tensor first.",
+                )
             result = cast(result, self.dtype)
         return self.write(where, result)
 
@@ -220,8 +252,9 @@ class Tensor(Value):
     def one(self, where: str):
         """The one element of a 0-d (or one-element) tensor, for bool(), int() …"""
         if self.size != 1:
-            raise ShapeError(where, "one element", f"shape {self.shape}",
-                             "Use gh.any or gh.all, or index it.")  # fmt: skip
+            raise ShapeError(
+                where, "one element", f"shape {self.shape}", "Use gh.any or gh.all, or index it."
+            )
         return self.numpy().item()
 
     __bool__ = converted(bool)
@@ -300,9 +333,12 @@ class Tensor(Value):
             return self
         here = backends.current()
         if here.device != device:
-            raise DeviceError("to_device", f"device {here.device!r} of backend {here.name}",
-                              repr(device), f"Switch with gh.backends.use('torch:{device}') or "
-                              "another backend.")  # fmt: skip
+            raise DeviceError(
+                "to_device",
+                f"device {here.device!r} of backend {here.name}",
+                repr(device),
+                f"Switch with gh.backends.use('torch:{device}') or another backend.",
+            )
         return box(here.from_numpy(self.numpy()), self.spec, here)
 
     def cpu(self):

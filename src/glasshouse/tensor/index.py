@@ -64,11 +64,16 @@ def expand_key(key, ndim: int) -> list:
     used = sum(not isinstance(item, added) for item in items)
     rests = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:
-        raise IndexOutOfRangeError("index", "at most one '...'", len(rests),
-                                   "Write the other axes as ':'.")  # fmt: skip
+        raise IndexOutOfRangeError(
+            "index", "at most one '...'", len(rests), "Write the other axes as ':'."
+        )
     if used > ndim:
-        raise IndexOutOfRangeError("index", f"at most {ndim} indices, one per axis", used,
-                                   "Remove some, or add axes with None.")  # fmt: skip
+        raise IndexOutOfRangeError(
+            "index",
+            f"at most {ndim} indices, one per axis",
+            used,
+            "Remove some, or add axes with None.",
+        )
     place = rests[0] + 1 if rests else len(items)
     items[place:place] = [slice(None)] * (ndim - used)
     return items
@@ -124,14 +129,19 @@ def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None
         try:
             plan.shape.append(plan.cover(*item.indices(size)))
         except TypeError:
-            raise DTypeError("index", "integers or None in a slice", item,
-                             "Use integer bounds.") from None  # fmt: skip
+            raise DTypeError(
+                "index", "integers or None in a slice", item, "Use integer bounds."
+            ) from None
         return
     number = as_integer(item)
     if number is not None:
         if not -size <= number < size:
-            raise IndexOutOfRangeError("index", f"an index from {-size} to {size - 1} for axis "
-                f"{axis} of size {size}", number, "Check the index against the shape.")  # fmt: skip
+            raise IndexOutOfRangeError(
+                "index",
+                f"an index from {-size} to {size - 1} for axis {axis} of size {size}",
+                number,
+                "Check the index against the shape.",
+            )
         number += size if number < 0 else 0
         plan.cover(number, number + 1, 1)
         plan.dropped.append(len(plan.shape))
@@ -158,12 +168,20 @@ def as_integer(item) -> int | None:
 def index_array(item, axis: int, size: int):
     if isinstance(item, MaskPart):
         if item.size != size:
-            raise ShapeError("index", f"a mask of size {size} on axis {axis}", item.size,
-                             "A mask has the shape of the axes it indexes.")  # fmt: skip
+            raise ShapeError(
+                "index",
+                f"a mask of size {size} on axis {axis}",
+                item.size,
+                "A mask has the shape of the axes it indexes.",
+            )
         return item.indices
     if not isinstance(item, (np.ndarray, Value)):
-        raise DTypeError("index", "integers, slices, None, '...' or arrays",
-                         f"{type_name(item)} {item!r}", "Convert it to an integer.")  # fmt: skip
+        raise DTypeError(
+            "index",
+            "integers, slices, None, '...' or arrays",
+            f"{type_name(item)} {item!r}",
+            "Convert it to an integer.",
+        )
     kind = item.dtype.kind
     if kind not in ("i", "u", "int", "uint"):
         name = getattr(item.dtype, "name", item.dtype)
@@ -233,8 +251,9 @@ class Merged:
         """One index into the merged axis for every result, broadcast over the index arrays."""
         arrays = [plan.arrays[i] for i in self.axes]
         shape = broadcast_shapes("index", *(a.shape for a in arrays))
-        strides = [math.prod(self.shape[j] for j in self.axes[k + 1 :])
-                   for k in range(len(self.axes))]  # fmt: skip
+        strides = [
+            math.prod(self.shape[j] for j in self.axes[k + 1 :]) for k in range(len(self.axes))
+        ]
         known = [a for a in arrays if isinstance(a, np.ndarray)]
         if len(known) == len(arrays):
             total = sum(a * s for a, s in zip(arrays, strides, strict=True))
@@ -316,8 +335,12 @@ def contents(name: str, value, x: Value, shape: Shape):
         return full(shape, value, x.dtype, where=name)
     value = as_value(value, where=name)
     if value.dtype.is_complex and not x.dtype.is_complex:
-        raise DTypeError(name, f"values that fit {x.dtype.name}", value.dtype.name,
-                         "Take gh.real of them, or make the tensor complex.")  # fmt: skip
+        raise DTypeError(
+            name,
+            f"values that fit {x.dtype.name}",
+            value.dtype.name,
+            "Take gh.real of them, or make the tensor complex.",
+        )
     extra = value.ndim - len(shape)
     if extra > 0 and value.shape[:extra] == (1,) * extra:
         value = reshape(value, value.shape[extra:])
@@ -378,8 +401,12 @@ def along(where_: str, x, indices, axis: int):
     check_integers(where_, indices)
     axis = check_axis(where_, axis, x.ndim)
     if indices.ndim != x.ndim:
-        raise ShapeError(where_, f"indices with as many axes as x, {x.ndim}",
-                         f"shape {indices.shape}", "Add axes with expand_dims.")  # fmt: skip
+        raise ShapeError(
+            where_,
+            f"indices with as many axes as x, {x.ndim}",
+            f"shape {indices.shape}",
+            "Add axes with expand_dims.",
+        )
     rest = [tuple(1 if i == axis else s for i, s in enumerate(v.shape)) for v in (x, indices)]
     rest = broadcast_shapes(where_, *rest)
     size, count = x.shape[axis], indices.shape[axis]

@@ -33,8 +33,11 @@ QRResult = result("QRResult", "Q R", "An orthonormal Q and an upper triangular R
 SlogdetResult = result("SlogdetResult", "sign logabsdet", "The determinant: sign · exp(logabsdet).")
 SVDResult = result("SVDResult", "U S Vh", "Left vectors, descending values, right vectors as rows.")
 LUResult = result("LUResult", "permutation L U", "The input's rows in this order are L @ U.")
-LstsqResult = result("LstsqResult", "solution residuals rank singular_values",
-                     "The solution, and the squared residuals by column.")  # fmt: skip
+LstsqResult = result(
+    "LstsqResult",
+    "solution residuals rank singular_values",
+    "The solution, and the squared residuals by column.",
+)
 
 
 def stacked(where_: str, x, square: bool = False) -> Value:
@@ -185,8 +188,12 @@ def system(where_: str, x1, x2, square: bool = False):
     x1 = matrices(where_, x1, square)
     columns = cards.as_column(x2) if x2.ndim == 1 else x2
     if columns.shape[-2:-1] != x1.shape[-2:-1]:
-        raise ShapeError(where_, f"x2 with {x1.shape[-2]} rows, as x1 has",
-                         f"x1 {x1.shape} and x2 {x2.shape}", "Check the sizes.")  # fmt: skip
+        raise ShapeError(
+            where_,
+            f"x2 with {x1.shape[-2]} rows, as x1 has",
+            f"x1 {x1.shape} and x2 {x2.shape}",
+            "Check the sizes.",
+        )
     return x1, cast(columns, x1.dtype), x2.ndim == 1
 
 
@@ -206,8 +213,12 @@ def check_regular(where_: str, packed: Value) -> None:
     if any(level.mode is not None and level.mode.hides for level in values.levels(packed)):
         return
     if packed.size and (diagonal(values.ordinary(packed).detach()).numpy() == 0).any():
-        raise LinAlgError(where_, "a regular matrix", "one with a pivot of 0", "It has no inverse: "
-                          "use pinv or lstsq, or add to its diagonal.")  # fmt: skip
+        raise LinAlgError(
+            where_,
+            "a regular matrix",
+            "one with a pivot of 0",
+            "It has no inverse: use pinv or lstsq, or add to its diagonal.",
+        )
 
 
 def inv(x, /):
@@ -288,8 +299,12 @@ def cross(x1, x2, /, *, axis: int = -1):
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
-        raise ShapeError("cross", f"size 3 along axis {axis}", f"{x1.shape} and {x2.shape}",
-                         "Choose the axis of the vectors.")  # fmt: skip
+        raise ShapeError(
+            "cross",
+            f"size 3 along axis {axis}",
+            f"{x1.shape} and {x2.shape}",
+            "Choose the axis of the vectors.",
+        )
     both = values.broadcast_values("cross", x1, x2)
     a, b = (unstack(x, axis) for x in both)
     return stack([a[i - 2] * b[i - 1] - a[i - 1] * b[i - 2] for i in range(3)], axis=axis)

@@ -35,8 +35,12 @@ def reshape(x, /, shape, *, copy=None):
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
         if known == 0 or x.size % known:
-            raise ShapeError("reshape", f"sizes whose product divides {x.size}",
-                             f"{tuple(shape)} for shape {x.shape}", "Name all sizes.")  # fmt: skip
+            raise ShapeError(
+                "reshape",
+                f"sizes whose product divides {x.size}",
+                f"{tuple(shape)} for shape {x.shape}",
+                "Name all sizes.",
+            )
         sizes[sizes.index(-1)] = x.size // known
     return movement.reshape(x, shape=tuple(sizes)) if copy else values.reshape(x, tuple(sizes))
 
@@ -65,8 +69,12 @@ def permute_dims(x, /, axes):
              [[1, 3], [2, 4]]"""
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
-        raise ShapeError("permute_dims", f"each of the {x.ndim} axes of shape {x.shape} once",
-                         tuple(axes), "Name every axis.")  # fmt: skip
+        raise ShapeError(
+            "permute_dims",
+            f"each of the {x.ndim} axes of shape {x.shape} once",
+            tuple(axes),
+            "Name every axis.",
+        )
     order = tuple(check_axis("permute_dims", axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else movement.permute(x, axes=order)
 
@@ -86,8 +94,12 @@ def transpose(x, /, *axes):
         return permute_dims(x, axes[0])
     if len(axes) == 2:
         return swapaxes(x, *axes)
-    raise OptionError("transpose", "no axes, two axes, or one tuple of all", axes,
-                      "Use gh.permute_dims for an order of axes.")  # fmt: skip
+    raise OptionError(
+        "transpose",
+        "no axes, two axes, or one tuple of all",
+        axes,
+        "Use gh.permute_dims for an order of axes.",
+    )
 
 
 @composed
@@ -110,8 +122,12 @@ def moveaxis(x, source, destination, /):
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
     if len(source) != len(destination):
-        raise ShapeError("moveaxis", "as many sources as destinations", f"{tuple(source)} and "
-                         f"{tuple(destination)}", "Give one destination per source.")  # fmt: skip
+        raise ShapeError(
+            "moveaxis",
+            "as many sources as destinations",
+            f"{tuple(source)} and {tuple(destination)}",
+            "Give one destination per source.",
+        )
     for axes in (source, destination):
         check_axes("moveaxis", tuple(axes), x.ndim)  # for repeated ones
     given = (source, destination)
@@ -139,8 +155,12 @@ def squeeze(x, /, axis=None):
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
     axes = check_axes("squeeze", axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
-        raise ShapeError("squeeze", "axes of size 1", f"axis {axis} of shape {x.shape}",
-                         "Index or reduce that axis instead.")  # fmt: skip
+        raise ShapeError(
+            "squeeze",
+            "axes of size 1",
+            f"axis {axis} of shape {x.shape}",
+            "Index or reduce that axis instead.",
+        )
     return values.reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))
 
 
@@ -206,8 +226,12 @@ def stack(arrays, /, axis: int = 0):
 
 def check_equal(where: str, shapes, arrays) -> None:
     if len({*shapes, *(x.ndim for x in arrays)}) > 2:
-        raise ShapeError(where, f"equal shapes{' but for the axis' if where == 'concat' else ''}",
-            ", ".join(str(x.shape) for x in arrays), "Pad or reshape them first.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"equal shapes{' but for the axis' if where == 'concat' else ''}",
+            ", ".join(str(x.shape) for x in arrays),
+            "Pad or reshape them first.",
+        )
 
 
 @composed
@@ -239,8 +263,12 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
     else:
         count = operator.index(indices_or_sections)
         if count < 1 or size % count:
-            raise ShapeError("split", f"a number of sections that divides {size}", f"{count} for "
-                f"shape {x.shape}, axis {axis}", "Use gh.chunk for unequal parts.")  # fmt: skip
+            raise ShapeError(
+                "split",
+                f"a number of sections that divides {size}",
+                f"{count} for shape {x.shape}, axis {axis}",
+                "Use gh.chunk for unequal parts.",
+            )
         cuts = range(size // count, size, size // count) if size else [0] * (count - 1)
     bounds = [0, *cuts, size]
     pairs = zip(bounds[:-1], bounds[1:], strict=True)
@@ -287,8 +315,12 @@ def roll(x, /, shift, axis=None):
     if len(axes) == 1 < len(shifts):
         axes = tuple(axes) * len(shifts)
     if len(shifts) != len(axes):
-        raise ShapeError("roll", "a shift per axis", f"shifts {tuple(shifts)} for axes "
-                         f"{tuple(axes)}", "Give as many of both.")  # fmt: skip
+        raise ShapeError(
+            "roll",
+            "a shift per axis",
+            f"shifts {tuple(shifts)} for axes {tuple(axes)}",
+            "Give as many of both.",
+        )
     for by, along in zip(shifts, axes, strict=True):
         x = rolled(x, operator.index(by), check_axis("roll", along, x.ndim))
     return x
@@ -335,8 +367,12 @@ def repeat(x, repeats, /, axis=None):
     if counts.dtype.kind not in "iu" and counts.size:
         raise DTypeError("repeat", "integers as repeats", counts.dtype, "Cast.")
     if counts.ndim > 1 or counts.ndim and len(counts) not in (1, size) or (counts < 0).any():
-        raise ShapeError("repeat", f"one count of 0 or more for each of {size} elements",
-                         counts.tolist(), f"Give {size} counts, or one for all.")  # fmt: skip
+        raise ShapeError(
+            "repeat",
+            f"one count of 0 or more for each of {size} elements",
+            counts.tolist(),
+            f"Give {size} counts, or one for all.",
+        )
     if counts.size == 1:
         count = int(counts.reshape(()))
         shape = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
@@ -366,8 +402,12 @@ def pad(x, pad_width, mode: str = "constant", constant_values=0):
         if width == (0, 0):
             continue
         if x.shape[axis] == 0:
-            raise ShapeError("pad", f"elements to take for mode {mode!r}", f"shape {x.shape} with "
-                             f"none along axis {axis}", "Use mode 'constant'.")  # fmt: skip
+            raise ShapeError(
+                "pad",
+                f"elements to take for mode {mode!r}",
+                f"shape {x.shape} with none along axis {axis}",
+                "Use mode 'constant'.",
+            )
         positions = as_value(np.pad(np.arange(x.shape[axis]), width, mode=mode))
         x = indexing.gather(x, positions, axis=axis)
     return x
@@ -379,6 +419,10 @@ def pad_widths(pad_width, x: Value) -> list[tuple[int, int]]:
     except ValueError:
         pairs = None
     if pairs is None or pairs.dtype.kind not in "iu" or (pairs < 0).any():
-        raise ShapeError("pad", f"a width, a (before, after), or one per axis of shape {x.shape}, "
-                         "of 0 or more", pad_width, "Crop with slices.")  # fmt: skip
+        raise ShapeError(
+            "pad",
+            f"a width, a (before, after), or one per axis of shape {x.shape}, of 0 or more",
+            pad_width,
+            "Crop with slices.",
+        )
     return [(int(before), int(after)) for before, after in pairs]

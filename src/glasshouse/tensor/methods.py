@@ -51,8 +51,12 @@ def array_namespace(self, /, *, api_version=None):
     """The module of the array functions."""
     followed = ("2021.12", "2022.12", "2023.12", namespace.__array_api_version__)
     if api_version not in (None, *followed):
-        raise OptionError("__array_namespace__", f"a version of the Array API up to {followed[-1]}",
-                          repr(api_version), "Leave it at None.")  # fmt: skip
+        raise OptionError(
+            "__array_namespace__",
+            f"a version of the Array API up to {followed[-1]}",
+            repr(api_version),
+            "Leave it at None.",
+        )
     return sys.modules["glasshouse"]
 
 
@@ -62,27 +66,44 @@ SPELLINGS = {"transpose": transpose, "expand": expand, "__array_namespace__": ar
              "cumprod": reduce.cumulative_prod, "amax": reduce.max, "amin": reduce.min,
              "dot": contract.vecdot, "mm": contract.matmul, "bmm": contract.matmul}  # fmt: skip
 ONE_LINERS = {
-    "reshape": (lambda self, *shape: manipulate.reshape(self, sizes(shape)),
-                "gh.reshape, with the sizes one by one or as a tuple; one may be -1."),
-    "permute": (lambda self, *axes: manipulate.permute_dims(self, sizes(axes)),
-                "gh.permute_dims, with the axes one by one or as a tuple."),
+    "reshape": (
+        lambda self, *shape: manipulate.reshape(self, sizes(shape)),
+        "gh.reshape, with the sizes one by one or as a tuple; one may be -1.",
+    ),
+    "permute": (
+        lambda self, *axes: manipulate.permute_dims(self, sizes(axes)),
+        "gh.permute_dims, with the axes one by one or as a tuple.",
+    ),
     "add_": (lambda self, other: operator.iadd(self, other), "This tensor += other."),
     "mul_": (lambda self, other: operator.imul(self, other), "This tensor *= other."),
-    "repeat": (lambda self, *counts: manipulate.tile(self, sizes(counts)),
-               "gh.tile, as PyTorch's repeat does."),
-    "clone": (lambda self: bind(primitives["reshape"], (self,), {"shape": self.shape}),
-              "A new handle on the same contents, on the tape if this tensor is."),
-    "astype": (lambda self, dtype, copy=True: cast(self, as_dtype(dtype)),
-               "The tensor in another dtype."),
+    "repeat": (
+        lambda self, *counts: manipulate.tile(self, sizes(counts)),
+        "gh.tile, as PyTorch's repeat does.",
+    ),
+    "clone": (
+        lambda self: bind(primitives["reshape"], (self,), {"shape": self.shape}),
+        "A new handle on the same contents, on the tape if this tensor is.",
+    ),
+    "astype": (
+        lambda self, dtype, copy=True: cast(self, as_dtype(dtype)),
+        "The tensor in another dtype.",
+    ),
     "type_as": (lambda self, other: cast(self, other.dtype), "The tensor in the dtype of `other`."),
     "element_size": (lambda self: self.dtype.itemsize, "Bytes of one element."),
     "numel": (lambda self: self.size, "The number of elements."),
     "dim": (lambda self: self.ndim, "The number of axes."),
     "fill_": (lambda self, value: self.copy_(value), "This tensor, now with `value` everywhere."),
-    "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere.")}  # fmt: skip
-CASTS = {"bool": dtypes.bool_, "int": dtypes.int32, "long": dtypes.int64, "half": dtypes.float16,
-         "bfloat16": dtypes.bfloat16, "float": dtypes.float32,
-         "double": dtypes.float64}  # fmt: skip
+    "zero_": (lambda self: self.copy_(0), "This tensor, now with 0 everywhere."),
+}
+CASTS = {
+    "bool": dtypes.bool_,
+    "int": dtypes.int32,
+    "long": dtypes.int64,
+    "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16,
+    "float": dtypes.float32,
+    "double": dtypes.float64,
+}
 
 
 def casting(dtype):

@@ -140,8 +140,12 @@ class NamespaceInfo:
     def default_dtypes(self, *, device=None) -> dict[str, DType]:
         """The dtypes of Python numbers and of positions. Raises: DeviceError for another device."""
         check_device("default_dtypes", device)
-        return {"real floating": dtypes.default_float, "complex floating": dtypes.default_complex,
-                "integral": dtypes.default_int, "indexing": dtypes.int64}  # fmt: skip
+        return {
+            "real floating": dtypes.default_float,
+            "complex floating": dtypes.default_complex,
+            "integral": dtypes.default_int,
+            "indexing": dtypes.int64,
+        }
 
     def dtypes(self, *, device=None, kind=None) -> dict[str, DType]:
         """The standard's dtypes by name, of one kind, of several, or all.

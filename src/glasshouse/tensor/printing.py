@@ -38,8 +38,12 @@ class set_print_options(having):
             check_known("set_print_options", "a known option", name, known)
             given = isinstance(value, int) and value >= 0
             if not given and (name, value) != ("line_width", None):
-                raise OptionError("set_print_options", f"{name} as an integer of 0 or more",
-                                  repr(value), "Pass an int.")  # fmt: skip
+                raise OptionError(
+                    "set_print_options",
+                    f"{name} as an integer of 0 or more",
+                    repr(value),
+                    "Pass an int.",
+                )
         super().__init__(Current, options=replace(Current.options, **options))
 
 
@@ -70,10 +74,18 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
     if not array.size:
         return "[]"
     formatter = {"float_kind": single_float} if array.ndim == 0 else None
-    return np.array2string(array, max_line_width=width, precision=options.precision, separator=", ",
-                           prefix=" " * indent, threshold=options.threshold,
-                           edgeitems=options.edge_items, floatmode="maxprec", suppress_small=False,
-                           formatter=formatter)  # fmt: skip
+    return np.array2string(
+        array,
+        max_line_width=width,
+        precision=options.precision,
+        separator=", ",
+        prefix=" " * indent,
+        threshold=options.threshold,
+        edgeitems=options.edge_items,
+        floatmode="maxprec",
+        suppress_small=False,
+        formatter=formatter,
+    )
 
 
 def single_float(value) -> str:

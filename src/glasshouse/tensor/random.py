@@ -101,8 +101,9 @@ class Generator:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
         except (KeyError, TypeError, ValueError):
-            raise OptionError("set_state", "what state() returned", repr(state),
-                              "Save it with generator.state().") from None  # fmt: skip
+            raise OptionError(
+                "set_state", "what state() returned", repr(state), "Save it with generator.state()."
+            ) from None
         with self.lock:
             self.seed, self.draws, self.key_words = seed, draws, (first, second)
 
@@ -194,8 +195,9 @@ def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     return cast(drawn if type(mean) is float and mean == 0.0 else drawn + mean, dtype)
 
 
-def truncated_normal(shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32,
-                     generator=None) -> Value:  # fmt: skip
+def truncated_normal(
+    shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32, generator=None
+) -> Value:
     """Normal numbers conditioned on lying in [low, high], by the inverse distribution function.
     Raises: OptionError unless low < high, DTypeError unless dtype is floating."""
     dtype, shape = check_floating("truncated_normal", dtype), check_shape("normal", shape)
@@ -232,8 +234,12 @@ def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Valu
     low, high = operator.index(low), operator.index(high)
     info = np.iinfo(dtype.np)
     if not info.min <= low < high <= info.max + 1:
-        raise OptionError("randint", f"low < high within {dtype.name}", f"{low} and {high}",
-                          "Widen the range or the dtype.")  # fmt: skip
+        raise OptionError(
+            "randint",
+            f"low < high within {dtype.name}",
+            f"{low} and {high}",
+            "Widen the range or the dtype.",
+        )
     drawn = below(high - low, shape, generator)
     if dtype is uint64:
         return cast(drawn, dtype) + low
@@ -312,8 +318,12 @@ def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, gener
     axis = 0 if x is None else check_axis("choice", axis, x.ndim)
     n, count = options if x is None else x.shape[axis], math.prod(shape)
     if n < 1 or (not replace and count > n):
-        raise ShapeError("choice", f"at most {n} draws from {n} options without replacement", count,
-                         "Draw fewer, or pass replace=True.")  # fmt: skip
+        raise ShapeError(
+            "choice",
+            f"at most {n} draws from {n} options without replacement",
+            count,
+            "Draw fewer, or pass replace=True.",
+        )
     weights = None
     if p is not None:
         weights = cast(check_like("choice", "p", as_value(p, where="choice"), (n,)), float64)
@@ -330,8 +340,9 @@ def choose(n: int, count: int, replace: bool, weights, generator) -> Value:
     if replace:
         total = cumsum(weights, axis=0, reverse=False)
         last = gather(total, as_value(np.int64(-1)), axis=0)
-        places = searchsorted(total, uniform((count,), dtype=float64, generator=generator) * last,
-                              side="right")  # fmt: skip
+        places = searchsorted(
+            total, uniform((count,), dtype=float64, generator=generator) * last, side="right"
+        )
         return where(places < n, places, full((count,), n - 1, default_int))
     scores = gumbel((n,), dtype=float64, generator=generator)
     if weights is not None:

@@ -40,9 +40,16 @@ def reduction(dtypes: str, example: str, result: str, errors="an axis out of ran
     def decorate(function):
         name, about = function.__name__, function.__doc__
         shapes = f"x (...) -> without the {axes}, or with 1 there"
-        return elementwise.named(function, name, about=about, shapes=shapes, dtypes=dtypes,
-                                 errors=f"ShapeError for {errors}", result=result,
-                                 example=f"{name}({example}).tolist()")  # fmt: skip
+        return elementwise.named(
+            function,
+            name,
+            about=about,
+            shapes=shapes,
+            dtypes=dtypes,
+            errors=f"ShapeError for {errors}",
+            result=result,
+            example=f"{name}({example}).tolist()",
+        )
 
     return decorate
 
@@ -213,17 +220,31 @@ def cumulative(name: str, scan, first: int, about: str, result):
         return with_first(out, axis, first) if include_initial else out
 
     return elementwise.named(
-        function, name, about=f"{about}; {first}, that of none, comes in front if include_initial.",
-        shapes="x (..., n, ...) -> (..., n, ...), or n + 1", dtypes=SUMMED, result=result,
+        function,
+        name,
+        about=f"{about}; {first}, that of none, comes in front if include_initial.",
+        shapes="x (..., n, ...) -> (..., n, ...), or n + 1",
+        dtypes=SUMMED,
+        result=result,
         errors="ShapeError without an axis unless x has just one",
-        example=f"{name}([1, 2, 3]).tolist()")  # fmt: skip
+        example=f"{name}([1, 2, 3]).tolist()",
+    )
 
 
 cumulative_sum = cumulative(
-    "cumulative_sum", lambda x, axis: reductions.cumsum(x, axis=axis, reverse=False), 0,
-    "Running sums along an axis, y[i] = x[0] + … + x[i]", [1, 3, 6])  # fmt: skip
-cumulative_prod = cumulative("cumulative_prod", reductions.scan_prod, 1, "Running products along "
-    "an axis, y[i] = x[0] · … · x[i], in log2(n) passes", [1, 2, 6])  # fmt: skip
+    "cumulative_sum",
+    lambda x, axis: reductions.cumsum(x, axis=axis, reverse=False),
+    0,
+    "Running sums along an axis, y[i] = x[0] + … + x[i]",
+    [1, 3, 6],
+)
+cumulative_prod = cumulative(
+    "cumulative_prod",
+    reductions.scan_prod,
+    1,
+    "Running products along an axis, y[i] = x[0] · … · x[i], in log2(n) passes",
+    [1, 2, 6],
+)
 
 
 def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):

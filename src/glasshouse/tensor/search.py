@@ -56,18 +56,26 @@ def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True
     check_real("topk", x)
     axis = check_axis("topk", axis, x.ndim)
     if not 0 <= k <= x.shape[axis]:
-        raise OptionError("topk", f"k from 0 to {x.shape[axis]}", f"{k} for shape {x.shape} and "
-                          f"axis {axis}", "Choose a smaller k.")  # fmt: skip
+        raise OptionError(
+            "topk",
+            f"k from 0 to {x.shape[axis]}",
+            f"{k} for shape {x.shape} and axis {axis}",
+            "Choose a smaller k.",
+        )
     if largest:
         return TopK(*(moveaxis(y, -1, axis) for y in sorting.top_k(moveaxis(x, axis, -1), k=k)))
     return TopK(*(part(y, axis, 0, k) for y in sorting.sort(x, axis=axis, descending=False)))
 
 
-UniqueAll = result("UniqueAll", "values indices inverse_indices counts", "Distinct elements, where "
-                   "each is first, where x has which, and how often each occurs.")  # fmt: skip
+UniqueAll = result(
+    "UniqueAll",
+    "values indices inverse_indices counts",
+    "Distinct elements, where each is first, where x has which, and how often each occurs.",
+)
 UniqueCounts = result("UniqueCounts", "values counts", "Distinct elements, how often each occurs.")
-UniqueInverse = result("UniqueInverse", "values inverse_indices", "Distinct elements, and which "
-                       "each element of x is.")  # fmt: skip
+UniqueInverse = result(
+    "UniqueInverse", "values inverse_indices", "Distinct elements, and which each element of x is."
+)
 
 
 def sorting_positions(x: Value) -> Value:

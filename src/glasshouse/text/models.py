@@ -34,7 +34,11 @@ class BertLike(nn.Module):
     def forward(self, tokens):
         tokens = as_value(tokens, where="BertLike")
         if tokens.ndim != 2 or tokens.shape[1] > self.max_len:
-            raise ShapeError("BertLike", f"tokens (N, L) with L at most {self.max_len}",
-                             tokens.shape, "Cut the text, or raise max_len.")  # fmt: skip
+            raise ShapeError(
+                "BertLike",
+                f"tokens (N, L) with L at most {self.max_len}",
+                tokens.shape,
+                "Cut the text, or raise max_len.",
+            )
         x = self.tokens(tokens) + self.positions(arange(tokens.shape[1]))
         return self.output(self.layers(self.dropout(self.norm(x))))

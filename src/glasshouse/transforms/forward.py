@@ -60,13 +60,21 @@ def jvp(fn, primals, tangents, has_aux: bool = False):
     Example: >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
              [9.0, 6.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise DTypeError("jvp", "tuples of primals and tangents", f"{type(primals).__name__} and "
-                         f"{type(tangents).__name__}", "Write jvp(fn, (x,), (t,)).")  # fmt: skip
+        raise DTypeError(
+            "jvp",
+            "tuples of primals and tangents",
+            f"{type(primals).__name__} and {type(tangents).__name__}",
+            "Write jvp(fn, (x,), (t,)).",
+        )
     values, in_def = as_leaves("jvp", tuple(primals))
     ts, t_def = flatten(tuple(tangents))
     if t_def != in_def:
-        raise ShapeError("jvp", f"tangents structured as the primals, {in_def}", t_def,
-                         "Give one tangent per primal.")  # fmt: skip
+        raise ShapeError(
+            "jvp",
+            f"tangents structured as the primals, {in_def}",
+            t_def,
+            "Give one tangent per primal.",
+        )
     ts = [check_tangent(x, t) for x, t in zip(values, ts, strict=True)]
     mode = JvpMode()
     with mode:

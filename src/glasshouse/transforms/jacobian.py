@@ -41,8 +41,12 @@ def jacobian(fn, argnums=0, mode: str = "reverse"):
 def reverse_columns(fn, primals):
     out, pullback = vjp(fn, *primals)
     if not isinstance(out, Value):
-        raise GradError("jacobian", "a function that returns one tensor", "a structure of them",
-                        "Return one, or concatenate them.")  # fmt: skip
+        raise GradError(
+            "jacobian",
+            "a function that returns one tensor",
+            "a structure of them",
+            "Return one, or concatenate them.",
+        )
     if not out.size:
         return tree_map(lambda x: basis(x.spec)[:0].reshape(*out.shape, *x.shape), primals)
     rows = vmap(pullback)(basis(out.spec))
@@ -90,6 +94,10 @@ def hvp(fn, primals, vectors):
              >>> hvp(lambda x: (x * x * x).sum(), (x,), (v,))[0].tolist()
              [6.0, 12.0]"""
     if not isinstance(primals, (tuple, list)) or not isinstance(vectors, (tuple, list)):
-        raise ShapeError("hvp", "tuples of primals and vectors", f"{type(primals).__name__} and "
-                         f"{type(vectors).__name__}", "Write hvp(fn, (x,), (v,)).")  # fmt: skip
+        raise ShapeError(
+            "hvp",
+            "tuples of primals and vectors",
+            f"{type(primals).__name__} and {type(vectors).__name__}",
+            "Write hvp(fn, (x,), (v,)).",
+        )
     return jvp(grad(fn, tuple(range(len(primals)))), tuple(primals), tuple(vectors))[1]

@@ -15,8 +15,12 @@ def as_leaves(where: str, tree):
     values = [as_value(leaf, where=where) for leaf in leaves]
     for x in values:
         if not x.dtype.is_inexact:
-            raise DTypeError(where, "floating or complex inputs to differentiate", x.dtype.name,
-                             "Cast them, or choose other argnums.")  # fmt: skip
+            raise DTypeError(
+                where,
+                "floating or complex inputs to differentiate",
+                x.dtype.name,
+                "Cast them, or choose other argnums.",
+            )
     return values, treedef
 
 
@@ -24,8 +28,12 @@ def check_outputs(where: str, out):
     leaves, treedef = flatten(out)
     for leaf in leaves:
         if not isinstance(leaf, (Value, *SCALARS)):
-            raise DTypeError(where, "the function to return tensors", type_name(leaf),
-                             "Return tensors, or use has_aux=True for other results.")  # fmt: skip
+            raise DTypeError(
+                where,
+                "the function to return tensors",
+                type_name(leaf),
+                "Return tensors, or use has_aux=True for other results.",
+            )
     return [as_value(leaf, where=where) for leaf in leaves], treedef
 
 
@@ -41,8 +49,12 @@ class Pullback:
         Raises: ShapeError, DTypeError unless `cotangents` is structured as the output."""
         gs, treedef = flatten(cotangents)
         if treedef != self.out_def:
-            raise ShapeError("vjp", f"cotangents structured as the output, {self.out_def}", treedef,
-                             "Give one tensor per output.")  # fmt: skip
+            raise ShapeError(
+                "vjp",
+                f"cotangents structured as the output, {self.out_def}",
+                treedef,
+                "Give one tensor per output.",
+            )
         pairs = [(y, as_value(g, y.dtype)) for y, g in zip(self.outputs, gs, strict=True)]
         tracked = [(y, g) for y, g in pairs if y.node is not None and y.mode is self.mode]
         found: list = [None] * len(self.inputs)
@@ -73,8 +85,12 @@ def split_aux(where: str, out, has_aux: bool):
     if not has_aux:
         return out, None
     if not (isinstance(out, tuple) and len(out) == 2):
-        raise DTypeError(where, "the function to return (output, aux), as has_aux=True says",
-                         type_name(out), "Return a pair.")  # fmt: skip
+        raise DTypeError(
+            where,
+            "the function to return (output, aux), as has_aux=True says",
+            type_name(out),
+            "Return a pair.",
+        )
     return out
 
 
@@ -112,9 +128,12 @@ def value_and_grad(fn, argnums=0, has_aux: bool = False):
 def of_arguments(where: str, fn, numbers, args, kwargs):
     """`fn` as a function of its arguments at the positions `numbers` alone."""
     if max(numbers) >= len(args):
-        raise GradError(where,
-                        f"at least {max(numbers) + 1} positional arguments, for argnums={numbers}",
-                        len(args), "Pass the differentiated arguments by position.")  # fmt: skip
+        raise GradError(
+            where,
+            f"at least {max(numbers) + 1} positional arguments, for argnums={numbers}",
+            len(args),
+            "Pass the differentiated arguments by position.",
+        )
 
     def chosen(*picked):
         full = list(args)
@@ -128,15 +147,23 @@ def of_arguments(where: str, fn, numbers, args, kwargs):
 def check_scalar(out) -> None:
     if not isinstance(out, Value) or out.shape != () or out.dtype.is_complex:
         got = out.spec if isinstance(out, Value) else type_name(out)
-        raise GradError("grad", "a function that returns one real number (shape ())", got,
-            "Reduce the result with .sum() or .mean(), or use gh.jacobian.")  # fmt: skip
+        raise GradError(
+            "grad",
+            "a function that returns one real number (shape ())",
+            got,
+            "Reduce the result with .sum() or .mean(), or use gh.jacobian.",
+        )
 
 
 def check_argnums(where: str, argnums) -> tuple[int, ...]:
     numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not numbers or not all(type(n) is int and n >= 0 for n in numbers):
-        raise DTypeError(where, "argnums as a position from 0, or a tuple of them", repr(argnums),
-                         "Count the positional arguments from 0.")  # fmt: skip
+        raise DTypeError(
+            where,
+            "argnums as a position from 0, or a tuple of them",
+            repr(argnums),
+            "Count the positional arguments from 0.",
+        )
     return tuple(numbers)
 
 

@@ -29,10 +29,12 @@ class VmapMode(Level):
         return self.wrap(broadcast_to(value, (self.size, *value.shape)))
 
     def concrete(self, value):
-        raise TransformError("vmap", f"no need for the contents of {value.spec}, which differ from "
-                             "example to example", "a request for them (bool(), .item(), .numpy(), "
-                             "a mask as index …)", "Use gh.where instead of `if`, or take this "
-                             "part out of the mapped function.")  # fmt: skip
+        raise TransformError(
+            "vmap",
+            f"no need for the contents of {value.spec}, which differ from example to example",
+            "a request for them (bool(), .item(), .numpy(), a mask as index …)",
+            "Use gh.where instead of `if`, or take this part out of the mapped function.",
+        )
 
     def process(self, primitive, args, attrs, below):
         batched = tuple([arg.mode is self for arg in args])
@@ -51,9 +53,12 @@ class VmapMode(Level):
             return below(primitive, args, attrs)
         if self.randomness == "different":
             return self.wrap(below(primitive, args, {"shape": (self.size, *attrs["shape"])}))
-        raise TransformError("vmap", "no random numbers in the mapped function", "a draw",
-                             "Pass randomness='different' (one draw per example) or 'same' (one "
-                             "for all).")  # fmt: skip
+        raise TransformError(
+            "vmap",
+            "no random numbers in the mapped function",
+            "a draw",
+            "Pass randomness='different' (one draw per example) or 'same' (one for all).",
+        )
 
 
 def tie_to_batch(value):
@@ -79,14 +84,20 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
     def mapped(*args, **kwargs):
         leaves, treedef = flatten(args)
         axes = broadcast_prefix("vmap", tuple_axes(in_axes, args), treedef)
-        values = [as_value(x, where="vmap") if a is not None else x
-                  for x, a in zip(leaves, axes, strict=True)]  # fmt: skip
-        axes = [None if a is None else check_axis("vmap", a, x.ndim)
-                for x, a in zip(values, axes, strict=True)]  # fmt: skip
+        values = [
+            as_value(x, where="vmap") if a is not None else x
+            for x, a in zip(leaves, axes, strict=True)
+        ]
+        axes = [
+            None if a is None else check_axis("vmap", a, x.ndim)
+            for x, a in zip(values, axes, strict=True)
+        ]
         mode = VmapMode(batch_size(values, axes), randomness)
         with mode:
-            inputs = [x if a is None else mode.wrap(move_axes(x, (a,), (0,)))
-                      for x, a in zip(values, axes, strict=True)]  # fmt: skip
+            inputs = [
+                x if a is None else mode.wrap(move_axes(x, (a,), (0,)))
+                for x, a in zip(values, axes, strict=True)
+            ]
             out = fn(*unflatten(treedef, inputs), **kwargs)
         return finish(mode, out, out_axes)
 
@@ -96,16 +107,24 @@ def vmap(fn, in_axes=0, out_axes=0, randomness: str = "error"):
 def tuple_axes(in_axes, args):
     axes = in_axes if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(args)
     if len(axes) != len(args):
-        raise ShapeError("vmap", f"one entry of in_axes per argument, {len(args)}",
-            repr(in_axes), "Use None for arguments that are not mapped.")  # fmt: skip
+        raise ShapeError(
+            "vmap",
+            f"one entry of in_axes per argument, {len(args)}",
+            repr(in_axes),
+            "Use None for arguments that are not mapped.",
+        )
     return tuple(axes)
 
 
 def batch_size(values, axes) -> int:
     sizes = [x.shape[a] for x, a in zip(values, axes, strict=True) if a is not None]
     if not sizes:
-        raise ShapeError("vmap", "at least one mapped argument", "in_axes=None for all",
-                         "Give an axis for one of them.")  # fmt: skip
+        raise ShapeError(
+            "vmap",
+            "at least one mapped argument",
+            "in_axes=None for all",
+            "Give an axis for one of them.",
+        )
     if len(set(sizes)) > 1:
         raise ShapeError("vmap", "mapped axes of one size", sizes, "Check in_axes.")
     return sizes[0]
@@ -120,12 +139,17 @@ def finish(mode: VmapMode, out, out_axes):
         try:
             leaf = as_value(leaf, where="vmap")
         except DTypeError:
-            raise DTypeError("vmap", "the function to return tensors", type_name(leaf),
-                             "Return tensors only.") from None  # fmt: skip
+            raise DTypeError(
+                "vmap", "the function to return tensors", type_name(leaf), "Return tensors only."
+            ) from None
         if axis is None:
             if leaf.mode is mode:
-                raise ShapeError("vmap", "an unmapped result where out_axes is None",
-                                 "a mapped one", "Give an axis for it.")  # fmt: skip
+                raise ShapeError(
+                    "vmap",
+                    "an unmapped result where out_axes is None",
+                    "a mapped one",
+                    "Give an axis for it.",
+                )
             results.append(leaf)
             continue
         batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data

@@ -147,8 +147,10 @@ def test_single_values_cost_less_than_blocks():
     pytest.importorskip("scipy")
     with flags.override(compile="always"):
         model, opt = made()
-        ns = {s: plan(model, LOSS, opt, DATA, 0.6, solver=s).extra_ns
-              for s in ("chain", "min-cut", "exact", "auto")}  # fmt: skip
+        ns = {
+            s: plan(model, LOSS, opt, DATA, 0.6, solver=s).extra_ns
+            for s in ("chain", "min-cut", "exact", "auto")
+        }
     assert ns["exact"] <= ns["min-cut"] <= ns["chain"] and ns["auto"] <= ns["chain"]
 
 
@@ -199,10 +201,12 @@ def test_the_choice_for_estimates_is_exact(ways):
     refused = 0
     for _ in range(40):
         options = [
-            [Option(i, Stage(*rng.integers(1, 50, 2).tolist(), float(rng.integers(1, 50))))
-             for i in range(ways)]
+            [
+                Option(i, Stage(*rng.integers(1, 50, 2).tolist(), float(rng.integers(1, 50))))
+                for i in range(ways)
+            ]
             for _ in range(6)
-        ]  # fmt: skip
+        ]
         around = rng.integers(0, 40, 7).tolist()
         room = int(rng.integers(60, 220))
         costs = []
@@ -269,12 +273,15 @@ def test_plans_are_near_the_optimum_that_all_choices_have():
     with flags.override(compile="always"):
         planner = uneven()
         every = [
-            planner.check([
-                Block(path, 0, 0.0, whole)
-                for path, whole in zip(planner.paths, wholes, strict=True) if whole is not None
-            ])
+            planner.check(
+                [
+                    Block(path, 0, 0.0, whole)
+                    for path, whole in zip(planner.paths, wholes, strict=True)
+                    if whole is not None
+                ]
+            )
             for wholes in itertools.product((None, False, True), repeat=len(planner.paths))
-        ]  # fmt: skip
+        ]
         plain, least = planner.plain.peak_bytes, min(choice.peak_bytes for choice in every)
         for budget in np.linspace(least, plain, 7).astype(int).tolist():
             best = min(choice.ns for choice in every if choice.peak_bytes <= budget)
@@ -353,9 +360,14 @@ def test_time_of_a_link_is_what_the_next_block_leaves():
         for rate in (1e6, 1e8, 1e12):
             link = Link(analysis, paths, "Sequential", replace(OWN_MEMORY, host_bytes_per_s=rate))
             moving = 1e9 * link.held["1"] / rate
-            next_ns = [sum(k.ns for k in analysis.kernels
-                           if k.module.startswith("Sequential.2") and (k.phase == "forward") == way)
-                       for way in (True, False)]  # fmt: skip
+            next_ns = [
+                sum(
+                    k.ns
+                    for k in analysis.kernels
+                    if k.module.startswith("Sequential.2") and (k.phase == "forward") == way
+                )
+                for way in (True, False)
+            ]
             expected = sum(max(0.0, moving - ns) for ns in next_ns)
             assert link.extra_ns("1") == pytest.approx(expected)
         assert link.extra_ns("1") == 0 and link.stage("5", Stage(1, 1, 1.0)) is None

@@ -78,10 +78,12 @@ def test_min_cuts_are_near_the_exact_optimum_on_graphs_of_up_to_60_values(chain)
 
 def options_of(rng, count: int) -> list[list[Option]]:
     return [
-        [Option(i, Stage(*rng.integers(1, 50, 2).tolist(), float(rng.integers(100, 150))))
-         for i in range(3)]
+        [
+            Option(i, Stage(*rng.integers(1, 50, 2).tolist(), float(rng.integers(100, 150))))
+            for i in range(3)
+        ]
         for _ in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def exact_chain(options, around, room: int) -> float | None:
@@ -99,8 +101,10 @@ def exact_chain(options, around, room: int) -> float | None:
             used[i * ways : (i + 1) * ways] = [o.stage.used_bytes for o in options[i]]
             rows.append(used), most.append(room)
     one = np.kron(np.eye(len(options)), np.ones(ways))
-    limits = [optimize.LinearConstraint(np.array(rows), -np.inf, most),
-              optimize.LinearConstraint(one, 1, 1)]  # fmt: skip
+    limits = [
+        optimize.LinearConstraint(np.array(rows), -np.inf, most),
+        optimize.LinearConstraint(one, 1, 1),
+    ]
     found = optimize.milp(costs, integrality=np.ones(len(costs)), bounds=(0, 1), constraints=limits)
     return None if found.x is None else float(found.fun)
 

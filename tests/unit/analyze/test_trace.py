@@ -81,11 +81,17 @@ def test_calls_are_named_as_they_were_written():
     gm = symbolic_trace(model, [spec])
     lines = [line.partition("  #")[0].strip() for line in gm.code.splitlines()]
     assert lines[2:] == [
-        "relu = F.relu(inner)", "view = relu.view(3, 2, -1)", "add = 1 + view",
-        "truediv = 2 / add", "concat = gh.concat([view, truediv], axis=1)",
-        "transpose = concat.transpose(1, 2)", "getitem = transpose[:, 1:, ..., 0]",
-        "mean = view.mean()", "sub = getitem - mean", "return sub",
-    ]  # fmt: skip
+        "relu = F.relu(inner)",
+        "view = relu.view(3, 2, -1)",
+        "add = 1 + view",
+        "truediv = 2 / add",
+        "concat = gh.concat([view, truediv], axis=1)",
+        "transpose = concat.transpose(1, 2)",
+        "getitem = transpose[:, 1:, ..., 0]",
+        "mean = view.mean()",
+        "sub = getitem - mean",
+        "return sub",
+    ]
     x = gh.random.normal((3, 4))
     for same in (gm, pickle.loads(pickle.dumps(gm))):
         assert (same(x).numpy() == model(x).numpy()).all()

@@ -104,8 +104,9 @@ def test_optimizers_and_dtypes_are_known_after_the_first_question(name, own, mon
     with flags.override(compile="always"):
         whole = {
             (kind, autocast): step(*arguments, made(kind, model), inputs, autocast=autocast)
-            for kind in (own, "RMSprop") for autocast in (None, "bfloat16")
-        }  # fmt: skip
+            for kind in (own, "RMSprop")
+            for autocast in (None, "bfloat16")
+        }
         costs = vary(*arguments, made(own, model), lambda n: with_batch(inputs, n))
         check(costs(n), whole[own, None])
         monkeypatch.setattr(Trainer, "analyse", None)  # from here on nothing is analysed whole

@@ -13,9 +13,12 @@ from glasshouse.base.flags import flags
 def made():
     gh.random.seed(0)
     model = gh.nn.Sequential(
-        gh.nn.Linear(64, 256), gh.nn.BatchNorm1d(256), gh.nn.GELU(), gh.nn.Dropout(0.2),
+        gh.nn.Linear(64, 256),
+        gh.nn.BatchNorm1d(256),
+        gh.nn.GELU(),
+        gh.nn.Dropout(0.2),
         gh.nn.Linear(256, 64),
-    )  # fmt: skip
+    )
     return model, gh.asarray(np.random.default_rng(0).standard_normal((256, 64)).astype("float32"))
 
 

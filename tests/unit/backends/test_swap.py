@@ -136,10 +136,17 @@ def test_a_perturbed_addition_reaches_layers_gradients_and_updates(backend):
 
 @pytest.mark.parametrize(
     "layer",
-    [nn.AvgPool2d(2), nn.AvgPool2d(3, stride=1, padding=1), nn.BatchNorm2d(2), nn.LayerNorm(4),
-     nn.Linear(4, 3), nn.Conv2d(2, 3, 3), nn.GELU()],
+    [
+        nn.AvgPool2d(2),
+        nn.AvgPool2d(3, stride=1, padding=1),
+        nn.BatchNorm2d(2),
+        nn.LayerNorm(4),
+        nn.Linear(4, 3),
+        nn.Conv2d(2, 3, 3),
+        nn.GELU(),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_layers_use_the_new_addition(layer):
     x = gh.asarray(np.random.default_rng(1).random((1, 2, 4, 4), np.float32))
     plain = layer(x).numpy()

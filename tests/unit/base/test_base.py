@@ -65,8 +65,11 @@ def test_a_dtype_is_known_by_many_names(name):
 
 def test_python_types_name_the_default_dtypes():
     assert [as_dtype(t).name for t in (bool, int, float, complex)] == [
-        "bool", "int64", "float32", "complex64",
-    ]  # fmt: skip
+        "bool",
+        "int64",
+        "float32",
+        "complex64",
+    ]
     assert as_dtype(ml_dtypes.bfloat16) is dtypes.bfloat16
 
 

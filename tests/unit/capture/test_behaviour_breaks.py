@@ -563,18 +563,74 @@ def global_write(x):
 
 WRITTEN = 0
 BREAKING = [
-    item, item_last, item_twice, float_of, int_of, tolist, to_numpy, prints, prints_constant,
-    format_tensor, branch, branch_assigns, branch_nested, branch_and, branch_or, branch_not,
-    conditional_expression, while_tensor, while_counts, for_break, for_continue, for_explicit,
-    for_zip_enumerate, for_over_dict, for_over_tensor, in_comprehension, in_generator, nested_call,
-    nested_twice, nested_in_expression, recursion, in_closure, in_lambda, in_no_grad,
-    item_in_no_grad, return_in_no_grad, in_user_context, raise_in_user_context, in_try,
-    in_two_contexts, raise_after_break_in_try, breaking_call_raises, in_except, in_finally,
-    reraise_behind_break, try_in_loop, stack_state, stack_with_containers, stack_call, star_call,
-    deleted_local, many_locals, mutated_list, shared_containers, new_object, iterator_state,
-    local_function, local_class, walrus, match, in_place_before, assertion, opaque,
-    unhandled_builtin, numpy_between, random_between, global_write,
-]  # fmt: skip
+    item,
+    item_last,
+    item_twice,
+    float_of,
+    int_of,
+    tolist,
+    to_numpy,
+    prints,
+    prints_constant,
+    format_tensor,
+    branch,
+    branch_assigns,
+    branch_nested,
+    branch_and,
+    branch_or,
+    branch_not,
+    conditional_expression,
+    while_tensor,
+    while_counts,
+    for_break,
+    for_continue,
+    for_explicit,
+    for_zip_enumerate,
+    for_over_dict,
+    for_over_tensor,
+    in_comprehension,
+    in_generator,
+    nested_call,
+    nested_twice,
+    nested_in_expression,
+    recursion,
+    in_closure,
+    in_lambda,
+    in_no_grad,
+    item_in_no_grad,
+    return_in_no_grad,
+    in_user_context,
+    raise_in_user_context,
+    in_try,
+    in_two_contexts,
+    raise_after_break_in_try,
+    breaking_call_raises,
+    in_except,
+    in_finally,
+    reraise_behind_break,
+    try_in_loop,
+    stack_state,
+    stack_with_containers,
+    stack_call,
+    star_call,
+    deleted_local,
+    many_locals,
+    mutated_list,
+    shared_containers,
+    new_object,
+    iterator_state,
+    local_function,
+    local_class,
+    walrus,
+    match,
+    in_place_before,
+    assertion,
+    opaque,
+    unhandled_builtin,
+    numpy_between,
+    random_between,
+    global_write,
+]
 
 
 @pytest.mark.parametrize("fn", BREAKING, ids=lambda f: f.__name__)
@@ -726,8 +782,9 @@ def test_graphs_of_explicit_breaks():
     fast = gh.optimize(counting)(fn)
     for _ in range(3):
         same(fast(X(3)), fn(X(3)))
-    assert [n.target.__name__ for g in counting.graphs for n in g.graph.nodes
-            if n.op == "call_function"] == ["sin", "cos", "tanh"]  # fmt: skip
+    assert [
+        n.target.__name__ for g in counting.graphs for n in g.graph.nodes if n.op == "call_function"
+    ] == ["sin", "cos", "tanh"]
     assert counting.runs == 9
 
 

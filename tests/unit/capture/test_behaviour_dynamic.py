@@ -87,9 +87,21 @@ def breaks(x):
 
 
 SIZED = [
-    pointwise, reduces, by_rows, reshapes, flattens, rows_and_length, makes, halves, branches,
-    loops, concats, attends, pads, breaks,
-]  # fmt: skip
+    pointwise,
+    reduces,
+    by_rows,
+    reshapes,
+    flattens,
+    rows_and_length,
+    makes,
+    halves,
+    branches,
+    loops,
+    concats,
+    attends,
+    pads,
+    breaks,
+]
 
 
 @pytest.mark.parametrize("fn", SIZED, ids=lambda f: f.__name__)
@@ -235,9 +247,21 @@ def reduces_axis(x, k):
 
 
 INTS = [
-    scales, mixes, powers, doubles, indexes, slices, repeats, compares, fills, divides, texts,
-    clips, keyed, reduces_axis,
-]  # fmt: skip
+    scales,
+    mixes,
+    powers,
+    doubles,
+    indexes,
+    slices,
+    repeats,
+    compares,
+    fills,
+    divides,
+    texts,
+    clips,
+    keyed,
+    reduces_axis,
+]
 
 
 @pytest.mark.parametrize("fn", INTS, ids=lambda f: f.__name__)

@@ -233,7 +233,7 @@ CASES = {
     "tensor_index": (sliced, [gh.asarray([0, 2]), gh.asarray([1, 1]), 1], 2),
     "dtype_argument": (casts, [gh.float64, gh.int32, gh.float64], 2),
     "tensor_other_class": (scaled, [X(3), nn.Parameter(X(3)), X(3)], 2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

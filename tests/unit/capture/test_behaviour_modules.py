@@ -374,9 +374,13 @@ class Params(nn.Module):
 
 def vision():
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Conv2d(1, 3, 3),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
         nn.Linear(27, 5),
-    )  # fmt: skip
+    )
 
 
 x24 = (2, 4)

@@ -303,10 +303,19 @@ def raises_in_except(x):
 
 
 RAISING = [
-    raises_value_error, raises_in_callee, raises_shape_error, raises_after_break, raises_key_error,
-    raises_zero_division, raises_in_condition, raises_unbound, raises_unpacking, raises_assertion,
-    raises_from, raises_in_except,
-]  # fmt: skip
+    raises_value_error,
+    raises_in_callee,
+    raises_shape_error,
+    raises_after_break,
+    raises_key_error,
+    raises_zero_division,
+    raises_in_condition,
+    raises_unbound,
+    raises_unpacking,
+    raises_assertion,
+    raises_from,
+    raises_in_except,
+]
 
 
 def caught(fn, *args):

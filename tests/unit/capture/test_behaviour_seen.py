@@ -28,9 +28,12 @@ class Net(nn.Module):
 
 def conv():
     return nn.Sequential(
-        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(),
+        nn.Unflatten(1, (1, 2, 2)),
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
         nn.Linear(16, 3),
-    )  # fmt: skip
+    )
 
 
 class Broken(Net):

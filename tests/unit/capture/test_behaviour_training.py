@@ -73,9 +73,13 @@ def normed():
 
 def conv():
     return nn.Sequential(
-        nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
-        nn.Flatten(), nn.Linear(16, 3),
-    )  # fmt: skip
+        nn.Unflatten(1, (1, 2, 2)),
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
 
 
 class Attends(nn.Module):
@@ -251,9 +255,17 @@ def test_iteration_of(make, name, compiler):
 
 
 STEPS = [
-    step_tracks_accuracy, step_zeroes_last, step_keeps_grads, step_clips_norm, step_clips_value,
-    step_accumulates, step_regularizes, step_by_hand, step_twice, step_autocast,
-]  # fmt: skip
+    step_tracks_accuracy,
+    step_zeroes_last,
+    step_keeps_grads,
+    step_clips_norm,
+    step_clips_value,
+    step_accumulates,
+    step_regularizes,
+    step_by_hand,
+    step_twice,
+    step_autocast,
+]
 
 
 @pytest.mark.parametrize("compiler", ["eager", "glass"])
@@ -387,9 +399,7 @@ def test_batch_sizes_change(compiler):
     for model, step in ((plain, plain_step), (other, gh.optimize(compiler)(plain_step))):
         opt = OPTIMIZERS["momentum"](model.parameters())
         gh.random.seed(3)
-        results.append(
-            [step(model, opt, X(n, 4, seed=n), Y(n, seed=n)).item() for n in sizes]
-        )  # fmt: skip
+        results.append([step(model, opt, X(n, 4, seed=n), Y(n, seed=n)).item() for n in sizes])
     np.testing.assert_allclose(*results, rtol=2e-4)
     same_models(plain, other)
 

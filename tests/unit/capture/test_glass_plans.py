@@ -64,11 +64,20 @@ print(peak(sys.argv[1] == "captured"))
 
 
 def test_a_captured_step_takes_no_more_memory_than_a_plain_one():
-    environment = {**os.environ, "GH_COMPILE": "always", "GH_BACKEND": "lazy",
-                   "PYTHONPATH": str(Path(gh.__file__).parents[1])}  # fmt: skip
+    environment = {
+        **os.environ,
+        "GH_COMPILE": "always",
+        "GH_BACKEND": "lazy",
+        "PYTHONPATH": str(Path(gh.__file__).parents[1]),
+    }
     peaks = []
     for how in ("plain", "captured"):
-        done = subprocess.run([sys.executable, "-c", PEAK, how], env=environment, text=True,
-                              capture_output=True, check=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, how],
+            env=environment,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
         peaks.append(int(done.stdout))
     assert peaks[1] <= peaks[0] * 1.05

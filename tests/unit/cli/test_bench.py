@@ -14,8 +14,17 @@ from glasshouse.cli.bench import Worker, count_work
 from glasshouse.cli.bench_worker import CASES, Ours, Torch
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-KEYS = {"model", "framework", "mode", "dtype", "step_s", "first_step_s", "peak_bytes",
-        "gflops_per_s", "fraction_of_limit"}  # fmt: skip
+KEYS = {
+    "model",
+    "framework",
+    "mode",
+    "dtype",
+    "step_s",
+    "first_step_s",
+    "peak_bytes",
+    "gflops_per_s",
+    "fraction_of_limit",
+}
 
 
 def to_double(run, convert):

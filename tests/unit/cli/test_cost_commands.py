@@ -94,10 +94,14 @@ def test_calibrate_writes_a_profile(tmp_path):
 
 @pytest.mark.parametrize(
     ("ending", "code", "said"),
-    [("1 / 0", 1, "ZeroDivisionError"), ("import sys; sys.exit(3)", 3, ""),
-     ("import sys; sys.exit()", 0, ""), ("raise KeyboardInterrupt", 1, "Aborted"),
-     ("open('nowhere')", 1, "line 9")],
-)  # fmt: skip
+    [
+        ("1 / 0", 1, "ZeroDivisionError"),
+        ("import sys; sys.exit(3)", 3, ""),
+        ("import sys; sys.exit()", 0, ""),
+        ("raise KeyboardInterrupt", 1, "Aborted"),
+        ("open('nowhere')", 1, "line 9"),
+    ],
+)
 def test_what_a_script_did_is_shown_however_it_ends(script, tmp_path, ending, code, said):
     script.write_text(f"{SCRIPT}{ending}\n")
     text = run("flops", script, code=code)
@@ -109,8 +113,12 @@ def test_what_a_script_did_is_shown_however_it_ends(script, tmp_path, ending, co
 
 def test_what_cannot_be_written_or_read_is_said_before_the_script_runs(script, tmp_path):
     script.write_text("print('it ran')")
-    for option, path, code in (("--trace", "t.txt", 2), ("--report", "no/r.html", 1),
-                               ("--json", "no/p.json", 1), ("--against", script, 2)):  # fmt: skip
+    for option, path, code in (
+        ("--trace", "t.txt", 2),
+        ("--report", "no/r.html", 1),
+        ("--json", "no/p.json", 1),
+        ("--against", script, 2),
+    ):
         text = run("profile", script, option, tmp_path / path, code=code)
         assert "expected a" in text and "it ran" not in text
 

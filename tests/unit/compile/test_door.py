@@ -71,10 +71,16 @@ def recorded(program, tracked):
         loss.backward()
     places = {id(n): i for i, n in enumerate(recorder.pending)}
     nodes = [
-        (n.signature.name, repr(n.signature.attrs), n.spec, n.scalar, n.phase,
-         [places.get(id(y), y.spec) for y in n.inputs])
+        (
+            n.signature.name,
+            repr(n.signature.attrs),
+            n.spec,
+            n.scalar,
+            n.phase,
+            [places.get(id(y), y.spec) for y in n.inputs],
+        )
         for n in recorder.pending
-    ]  # fmt: skip
+    ]
     return nodes, [loss.numpy(), *(p.grad.numpy() for p in leaves if p.grad is not None)]
 
 
@@ -132,8 +138,11 @@ def counted(run):
         run()
     with gh.profile(record_shapes=True, with_modules=True, with_stack=True) as prof:
         run()
-    events = [(e.name, e.phase, e.module, e.shapes, e.sequence >= 0, e.stack) for e in prof.events()
-              if e.kind == "recorded"]  # fmt: skip
+    events = [
+        (e.name, e.phase, e.module, e.shapes, e.sequence >= 0, e.stack)
+        for e in prof.events()
+        if e.kind == "recorded"
+    ]
     return counter.total(), counter.by_operator("all", "executed"), events
 
 

@@ -69,8 +69,10 @@ def test_a_program_is_found_again_without_compiling(empty, monkeypatch):
     with flags.override(verify=False):
         assert model().item() == value
     after = [e.program.step_infos() for e in program.programs.values()]
-    told = [[[(i.name, i.kind, i.flops, i.bytes, i.origins) for i in infos] for infos in found]
-            for found in (before, after)]  # fmt: skip
+    told = [
+        [[(i.name, i.kind, i.flops, i.bytes, i.origins) for i in infos] for infos in found]
+        for found in (before, after)
+    ]
     assert told[0] == told[1]
 
 
@@ -100,10 +102,15 @@ def test_another_process_gives_the_same_key_and_finds_the_entry(empty):
         "kept = model()\nprint(store.key_of(record.recorder.take()))\n"
         "program.assemble = None\nprint(model().item())\n"
     )
-    environment = {**os.environ, "GH_CACHE": str(empty), "GH_BACKEND": "lazy",
-                   "PYTHONPATH": str(Path(gh.__file__).parents[1])}  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", code], env=environment, text=True,
-                          capture_output=True, check=True)  # fmt: skip
+    environment = {
+        **os.environ,
+        "GH_CACHE": str(empty),
+        "GH_BACKEND": "lazy",
+        "PYTHONPATH": str(Path(gh.__file__).parents[1]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=True
+    )
     assert done.stdout.split() == [name, repr(value)] and done.stderr == ""
 
 
@@ -163,9 +170,10 @@ def test_code_for_another_onednn_is_compiled_again(empty):
     assert code is not None
     steps = [
         step._replace(what=step.what._replace(scratch_bytes=1 << 40))
-        if isinstance(step.what, onednn.Call) else step
+        if isinstance(step.what, onednn.Call)
+        else step
         for step in code.steps
-    ]  # fmt: skip
+    ]
     assert steps != code.steps
     toolchain.write_entry(path, pickle.dumps(code._replace(steps=steps)))
     program.programs.clear()

@@ -148,9 +148,13 @@ def test_several_processes_share_the_cache(fresh):
         "print(float(y.sum().item()))"
     )
     environment = {
-        **os.environ, "GH_CACHE": flags.cache, "GH_COMPILE": "always", "GH_BACKEND": "lazy",
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(gh.__file__).parents[1]),
-    }  # fmt: skip
+        **os.environ,
+        "GH_CACHE": flags.cache,
+        "GH_COMPILE": "always",
+        "GH_BACKEND": "lazy",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(gh.__file__).parents[1]),
+    }
     running = [
         subprocess.Popen(
             [sys.executable, "-c", code], env=environment, text=True, stdout=subprocess.PIPE

@@ -38,5 +38,6 @@ def gradient(backend: str, case, dtype: str):
 def test_weight_gradients_are_those_of_the_references(name, dtype):
     found, expected = (gradient(backend, CASES[name], dtype) for backend in ("lazy", "numpy"))
     tolerance = 1e-5 if dtype == "float32" else 2e-2
-    np.testing.assert_allclose(found, expected, rtol=tolerance,
-                               atol=tolerance * np.abs(expected).max())  # fmt: skip
+    np.testing.assert_allclose(
+        found, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max()
+    )

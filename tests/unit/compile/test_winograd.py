@@ -52,9 +52,11 @@ def passes(shape, x, w, g) -> dict:
     """The convolution and its gradients, with the current backend."""
     options = {"stride": (1, 1), "padding": shape[5], "dilation": (1, 1), "groups": 1}
     x, w, g = map(gh.asarray, (x, w, g))
-    return {"conv": conv(x, w, **options),
-            "conv_data_grad": conv_data_grad(g, w, shape=shape[3:5], **options),
-            "conv_weight_grad": conv_weight_grad(x, g, shape=(3, 3), **options)}  # fmt: skip
+    return {
+        "conv": conv(x, w, **options),
+        "conv_data_grad": conv_data_grad(g, w, shape=shape[3:5], **options),
+        "conv_weight_grad": conv_weight_grad(x, g, shape=(3, 3), **options),
+    }
 
 
 def check(shape, seed: int = 0, dtype: str = "float32") -> None:
@@ -63,8 +65,12 @@ def check(shape, seed: int = 0, dtype: str = "float32") -> None:
     with flags.override(compile="always"), program.plans_kept():
         found = passes(shape, *inputs)
         backends.current().evaluate([y.data for y in found.values()])
-    kinds = [step.kind for entry in program.programs.values()
-             for step in entry.program.plan.schedule if hasattr(step, "kind")]  # fmt: skip
+    kinds = [
+        step.kind
+        for entry in program.programs.values()
+        for step in entry.program.plan.schedule
+        if hasattr(step, "kind")
+    ]
     assert kinds.count("winograd") == 3
     with gh.backends.use("numpy"):
         expected = passes(shape, *(a.astype(np.float64) for a in inputs))
@@ -111,8 +117,11 @@ def last(a):
 def run_kernel(step, shape, options=()) -> list[np.ndarray]:
     """The buffers of a step, guards around them, after its kernel has run."""
     x, w, g = operands(shape)
-    given = {"conv": (last(x), w), "conv_data_grad": (last(g), w),
-             "conv_weight_grad": (last(x), last(g))}  # fmt: skip
+    given = {
+        "conv": (last(x), w),
+        "conv_data_grad": (last(g), w),
+        "conv_weight_grad": (last(x), last(g)),
+    }
     text = f'#include "gh_kernel.h"\n{step.plan.named("kernel")}'
     kernel = toolchain.compile_one(text, options).kernel
     buffers = [np.full(b.spec.size + 2 * GUARD, np.nan, np.float32) for b, _ in step.plan.args]
@@ -214,16 +223,24 @@ def test_flag_turns_it_off(monkeypatch, on):
         np.testing.assert_allclose(y, z, rtol=0, atol=TOLERANCE * np.abs(z).max())
 
 
-@pytest.mark.parametrize("options", [
-    {"stride": 2}, {"dilation": 2}, {"groups": 2}, {"kernel": 5}, {"dtype": "bfloat16"},
-    {"channels": 16}, {"images": 1},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stride": 2},
+        {"dilation": 2},
+        {"groups": 2},
+        {"kernel": 5},
+        {"dtype": "bfloat16"},
+        {"channels": 16},
+        {"images": 1},
+    ],
+)
 def test_other_convolutions_are_direct(monkeypatch, options):
     monkeypatch.setattr(program, "programs", {})
     images, channels, kernel, dtype = (
-        options.pop(name, default) for name, default in
-        (("images", 4), ("channels", 32), ("kernel", 3), ("dtype", "float32"))
-    )  # fmt: skip
+        options.pop(name, default)
+        for name, default in (("images", 4), ("channels", 32), ("kernel", 3), ("dtype", "float32"))
+    )
     x = gh.ones((images, channels, 12, 12)).astype(dtype)
     w = gh.ones((32, channels // options.get("groups", 1), kernel, kernel)).astype(dtype)
     with flags.override(compile="always"):

@@ -121,9 +121,16 @@ def test_a_name_is_defined_once():
     card = primitives["exp"]
     with pytest.raises(OptionError, match="twice"):
         define(
-            "exp", "elementwise", "again", why="", infer=card.infer, ref=card.ref,
-            batch=card.batch, flops=card.flops, samples=(),
-        )  # fmt: skip
+            "exp",
+            "elementwise",
+            "again",
+            why="",
+            infer=card.infer,
+            ref=card.ref,
+            batch=card.batch,
+            flops=card.flops,
+            samples=(),
+        )
 
 
 def test_verify_reports_a_wrong_kernel_by_name():

@@ -260,8 +260,9 @@ def test_names_in_the_source_are_what_they_stand_for():
     power = graph.call_function(operator.pow, (-2.0, local))
     pair = graph.create_node("call_function", add, (x, power), name="constant_1")
     graph.create_node("call_function", operator.getitem, ({1, 2}, 0), name="constant_0").args = (
-        [pair, range(3)], 0,
-    )  # fmt: skip
+        [pair, range(3)],
+        0,
+    )
     graph.output({"checkpoint": pair, "kinds": Kinds(pair, gh.float32)})
     made = copy.deepcopy(GraphModule(gh.nn.Module(), graph))(gh.asarray([3.0]))
     assert made["checkpoint"].tolist() == [3.0 + 0.25] and type(made["kinds"]) is Kinds

@@ -29,18 +29,36 @@ pytestmark = [
 ]
 
 UNARY = {
-    "neg": np.negative, "abs": np.abs, "floor": np.floor, "round": np.rint, "exp": np.exp,
-    "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "sqrt": np.sqrt, "sin": np.sin,
-    "cos": np.cos, "tanh": np.tanh, "erf": special.erf, "rsqrt": lambda x: 1 / np.sqrt(x),
-}  # fmt: skip
+    "neg": np.negative,
+    "abs": np.abs,
+    "floor": np.floor,
+    "round": np.rint,
+    "exp": np.exp,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": special.erf,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+}
 BINARY = {
-    "pow": np.power, "remainder": np.remainder, "maximum": np.maximum, "minimum": np.minimum,
+    "pow": np.power,
+    "remainder": np.remainder,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
     "atan2": np.arctan2,
-}  # fmt: skip
+}
 INTEGER = {
-    "div": np.floor_divide, "remainder": np.remainder, "pow": primitives["pow"].ref,
-    "shift_right": np.right_shift, "maximum": np.maximum, "minimum": np.minimum,
-}  # fmt: skip
+    "div": np.floor_divide,
+    "remainder": np.remainder,
+    "pow": primitives["pow"].ref,
+    "shift_right": np.right_shift,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
 CONVERSIONS = {
     "bf16_to_f32": ("uint16_t", "float"), "f32_to_bf16": ("float", "uint16_t"),
     "f16_to_f32": ("uint16_t", "float"), "f32_to_f16": ("float", "uint16_t"),

@@ -34,8 +34,10 @@ def test_scaled_dot_product_attention_equals_pytorchs(twin, kind, options):
     twin.function(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask, **options),
         lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, t, **options),
-        q, k, v,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+    )
 
 
 def test_causal_and_grouped_queries(twin):
@@ -48,8 +50,10 @@ def test_causal_and_grouped_queries(twin):
     twin.function(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
         lambda q, k, v: theirs(q, k, v, is_causal=True, enable_gqa=True),
-        q, k, v,
-    )  # fmt: skip
+        q,
+        k,
+        v,
+    )
 
 
 def test_a_query_without_keys_gives_zero():

@@ -104,8 +104,9 @@ def test_one_hot_equals_pytorchs(twin):
         assert got.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("n, shape", [(0, (400, 500)), (1, (400, 50, 3)), (2, (200, 100, 2, 2)),
-                                      (3, (200, 50, 2, 1, 2))])  # fmt: skip
+@pytest.mark.parametrize(
+    "n, shape", [(0, (400, 500)), (1, (400, 50, 3)), (2, (200, 100, 2, 2)), (3, (200, 50, 2, 1, 2))]
+)
 def test_dropout(n, shape):
     gh.random.seed(0)
     layer = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)[n](0.3)

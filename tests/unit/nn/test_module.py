@@ -197,8 +197,14 @@ def test_module_path_names_the_running_module():
         m.register_forward_hook(lambda m, args, y: paths.append(nn.current_module_path()))
     net(gh.ones((2, 3)))
     assert paths == [
-        "Net.first", "Net.body.0", "Net.body.1", "Net.body.2", "Net.body", "Net.body.0", "Net",
-    ]  # fmt: skip
+        "Net.first",
+        "Net.body.0",
+        "Net.body.1",
+        "Net.body.2",
+        "Net.body",
+        "Net.body.0",
+        "Net",
+    ]
     assert net.paths == ["Net"]
     assert nn.current_module_path() == ""
 

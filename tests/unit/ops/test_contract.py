@@ -65,9 +65,10 @@ def test_conv_derivatives_of_every_order(check_derivatives, dtype):
     attrs = options(2, stride=(2, 1), padding=((1, 0), (0, 2)), dilation=(1, 2), groups=2)
     x, w, g = (
         (rng.normal(size=s) + 1j * rng.normal(size=s)).astype(dtype)
-        if dtype == "complex128" else rng.normal(size=s)
+        if dtype == "complex128"
+        else rng.normal(size=s)
         for s in ((2, 4, 5, 4), (2, 2, 3, 2), (2, 2, 2, 4))
-    )  # fmt: skip
+    )
     check_derivatives(lambda x, w: conv(x, w, **attrs), x, w)
     check_derivatives(lambda g, w: conv_data_grad(g, w, shape=(5, 4), **attrs), g, w)
     check_derivatives(lambda x, g: conv_weight_grad(x, g, shape=(3, 2), **attrs), x, g)

@@ -89,8 +89,13 @@ def test_traces_of_ranks_are_merged(tmp_path):
 def test_paths_that_cannot_be_written(prof, tmp_path):  # noqa: F811
     with pytest.raises(OptionError, match="ends in .json"):
         prof.export_chrome_trace(tmp_path / "t.txt")
-    writers = (prof.export_chrome_trace, prof.export_json, prof.export_stacks, prof.report,
-               prof.export_memory_timeline)  # fmt: skip
+    writers = (
+        prof.export_chrome_trace,
+        prof.export_json,
+        prof.export_stacks,
+        prof.report,
+        prof.export_memory_timeline,
+    )
     for write in writers:
         with pytest.raises(FileNotFoundError, match="expected a path in a folder that exists"):
             write(tmp_path / "no" / "folder.json")

@@ -162,8 +162,9 @@ def test_tables_know_what_devices_did(folder):
         run_on_device(0)
     rows = {r.name: r for r in p.kernels()}
     assert set(timeline_data(p.trace)["lanes"].values()) == {
-        "device 0 stream 7", "device 0 stream 13",
-    }  # fmt: skip
+        "device 0 stream 7",
+        "device 0 stream 13",
+    }
     assert rows["kernel1"].time_ns == 2 * MS and rows["kernel1"].flops == ELEMENTS
     assert p.trace.kernel_ns == 10 * MS
     assert {r.module: r for r in p.modules().rows() if not r.phase}["Net"].kernel_ns == 8 * MS

@@ -435,10 +435,20 @@ def test_events_by_c_are_those_by_python():
             step(), step()
         first = min(e.sequence for e in p.events() if e.sequence >= 0)
         return [
-            (e.name, e.kind, e.thread, e.module, e.phase, e.shapes, e.flops, e.bytes,
-             e.sequence - first if e.sequence >= 0 else -1, e.kernel_ns > 0)
+            (
+                e.name,
+                e.kind,
+                e.thread,
+                e.module,
+                e.phase,
+                e.shapes,
+                e.flops,
+                e.bytes,
+                e.sequence - first if e.sequence >= 0 else -1,
+                e.kernel_ns > 0,
+            )
             for e in p.events()
-        ]  # fmt: skip
+        ]
 
     with flags.override(compile="always"):
         assert recorded(slow=False) == recorded(slow=True)

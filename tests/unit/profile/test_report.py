@@ -21,10 +21,21 @@ needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 def dom(path, part, width=1280):
     """The page's document after its scripts ran."""
     done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
-         "--virtual-time-budget=5000", "--dump-dom", f"file://{path}#{part}"],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--window-size={width},900",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+            f"file://{path}#{part}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     return done.stdout
 
 
@@ -61,12 +72,17 @@ def test_short_recordings_are_no_missing_kernels(tmp_path):
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
-        ("summary", "of the machine's limit"), ("modules", "conv"), ("kernels", "onednn conv"),
-        ("flame", "<canvas"), ("timeline", "slices"), ("memory", "Alive at the peak"),
-        ("roofline", "FLOP/s against"), ("operators", "conv_weight_grad"),
+        ("summary", "of the machine's limit"),
+        ("modules", "conv"),
+        ("kernels", "onednn conv"),
+        ("flame", "<canvas"),
+        ("timeline", "slices"),
+        ("memory", "Alive at the peak"),
+        ("roofline", "FLOP/s against"),
+        ("operators", "conv_weight_grad"),
         ("compiler", "No step fell back"),
     ],
-)  # fmt: skip
+)
 def test_parts_come_up_in_a_browser(prof, tmp_path, part, expected):  # noqa: F811
     path = prof.report(tmp_path / "r.html")
     text = dom(path, part).split("</script>", 1)[0].split("<script>")[0]

@@ -9,10 +9,18 @@ inf, nan = float("inf"), float("nan")
 
 
 def test_default_dtypes_of_python_data():
-    cases = [(1, "int64"), (1.5, "float32"), (1j, "complex64"), (True, "bool"), ([], "float32"),
-             ([1, 2.5], "float32"), ([np.float64(1)], "float64"), (2**63, "uint64"),
-             (np.arange(3, dtype=np.int16), "int16"),
-             ([gh.ones(1, dtype=gh.float64)], "float64")]  # fmt: skip
+    cases = [
+        (1, "int64"),
+        (1.5, "float32"),
+        (1j, "complex64"),
+        (True, "bool"),
+        ([], "float32"),
+        ([1, 2.5], "float32"),
+        ([np.float64(1)], "float64"),
+        (2**63, "uint64"),
+        (np.arange(3, dtype=np.int16), "int16"),
+        ([gh.ones(1, dtype=gh.float64)], "float64"),
+    ]
     for data, name in cases:
         assert gh.asarray(data).dtype.name == name, data
 
@@ -47,8 +55,10 @@ def test_copies():
     assert np.shares_memory(gh.asarray(source).numpy(), source)
     assert not np.shares_memory(gh.asarray(source, copy=True).numpy(), source)
     assert not np.shares_memory(gh.tensor(source).numpy(), source)
-    for call in (lambda: gh.asarray([1.0], copy=False),
-                 lambda: gh.asarray(source, gh.float32, copy=False)):  # fmt: skip
+    for call in (
+        lambda: gh.asarray([1.0], copy=False),
+        lambda: gh.asarray(source, gh.float32, copy=False),
+    ):
         with pytest.raises(ValueError, match="expected data that needs no copy"):
             call()
 

@@ -17,14 +17,16 @@ NUMPY_NAMES = {n: "arc" + n[1:] for n in "asin acos atan asinh acosh atanh".spli
 
 def wide_numbers(rng) -> np.ndarray:
     """Numbers of all magnitudes, and many around the places where formulas change."""
-    return np.concatenate([
-        rng.uniform(-1, 1, 3000),
-        rng.uniform(-700, 700, 3000),
-        np.exp(rng.uniform(-600, 600, 3000)) * rng.choice([-1, 1], 3000),
-        1 + rng.uniform(-1e-3, 1e-3, 1000),
-        2.0 ** np.arange(-60, 60),
-        10.0 ** np.arange(-30, 30),
-    ])  # fmt: skip
+    return np.concatenate(
+        [
+            rng.uniform(-1, 1, 3000),
+            rng.uniform(-700, 700, 3000),
+            np.exp(rng.uniform(-600, 600, 3000)) * rng.choice([-1, 1], 3000),
+            1 + rng.uniform(-1e-3, 1e-3, 1000),
+            2.0 ** np.arange(-60, 60),
+            10.0 ** np.arange(-30, 30),
+        ]
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

@@ -107,11 +107,16 @@ def test_index_tensors_and_lists():
 @pytest.mark.parametrize(
     "key",
     [
-        (slice(None, None, 2),), (1,), (slice(None), [2, 0, 0]), ([0, 2], [1, 1]),
-        (None, slice(2, None, -1)), (..., 0), (np.array([True, False, True]),),
+        (slice(None, None, 2),),
+        (1,),
+        (slice(None), [2, 0, 0]),
+        ([0, 2], [1, 1]),
+        (None, slice(2, None, -1)),
+        (..., 0),
+        (np.array([True, False, True]),),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_gradients_of_reading_and_writing(key):
     x = np.random.default_rng(0).normal(size=(3, 4))
     weights = np.random.default_rng(1).normal(size=x[key].shape)

@@ -19,19 +19,35 @@ SPD = X @ np.swapaxes(X, -1, -2) + np.eye(4)
 @pytest.mark.parametrize(
     ("name", "args", "options"),
     [
-        ("det", (X,), {}), ("det", (Z,), {}), ("inv", (X,), {}), ("inv", (Z,), {}),
-        ("solve", (X, B), {}), ("solve", (X, B[0]), {}), ("solve", (X, B[0, :, 0]), {}),
-        ("pinv", (X[:, :, :2],), {}), ("matrix_rank", (X,), {}), ("cholesky", (SPD,), {}),
-        ("matrix_power", (X, 3), {}), ("matrix_power", (X, -2), {}), ("matrix_power", (X, 0), {}),
-        ("eigvalsh", (SPD,), {}), ("svdvals", (B,), {}), ("trace", (X,), {"offset": 1}),
-        ("diagonal", (B,), {"offset": -1}), ("cross", (X[:, :3], X[:, 1:]), {"axis": 1}),
-        *[("matrix_norm", (B,), {"ord": o, "keepdims": True})
-          for o in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)],
-        *[("vector_norm", (B,), {"ord": o, "axis": 1})
-          for o in (0, 1, 2, 3, 0.5, -1, math.inf, -math.inf)],
+        ("det", (X,), {}),
+        ("det", (Z,), {}),
+        ("inv", (X,), {}),
+        ("inv", (Z,), {}),
+        ("solve", (X, B), {}),
+        ("solve", (X, B[0]), {}),
+        ("solve", (X, B[0, :, 0]), {}),
+        ("pinv", (X[:, :, :2],), {}),
+        ("matrix_rank", (X,), {}),
+        ("cholesky", (SPD,), {}),
+        ("matrix_power", (X, 3), {}),
+        ("matrix_power", (X, -2), {}),
+        ("matrix_power", (X, 0), {}),
+        ("eigvalsh", (SPD,), {}),
+        ("svdvals", (B,), {}),
+        ("trace", (X,), {"offset": 1}),
+        ("diagonal", (B,), {"offset": -1}),
+        ("cross", (X[:, :3], X[:, 1:]), {"axis": 1}),
+        *[
+            ("matrix_norm", (B,), {"ord": o, "keepdims": True})
+            for o in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
+        ],
+        *[
+            ("vector_norm", (B,), {"ord": o, "axis": 1})
+            for o in (0, 1, 2, 3, 0.5, -1, math.inf, -math.inf)
+        ],
         ("vector_norm", (Z,), {"axis": (0, 2), "keepdims": True}),
     ],
-)  # fmt: skip
+)
 def test_values_are_numpys(name, args, options):
     ours = [gh.asarray(a) if isinstance(a, np.ndarray) else a for a in args]
     got = getattr(L, name)(*ours, **options)
@@ -98,9 +114,15 @@ def cofactors(a):
 
 @pytest.mark.parametrize(
     "a",
-    [np.diag([1.0, 0.0, 3.0]), np.diag([0.0, 2.0, 0.0]), np.ones((3, 3)), np.zeros((2, 2)), X[0],
-     np.array([[1.0, 2.0], [2.0, 4.0]])],
-)  # fmt: skip
+    [
+        np.diag([1.0, 0.0, 3.0]),
+        np.diag([0.0, 2.0, 0.0]),
+        np.ones((3, 3)),
+        np.zeros((2, 2)),
+        X[0],
+        np.array([[1.0, 2.0], [2.0, 4.0]]),
+    ],
+)
 def test_the_gradient_of_det_holds_the_cofactors_even_if_singular(a):
     x = gh.tensor(a, requires_grad=True)
     out = L.det(x)

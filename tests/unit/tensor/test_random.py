@@ -43,9 +43,13 @@ def test_integers_cover_their_range_evenly():
     counts = np.bincount(R.randint(-5, 6, (11_000,)).numpy() + 5)
     assert len(counts) == 11 and abs(counts - 1000).max() < 150
     for low, high, dtype in (
-        (-(2**63), 2**63, "int64"), (-(2**62) - 9, 2**63, "int64"), (0, 2**64, "uint64"),
-        (2**63, 2**64, "uint64"), (-128, 128, "int8"), (2**63 - 2, 2**63, "int64"),
-    ):  # fmt: skip
+        (-(2**63), 2**63, "int64"),
+        (-(2**62) - 9, 2**63, "int64"),
+        (0, 2**64, "uint64"),
+        (2**63, 2**64, "uint64"),
+        (-128, 128, "int8"),
+        (2**63 - 2, 2**63, "int64"),
+    ):
         drawn = R.randint(low, high, (2000,), dtype=dtype).numpy().astype(object)
         assert low <= drawn.min() and drawn.max() < high
         assert drawn.mean() == pytest.approx((low + high) / 2, abs=0.03 * (high - low))
@@ -109,8 +113,10 @@ def test_streams_are_independent():
 
 def test_threads_never_share_a_key():
     g, keys = R.Generator(0), []
-    work = [threading.Thread(target=lambda: keys.extend(tuple(g.key().tolist()) for _ in range(50)))
-            for _ in range(4)]  # fmt: skip
+    work = [
+        threading.Thread(target=lambda: keys.extend(tuple(g.key().tolist()) for _ in range(50)))
+        for _ in range(4)
+    ]
     for thread in work:
         thread.start()
     for thread in work:

@@ -76,8 +76,12 @@ def prelu(input, weight):
     x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.size != channels:
-        raise ShapeError("prelu", f"a weight of 1 or {channels} elements for input {x.shape}",
-            weight.shape, "Set num_parameters to the number of channels (axis 1).")  # fmt: skip
+        raise ShapeError(
+            "prelu",
+            f"a weight of 1 or {channels} elements for input {x.shape}",
+            weight.shape,
+            "Set num_parameters to the number of channels (axis 1).",
+        )
     weight = reshape(weight, (weight.size,) + (1,) * max(x.ndim - 2, 0) if x.ndim else ())
     return where(x > 0, x, x * weight)
 
@@ -226,8 +230,12 @@ def softmax_operands(where_: str, input, dim, dtype, axis) -> tuple[Value, int]:
     x = as_value(input) if dtype is None else cast(as_value(input), as_dtype(dtype))
     x = check_floating(where_, x)
     if (dim is None) == (axis is None):
-        raise OptionError(where_, "one of dim and axis", f"dim={dim} and axis={axis}",
-                          "Pass dim=-1 for the last axis.")  # fmt: skip
+        raise OptionError(
+            where_,
+            "one of dim and axis",
+            f"dim={dim} and axis={axis}",
+            "Pass dim=-1 for the last axis.",
+        )
     return x, check_axis(where_, axis if dim is None else dim, x.ndim)
 
 

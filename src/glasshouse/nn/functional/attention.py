@@ -34,8 +34,12 @@ def scaled_dot_product_attention(
         k, v = (repeat_heads(x, q.shape[-3] // x.shape[-3]) for x in (k, v))
     fits = min(q.ndim, k.ndim, v.ndim) >= 2 and q.shape[-1] == k.shape[-1]
     if not fits or k.shape[-2] != v.shape[-2]:
-        raise ShapeError(where, "query (..., L, E), key (..., S, E) and value (..., S, D)",
-            f"{q.shape}, {k.shape} and {v.shape}", "Transpose or project them.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "query (..., L, E), key (..., S, E) and value (..., S, D)",
+            f"{q.shape}, {k.shape} and {v.shape}",
+            "Transpose or project them.",
+        )
     if is_causal:
         if attn_mask is not None:
             raise OptionError(where, "attn_mask or is_causal", "both", "Put both into attn_mask.")
@@ -86,8 +90,12 @@ def attention_weights(where: str, q: Value, k: Value, mask, scale=None) -> Value
         mask = as_value(mask, where=where)
         sizes = zip(mask.shape[::-1], scores.shape[::-1], strict=False)
         if mask.ndim > scores.ndim or any(m not in (1, s) for m, s in sizes):
-            raise ShapeError(where, f"a mask that broadcasts to {scores.shape}", mask.shape,
-                             "Its last axes are queries and keys.")  # fmt: skip
+            raise ShapeError(
+                where,
+                f"a mask that broadcasts to {scores.shape}",
+                mask.shape,
+                "Its last axes are queries and keys.",
+            )
         scores = choose(mask, scores, -math.inf) if mask.dtype.is_bool else scores + mask
     top = reduce.max(scores, axis=-1, keepdims=True).detach()
     e = exp(scores - choose(top == -math.inf, 0, top))

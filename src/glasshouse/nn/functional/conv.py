@@ -52,18 +52,24 @@ def check_operands(where: str, n: int, input, weight, stride, dilation):
 
 def check_channels(where: str, x: Value, n: int, channels: int) -> None:
     if x.shape[-n - 1] != channels:
-        raise ShapeError(where, f"{channels} input channels on axis {x.ndim - n - 1}",
-                         f"input {x.shape}",
-                         "Change in_channels, or move the channels with permute.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"{channels} input channels on axis {x.ndim - n - 1}",
+            f"input {x.shape}",
+            "Change in_channels, or move the channels with permute.",
+        )
 
 
 def check_extent(where, sizes, kernel, dilation, widths) -> None:
     for size, k, d, (low, high) in zip(sizes, kernel, dilation, widths, strict=True):
         if size + low + high < d * (k - 1) + 1:
-            raise ShapeError(where, "a padded input of at least the kernel's size",
-                             f"input {tuple(sizes)}, kernel {tuple(kernel)}, padding "
-                             f"{tuple(widths)}, dilation {tuple(dilation)}",
-                             "Use a larger input, a smaller kernel or more padding.")  # fmt: skip
+            raise ShapeError(
+                where,
+                "a padded input of at least the kernel's size",
+                f"input {tuple(sizes)}, kernel {tuple(kernel)}, padding "
+                f"{tuple(widths)}, dilation {tuple(dilation)}",
+                "Use a larger input, a smaller kernel or more padding.",
+            )
 
 
 def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, int], ...]:
@@ -74,8 +80,12 @@ def conv_padding(where, padding, kernel, stride, dilation) -> tuple[tuple[int, i
     if padding == "valid":
         return ((0, 0),) * len(kernel)
     if any(s != 1 for s in stride):
-        raise OptionError(where, "stride 1 with padding='same'", f"stride {stride}",
-                          "Give the padding as numbers.")  # fmt: skip
+        raise OptionError(
+            where,
+            "stride 1 with padding='same'",
+            f"stride {stride}",
+            "Give the padding as numbers.",
+        )
     totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return tuple((total // 2, total - total // 2) for total in totals)
 
@@ -104,8 +114,12 @@ def convolve_transposed(
     check_channels(where, x, n, weight.shape[0])
     check_divides(where, "in_channels", weight.shape[0], "groups", groups)
     if any(e >= max(s, d) for e, s, d in zip(extra, stride, dilation, strict=True)):
-        raise OptionError(where, "output_padding smaller than stride or dilation", f"{extra}, "
-            f"stride {stride} and dilation {dilation}", "Lower output_padding.")  # fmt: skip
+        raise OptionError(
+            where,
+            "output_padding smaller than stride or dilation",
+            f"{extra}, stride {stride} and dilation {dilation}",
+            "Lower output_padding.",
+        )
     options = (stride, padding, extra, dilation)
     sizes, missing = transposed_sizes(x.shape[-n:], weight.shape[2:], *options)
     if min(sizes) < 1:
@@ -115,8 +129,9 @@ def convolve_transposed(
         if any(missing):
             x = pad(x, widths=((0, 0, 0),) * 2 + tuple((0, m, 0) for m in missing), value=0.0)
         pairs = tuple((p, p) for p in padding)
-        y = conv_data_grad(x, weight, shape=sizes, stride=stride, padding=pairs,
-                           dilation=dilation, groups=groups)  # fmt: skip
+        y = conv_data_grad(
+            x, weight, shape=sizes, stride=stride, padding=pairs, dilation=dilation, groups=groups
+        )
         return add_channels(where, y, bias)
 
     return on_batch(x, n, compute)
@@ -130,5 +145,6 @@ def transposed_sizes(inputs, kernel, stride, padding, extra, dilation):
 
 
 conv1d, conv2d, conv3d = by_axes(convolve, "conv")
-conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(convolve_transposed,
-                                                               "conv_transpose")  # fmt: skip
+conv_transpose1d, conv_transpose2d, conv_transpose3d = by_axes(
+    convolve_transposed, "conv_transpose"
+)

@@ -19,8 +19,15 @@ from glasshouse.tensor import where as choose
 NEVER = -1e30
 
 
-def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean",
-             zero_infinity=False):  # fmt: skip
+def ctc_loss(
+    log_probs,
+    targets,
+    input_lengths,
+    target_lengths,
+    blank=0,
+    reduction="mean",
+    zero_infinity=False,
+):
     """-log Σ Π_t p[t, path_t] over all paths of input_length frames that read as the target once
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
     "mean" divides each loss by its target's length before the mean over the batch. What lies behind
@@ -58,21 +65,30 @@ def checked(log_probs, targets, input_lengths, target_lengths, blank, reduction)
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, y = check_floating(where, log_probs, "log_probs"), as_value(targets, where=where)
     if x.ndim not in (2, 3) or y.ndim != x.ndim - 1 or y.shape[:-1] != x.shape[1:-1] or not x.size:
-        raise ShapeError(where, "log_probs (T, N, C) and targets (N, S), or both without N",
-                         f"{x.shape} and {y.shape}",
-                         "Pad the targets to one length; give one frame or more.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "log_probs (T, N, C) and targets (N, S), or both without N",
+            f"{x.shape} and {y.shape}",
+            "Pad the targets to one length; give one frame or more.",
+        )
     if not 0 <= blank < x.shape[-1]:
         raise OptionError(where, f"blank from 0 to {x.shape[-1] - 1}", blank, "Name a class.")
     found = {"targets": y}
-    given = (("input_lengths", input_lengths, x.shape[0]),
-             ("target_lengths", target_lengths, y.shape[-1]))  # fmt: skip
+    given = (
+        ("input_lengths", input_lengths, x.shape[0]),
+        ("target_lengths", target_lengths, y.shape[-1]),
+    )
     for name, lengths, most in given:
         known = [] if isinstance(lengths, Value) else np.asarray(lengths).reshape(-1).tolist()
         found[name] = lengths = as_value(lengths, where=where)
         fits = lengths.shape in (x.shape[1:-1], x.shape[1:-1] or (1,))
         if not fits or any(not 0 <= n <= most for n in known):
-            raise ShapeError(where, f"{name} of {x.shape[1:-1]} numbers from 0 to {most}",
-                known or lengths.shape, "Pass the length of each sequence.")  # fmt: skip
+            raise ShapeError(
+                where,
+                f"{name} of {x.shape[1:-1]} numbers from 0 to {most}",
+                known or lengths.shape,
+                "Pass the length of each sequence.",
+            )
     for name, value in found.items():
         if not value.dtype.is_integer and value.size:
             raise DTypeError(where, f"integer {name}", value.dtype.name, "Convert with .long().")
@@ -117,9 +133,12 @@ def align(x, labels, frames, sizes, blank, both: bool):
     try:
         emitted = gather(reshape(x, (t, n * c)), places(labels, c), axis=1)  # (T, N, L)
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError("ctc_loss", f"labels from 0 to {c - 1}",
+        raise IndexOutOfRangeError(
+            "ctc_loss",
+            f"labels from 0 to {c - 1}",
             f"labels from {reduce.min(labels).item()} to {reduce.max(labels).item()}",
-            "Change the targets.") from None  # fmt: skip
+            "Change the targets.",
+        ) from None
     emitted = maximum(emitted, full(emitted.shape, NEVER, x.dtype))  # -inf would give NaN
     at = arange(length)
     behind = reshape(sizes * 2, (n, 1)) - at  # 0 at the last blank, 1 at the last label
@@ -157,8 +176,11 @@ def follow(emitted, labels, starts, begin, times, blank) -> Value:
     apart = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])
     jumps = pad(apart, widths=((0, 0, 0), (2, 0, 0)), value=False)
     begun = times > begin  # (T, B, 1)
-    ways = (choose(times >= begin, emitted, 0), choose(begun & (at > 0), emitted, NEVER),
-            choose(begun & jumps, emitted, NEVER))  # fmt: skip
+    ways = (
+        choose(times >= begin, emitted, 0),
+        choose(begun & (at > 0), emitted, NEVER),
+        choose(begun & jumps, emitted, NEVER),
+    )
     weights = concatenate(*[reshape(w, (t, b, 1, length)) for w in ways], axis=2)
     back = reshape(arange(3), (3, 1))
     source = choose(at > back, at - back, 0)  # (3, L)

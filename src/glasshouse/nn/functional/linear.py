@@ -25,8 +25,12 @@ def linear(input, weight, bias=None, *, _where="linear"):
         raise ShapeError(_where, "a weight (out, in)", weight.shape, "Reshape.")
     features = weight.shape[1]
     if x.ndim == 0 or x.shape[-1] != features:
-        raise ShapeError(_where, f"{features} features on the last axis of the input", x.shape,
-                         "Flatten or transpose the input, or change in_features.")  # fmt: skip
+        raise ShapeError(
+            _where,
+            f"{features} features on the last axis of the input",
+            x.shape,
+            "Flatten or transpose the input, or change in_features.",
+        )
     check_same_dtype(_where, x, weight)
     y = matmul(reshape(x, (prod(x.shape[:-1]), features)), matrix_transpose(weight))
     if bias is not None:
@@ -34,8 +38,16 @@ def linear(input, weight, bias=None, *, _where="linear"):
     return reshape(y, (*x.shape[:-1], weight.shape[0]))
 
 
-def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
-              scale_grad_by_freq=False, *, _where="embedding"):  # fmt: skip
+def embedding(
+    input,
+    weight,
+    padding_idx=None,
+    max_norm=None,
+    norm_type=2.0,
+    scale_grad_by_freq=False,
+    *,
+    _where="embedding",
+):
     """The rows of weight that input names.
     Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
     to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
@@ -56,9 +68,12 @@ def embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0,
             shrink_rows(weight, valid, max_norm, norm_type)
         y = gather(weight, valid, axis=0)
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(_where, f"indices from 0 to {rows - 1}",
+        raise IndexOutOfRangeError(
+            _where,
+            f"indices from 0 to {rows - 1}",
             f"indices from {reduce.min(index).item()} to {reduce.max(index).item()}",
-            "Enlarge num_embeddings or change the indices.") from None  # fmt: skip
+            "Enlarge num_embeddings or change the indices.",
+        ) from None
     if scale_grad_by_freq:
         ones = cast(valid == valid, y.dtype)
         uses = scatter_add(zeros((rows,), dtype=y.dtype), valid, ones, axis=0)
@@ -73,8 +88,12 @@ def check_padding_idx(where: str, padding_idx, rows: int):
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise OptionError(where, f"padding_idx from {-rows} to {rows - 1}", padding_idx,
-                          "Name a row of the weight.")  # fmt: skip
+        raise OptionError(
+            where,
+            f"padding_idx from {-rows} to {rows - 1}",
+            padding_idx,
+            "Name a row of the weight.",
+        )
     return padding_idx % rows
 
 
@@ -99,8 +118,12 @@ def one_hot(tensor, num_classes=-1):
         low, high = int(reduce.min(index).item()), int(reduce.max(index).item())
         num_classes = high + 1 if num_classes == -1 else num_classes
         if low < 0 or high >= num_classes:
-            raise IndexOutOfRangeError("one_hot", f"indices from 0 to {num_classes - 1}",
-                f"indices from {low} to {high}", "Change the indices or num_classes.")  # fmt: skip
+            raise IndexOutOfRangeError(
+                "one_hot",
+                f"indices from 0 to {num_classes - 1}",
+                f"indices from {low} to {high}",
+                "Change the indices or num_classes.",
+            )
     elif num_classes < 1:
         raise OptionError("one_hot", "num_classes for an empty input", "-1", "Pass it.")
     return cast(reshape(index, (*index.shape, 1)) == arange(num_classes), arange(0).dtype)

@@ -24,8 +24,12 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)
     if x.shape != target.shape:
-        raise ShapeError(where, "input and target of one shape", f"{x.shape} and {target.shape}",
-                         "Reshape or broadcast one of them.")  # fmt: skip
+        raise ShapeError(
+            where,
+            "input and target of one shape",
+            f"{x.shape} and {target.shape}",
+            "Reshape or broadcast one of them.",
+        )
     return x, target
 
 
@@ -144,21 +148,31 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
     classes = x.shape[axis]
     expected = (*x.shape[:axis], *x.shape[axis + 1 :])
     if not target.dtype.is_integer:
-        raise DTypeError(where, f"integer class indices {expected}", f"{target.dtype.name} "
-                         f"{target.shape}", "Convert the target with target.long().")  # fmt: skip
+        raise DTypeError(
+            where,
+            f"integer class indices {expected}",
+            f"{target.dtype.name} {target.shape}",
+            "Convert the target with target.long().",
+        )
     if target.shape != expected:
-        raise ShapeError(where, f"a target of {expected} for input {x.shape}", target.shape,
-                         "Give one class index for each prediction.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"a target of {expected} for input {x.shape}",
+            target.shape,
+            "Give one class index for each prediction.",
+        )
     counts = target != ignore_index
     index = choose(counts, choose(target < 0, target - classes, target), 0)
     table = arange(classes)
     try:
         index = gather(table, index, axis=0)  # itself, or an error
     except IndexOutOfRangeError:
-        raise IndexOutOfRangeError(where, f"class indices from 0 to {classes - 1}, or ignore_index "
-                                   f"{ignore_index}", f"indices from {reduce.min(target).item()} "
-                                   f"to {reduce.max(target).item()}", "Change the target or the "
-                                   "number of classes.") from None  # fmt: skip
+        raise IndexOutOfRangeError(
+            where,
+            f"class indices from 0 to {classes - 1}, or ignore_index {ignore_index}",
+            f"indices from {reduce.min(target).item()} to {reduce.max(target).item()}",
+            "Change the target or the number of classes.",
+        ) from None
     # A selection instead of a gather: its gradient is one too, and needs no memory of its own.
     index_at = reshape(index, (*expected[:axis], 1, *expected[axis:]))
     here = index_at == reshape(table, (classes,) + (1,) * (x.ndim - axis - 1))
@@ -187,8 +201,9 @@ def reduced_by_class(loss, index, counts, weight, reduction):
     return reduce.sum(loss) / reduce.sum(share) if reduction == "mean" else reduced(loss, reduction)
 
 
-def cross_entropy(input, target, weight=None, ignore_index=-100, reduction="mean",
-                  label_smoothing=0.0):  # fmt: skip
+def cross_entropy(
+    input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
+):
     """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
     The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
     uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a

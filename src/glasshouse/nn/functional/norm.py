@@ -22,16 +22,21 @@ def moments(x: Value, axes) -> tuple[Value, Value, Value]:
 def by_batch(input, weight, bias, eps: float, where: str) -> tuple[Value, Value, Value]:
     x = check_channels(where, input, weight=weight, bias=bias)
     if x.size <= x.shape[1]:
-        raise ShapeError(where, "more than 1 value per channel while training", x.shape,
-                         "Use a larger batch, or eval().")  # fmt: skip
+        raise ShapeError(
+            where,
+            "more than 1 value per channel while training",
+            x.shape,
+            "Use a larger batch, or eval().",
+        )
     mean, centred, var = moments(widened(x), (0, *range(2, x.ndim)))
     return scaled(x, centred, var, weight, bias, eps), mean, var
 
 
 @composed
 def by_running(input, running_mean, running_var, weight, bias, eps: float, where: str) -> Value:
-    x = check_channels(where, input, running_mean=running_mean, running_var=running_var,
-                       weight=weight, bias=bias)  # fmt: skip
+    x = check_channels(
+        where, input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    )
     wide = widened(x)
     centred = wide - along_channels(running_mean, wide)
     return scaled(x, centred, along_channels(running_var, wide), weight, bias, eps)
@@ -56,8 +61,18 @@ def scaled(x: Value, centred: Value, var: Value, weight, bias, eps: float) -> Va
     return cast(affine_channels(centred * scale, None, bias), x.dtype)
 
 
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
-               momentum=0.1, eps=1e-5, *, _where="batch_norm"):  # fmt: skip
+def batch_norm(
+    input,
+    running_mean,
+    running_var,
+    weight=None,
+    bias=None,
+    training=False,
+    momentum=0.1,
+    eps=1e-5,
+    *,
+    _where="batch_norm",
+):
     """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
     While training, mean and biased variance are those of the batch, and the running ones move
     towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.
@@ -71,8 +86,12 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         update_running(running_mean, running_var, mean, var, x.size // x.shape[1], momentum)
         return y
     if running_mean is None or running_var is None:
-        raise OptionError(_where, "running_mean and running_var when not training", "None",
-                          "Pass them, or training=True.")  # fmt: skip
+        raise OptionError(
+            _where,
+            "running_mean and running_var when not training",
+            "None",
+            "Pass them, or training=True.",
+        )
     return by_running(input, running_mean, running_var, weight, bias, eps, _where)
 
 
@@ -105,9 +124,18 @@ def outside(x: Value, mode) -> Value:
     return x
 
 
-def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None,
-                  use_input_stats=True, momentum=0.1, eps=1e-5, *,
-                  _where="instance_norm"):  # fmt: skip
+def instance_norm(
+    input,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats=True,
+    momentum=0.1,
+    eps=1e-5,
+    *,
+    _where="instance_norm",
+):
     """`batch_norm` with a mean and variance for each sample and channel.
     The running statistics move towards the mean over the samples of theirs. Shapes: input
     (N, C, ...), the others (C,) -> (N, C, ...). Source: Ulyanov et al. 2016, arXiv:1607.08022."""
@@ -116,8 +144,9 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
         statistics = (running_mean, running_var)
         return batch_norm(x, *statistics, weight, bias, False, momentum, eps, _where=_where)
     if x.ndim < 3 or prod(x.shape[2:]) < 2:
-        raise ShapeError(_where, "more than 1 spatial element in (N, C, ...)", x.shape,
-                         "Use a larger input.")  # fmt: skip
+        raise ShapeError(
+            _where, "more than 1 spatial element in (N, C, ...)", x.shape, "Use a larger input."
+        )
     mean, centred, var = moments(widened(x), tuple(range(2, x.ndim)))
     new = (reduce.mean(mean, axis=0), reduce.mean(var, axis=0))
     update_running(running_mean, running_var, *new, prod(x.shape[2:]), momentum)
@@ -145,8 +174,12 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _wh
 def trailing_axes(where: str, input, normalized_shape, *parameters):
     x, shape = check_floating(where, input), check_shape(where, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
-        raise ShapeError(where, f"an input that ends in {shape}", x.shape,
-                         "Set normalized_shape to the last axes of the input.")  # fmt: skip
+        raise ShapeError(
+            where,
+            f"an input that ends in {shape}",
+            x.shape,
+            "Set normalized_shape to the last axes of the input.",
+        )
     for value in parameters:
         if value is not None:
             check_like(where, "weight and bias", value, shape)

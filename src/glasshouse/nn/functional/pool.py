@@ -19,8 +19,17 @@ from glasshouse.tensor import where as choose
 
 
 @composed
-def max_pool(where, n, input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
-             return_indices=False):  # fmt: skip
+def max_pool(
+    where,
+    n,
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode=False,
+    return_indices=False,
+):
     """The largest element of each window, the first where several are equal; NaN wins.
 
     With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is
@@ -48,8 +57,12 @@ def pool_options(where: str, n: int, kernel, stride, padding):
     stride = kernel if stride is None else int_tuple(where, "stride", stride, n, 1)
     padding = int_tuple(where, "padding", padding, n)
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise OptionError(where, "padding of at most half the kernel",
-                          f"padding {padding} and kernel_size {kernel}", "Pad less.")  # fmt: skip
+        raise OptionError(
+            where,
+            "padding of at most half the kernel",
+            f"padding {padding} and kernel_size {kernel}",
+            "Pad less.",
+        )
     return kernel, stride, padding
 
 
@@ -77,8 +90,17 @@ def grow(x: Value, widths, value) -> Value:
 
 
 @composed
-def avg_pool(where, n, input, kernel_size, stride=None, padding=0, ceil_mode=False,
-             count_include_pad=True, divisor_override=None):  # fmt: skip
+def avg_pool(
+    where,
+    n,
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode=False,
+    count_include_pad=True,
+    divisor_override=None,
+):
     """The sum of each window, divided by its number of elements or by `divisor_override`.
 
     `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode

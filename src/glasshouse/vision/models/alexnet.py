@@ -25,9 +25,14 @@ class AlexNet(nn.Module):
         self.features, wide = nn.Sequential(*parts), 64 * width
         self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
         self.classifier = nn.Sequential(
-            nn.Dropout(dropout), nn.Linear(36 * channels, wide), nn.ReLU(inplace=True),
-            nn.Dropout(dropout), nn.Linear(wide, wide), nn.ReLU(inplace=True),
-            nn.Linear(wide, num_classes))  # fmt: skip
+            nn.Dropout(dropout),
+            nn.Linear(36 * channels, wide),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(wide, wide),
+            nn.ReLU(inplace=True),
+            nn.Linear(wide, num_classes),
+        )
 
     def forward(self, images):
         return self.classifier(self.avgpool(self.features(images)).flatten(1))

@@ -27,9 +27,14 @@ class VGG(nn.Module):
         self.features = nn.Sequential(*parts)
         self.avgpool = nn.AdaptiveAvgPool2d((7, 7))
         self.classifier = nn.Sequential(
-            nn.Linear(channels * 7 * 7, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-            nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-            nn.Linear(hidden, num_classes))  # fmt: skip
+            nn.Linear(channels * 7 * 7, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, num_classes),
+        )
         self.apply(reset)
 
     def forward(self, images):

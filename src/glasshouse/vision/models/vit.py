@@ -15,8 +15,13 @@ class EncoderBlock(nn.Module):
         self.ln_1 = nn.LayerNorm(dim, eps=1e-6)
         self.self_attention = nn.MultiheadAttention(dim, heads, dropout, batch_first=True)
         self.dropout, self.ln_2 = nn.Dropout(dropout), nn.LayerNorm(dim, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(dim, mlp_dim), nn.GELU(), nn.Dropout(dropout),
-                                 nn.Linear(mlp_dim, dim), nn.Dropout(dropout))  # fmt: skip
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, mlp_dim),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(mlp_dim, dim),
+            nn.Dropout(dropout),
+        )
         for i in (0, 3):
             nn.init.xavier_uniform_(self.mlp[i].weight)
             nn.init.normal_(self.mlp[i].bias, std=1e-6)
@@ -52,8 +57,17 @@ class VisionTransformer(nn.Module):
              >>> model(gh.zeros((1, 3, 32, 32))).shape
              (1, 10)"""
 
-    def __init__(self, image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim,
-                 dropout=0.0, num_classes=1000):  # fmt: skip
+    def __init__(
+        self,
+        image_size,
+        patch_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        mlp_dim,
+        dropout=0.0,
+        num_classes=1000,
+    ):
         super().__init__()
         check_divides("VisionTransformer", "image_size", image_size, "patch_size", patch_size)
         patches = (image_size // patch_size) ** 2
@@ -75,8 +89,25 @@ class VisionTransformer(nn.Module):
         return self.heads(x[:, 0])
 
 
-def vit_b_16(num_classes=1000, *, image_size=224, patch_size=16, num_layers=12, num_heads=12,
-             hidden_dim=768, mlp_dim=3072, **options) -> VisionTransformer:  # fmt: skip
+def vit_b_16(
+    num_classes=1000,
+    *,
+    image_size=224,
+    patch_size=16,
+    num_layers=12,
+    num_heads=12,
+    hidden_dim=768,
+    mlp_dim=3072,
+    **options,
+) -> VisionTransformer:
     """ViT-B/16: 86,567,656 parameters for 1,000 classes."""
-    return VisionTransformer(image_size, patch_size, num_layers, num_heads, hidden_dim, mlp_dim,
-                             num_classes=num_classes, **options)  # fmt: skip
+    return VisionTransformer(
+        image_size,
+        patch_size,
+        num_layers,
+        num_heads,
+        hidden_dim,
+        mlp_dim,
+        num_classes=num_classes,
+        **options,
+    )
