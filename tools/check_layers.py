@@ -21,9 +21,9 @@ def check_file(path: Path, layers: dict) -> list[str]:
     """Messages about the imports of one file that its layer does not allow."""
     where = path.relative_to(PACKAGE)
     layer = where.parts[0] if len(where.parts) > 1 else "."
-    if layer not in layers["may_import"]:
-        return [f"{where}:1: {layer} is not in layers.toml. Say there what it may import."]
-    allowed = {layer, *layers["may_import"][layer]}
+    if layer not in layers:
+        return [f"{where}:1: {layer} is not in layers.toml. Say there what it is for."]
+    allowed = {layer, *layers[layer]["may_import"]}
     tree = ast.parse(path.read_text())
     inside = {
         id(child)
@@ -56,7 +56,8 @@ def check_file(path: Path, layers: dict) -> list[str]:
 
 def may_defer(where: Path, layers: dict) -> bool:
     """Whether a file may import third-party packages inside functions."""
-    return any(where.is_relative_to(place) for place in layers["may_defer"]["third_party"])
+    places = layers.get(where.parts[0], {}).get("may_defer_third_party", ())
+    return any(where.is_relative_to(place) for place in places)
 
 
 def other_backend(where: Path, rest: str) -> bool:

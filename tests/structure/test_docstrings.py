@@ -60,8 +60,6 @@ EXAMPLES = [entry for entry in documented() if entry[1] and ">>>" in entry[1]]
 @pytest.mark.parametrize("entry", EXAMPLES, ids=[name for name, *_ in EXAMPLES])
 def test_example(entry):
     name, text, module = entry
-    # In the house style an example starts on the line of its heading, which doctest does not see.
-    text = text.replace("Example: >>>", "         >>>")
     scope = {**vars(module), "gh": gh, "np": np, "nn": nn}
     test = doctest.DocTestParser().get_doctest(text, scope, name, None, None)
     assert test.examples

@@ -3,7 +3,9 @@
 An analysis is taken apart into what each block holds between its two passes, and what is in use
 beside that while it runs. Of analyses in which the blocks compute in different ways, any mixture is
 then put together, and a dynamic program finds the cheapest that stays within some room.
-Source:  the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own"""
+
+Source: the chains of Beaumont et al. 2019, arXiv:1911.13214 (Rotor), with ways of our own
+"""
 
 from functools import cache
 from itertools import accumulate
@@ -134,7 +136,9 @@ def held_bytes(owners: list, spans: dict, turn: int) -> tuple[dict, int]:
 def cheapest(options: list[list[Option]], around: list[int], room: int) -> list | None:
     """What the cheapest options for the blocks of a chain are that stay within `room` bytes, all
     the way; None if none do. Exact but for times that differ by a thousandth of the longest.
-    Source: the dynamic program over (bytes held, time), of which the best of each stay."""
+
+    Source: the dynamic program over (bytes held, time), of which the best of each stay.
+    """
     unit = max((o.stage.ns for own in options for o in own), default=0.0) / UNITS or 1.0
     fronts: list[list[tuple[int, int, tuple]]] = [[] for _ in range(len(options) + 1)]
     fronts[0].append((0, 0, ()))  # time, bytes held, choices

@@ -368,14 +368,16 @@ def symbolic_profile(
     convention  "exact", or "colossal": ColossalAI's columns, with a multiply-add as 1
     verbose     print the table
 
-    Raises:  OptionError for an unknown convention, or what was not traced
-    Example: >>> import glasshouse as gh
-             >>> from glasshouse.analyze import symbolic_trace
-             >>> spec = ((8, 4), "float32")
-             >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(4, 2)), [spec])
-             >>> found = symbolic_profile(gm, spec)
-             >>> found.total("forward_flops"), found.total("param")
-             (144, 40)"""
+    Raises: OptionError for an unknown convention, or what was not traced
+    Example:
+        >>> import glasshouse as gh
+        >>> from glasshouse.analyze import symbolic_trace
+        >>> spec = ((8, 4), "float32")
+        >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(4, 2)), [spec])
+        >>> found = symbolic_profile(gm, spec)
+        >>> found.total("forward_flops"), found.total("param")
+        (144, 40)
+    """
     where = "symbolic_profile"
     check_known(where, f"one of {', '.join(CONVENTIONS)}", convention, CONVENTIONS)
     if not isinstance(gm, GraphModule):

@@ -91,7 +91,9 @@ class MachineProfile:
     @classmethod
     def load(cls, path) -> "MachineProfile":
         """The profile in a file, or a built-in one by name ("cpu2", "h200"); a profile itself.
-        Raises: OptionError for what is neither"""
+
+        Raises: OptionError for what is neither
+        """
         if isinstance(path, cls):
             return path
         if str(path) in BUILT_IN:

@@ -29,11 +29,14 @@ def meta() -> having:
 
     A program that needs a value (`.item()`, `bool()`) raises BackendError with its line.
 
-    Example: >>> import glasshouse as gh
-             >>> with meta():
-             ...     y = gh.ones((1_000_000, 1_000_000)) @ gh.ones((1_000_000, 8))
-             >>> y.shape
-             (1000000, 8)"""
+
+    Example:
+        >>> import glasshouse as gh
+        >>> with meta():
+        ...     y = gh.ones((1_000_000, 1_000_000)) @ gh.ones((1_000_000, 8))
+        >>> y.shape
+        (1000000, 8)
+    """
     return having(state, backend=meta_backend())
 
 
@@ -49,7 +52,10 @@ def is_spec(x) -> bool:
 
 
 def spec_of(where: str, x) -> Spec:
-    """The spec of a tensor, a Spec, or a pair (shape, dtype). Raises: DTypeError for all else"""
+    """The spec of a tensor, a Spec, or a pair (shape, dtype).
+
+    Raises: DTypeError for all else
+    """
     if isinstance(x, (Value, Spec)):
         return x.spec if isinstance(x, Value) else x
     if is_spec(x):
@@ -60,7 +66,10 @@ def spec_of(where: str, x) -> Spec:
 
 
 def specs_in(where: str, x) -> Any:
-    """`x` with the spec of each tensor or pair in it, inside containers. Raises: DTypeError"""
+    """`x` with the spec of each tensor or pair in it, inside containers.
+
+    Raises: DTypeError
+    """
 
     def of(part):
         return spec_of(where, part) if is_spec(part) else with_parts(part, of)

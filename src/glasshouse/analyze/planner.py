@@ -179,7 +179,10 @@ class Planner:
         return self.analyse([EVERYWHERE, *map(Block, self.paths)])
 
     def search(self, budget: int) -> "Choice":
-        """The fastest of those analysed that fit. Raises: OptionError, with the least peak."""
+        """The fastest of those analysed that fit.
+
+        Raises: OptionError, with the least peak.
+        """
         found = self.attempt(budget)
         if found is None:
             least = f"a budget of at least {self.lowest():,} bytes, the least peak that was found"
@@ -406,17 +409,19 @@ def plan(
     The arguments else are those of `step`. Values and gradients stay what they are, random numbers
     and running statistics included.
 
-    Raises:  OptionError for a budget that cannot be met, with the least that can, or unknown blocks
-    Example: >>> import glasshouse as gh
-             >>> from glasshouse.nn import Linear, Sequential, Tanh
-             >>> model = Sequential(
-             ...     *(Sequential(Linear(64, 256), Tanh(), Linear(256, 64)) for _ in range(6))
-             ... )
-             >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
-             >>> data = [((4096, 64), "float32")] * 2
-             >>> found = plan(model, gh.nn.functional.mse_loss, opt, data, 0.7)
-             >>> found.peak_bytes <= 0.7 * found.plain_bytes
-             True"""
+    Raises: OptionError for a budget that cannot be met, with the least that can, or unknown blocks
+    Example:
+        >>> import glasshouse as gh
+        >>> from glasshouse.nn import Linear, Sequential, Tanh
+        >>> model = Sequential(
+        ...     *(Sequential(Linear(64, 256), Tanh(), Linear(256, 64)) for _ in range(6))
+        ... )
+        >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
+        >>> data = [((4096, 64), "float32")] * 2
+        >>> found = plan(model, gh.nn.functional.mse_loss, opt, data, 0.7)
+        >>> found.peak_bytes <= 0.7 * found.plain_bytes
+        True
+    """
     if not isinstance(model, Module):
         raise OptionError("plan", "a Module", type_name(model), "Pass the model.")
     check_known("plan", f"a solver of {', '.join(SOLVERS)}", solver, SOLVERS)

@@ -4,8 +4,10 @@ A value that is there in the backward pass is kept, or made of others that are t
 choose: `exact`, a mixed-integer program that also knows when in the backward pass what is made
 again is alive; and `min_cut`, which puts a price on a byte, for which a minimum cut tells the best
 choice, and looks for the price at which what is kept fits.
-Source:  Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer program is the part in
-         which a value is made again once; Picard 1976 for closures as minimum cuts"""
+
+Source: Jain et al. 2020, arXiv:1910.02653 (Checkmate), of which the integer program is the part in
+    which a value is made again once; Picard 1976 for closures as minimum cuts
+"""
 
 from collections import deque
 from math import inf
@@ -102,7 +104,10 @@ def cut_at(values: list[Value], price: float) -> Saved:
 
 
 class Flow:
-    """A network in which a minimum cut is found. Source: Dinic 1970"""
+    """A network in which a minimum cut is found.
+
+    Source: Dinic 1970
+    """
 
     def __init__(self, count: int):
         self.edges: list[list] = [[] for _ in range(count)]  # [to, capacity, number of the reverse]
@@ -164,7 +169,9 @@ def exact(
 ) -> Saved | None:
     """The cheapest choice that keeps at most `room` bytes, and at each time of `beside` (time,
     room) has no more alive; None if there is none, or none was found in `limit_s`.
-    Raises: OptionError where scipy is not installed"""
+
+    Raises: OptionError where scipy is not installed
+    """
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array

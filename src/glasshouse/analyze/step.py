@@ -168,8 +168,9 @@ class StepAnalysis:
     def with_ranks(self, ranks: int) -> float:
         """Predicted ns of a step on `ranks` devices: a ring all-reduce of the gradients follows.
 
-        Raises:  OptionError if the machine's profile has no link
-        Source:  Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data"""
+        Raises: OptionError if the machine's profile has no link
+        Source: Patarasuk & Yuan 2009, a ring moves 2 (n - 1) / n of the data
+        """
         if not self.machine.link_bytes_per_s:
             expected = "a machine profile with link_bytes_per_s"
             raise OptionError("with_ranks", expected, "none", "Set it.")
@@ -371,14 +372,16 @@ def step(
     autocast   "bfloat16" or "float16" for mixed precision
     machine    a profile, a file, or a built-in name, for the predicted time
 
-    Raises:  OptionError for bad arguments; BackendError, with the line, where a value is read
-    Example: >>> import glasshouse as gh
-             >>> model = gh.nn.Linear(1000, 1000)
-             >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
-             >>> loss = gh.nn.functional.mse_loss
-             >>> found = step(model, loss, opt, [((8, 1000), "float32"), ((8, 1000), "float32")])
-             >>> found.counter.total()
-             32000000"""
+    Raises: OptionError for bad arguments; BackendError, with the line, where a value is read
+    Example:
+        >>> import glasshouse as gh
+        >>> model = gh.nn.Linear(1000, 1000)
+        >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
+        >>> loss = gh.nn.functional.mse_loss
+        >>> found = step(model, loss, opt, [((8, 1000), "float32"), ((8, 1000), "float32")])
+        >>> found.counter.total()
+        32000000
+    """
     profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
         raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")

@@ -173,7 +173,10 @@ class Tracer(Mode):
                 self.write(self.read(place, x) if isinstance(place, str) else place, x)
 
     def result_of(self, x) -> Any:
-        """The operand for a result. Raises: OptionError for tensors in an object of another kind"""
+        """The operand for a result.
+
+        Raises: OptionError for tensors in an object of another kind
+        """
         if isinstance(x, Value):
             return self.node_of(x)
         if parts_of(x) is None and all_of(Value, getattr(x, "__dict__", None)):
@@ -285,14 +288,16 @@ def symbolic_trace(
     bias_addition_split  linear and convolution without bias, and its addition apart
     primitives           see through functions and methods, to the primitives that they call
 
-    Raises:  OptionError, DTypeError for arguments; BackendError, with the line, if a value is read
-    Example: >>> import glasshouse as gh
-             >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(2, 3)), [((1, 2), "float32")])
-             >>> gm.graph.print_tabular()
-             opcode       name    target  args       kwargs
-             placeholder  input_  input   ()         {}
-             call_module  _0      0       (input_,)  {}
-             output       out     output  (_0,)      {}"""
+    Raises: OptionError, DTypeError for arguments; BackendError, with the line, if a value is read
+    Example:
+        >>> import glasshouse as gh
+        >>> gm = symbolic_trace(gh.nn.Sequential(gh.nn.Linear(2, 3)), [((1, 2), "float32")])
+        >>> gm.graph.print_tabular()
+        opcode       name    target  args       kwargs
+        placeholder  input_  input   ()         {}
+        call_module  _0      0       (input_,)  {}
+        output       out     output  (_0,)      {}
+    """
     if not isinstance(model, Module):
         fix = "Wrap the function in one."
         raise OptionError("symbolic_trace", "a Module", type_name(model), fix)

@@ -126,14 +126,17 @@ class vary:
     (plain descent is then analysed too, in each of the `dtypes`: autocast's, None for none) and for
     those that `prepare` was given; for others they begin with an analysis.
 
-    Example: >>> import glasshouse as gh
-             >>> model = gh.nn.Linear(1000, 1000)
-             >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
-             >>> costs = vary(
-             ...     model, gh.nn.functional.mse_loss, opt, lambda n: [((n, 1000), "float32")] * 2
-             ... )
-             >>> [costs(n).flops for n in (8, 32, 16)]
-             [32000000, 128000000, 64000000]"""
+
+    Example:
+        >>> import glasshouse as gh
+        >>> model = gh.nn.Linear(1000, 1000)
+        >>> opt = gh.optim.SGD(model.parameters(), lr=0.1)
+        >>> costs = vary(
+        ...     model, gh.nn.functional.mse_loss, opt, lambda n: [((n, 1000), "float32")] * 2
+        ... )
+        >>> [costs(n).flops for n in (8, 32, 16)]
+        [32000000, 128000000, 64000000]
+    """
 
     def __init__(
         self,
@@ -274,7 +277,8 @@ def max_batch(
 
     The first axis of every input is the batch.
 
-    Raises:  OptionError, with the least that is needed, if not even one example fits"""
+    Raises: OptionError, with the least that is needed, if not even one example fits
+    """
     options = {"dtypes": (), **options}
     costs = vary(model, loss, optimizer, lambda batch: with_batch(inputs, batch), **options)
     if (least := costs(1).peak_bytes) > budget_bytes:

@@ -56,7 +56,9 @@ def check_seed(where: str, y, g):
 
 def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = False) -> None:
     """Add the gradient of `outputs` to `.grad` of every leaf they depend on.
-    Raises: GradError if an output is untracked, lacks a gradient, or its graph was freed."""
+
+    Raises: GradError if an output is untracked, lacks a gradient, or its graph was freed.
+    """
 
     def arrive(node, slots) -> bool:
         if isinstance(node, Leaf):
@@ -100,11 +102,15 @@ def grad(
     allow_unused: bool = False,
 ):
     """The gradients of the sum of `outputs` with respect to each of `inputs`, a tuple shaped as
-    they are. Raises: GradError for an input that is untracked, or unused without allow_unused.
-    Example: >>> import glasshouse as gh
-             >>> x = gh.tensor(3.0, requires_grad=True)
-             >>> grad(x * x, x)[0].item()
-             6.0"""
+    they are.
+
+    Raises: GradError for an input that is untracked, or unused without allow_unused.
+    Example:
+        >>> import glasshouse as gh
+        >>> x = gh.tensor(3.0, requires_grad=True)
+        >>> grad(x * x, x)[0].item()
+        6.0
+    """
     outputs, inputs = as_tuple(outputs), as_tuple(inputs)
     for x in inputs:
         if not isinstance(x, Value) or x.node is None:

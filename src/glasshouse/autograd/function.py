@@ -76,20 +76,23 @@ class Function:
     Subclasses give static methods `forward(ctx, *args)` and `backward(ctx, *gradients)`, the latter
     returning one gradient (or None) per argument of forward; call with `apply`. Backward is made of
     tensor operations, so gradients of gradients work.
-    Example: >>> import glasshouse as gh
-             >>> class Square(Function):
-             ...     @staticmethod
-             ...     def forward(ctx, x):
-             ...         ctx.save_for_backward(x)
-             ...         return x * x
-             ...     @staticmethod
-             ...     def backward(ctx, g):
-             ...         (x,) = ctx.saved_tensors
-             ...         return 2 * x * g
-             >>> x = gh.tensor(3.0, requires_grad=True)
-             >>> Square.apply(x).backward()
-             >>> x.grad.item()
-             6.0"""
+
+    Example:
+        >>> import glasshouse as gh
+        >>> class Square(Function):
+        ...     @staticmethod
+        ...     def forward(ctx, x):
+        ...         ctx.save_for_backward(x)
+        ...         return x * x
+        ...     @staticmethod
+        ...     def backward(ctx, g):
+        ...         (x,) = ctx.saved_tensors
+        ...         return 2 * x * g
+        >>> x = gh.tensor(3.0, requires_grad=True)
+        >>> Square.apply(x).backward()
+        >>> x.grad.item()
+        6.0
+    """
 
     @staticmethod
     def forward(ctx, *args):

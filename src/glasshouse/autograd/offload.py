@@ -28,15 +28,18 @@ class Parked:
 def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
     """Context: what the tape saves inside moves to the backend `host` at the end, and comes back
     when the backward pass reads it. Parameters and values below `smallest_bytes` stay where they
-    are. A backend that records computes at the end what waits. Source: Pudipeddi et al. 2020,
-    arXiv:2002.05645
-    Example: >>> import glasshouse as gh
-             >>> x = gh.ones((256, 256)).requires_grad_()
-             >>> with saved_on_host():
-             ...     y = gh.tanh(x * 2)
-             >>> y.sum().backward()
-             >>> x.grad.shape
-             (256, 256)"""
+    are. A backend that records computes at the end what waits.
+
+    Source: Pudipeddi et al. 2020, arXiv:2002.05645
+    Example:
+        >>> import glasshouse as gh
+        >>> x = gh.ones((256, 256)).requires_grad_()
+        >>> with saved_on_host():
+        ...     y = gh.tanh(x * 2)
+        >>> y.sum().backward()
+        >>> x.grad.shape
+        (256, 256)
+    """
     known: dict[int, Parked] = {}  # each value once, which lives as long as it is here
 
     def pack(tensor):

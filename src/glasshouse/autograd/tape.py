@@ -152,13 +152,16 @@ def packed(tensors, kept) -> tuple:
 def saved_tensors_hooks(pack, unpack):
     """Context: what is saved for backward passes goes through `pack(tensor)` as it is saved, and
     what that gave through `unpack` when it is read. `unpack` returns a tensor of equal value.
-    Example: >>> import glasshouse as gh
-             >>> x = gh.tensor([3.0], requires_grad=True)
-             >>> with saved_tensors_hooks(lambda t: t.numpy(), gh.asarray):
-             ...     y = (x * 2) ** 2
-             >>> y.backward()
-             >>> x.grad.tolist()
-             [24.0]"""
+
+    Example:
+        >>> import glasshouse as gh
+        >>> x = gh.tensor([3.0], requires_grad=True)
+        >>> with saved_tensors_hooks(lambda t: t.numpy(), gh.asarray):
+        ...     y = (x * 2) ** 2
+        >>> y.backward()
+        >>> x.grad.tolist()
+        [24.0]
+    """
     with having(state, saved_hooks=(pack, unpack)):
         yield
 
@@ -285,11 +288,14 @@ class grad_mode(ContextDecorator):
 
 class no_grad(grad_mode):
     """Context and decorator inside which nothing is recorded for backward.
-    Example: >>> import glasshouse as gh
-             >>> x = gh.tensor([1.0], requires_grad=True)
-             >>> with gh.no_grad():
-             ...     (x * 2).requires_grad
-             False"""
+
+    Example:
+        >>> import glasshouse as gh
+        >>> x = gh.tensor([1.0], requires_grad=True)
+        >>> with gh.no_grad():
+        ...     (x * 2).requires_grad
+        False
+    """
 
     def __init__(self):
         super().__init__(False)
@@ -308,8 +314,11 @@ class set_grad_enabled(grad_mode):
 
 def is_grad_enabled() -> bool:
     """Whether operations on tracked tensors are recorded now.
-    Example: >>> is_grad_enabled()
-             True"""
+
+    Example:
+        >>> is_grad_enabled()
+        True
+    """
     return state.records
 
 

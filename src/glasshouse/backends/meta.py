@@ -97,7 +97,10 @@ class Backend(RecordingBackend):
         return computed(MetaArray(spec, buffer), spec, owned)
 
     def to_numpy(self, data: Lazy) -> np.ndarray:
-        """The array of a constant. Raises: BackendError for all else, with the line that asked."""
+        """The array of a constant.
+
+        Raises: BackendError for all else, with the line that asked.
+        """
         if isinstance(data.value, np.ndarray):
             return data.value
         raise BackendError(

@@ -109,7 +109,9 @@ by_python_type = {bool: bool_, int: default_int, float: default_float, complex: 
 
 def as_dtype(x) -> DType:
     """The DType that `x` names: a DType, a name, a Python type, or a NumPy type or dtype.
-    Raises: DTypeError if it names none of the fifteen types."""
+
+    Raises: DTypeError if it names none of the fifteen types.
+    """
     if isinstance(x, DType):
         return x
     if isinstance(x, type) and x in by_python_type:
@@ -127,7 +129,10 @@ def as_dtype(x) -> DType:
 
 
 def from_numpy_dtype(np_dtype) -> DType:
-    """The DType of a NumPy dtype. Raises: DTypeError for one that Glasshouse does not have."""
+    """The DType of a NumPy dtype.
+
+    Raises: DTypeError for one that Glasshouse does not have.
+    """
     found = by_numpy.get(np_dtype) or by_numpy.get(np.dtype(np_dtype).newbyteorder("="))
     if found is None:
         raise DTypeError(
@@ -142,9 +147,12 @@ def from_numpy_dtype(np_dtype) -> DType:
 @functools.cache
 def promote(a: DType, b: DType) -> DType:
     """The smallest dtype that both `a` and `b` convert to.
+
     Source: Array API standard 2024.12, "Type promotion rules".
-    Example: >>> promote(int8, uint8)
-             glasshouse.int16"""
+    Example:
+        >>> promote(int8, uint8)
+        glasshouse.int16
+    """
     if a is b:
         return a
     if KIND_ORDER[a.kind] > KIND_ORDER[b.kind]:

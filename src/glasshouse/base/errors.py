@@ -78,8 +78,10 @@ class OutOfMemoryError(Explained, MemoryError):
 
 def suggest(name: str, options) -> str:
     """A sentence naming the option nearest to a misspelled `name`, or listing a few of them.
-    Example: >>> suggest("relo", ["relu", "tanh"])
-             "Did you mean 'relu'?"
+
+    Example:
+        >>> suggest("relo", ["relu", "tanh"])
+        "Did you mean 'relu'?"
     """
     options = sorted(map(str, options))
     near = get_close_matches(str(name), options, n=1, cutoff=0.6)
@@ -103,14 +105,20 @@ def check_least(where: str, name: str, value, least: int, fix: str) -> None:
 
 def type_name(x) -> str:
     """How an error message names the type of `x`: with its package when it is not a builtin.
-    Example: >>> type_name(1.5)
-             'float'"""
+
+    Example:
+        >>> type_name(1.5)
+        'float'
+    """
     cls = type(x)
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
 def optional(where: str, what: str, module: str, extra: str):
-    """A third-party module. Raises: BackendError, with how to install it, where it is missing."""
+    """A third-party module.
+
+    Raises: BackendError, with how to install it, where it is missing.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:

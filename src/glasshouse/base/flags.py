@@ -37,7 +37,10 @@ class Flag:
         return "GH_" + self.name.upper()
 
     def parse(self, text: str):
-        """The value that `text` stands for. Raises: OptionError if it does not fit the type."""
+        """The value that `text` stands for.
+
+        Raises: OptionError if it does not fit the type.
+        """
         if self.kind is bool:
             if text.lower() in ("0", "1", "true", "false", "on", "off", ""):
                 return text.lower() in ("1", "true", "on")
@@ -80,7 +83,10 @@ class Flags(SimpleNamespace):
             setattr(self, flag.name, flag.default if text is None else flag.parse(text))
 
     def override(self, **settings) -> having:
-        """Inside, flags have these values. Raises: OptionError for an unknown flag."""
+        """Inside, flags have these values.
+
+        Raises: OptionError for an unknown flag.
+        """
         for name in settings:
             check_known("flags", "a declared flag", name, self.by_name)
         return having(self, **settings)

@@ -100,7 +100,10 @@ def note(number: int, frame) -> None:
 
 
 def deliver() -> None:
-    """Run the handlers that wait, at a place where all is well. Raises: what they raise"""
+    """Run the handlers that wait, at a place where all is well.
+
+    Raises: what they raise
+    """
     handlers = held.handlers.copy()
     while came and held.depth and get_ident() == threading.main_thread().ident:
         number = came.pop(0)

@@ -12,8 +12,11 @@ Shape = tuple[int, ...]
 class Spec:
     """What is known of a value without computing it: its `shape` and `dtype`. Equal ones are one
     object, so that they are compared and hashed by identity.
-    Example: >>> Spec((2, 3), gh.float32).nbytes
-             24"""
+
+    Example:
+        >>> Spec((2, 3), gh.float32).nbytes
+        24
+    """
 
     __slots__ = ("shape", "dtype")
     shape: Shape
@@ -49,7 +52,9 @@ class Spec:
 
 def check_shape(where: str, shape) -> Shape:
     """`shape` as a tuple of non-negative Python integers; a lone integer becomes one axis.
-    Raises: ShapeError for negative sizes, DTypeError for sizes that are not integers."""
+
+    Raises: ShapeError for negative sizes, DTypeError for sizes that are not integers.
+    """
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
     try:
         sizes = tuple(map(operator.index, sizes))
@@ -64,7 +69,9 @@ def check_shape(where: str, shape) -> Shape:
 
 def check_axis(where: str, axis, ndim: int) -> int:
     """`axis` counted from the front, as a Python integer in [0, ndim).
-    Raises: AxisError if it lies outside [-ndim, ndim), DTypeError if it is no integer."""
+
+    Raises: AxisError if it lies outside [-ndim, ndim), DTypeError if it is no integer.
+    """
     try:
         index = operator.index(axis)
     except TypeError:
@@ -78,7 +85,10 @@ def check_axis(where: str, axis, ndim: int) -> int:
 
 
 def check_axes(where: str, axes, ndim: int) -> tuple[int, ...]:
-    """`axes` (None = all) as sorted, distinct axes in [0, ndim). Raises: ShapeError."""
+    """`axes` (None = all) as sorted, distinct axes in [0, ndim).
+
+    Raises: ShapeError.
+    """
     if axes is None:
         return tuple(range(ndim))
     if not isinstance(axes, (tuple, list)):
@@ -91,9 +101,12 @@ def check_axes(where: str, axes, ndim: int) -> tuple[int, ...]:
 
 def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
     """The common shape that all `shapes` broadcast to, by NumPy's rules.
+
     Raises: ShapeError if two sizes on one axis differ and neither is 1.
-    Example: >>> broadcast_shapes("add", (2, 1), (3,))
-             (2, 3)"""
+    Example:
+        >>> broadcast_shapes("add", (2, 1), (3,))
+        (2, 3)
+    """
     ndim = max(map(len, shapes), default=0)
     result = [1] * ndim
     for shape in shapes:

@@ -37,8 +37,11 @@ def children_of(tree):
 
 def flatten(tree):
     """(leaves, treedef): the leaves in order, and the structure that `unflatten` needs.
-    Example: >>> flatten({"a": (1, 2), "b": 3})[0]
-             [1, 2, 3]"""
+
+    Example:
+        >>> flatten({"a": (1, 2), "b": 3})[0]
+        [1, 2, 3]
+    """
     leaves: list = []
     return leaves, flatten_into(tree, leaves)
 
@@ -72,7 +75,10 @@ def build(treedef: TreeDef, leaves):
 
 
 def tree_map(fn, tree, *rest):
-    """The tree of `fn` of the leaves of `tree` and `rest`. Raises: ShapeError if they differ."""
+    """The tree of `fn` of the leaves of `tree` and `rest`.
+
+    Raises: ShapeError if they differ.
+    """
     columns, structures = zip(*map(flatten, (tree, *rest)), strict=True)
     for treedef in structures:
         if treedef != structures[0]:

@@ -52,8 +52,11 @@ def register_compiler(fn=None, *, name: str | None = None):
 def list_compilers() -> list[str]:
     """The names of the compilers that `optimize` knows.
 
-    Example: >>> list_compilers()
-             ['eager', 'glass', 'nop', 'print']"""
+
+    Example:
+        >>> list_compilers()
+        ['eager', 'glass', 'nop', 'print']
+    """
     return sorted(compilers)
 
 
@@ -99,14 +102,16 @@ def optimize(
     call, which is captured, may take more. Values and gradients stay. `.memory_plans` of the
     result, and `gh.explain`, tell what is computed again.
 
-    Raises:  OptionError for an unknown compiler or a bad budget; later CaptureError for a break
-             with nopython, OptionError for a budget that cannot be met, with the least that can
-    Example: >>> import glasshouse as gh
-             >>> @gh.optimize("eager")
-             ... def fn(x, y):
-             ...     return gh.cos(x) + gh.sin(y)
-             >>> fn(gh.zeros(2), gh.zeros(2)).tolist()
-             [1.0, 1.0]"""
+    Raises: OptionError for an unknown compiler or a bad budget; later CaptureError for a break with
+        nopython, OptionError for a budget that cannot be met, with the least that can
+    Example:
+        >>> import glasshouse as gh
+        >>> @gh.optimize("eager")
+        ... def fn(x, y):
+        ...     return gh.cos(x) + gh.sin(y)
+        >>> fn(gh.zeros(2), gh.zeros(2)).tolist()
+        [1.0, 1.0]
+    """
     target = compiler if is_target(compiler) else None
     chosen = glass if target is not None else compiler_of(compiler)
     if memory_budget is not None:
@@ -375,7 +380,8 @@ def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kw
     numbers than `eager`. The first that fails is made as small as it can be while failing in the
     same way; if none does, the largest is written as it is. Returns the path.
 
-    Raises:  OptionError for an unknown compiler; CaptureError if there is no graph"""
+    Raises: OptionError for an unknown compiler; CaptureError if there is no graph
+    """
     compiler, found = compiler_of(compiler), []
 
     def keep(graph_module, example_inputs):
@@ -400,7 +406,8 @@ def export(fn, *args, **kwargs):
 
     The graph module takes fn's tensors in the order of its signature and gives what fn gives.
 
-    Raises:  CaptureError if there is a break"""
+    Raises: CaptureError if there is a break
+    """
     capture = Capture(eager, front, nopython=True)
     capture.exporting = True
     captured = Optimizing(capture)(fn)

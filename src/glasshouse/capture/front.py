@@ -53,7 +53,10 @@ class FrontEnd:
         return None
 
     def run(self, fn, args, kwargs):
-        """Compute while tracing. Raises: Hidden if a tensor's value was asked for."""
+        """Compute while tracing.
+
+        Raises: Hidden if a tensor's value was asked for.
+        """
         return fn(*args, **kwargs)
 
     def state_of(self, value) -> Any:

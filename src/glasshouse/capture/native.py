@@ -9,5 +9,6 @@ from glasshouse.compile import toolchain
 def native():
     """The extension module of native/frame_hook.c.
 
-    Raises:  CompileError without a compiler or Python's headers"""
+    Raises: CompileError without a compiler or Python's headers
+    """
     return toolchain.extension(toolchain.NATIVE / "frame_hook.c")

@@ -27,7 +27,8 @@ class Objects:
     def known(self, var: Var):
         """The value, which is relied on.
 
-        Raises:  Break if it is computed by the graph"""
+        Raises: Break if it is computed by the graph
+        """
         value, origin = var.value, var.origin
         if not self.live or origin is None:
             return value

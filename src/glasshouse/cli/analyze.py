@@ -35,7 +35,9 @@ class Model:
 
 def load(name: str):
     """(model, inputs, loss) of a user's function: it returns model and inputs, perhaps a loss.
-    Raises: OptionError for a name that leads nowhere, or a function that returns something else."""
+
+    Raises: OptionError for a name that leads nowhere, or a function that returns something else.
+    """
     module, _, function = name.partition(":")
     sys.path.insert(0, "")
     try:

@@ -147,8 +147,10 @@ class Seen(Watcher):
 
     def again(self, scalar: bytes | None = None) -> tuple:
         """The calls as native/door.c makes them: (signature, places, spec, scalar, primitive,
-        specs, attrs, about the tape). `scalar` is the one that varies. Raises: KeyError for an
-        operand that is not given, such as a constant."""
+        specs, attrs, about the tape). `scalar` is the one that varies.
+
+        Raises: KeyError for an operand that is not given, such as a constant.
+        """
         made = []
         for number, (primitive, specs, attrs, spec, data, node) in enumerate(self.calls):
             places = tuple(self.places[id(x)] for x in data.inputs)
@@ -164,7 +166,10 @@ class Seen(Watcher):
         return tuple(made)
 
     def place_of(self, x, tensors) -> tuple[int, bool]:
-        """Where a result is, and whether it is on the tape. Raises: KeyError, AttributeError"""
+        """Where a result is, and whether it is on the tape.
+
+        Raises: KeyError, AttributeError
+        """
         for i, given in enumerate(tensors):
             if x is given:
                 return -1 - i, False

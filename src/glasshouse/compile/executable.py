@@ -121,7 +121,9 @@ class Program:
 
     def make_steps(self, steps: list[Step]):
         """The table that the runner reads; compiles the kernels.
-        Raises: CompileError; onednn.Unavailable where oneDNN differs from when code was made."""
+
+        Raises: CompileError; onednn.Unavailable where oneDNN differs from when code was made.
+        """
         functions = compile_kernels(list(self.sources.values()))
         table = (RunnerStep * len(steps))()
         for entry, step in zip(table, steps, strict=True):

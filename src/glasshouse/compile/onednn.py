@@ -2,7 +2,9 @@
 
 Numbers here are those of oneDNN's public headers (dnnl_types.h, version 3). Data goes in
 channels-last layout; weights are reordered into the layout that the primitive prefers.
-Source: oneDNN developer guide, "Memory format propagation" and "Inspecting the JIT code"."""
+
+Source: oneDNN developer guide, "Memory format propagation" and "Inspecting the JIT code".
+"""
 
 import ctypes
 import functools
@@ -137,7 +139,10 @@ class Library:
 
 
 def find_library() -> str:
-    """The path of oneDNN's library: GH_ONEDNN, or the one beside Python. Raises: Unavailable."""
+    """The path of oneDNN's library: GH_ONEDNN, or the one beside Python.
+
+    Raises: Unavailable.
+    """
     if flags.onednn:
         if not os.path.exists(flags.onednn):
             raise Unavailable(f"GH_ONEDNN names {flags.onednn}, which does not exist")
@@ -189,8 +194,11 @@ class Plan(NamedTuple):
 
 
 def make_record(call: Call, runner) -> Onednn:
-    """The primitive and its arguments as the runner reads them. Raises: Unavailable where this
-    library would run the call in another way than the one that the code was made for."""
+    """The primitive and its arguments as the runner reads them.
+
+    Raises: Unavailable where this library would run the call in another way than the one that the
+        code was made for.
+    """
     dnnl = library()
     assert dnnl is not None
     scratch = dnnl.size(dnnl.query(call.desc, QUERY_SCRATCHPAD))

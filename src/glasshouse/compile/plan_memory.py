@@ -104,7 +104,9 @@ def follow_operands(kernel: Kernel, i: int, lives, last_use) -> None:
 
 def place_all(lives: list[Life]) -> int:
     """Largest first, each at the lowest place that is free during its life.
-    Source: greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288."""
+
+    Source: greedy by size, Pisarchyk & Lee 2020, arXiv:2001.03288.
+    """
     count = len(lives)
     first, last, start, end = (np.zeros(count, np.int64) for _ in range(4))  # in order of place
     total, largest = 0, sorted(lives, key=lambda x: (-x.nbytes, x.first, x.buffers[0].number))

@@ -73,7 +73,10 @@ def entry_of(recording: Recording) -> Entry:
 
 
 def compiled(recording: Recording) -> Program:
-    """The Program of a recording, short or long. Raises: CompileError"""
+    """The Program of a recording, short or long.
+
+    Raises: CompileError
+    """
     entry = entry_of(recording)
     if entry.program is None:
         entry.program = make_program(recording)
@@ -81,7 +84,10 @@ def compiled(recording: Recording) -> Program:
 
 
 def compiled_graph(graph: Graph) -> Program:
-    """The Program of a graph after all passes. Raises: CompileError"""
+    """The Program of a graph after all passes.
+
+    Raises: CompileError
+    """
     with let_through(), no_collection():
         return Program(assemble(Plan(graph)))
 
@@ -181,7 +187,8 @@ def warn_once(reason: str) -> None:
 def make_program(recording: Recording) -> Program:
     """Compile a recording: the passes over its graph, each checked and printed if wanted.
 
-    Raises:  CompileError"""
+    Raises: CompileError
+    """
     begin_ns = perf_counter_ns() if watchers else 0
     shown = kept.plans or flags.debug >= 3 or flags.verify
     key = "" if shown else store.key_of(recording)

@@ -64,7 +64,10 @@ def described(recording: Recording) -> list[str]:
 
 
 def written(value) -> str:
-    """A static argument. Raises: Unwritten"""
+    """A static argument.
+
+    Raises: Unwritten
+    """
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(written, value))})"
     if isinstance(value, (bool, int, float, complex, str, bytes, DType, np.generic, type(None))):

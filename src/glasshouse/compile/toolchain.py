@@ -37,7 +37,10 @@ class CompileError(Exception):
 
 @functools.cache
 def find_compiler() -> list[str]:
-    """The command of a C compiler: GH_CC, or the first of cc, gcc, clang. Raises: CompileError"""
+    """The command of a C compiler: GH_CC, or the first of cc, gcc, clang.
+
+    Raises: CompileError
+    """
     names = [flags.cc] if flags.cc else ["cc", "gcc", "clang"]
     path = next(filter(None, map(shutil.which, names)), None)
     if path:
@@ -99,7 +102,10 @@ def digest(data: bytes) -> str:
 
 
 def compile_all(sources: list[str]) -> list[ctypes.CDLL]:
-    """The shared libraries of C sources, from the cache or the compiler. Raises: CompileError"""
+    """The shared libraries of C sources, from the cache or the compiler.
+
+    Raises: CompileError
+    """
     if len(sources) == 1:
         return [compile_one(sources[0])]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
@@ -113,7 +119,10 @@ def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
 
 
 def extension(path: Path):
-    """The extension module of a C file. Raises: CompileError, also where headers are missing"""
+    """The extension module of a C file.
+
+    Raises: CompileError, also where headers are missing
+    """
     more = (f"-I{sysconfig.get_path('include')}", "-Wno-deprecated-declarations")
     made = compile_one(path.read_text(), more)
     loader = importlib.machinery.ExtensionFileLoader(path.stem, made._name)
@@ -171,7 +180,10 @@ def write_entry(path: Path, data: bytes) -> None:
 
 
 def place_entry(made: Path, path: Path) -> None:
-    """Move a finished file to its place, its digest beside it. Raises: OSError"""
+    """Move a finished file to its place, its digest beside it.
+
+    Raises: OSError
+    """
     mark = made.with_suffix(".sha256")
     mark.write_text(digest(made.read_bytes()))
     os.replace(made, path)
@@ -179,7 +191,10 @@ def place_entry(made: Path, path: Path) -> None:
 
 
 def build(source: str, path: Path, more: tuple[str, ...]) -> None:
-    """Compile into the entry at `path`. Raises: CompileError, OSError"""
+    """Compile into the entry at `path`.
+
+    Raises: CompileError, OSError
+    """
     command = find_compiler()
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         text, out = Path(folder) / "source.c", Path(folder) / "made.so"

@@ -11,12 +11,16 @@ DEFAULT_DTYPES = {"b": "bool", "i": "int", "u": "int", "f": "float", "c": "compl
 
 
 def collate(samples: list):
-    """One batch with the structure of a sample, its leaves stacked along a new first axis.
-    Tuples, named tuples, lists and dicts are kept. Numbers, arrays and tensors become tensors
-    (Python numbers in the default dtypes); anything else, e.g. strings, becomes a list.
-    Shapes: leaves (*S) -> (samples, *S). Raises: ShapeError for none, or unequal structures.
-    Example: >>> collate([(1.0, "a"), (2.0, "b")])[1]
-             ['a', 'b']"""
+    """One batch with the structure of a sample, its leaves stacked along a new first axis. Tuples,
+    named tuples, lists and dicts are kept. Numbers, arrays and tensors become tensors (Python
+    numbers in the default dtypes); anything else, e.g. strings, becomes a list.
+
+    Shapes: leaves (*S) -> (samples, *S).
+    Raises: ShapeError for none, or unequal structures.
+    Example:
+        >>> collate([(1.0, "a"), (2.0, "b")])[1]
+        ['a', 'b']
+    """
     if not samples:
         raise ShapeError("collate", "at least one sample", "none", "Check the batch size.")
     columns, structure = [], None

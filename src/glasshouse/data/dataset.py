@@ -19,13 +19,16 @@ from glasshouse.ops.checks import check_integer
 
 class Dataset:
     """A sequence of samples: subclasses define `__len__` and `__getitem__(index)`.
-    Example: >>> class Squares(Dataset):
-             ...     def __len__(self):
-             ...         return 3
-             ...     def __getitem__(self, index):
-             ...         return index ** 2
-             >>> list(Squares().skip(1).map(lambda x: x + 1))
-             [2, 5]"""
+
+    Example:
+        >>> class Squares(Dataset):
+        ...     def __len__(self):
+        ...         return 3
+        ...     def __getitem__(self, index):
+        ...         return index ** 2
+        >>> list(Squares().skip(1).map(lambda x: x + 1))
+        [2, 5]
+    """
 
     sources: tuple = ()
     shown: tuple[str, ...] = ()  # attributes that the repr lists
@@ -127,9 +130,11 @@ def check_source(where: str, source):
 
 
 class TensorDataset(Dataset):
-    """Samples along the first axis of one or more arrays or tensors, which are read once, here.
-    A sample is a tuple with one entry per array (the entry itself if there is one array only).
-    Raises: ShapeError if there is no array, one is 0-d, or their first axes differ."""
+    """Samples along the first axis of one or more arrays or tensors, which are read once, here. A
+    sample is a tuple with one entry per array (the entry itself if there is one array only).
+
+    Raises: ShapeError if there is no array, one is 0-d, or their first axes differ.
+    """
 
     def __init__(self, *arrays):
         self.arrays = tuple(map(as_host_array, arrays))
@@ -210,7 +215,9 @@ class MapDataset(Dataset):
 
 class ResampleDataset(Dataset):
     """The source's samples at `indices`.
-    Raises: IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer."""
+
+    Raises: IndexOutOfRangeError if one lies outside the source, DTypeError if one is no integer.
+    """
 
     def __init__(self, source, indices):
         self.sources = (check_source("resample", source),)
@@ -276,7 +283,10 @@ class SpanDataset(ResampleDataset):
 class BatchDataset(Dataset):
     """Groups of `batch_size` consecutive samples, joined by `collate` (default: `data.collate`).
     The last batch is smaller where the length does not divide, and left out with `drop_last`.
-    Shapes: leaves (*S) -> (batch_size, *S). Raises: OptionError if batch_size is below 1."""
+
+    Shapes: leaves (*S) -> (batch_size, *S).
+    Raises: OptionError if batch_size is below 1.
+    """
 
     shown = ("batch_size", "drop_last")
 
@@ -340,9 +350,12 @@ class ConcatDataset(Dataset):
 
 class MergeDataset(Dataset):
     """Tuples with the fields of all sources' samples at one index.
+
     Raises: ShapeError if there is no source, or their lengths differ.
-    Example: >>> MergeDataset([1, 2], [(3, "a"), (4, "b")])[1]
-             (2, 4, 'b')"""
+    Example:
+        >>> MergeDataset([1, 2], [(3, "a"), (4, "b")])[1]
+        (2, 4, 'b')
+    """
 
     def __init__(self, *sources):
         self.sources = tuple(check_source("merge", source) for source in sources)

@@ -13,9 +13,13 @@ TEST_SAMPLES = 360
 def digits(split: str = "train", seed: int = 0) -> TensorDataset:
     """1,797 real handwritten digits as (image, label) samples: 1,437 to train on, 360 to test on.
     The split keeps the share of each digit, and depends on `seed` only. Pixels are scaled to 0 … 1.
-    Shapes: images (N, 1, 8, 8), labels (N,). Dtypes: float32 and int64. Raises: OptionError for an
-    unknown split, BackendError if scikit-learn is not installed. Source: Alpaydin & Kaynak 1998,
-    UCI optical recognition of handwritten digits (its test part), as shipped with scikit-learn."""
+
+    Shapes: images (N, 1, 8, 8), labels (N,).
+    Dtypes: float32 and int64.
+    Raises: OptionError for an unknown split, BackendError if scikit-learn is not installed.
+    Source: Alpaydin & Kaynak 1998, UCI optical recognition of handwritten digits (its test part),
+        as shipped with scikit-learn.
+    """
     check_option("digits", "split", split, ("train", "test"))
     seed = check_integer("digits", "seed", seed)
     images, labels = load_images()

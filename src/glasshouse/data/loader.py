@@ -7,14 +7,17 @@ from glasshouse.ops.checks import check_integer
 
 
 class DataLoader:
-    """Batches of tensors, epoch after epoch; each `for` loop over it is one epoch.
-    It is BatchDataset over ShuffleDataset, read by PrefetchDataset. The batches depend on the seed
-    and the epoch, not on `num_workers` (threads). `state_dict` holds how far the loop has come; the
+    """Batches of tensors, epoch after epoch; each `for` loop over it is one epoch. It is
+    BatchDataset over ShuffleDataset, read by PrefetchDataset. The batches depend on the seed and
+    the epoch, not on `num_workers` (threads). `state_dict` holds how far the loop has come; the
     first loop after `load_state_dict` goes on from there.
+
     Raises: OptionError for a batch size, worker count or seed out of range.
-    Example: >>> loader = DataLoader(range(5), batch_size=2)
-             >>> [batch.tolist() for batch in loader]
-             [[0, 1], [2, 3], [4]]"""
+    Example:
+        >>> loader = DataLoader(range(5), batch_size=2)
+        >>> [batch.tolist() for batch in loader]
+        [[0, 1], [2, 3], [4]]
+    """
 
     def __init__(
         self,
@@ -72,7 +75,9 @@ class DataLoader:
 
     def load_state_dict(self, state: dict) -> None:
         """Go on where `state` was taken.
-        Raises: CheckpointError if it is not a loader's state, or lies beyond the epoch's end."""
+
+        Raises: CheckpointError if it is not a loader's state, or lies beyond the epoch's end.
+        """
         names = {"seed", "epoch", "position"}
         if not isinstance(state, dict) or set(state) != names:
             raise CheckpointError(

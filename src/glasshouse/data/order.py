@@ -13,7 +13,9 @@ import numpy as np
 def random_order(count: int, *path: int) -> np.ndarray:
     """A uniformly random permutation of 0 … count-1, determined by the integers in `path`: they are
     sorted by one 64-bit random number each; ties have a chance of count^2 / 2^65.
-    Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox)."""
+
+    Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3" (Philox).
+    """
     return np.argsort(bit_source(path).random_raw(count), kind="stable")
 
 

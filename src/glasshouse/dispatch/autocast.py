@@ -14,12 +14,16 @@ from glasshouse.dispatch.value import cast
 class autocast(Mode, ContextDecorator):
     """Context and decorator inside which products and convolutions run in `dtype`. `enabled=False`
     switches an outer one off. The backward pass belongs outside: it runs in the types in which the
-    forward pass ran. Raises: OptionError for another dtype than bfloat16 and float16.
+    forward pass ran.
+
+    Raises: OptionError for another dtype than bfloat16 and float16.
     Source: Micikevicius et al. 2018, arXiv:1710.03740.
-    Example: >>> import glasshouse as gh
-             >>> with autocast("bfloat16"):
-             ...     (gh.ones((2, 3)) @ gh.ones((3, 2))).dtype
-             glasshouse.bfloat16"""
+    Example:
+        >>> import glasshouse as gh
+        >>> with autocast("bfloat16"):
+        ...     (gh.ones((2, 3)) @ gh.ones((3, 2))).dtype
+        glasshouse.bfloat16
+    """
 
     def __init__(self, dtype="bfloat16", enabled: bool = True):
         self.dtype, self.enabled = as_dtype(dtype), enabled
@@ -57,7 +61,10 @@ def autocast_again(modes: tuple):
 
 def is_autocast_enabled() -> bool:
     """Whether an autocast is in force here.
-    Example: >>> is_autocast_enabled()
-             False"""
+
+    Example:
+        >>> is_autocast_enabled()
+        False
+    """
     modes = autocast_modes()
     return bool(modes) and modes[-1].enabled

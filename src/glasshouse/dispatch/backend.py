@@ -109,9 +109,11 @@ class TensorBackend:
         return run_reference
 
     def replace(self, name: str, kernel) -> "Replacement":
-        """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on.
-        Returns a handle: `undo()` puts the old kernel back, as does leaving it as a context.
-        Raises: OptionError for a name that is no card, BackendError if kernel is not callable."""
+        """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on. Returns a
+        handle: `undo()` puts the old kernel back, as does leaving it as a context.
+
+        Raises: OptionError for a name that is no card, BackendError if kernel is not callable.
+        """
         find(name)
         if not callable(kernel):
             raise BackendError("replace", f"a function for {name!r}", repr(kernel), "Pass one.")
@@ -161,14 +163,19 @@ def plugin_names() -> dict[str, Any]:
 
 def available() -> list[str]:
     """Names that `use` takes: the modules under backends/ and installed plug-ins.
-    Example: >>> "numpy" in available()
-             True"""
+
+    Example:
+        >>> "numpy" in available()
+        True
+    """
     return sorted({*builtin_names(), *plugin_names()})
 
 
 def load(name: str) -> TensorBackend:
     """The backend called `name` (`engine` or `engine:device`), made at its first use.
-    Raises: OptionError for an unknown name, BackendError if it cannot be loaded."""
+
+    Raises: OptionError for an unknown name, BackendError if it cannot be loaded.
+    """
     with load_lock:
         if name in loaded:
             return loaded[name]
@@ -210,10 +217,14 @@ hooks.default_backend = default_backend
 class use(AbstractContextManager):
     """Make `backend` (a name or an instance) the one that computes; as a context, until its end.
     Tensors of another backend move over when they are next used. The choice holds for this thread
-    and those that made none. Raises: OptionError for an unknown name, BackendError.
-    Example: >>> with use("numpy") as backend:
-             ...     backend.name
-             'numpy'"""
+    and those that made none.
+
+    Raises: OptionError for an unknown name, BackendError.
+    Example:
+        >>> with use("numpy") as backend:
+        ...     backend.name
+        'numpy'
+    """
 
     def __init__(self, backend):
         if not isinstance(backend, (str, TensorBackend)):

@@ -74,9 +74,12 @@ def call_of(primitive: Primitive, specs, attrs: dict, out) -> Call:
 
 def cost_of(primitive: Primitive, specs, attrs: dict, out: Spec | tuple | None = None) -> Cost:
     """What a call costs; `out` is inferred if it is not given.
-    Example: >>> x = Spec((2, 3), gh.float32)
-             >>> cost_of(gh.primitives["matmul"], (x, Spec((3, 4), gh.float32)), {})
-             Cost(flops=48, matrix_flops=48, exact_flops=48, bytes=104)"""
+
+    Example:
+        >>> x = Spec((2, 3), gh.float32)
+        >>> cost_of(gh.primitives["matmul"], (x, Spec((3, 4), gh.float32)), {})
+        Cost(flops=48, matrix_flops=48, exact_flops=48, bytes=104)
+    """
     if out is None:
         out = primitive.infer(*specs, **attrs)
     return call_of(primitive, specs, attrs, out).cost

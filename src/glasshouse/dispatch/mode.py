@@ -9,11 +9,14 @@ from glasshouse.dispatch.bind import box, state
 class Mode:
     """One layer of the door. Subclasses override `process`. A mode that does no more than change
     which cards are called says how it does so in `key`, equal for equal ways.
-    Example: >>> class Count(Mode):
-             ...     calls = 0
-             ...     def process(self, primitive, args, attrs, below):
-             ...         self.calls += 1
-             ...         return below(primitive, args, attrs)"""
+
+    Example:
+        >>> class Count(Mode):
+        ...     calls = 0
+        ...     def process(self, primitive, args, attrs, below):
+        ...         self.calls += 1
+        ...         return below(primitive, args, attrs)
+    """
 
     key: str | None = None
 

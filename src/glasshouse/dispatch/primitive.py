@@ -198,7 +198,10 @@ def define(
     traits=(),
     **rest,
 ) -> Primitive:
-    """The new card, in the registry; `rest` are its other fields. Raises: OptionError if known."""
+    """The new card, in the registry; `rest` are its other fields.
+
+    Raises: OptionError if known.
+    """
     if name in primitives:
         raise OptionError("define", "a new name", f"{name!r} twice", "Choose another name.")
     card = primitives[name] = Primitive(
@@ -231,5 +234,8 @@ def card(kind: str, **fields) -> Callable[[Callable], Primitive]:
 
 
 def find(name: str) -> Primitive:
-    """The card called `name`. Raises: OptionError, naming the nearest card, if there is none."""
+    """The card called `name`.
+
+    Raises: OptionError, naming the nearest card, if there is none.
+    """
     return primitives[check_known("primitive", "the name of a card", name, primitives)]

@@ -53,7 +53,10 @@ def true_divide(lhs, rhs):
 
 def floor_divide(lhs, rhs):
     """The largest integers not above lhs / rhs; for floats by the quotient of lhs - remainder,
-    exact where floor(lhs / rhs) rounds up. Source: Python's float floor division."""
+    exact where floor(lhs / rhs) rounds up.
+
+    Source: Python's float floor division.
+    """
     if not lhs.dtype.is_floating:
         return bind(primitives["div"], (lhs, rhs), {})
     quotient = lhs / rhs
@@ -220,7 +223,10 @@ def common_dtype(where: str, operands) -> DType:
 
 
 def full(shape: Shape, value, dtype: DType, where: str = "full"):
-    """A value of `shape` filled with the Python scalar. Raises: DTypeError if it does not fit."""
+    """A value of `shape` filled with the Python scalar.
+
+    Raises: DTypeError if it does not fit.
+    """
     if dtype.is_integer and type(value) is int:
         info = np.iinfo(dtype.np)
         if not info.min <= value <= info.max:
@@ -240,7 +246,9 @@ def zeros(spec):
 
 def as_value(x, dtype: DType | None = None, where: str = "asarray"):
     """`x` as a Value: unchanged if it is one, else a constant made of a scalar, array or list.
-    Raises: DTypeError for tensors of other libraries and for what is not numeric."""
+
+    Raises: DTypeError for tensors of other libraries and for what is not numeric.
+    """
     if isinstance(x, Value):
         return x if dtype is None else cast(x, dtype)
     kinds = leaf_types(x)

@@ -132,13 +132,16 @@ class OpCallback(Watcher, AbstractContextManager):
 
 def add_op_callback(fn: Callable, every: int = 1) -> OpCallback:
     """Have `fn(call)` called after every primitive call, or after one in `every`, in all threads.
+
     Raises: OptionError if fn cannot be called or every is below 1.
-    Example: >>> import glasshouse as gh
-             >>> x, names = gh.ones(3), []
-             >>> with add_op_callback(lambda call: names.append(call.primitive.name)):
-             ...     y = x + x
-             >>> names
-             ['add']"""
+    Example:
+        >>> import glasshouse as gh
+        >>> x, names = gh.ones(3), []
+        >>> with add_op_callback(lambda call: names.append(call.primitive.name)):
+        ...     y = x + x
+        >>> names
+        ['add']
+    """
     if not callable(fn):
         raise OptionError("add_op_callback", "a function", type_name(fn), "Pass fn(call).")
     check_least("add_op_callback", "every", every, 1, "1 sees all calls.")

@@ -36,7 +36,10 @@ class Graph:
     # -- making nodes --------------------------------------------------------------------------
 
     def create_node(self, op: str, target, args=(), kwargs=None, name: str | None = None) -> Node:
-        """A new node, where `inserting_before` says or last. Raises: OptionError for the op."""
+        """A new node, where `inserting_before` says or last.
+
+        Raises: OptionError for the op.
+        """
         if op not in OPS:
             raise OptionError("create_node", f"one of {', '.join(OPS)}", repr(op), suggest(op, OPS))
         wanted = name or target_name(target)
@@ -92,7 +95,10 @@ class Graph:
         return having(self, place=self.nodes.index(node) + 1)
 
     def erase_node(self, node: Node) -> None:
-        """Take out a node. Raises: OptionError if somebody reads it."""
+        """Take out a node.
+
+        Raises: OptionError if somebody reads it.
+        """
         if node.users:
             raise OptionError(
                 "erase_node",

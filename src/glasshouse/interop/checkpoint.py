@@ -32,7 +32,9 @@ def save_checkpoint(
     """Write the state of a run to `path`; a kill at any moment leaves the last good file there.
     model, optimizer and scheduler are objects with `state_dict()`; random_state is a generator
     (with `state()`) or a tree; metrics is any tree of numbers, strings and tensors.
-    Raises: CheckpointError if the file cannot be written, DTypeError for what cannot be stored."""
+
+    Raises: CheckpointError if the file cannot be written, DTypeError for what cannot be stored.
+    """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
     parts = {name: x.state_dict() for name, x in objects.items() if x is not None}
     state = random_state.state() if hasattr(random_state, "state") else random_state
@@ -47,11 +49,13 @@ def save_checkpoint(
 
 
 def load_checkpoint(path, *, model=None, optimizer=None, scheduler=None, random_state=None) -> dict:
-    """What `save_checkpoint` wrote, loaded into the given objects.
-    Returns a dict with "epoch", "metrics", "random_state", and the states of "model", "optimizer"
-    and "scheduler" as far as the file has them. A generator given as `random_state` is set.
+    """What `save_checkpoint` wrote, loaded into the given objects. Returns a dict with "epoch",
+    "metrics", "random_state", and the states of "model", "optimizer" and "scheduler" as far as the
+    file has them. A generator given as `random_state` is set.
+
     Raises: CheckpointError if the file is missing, damaged or no checkpoint, or does not fit an
-    object; then no object is changed."""
+        object; then no object is changed.
+    """
     arrays, metadata = read_safetensors(path, needs_checksum=True)
     if FORMAT not in metadata:
         raise CheckpointError(

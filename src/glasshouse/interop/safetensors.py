@@ -22,12 +22,15 @@ CHECKSUM, WIDE_COMPLEX = "glasshouse.sha256", "glasshouse.complex128"
 
 
 def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors or arrays to `path`.
-    The file appears under its name when it is complete: a reader sees the old file or the new one,
-    also if this process is killed. `metadata` are strings kept in the file's header.
-    Dtypes: all; complex128 is stored as pairs of float64. Raises: DTypeError for names or metadata
-    that are no strings, or values that are no tensors; CheckpointError if the file cannot be
-    written. Source: https://github.com/huggingface/safetensors, "Format"."""
+    """Write named tensors or arrays to `path`. The file appears under its name when it is complete:
+    a reader sees the old file or the new one, also if this process is killed. `metadata` are
+    strings kept in the file's header.
+
+    Dtypes: all; complex128 is stored as pairs of float64.
+    Raises: DTypeError for names or metadata that are no strings, or values that are no tensors;
+        CheckpointError if the file cannot be written.
+    Source: https://github.com/huggingface/safetensors, "Format".
+    """
     if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
         others = " with other keys" if isinstance(tensors, dict) else ""
         raise DTypeError(
@@ -127,7 +130,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def load_safetensors(path) -> dict:
-    """The tensors of a safetensors file, by name. Raises: CheckpointError if missing or damaged."""
+    """The tensors of a safetensors file, by name.
+
+    Raises: CheckpointError if missing or damaged.
+    """
     arrays, _ = read_safetensors(path)
     return {name: asarray(array) for name, array in arrays.items()}
 

@@ -12,9 +12,11 @@ def import_torch():
 
 
 def to_torch(x):
-    """A PyTorch tensor of the values of `x`, without its gradient history.
-    It shares the memory of `x` where it can: do not write into it, or clone it first.
-    Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed."""
+    """A PyTorch tensor of the values of `x`, without its gradient history. It shares the memory of
+    `x` where it can: do not write into it, or clone it first.
+
+    Raises: DTypeError if x is no Glasshouse tensor, BackendError if PyTorch is not installed.
+    """
     torch = import_torch()
     if not isinstance(x, Value):
         raise DTypeError("to_torch", "a Glasshouse tensor", type_name(x), "Use gh.asarray first.")
@@ -26,9 +28,11 @@ def to_torch(x):
 
 
 def from_torch(x):
-    """A tensor of the values of a PyTorch tensor, without its gradient history.
-    It shares the memory of `x` on the CPU: PyTorch's in-place operations on `x` would change it.
-    Raises: DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed."""
+    """A tensor of the values of a PyTorch tensor, without its gradient history. It shares the
+    memory of `x` on the CPU: PyTorch's in-place operations on `x` would change it.
+
+    Raises: DTypeError if x is no PyTorch tensor, BackendError if PyTorch is not installed.
+    """
     torch = import_torch()
     if not isinstance(x, torch.Tensor):
         raise DTypeError("from_torch", "a PyTorch tensor", type_name(x), "Use asarray.")

@@ -1,7 +1,8 @@
 """Memory that is kept: freed blocks wait for requests that fit, large ones may be split.
 
-Source:  the caching allocators of Flashlight (Kahn et al. 2022, arXiv:2201.12465, sec. 5.2.2) and
-         PyTorch, whose split limit is one of the parameters here"""
+Source: the caching allocators of Flashlight (Kahn et al. 2022, arXiv:2201.12465, sec. 5.2.2) and
+    PyTorch, whose split limit is one of the parameters here
+"""
 
 from bisect import bisect_left, insort
 from typing import Any

@@ -83,7 +83,9 @@ class Buffer:
 
     def numpy(self, dtype=np.uint8, shape=None) -> np.ndarray:
         """A writable array on this memory, which stays as long as the array does.
-        Raises: ShapeError if it does not fit, BackendError if the buffer was freed."""
+
+        Raises: ShapeError if it does not fit, BackendError if the buffer was freed.
+        """
         dtype = np.dtype(dtype)
         shape = self.nbytes // dtype.itemsize if shape is None else shape
         shape = (shape,) if isinstance(shape, int) else shape
@@ -196,8 +198,11 @@ class MemoryManager:
     # -- what users call -----------------------------------------------------------------------
 
     def alloc(self, nbytes: int, tag: Tag | None = None) -> Buffer:
-        """Memory for `nbytes`. Raises: OptionError for a negative number; OutOfMemoryError, with
-        what occupies the most: everything stays usable then."""
+        """Memory for `nbytes`.
+
+        Raises: OptionError for a negative number; OutOfMemoryError, with what occupies the most:
+            everything stays usable then.
+        """
         if nbytes < 0:
             raise OptionError("alloc", "0 bytes or more", nbytes, "Check the shape.")
         tag = tag or Tag()
@@ -226,7 +231,9 @@ class MemoryManager:
 
     def free(self, buffer: Buffer) -> None:
         """Take a buffer back before its last reference goes; its arrays must not be used then.
-        Raises: BackendError if it was freed already, or is another manager's."""
+
+        Raises: BackendError if it was freed already, or is another manager's.
+        """
         with held, self.lock:
             is_ours = buffer.manager is self and not buffer.freed
             if is_ours:
@@ -378,10 +385,13 @@ class Limit:
 
 class limit(having):
     """Let managers reserve at most `nbytes` (None: no limit); as a context, until its end.
+
     Raises: OptionError unless nbytes is positive.
-    Example: >>> with limit(1 << 30):
-             ...     Limit.nbytes
-             1073741824"""
+    Example:
+        >>> with limit(1 << 30):
+        ...     Limit.nbytes
+        1073741824
+    """
 
     def __init__(self, nbytes: int | None):
         if nbytes is not None and (not isinstance(nbytes, int) or nbytes <= 0):
@@ -412,8 +422,11 @@ def make(name: str) -> MemoryManager:
 
 def current() -> MemoryManager:
     """The manager in use.
-    Example: >>> current().alloc(100).nbytes
-             100"""
+
+    Example:
+        >>> current().alloc(100).nbytes
+        100
+    """
     if Current.manager is None:
         with Current.lock:
             Current.manager = Current.manager or make(flags.memory)
@@ -423,10 +436,13 @@ def current() -> MemoryManager:
 class use(having):
     """Have `manager` (an instance, or "direct", "caching") hand out memory from now on; as a
     context, until its end. Buffers of the former one stay valid.
+
     Raises: OptionError for an unknown name, BackendError for what is no manager.
-    Example: >>> with use("direct") as manager:
-             ...     manager.name
-             'direct'"""
+    Example:
+        >>> with use("direct") as manager:
+        ...     manager.name
+        'direct'
+    """
 
     def __init__(self, manager):
         if not isinstance(manager, (str, MemoryManager)):

@@ -21,7 +21,9 @@ def row_of(event: Event) -> dict:
 @contextmanager
 def log(path):
     """Inside, write each event of the current manager to `path`: JSON lines, or CSV by suffix.
-    Raises: OptionError for another suffix than .jsonl, .json, .csv."""
+
+    Raises: OptionError for another suffix than .jsonl, .json, .csv.
+    """
     path = Path(path)
     if path.suffix not in (".jsonl", ".json", ".csv"):
         raise OptionError("log", "a path ending in .jsonl or .csv", repr(path.name), "Rename it.")
@@ -79,7 +81,9 @@ def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
 def plot(events, path, by: str = "phase") -> Path:
     """Save a picture of reserved and allocated bytes over time, coloured by a part of the tags:
     "phase", "module" or "primitive"; `events` may be a log's path.
-    Raises: OptionError for another `by`, BackendError without matplotlib."""
+
+    Raises: OptionError for another `by`, BackendError without matplotlib.
+    """
     check_known("plot", "a part of the tags for by", by, Tag._fields)
     library = optional("plot", "matplotlib to be installed", "matplotlib.figure", "plot")
     events = read_log(events) if isinstance(events, (str, Path)) else list(events)

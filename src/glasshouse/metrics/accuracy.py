@@ -10,13 +10,17 @@ from glasshouse.ops.checks import check_integer
 
 
 class TopK(Metric):
-    """The share of samples whose true class is among the `k` highest scores.
-    Of equal scores the lower class number comes first; a NaN score counts as the lowest, and a true
-    class that scores NaN is a miss. Raises: OptionError if k is no integer of 1 or more.
-    Example: >>> top2 = TopK(2)
-             >>> top2.update([[0.1, 0.7, 0.2], [0.1, 0.7, 0.2]], [2, 0])
-             >>> top2.value()
-             0.5"""
+    """The share of samples whose true class is among the `k` highest scores. Of equal scores the
+    lower class number comes first; a NaN score counts as the lowest, and a true class that scores
+    NaN is a miss.
+
+    Raises: OptionError if k is no integer of 1 or more.
+    Example:
+        >>> top2 = TopK(2)
+        >>> top2.update([[0.1, 0.7, 0.2], [0.1, 0.7, 0.2]], [2, 0])
+        >>> top2.value()
+        0.5
+    """
 
     gathered = {"correct": 0, "total": 0}
 
@@ -26,9 +30,12 @@ class TopK(Metric):
 
     def update(self, scores, targets) -> None:
         """Compare `scores` (logits or probabilities) with the true classes but `ignore_index`.
-        Shapes: scores (N, C, *S), targets (N, *S). Dtypes: scores real, targets integer.
+
+        Shapes: scores (N, C, *S), targets (N, *S).
+        Dtypes: scores real, targets integer.
         Raises: ShapeError if the shapes do not fit or C < k, IndexOutOfRangeError for a class
-        outside [0, C), DTypeError for other types; nothing is changed then."""
+            outside [0, C), DTypeError for other types; nothing is changed then.
+        """
         where = f"{type(self).__name__}.update"
         targets = to_labels(where, "targets", targets)
         scores = to_numbers(where, "scores", scores)
@@ -71,18 +78,24 @@ def rank_of(scores: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 class Accuracy(TopK):
     """The share of samples whose highest score is the true class.
-    Example: >>> accuracy = Accuracy()
-             >>> accuracy.update([[2.0, 1.0], [0.0, 3.0]], [0, 0])
-             >>> accuracy
-             Accuracy(0.5)"""
+
+    Example:
+        >>> accuracy = Accuracy()
+        >>> accuracy.update([[2.0, 1.0], [0.0, 3.0]], [0, 0])
+        >>> accuracy
+        Accuracy(0.5)
+    """
 
     def __init__(self, ignore_index: int | None = None):
         super().__init__(1, ignore_index)
 
     def update(self, scores, targets) -> None:
         """Compare scores (N, C, *S), or predicted classes (N, *S), with the true classes (N, *S).
+
         Shapes: scores (N, C, *S) or (N, *S), targets (N, *S).
-        Dtypes: scores real; predicted classes and targets integer. Raises: as TopK.update."""
+        Dtypes: scores real; predicted classes and targets integer.
+        Raises: as TopK.update.
+        """
         where = "Accuracy.update"
         targets = to_labels(where, "targets", targets)
         scores = to_numbers(where, "scores", scores)

@@ -9,19 +9,24 @@ from glasshouse.metrics.metric import Metric
 
 class EditDistance(Metric):
     """Fewest insertions, deletions and substitutions that turn the predictions into the targets.
-    value = (insertions + deletions + substitutions) / target length, summed over all updates:
-    the word or character error rate when the sequences are words or characters.
+    value = (insertions + deletions + substitutions) / target length, summed over all updates: the
+    word or character error rate when the sequences are words or characters.
+
     Source: Wagner & Fischer 1974, "The string-to-string correction problem".
-    Example: >>> errors = EditDistance()
-             >>> errors.update("kitten", "sitting")
-             >>> errors.distance(), errors.substitutions, errors.insertions
-             (3, 2, 1)"""
+    Example:
+        >>> errors = EditDistance()
+        >>> errors.update("kitten", "sitting")
+        >>> errors.distance(), errors.substitutions, errors.insertions
+        (3, 2, 1)
+    """
 
     gathered = {"insertions": 0, "deletions": 0, "substitutions": 0, "length": 0}
 
     def update(self, predicted, target) -> None:
         """Compare one predicted sequence with its target: strings, lists or 1-d tensors.
-        Raises: DTypeError if either is no sequence."""
+
+        Raises: DTypeError if either is no sequence.
+        """
         predicted, target = to_sequence("predicted", predicted), to_sequence("target", target)
         edits = (*count_edits(predicted, target), len(target))
         vars(self).update({k: getattr(self, k) + n for k, n in zip(self.gathered, edits)})

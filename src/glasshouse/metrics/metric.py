@@ -36,7 +36,9 @@ class Metric:
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`.
-        Raises: CheckpointError if it is not the state of such a metric; nothing is changed then."""
+
+        Raises: CheckpointError if it is not the state of such a metric; nothing is changed then.
+        """
         fits = isinstance(state, dict) and set(state) == set(self.gathered)
         if not (fits and all(isinstance(v, numbers.Real | None) for v in state.values())):
             raise CheckpointError(
@@ -72,23 +74,28 @@ def to_labels(where: str, name: str, x) -> np.ndarray:
 
 
 class Average(Metric):
-    """The weighted mean of all observed values, and their variance.
-    mean = sum w x / sum w,   variance = sum w (x - mean)^2 / sum w
-    Updated without keeping the values and without cancellation. NaN values give NaN.
+    """The weighted mean of all observed values, and their variance. mean = sum w x / sum w,
+    variance = sum w (x - mean)^2 / sum w Updated without keeping the values and without
+    cancellation. NaN values give NaN.
+
     Source: Chan, Golub, LeVeque 1979, "Updating formulae and a pairwise algorithm", eq. 2.1.
-    Example: >>> loss = Average()
-             >>> loss.update(1.0, weight=3)
-             >>> loss.update(5.0)
-             >>> loss.value(), loss.variance()
-             (2.0, 3.0)"""
+    Example:
+        >>> loss = Average()
+        >>> loss.update(1.0, weight=3)
+        >>> loss.update(5.0)
+        >>> loss.value(), loss.variance()
+        (2.0, 3.0)
+    """
 
     gathered = {"weight": 0.0, "mean": 0.0, "squares": 0.0}
 
     def update(self, value, weight=1.0) -> None:
-        """Observe `value`: a number, or every element of an array.
-        `weight` is one number for all (e.g. the batch size of a mean loss), or one per element.
+        """Observe `value`: a number, or every element of an array. `weight` is one number for all
+        (e.g. the batch size of a mean loss), or one per element.
+
         Raises: OptionError for negative or infinite weights, ShapeError if their shape differs,
-        DTypeError if either is not numeric; nothing is changed then."""
+            DTypeError if either is not numeric; nothing is changed then.
+        """
         x = to_numbers("Average.update", "value", value).astype(np.float64)
         w = to_numbers("Average.update", "weight", weight).astype(np.float64)
         if w.ndim and w.shape != x.shape:

@@ -8,12 +8,16 @@ from glasshouse.metrics.metric import Metric, to_numbers
 
 
 class Timer(Metric):
-    """Seconds spent between `start` and `stop`, summed; also a context manager. Units: seconds.
-    Example: >>> timer = Timer()
-             >>> with timer:
-             ...     total = sum(range(10))
-             >>> timer.value() > 0
-             True"""
+    """Seconds spent between `start` and `stop`, summed; also a context manager.
+
+    Units: seconds.
+    Example:
+        >>> timer = Timer()
+        >>> with timer:
+        ...     total = sum(range(10))
+        >>> timer.value() > 0
+        True
+    """
 
     gathered = {"elapsed_s": 0.0}
 
@@ -42,7 +46,9 @@ class Timer(Metric):
 
     def update(self, seconds) -> None:
         """Add time measured elsewhere.
-        Raises: OptionError if it is negative or not finite, DTypeError if it is no number."""
+
+        Raises: OptionError if it is negative or not finite, DTypeError if it is no number.
+        """
         added = float(to_numbers("Timer.update", "seconds", seconds).sum())
         if not (math.isfinite(added) and added >= 0):
             raise OptionError("Timer.update", "finite seconds >= 0", repr(seconds), "Check it.")
@@ -66,12 +72,16 @@ class Timer(Metric):
 
 
 class Throughput(Timer):
-    """Items per second: the sum of the updates over the time since it was made or reset.
-    `stop` and `start` leave out time, e.g. that of an evaluation. Units: items per second.
-    Example: >>> images = Throughput()
-             >>> images.update(64)
-             >>> images.value() > 0
-             True"""
+    """Items per second: the sum of the updates over the time since it was made or reset. `stop` and
+    `start` leave out time, e.g. that of an evaluation.
+
+    Units: items per second.
+    Example:
+        >>> images = Throughput()
+        >>> images.update(64)
+        >>> images.value() > 0
+        True
+    """
 
     gathered = {"elapsed_s": 0.0, "total": 0}
 

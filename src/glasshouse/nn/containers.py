@@ -88,11 +88,14 @@ class Indexed(Module):
 class Sequential(Indexed):
     """Modules called one after the other, each on the result of the one before.
     Takes modules, or one dict of names to modules.
-    Example: >>> Sequential(Module(), Module())
-             Sequential(
-               (0): Module()
-               (1): Module()
-             )"""
+
+    Example:
+        >>> Sequential(Module(), Module())
+        Sequential(
+          (0): Module()
+          (1): Module()
+        )
+    """
 
     def __init__(self, *modules):
         super().__init__()

@@ -26,8 +26,11 @@ class Conv(Module):
 
     `padding` may be "same" or "valid"; `padding_mode` says what surrounds the input: "zeros",
     "reflect", "replicate" or "circular".
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Raises: ShapeError for another number of
-    channels, OptionError for options that do not fit. Source: LeCun et al. 1989."""
+
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}).
+    Raises: ShapeError for another number of channels, OptionError for options that do not fit.
+    Source: LeCun et al. 1989.
+    """
 
     n = 0  # spatial axes
 
@@ -109,7 +112,10 @@ class ConvTranspose(Conv):
 
     They are initially uniform in ±1/√(O/groups · prod(K)). `forward(x, output_size=…)` chooses the
     output_padding that gives it.
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}). Source: Zeiler et al. 2010."""
+
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, O, {t}).
+    Source: Zeiler et al. 2010.
+    """
 
     def __init__(
         self,

@@ -18,14 +18,16 @@ class GraphModule(Module):
     `code` is its Python; after a change of `graph`, `recompile()` makes it new. It is pickled as
     its nodes; functions in it must be importable by name.
 
-    Raises:  OptionError if the graph names something that root lacks
-    Example: >>> from glasshouse.graph.ir import Graph
-             >>> graph = Graph()
-             >>> x = graph.placeholder("x")
-             >>> y = graph.call_method("sum", (x,))
-             >>> _ = graph.output(y)
-             >>> GraphModule(Module(), graph)(gh.ones(3)).item()
-             3.0"""
+    Raises: OptionError if the graph names something that root lacks
+    Example:
+        >>> from glasshouse.graph.ir import Graph
+        >>> graph = Graph()
+        >>> x = graph.placeholder("x")
+        >>> y = graph.call_method("sum", (x,))
+        >>> _ = graph.output(y)
+        >>> GraphModule(Module(), graph)(gh.ones(3)).item()
+        3.0
+    """
 
     def __init__(self, root, graph: Graph, constants=()):
         super().__init__()
@@ -45,7 +47,10 @@ class GraphModule(Module):
                 self.member(node.target)
 
     def member(self, path: str) -> Any:
-        """The parameter, buffer, constant or module at a path. Raises: OptionError."""
+        """The parameter, buffer, constant or module at a path.
+
+        Raises: OptionError.
+        """
         found: Any = self
         for part in path.split("."):
             found = getattr(found, part, None)

@@ -29,8 +29,11 @@ GAINS = {
 
 def calculate_gain(nonlinearity, param=None) -> float:
     """The factor by which weights before this nonlinearity are larger than before a linear one.
-    leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given. Raises: OptionError for
-    an unknown nonlinearity. Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch."""
+    leaky_relu has √(2 / (1 + param²)), param its slope, 0.01 unless given.
+
+    Raises: OptionError for an unknown nonlinearity.
+    Source: He et al. 2015, arXiv:1502.01852; the table as in PyTorch.
+    """
     if nonlinearity not in GAINS:
         raise OptionError(
             "calculate_gain",
@@ -108,13 +111,19 @@ def fans(where: str, tensor) -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor, gain=1.0, generator=None):
-    """Drawn from ±gain · √(6 / (fan_in + fan_out)). Source: Glorot & Bengio 2010, eq. 16"""
+    """Drawn from ±gain · √(6 / (fan_in + fan_out)).
+
+    Source: Glorot & Bengio 2010, eq. 16
+    """
     bound = gain * math.sqrt(6 / sum(fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor, gain=1.0, generator=None):
-    """Normal with std gain · √(2 / (fan_in + fan_out)). Source: Glorot & Bengio 2010"""
+    """Normal with std gain · √(2 / (fan_in + fan_out)).
+
+    Source: Glorot & Bengio 2010
+    """
     std = gain * math.sqrt(2 / sum(fans("xavier_normal_", tensor)))
     return normal_(tensor, 0.0, std, generator)
 
@@ -127,20 +136,28 @@ def kaiming_std(where: str, tensor, a: float, mode: str, nonlinearity: str) -> f
 
 
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """Drawn from ±gain · √(3 / fan). Source: He et al. 2015, arXiv:1502.01852, eq. 10"""
+    """Drawn from ±gain · √(3 / fan).
+
+    Source: He et al. 2015, arXiv:1502.01852, eq. 10
+    """
     bound = math.sqrt(3) * kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
 
 def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
-    """Normal with std gain / √fan. Source: He et al. 2015, arXiv:1502.01852, eq. 10"""
+    """Normal with std gain / √fan.
+
+    Source: He et al. 2015, arXiv:1502.01852, eq. 10
+    """
     std = kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity)
     return normal_(tensor, 0.0, std, generator)
 
 
 def orthogonal_(tensor, gain=1, generator=None):
     """gain times a random matrix (first axis by the others) of orthonormal rows or columns.
-    Source: Saxe et al. 2013, arXiv:1312.6120."""
+
+    Source: Saxe et al. 2013, arXiv:1312.6120.
+    """
     fans("orthogonal_", tensor)
     rows, columns = tensor.shape[0], prod(tensor.shape[1:])
 

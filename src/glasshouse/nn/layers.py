@@ -48,7 +48,10 @@ class GELU(layer("GELU", functional.gelu)):
 
 
 class Softmax2d(Module):
-    """softmax over the channels. Shapes: (N, C, H, W) or (C, H, W) -> the same"""
+    """softmax over the channels.
+
+    Shapes: (N, C, H, W) or (C, H, W) -> the same
+    """
 
     def forward(self, input):
         x = as_value(input, where="Softmax2d")
@@ -59,7 +62,10 @@ class Softmax2d(Module):
 
 class PReLU(Module):
     """x where x > 0, else weight · x, with one trained weight for all or one for each channel.
-    Shapes: (N, num_parameters, ...) -> the same. Source: He et al. 2015, arXiv:1502.01852."""
+
+    Shapes: (N, num_parameters, ...) -> the same.
+    Source: He et al. 2015, arXiv:1502.01852.
+    """
 
     _shown = ("num_parameters",)
 

@@ -32,9 +32,11 @@ class Identity(Module):
 
 class Linear(Module):
     """x Wᵀ + b, with W and b initially uniform in ±1/√in_features.
+
     Shapes: (..., in_features) -> (..., out_features); weight (out_features, in_features).
     Raises: ShapeError for another number of features, DTypeError for another dtype.
-    Source: standard; LeCun et al. 1998 (initial values)."""
+    Source: standard; LeCun et al. 1998 (initial values).
+    """
 
     _shown = ("in_features", "out_features", "bias")
 
@@ -63,7 +65,10 @@ def reset_uniform(module: Module, fan_in: int) -> None:
 
 
 class Flatten(Module):
-    """The axes from start_dim to end_dim merged into one. Shapes: (N, *S) -> (N, prod(S))"""
+    """The axes from start_dim to end_dim merged into one.
+
+    Shapes: (N, *S) -> (N, prod(S))
+    """
 
     _shown = ("start_dim", "end_dim")
 
@@ -76,7 +81,10 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """The axis `dim` split into axes of the given sizes. Shapes: (N, prod(S)) -> (N, *S)"""
+    """The axis `dim` split into axes of the given sizes.
+
+    Shapes: (N, prod(S)) -> (N, *S)
+    """
 
     _shown = ("dim", "unflattened_size")
 
@@ -100,9 +108,12 @@ class Unflatten(Module):
 
 class Embedding(Module):
     """The rows of a table, initially normal, that the indices name; see `functional.embedding`. Row
-    padding_idx starts as 0 and gets no gradient. Shapes: (...) of integers in [0, num_embeddings)
-    -> (..., embedding_dim). Raises: IndexOutOfRangeError for an index outside the table, DTypeError
-    for floats. Source: Bengio et al. 2003."""
+    padding_idx starts as 0 and gets no gradient.
+
+    Shapes: (...) of integers in [0, num_embeddings) -> (..., embedding_dim).
+    Raises: IndexOutOfRangeError for an index outside the table, DTypeError for floats.
+    Source: Bengio et al. 2003.
+    """
 
     def __init__(
         self,

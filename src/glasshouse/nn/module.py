@@ -21,8 +21,11 @@ MEMBERS = ("_parameters", "_buffers", "_modules")
 class Parameter(Tensor):
     """A trainable tensor: as an attribute of a Module it belongs to `parameters()`.
     `requires_grad` is True unless given, where the dtype can have gradients.
-    Example: >>> Parameter([1.0, 2.0]).requires_grad
-             True"""
+
+    Example:
+        >>> Parameter([1.0, 2.0]).requires_grad
+        True
+    """
 
     def __new__(cls, data=None, requires_grad=None):
         tensor = Tensor.__new__(cls, data)
@@ -60,11 +63,14 @@ class Module:
     Attributes that are Parameters or Modules are found by `parameters()`, `state_dict()`, `to()`
     and so on, under their dotted names. A subclass calls `super().__init__()` first and defines
     `forward`.
-    Example: >>> class Double(Module):
-             ...     def forward(self, x):
-             ...         return 2 * x
-             >>> Double()(3)
-             6"""
+
+    Example:
+        >>> class Double(Module):
+        ...     def forward(self, x):
+        ...         return 2 * x
+        >>> Double()(3)
+        6
+    """
 
     training: bool
     _shown_first: tuple[str, ...] = ()  # attributes in the repr: values alone, …
@@ -271,7 +277,10 @@ class Module:
         return (b for _, b in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> "Module":
-        """The module at the dotted name `target` ("": this one). Raises: AttributeError."""
+        """The module at the dotted name `target` ("": this one).
+
+        Raises: AttributeError.
+        """
         module = self
         for name in target.split(".") if target else ():
             if name not in module._modules:
@@ -334,8 +343,11 @@ class Module:
 
     def to(self, *targets, dtype=None, device=None):
         """This module, with parameters and buffers in another dtype (floating ones only), on
-        another device, or like a tensor given as target. Raises: DTypeError for a dtype that is
-        not inexact, DeviceError for a device that there is not; the module is unchanged then."""
+        another device, or like a tensor given as target.
+
+        Raises: DTypeError for a dtype that is not inexact, DeviceError for a device that there is
+            not; the module is unchanged then.
+        """
         given = [target for target in targets if target is not None]
         dtype, device = named_targets(given, dtype, device)
         if dtype is not None and not dtype.is_inexact:
@@ -388,8 +400,11 @@ class Module:
     def load_state_dict(self, state_dict, strict: bool = True) -> IncompatibleKeys:
         """The names that did not match (none, if strict), after loading all that do. Values
         (tensors, arrays, tensors of other libraries) take the module's dtypes. All is checked
-        before anything changes. Raises: CheckpointError for a tensor of another shape, and, if
-        strict, for missing or unexpected names."""
+        before anything changes.
+
+        Raises: CheckpointError for a tensor of another shape, and, if strict, for missing or
+            unexpected names.
+        """
         own, found, wrong = dict(self._named_state("")), {}, []
         missing = [name for name in own if name not in state_dict]
         unexpected = [name for name in state_dict if name not in own]
@@ -491,7 +506,10 @@ def swapped(module: Module, tensors: dict):
 def functional_call(module: Module, tensors: dict, args=(), kwargs=None):
     """module(*args, **kwargs), computed with `tensors` (dotted name → tensor) in place of its own.
     A parameter shared under several names is replaced under all of them. With it gh.grad, vmap …
-    see a model as a function of its parameters. Raises: OptionError for an unknown name."""
+    see a model as a function of its parameters.
+
+    Raises: OptionError for an unknown name.
+    """
     args = args if isinstance(args, tuple) else (args,)
     with swapped(module, tensors):
         return module(*args, **(kwargs or {}))

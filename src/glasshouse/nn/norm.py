@@ -88,8 +88,11 @@ class BatchNorm(RunningNorm):
 
     Training uses the batch's statistics and moves the running ones; evaluation uses those. A
     momentum of None gives the plain average over all batches.
-    Shapes: (N, C, {s}) -> the same. Raises: ShapeError for another number of axes or channels.
-    Source: Ioffe & Szegedy 2015, arXiv:1502.03167."""
+
+    Shapes: (N, C, {s}) -> the same.
+    Raises: ShapeError for another number of axes or channels.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
+    """
 
     def forward(self, input):
         ndims, layout = (self.n + 2,), f"(N, C, {AXES[self.n]})"
@@ -119,7 +122,10 @@ BatchNorm1d, BatchNorm2d, BatchNorm3d = by_axes(BatchNorm)
 
 
 class InstanceNorm(RunningNorm):
-    """`functional.instance_norm` of (N, C, {s}) or (C, {s}). Source: arXiv:1607.08022"""
+    """`functional.instance_norm` of (N, C, {s}) or (C, {s}).
+
+    Source: arXiv:1607.08022
+    """
 
     def __init__(
         self,
@@ -158,8 +164,11 @@ InstanceNorm1d, InstanceNorm2d, InstanceNorm3d = by_axes(InstanceNorm)
 
 class LayerNorm(Norm):
     """`functional.layer_norm`, with weight 1 and bias 0 at first.
-    Shapes: (..., *normalized_shape) -> the same. Raises: ShapeError if the input does not end in
-    normalized_shape. Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450."""
+
+    Shapes: (..., *normalized_shape) -> the same.
+    Raises: ShapeError if the input does not end in normalized_shape.
+    Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450.
+    """
 
     _shown_first, _shown = ("normalized_shape",), ("eps", "elementwise_affine", "bias")
 
@@ -184,8 +193,11 @@ class LayerNorm(Norm):
 
 
 class RMSNorm(Norm):
-    """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given. Shapes:
-    (..., *normalized_shape) -> the same. Source: Zhang & Sennrich 2019, arXiv:1910.07467."""
+    """`functional.rms_norm`, with weight 1 at first; eps is the dtype's unless given.
+
+    Shapes: (..., *normalized_shape) -> the same.
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+    """
 
     _shown_first, _shown, bias = ("normalized_shape",), ("eps", "elementwise_affine"), None
 
@@ -205,8 +217,12 @@ class RMSNorm(Norm):
 
 
 class GroupNorm(Norm):
-    """`functional.group_norm`, with weight 1 and bias 0 at first. Shapes: (N, C, ...) -> the same.
-    Raises: OptionError unless num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494."""
+    """`functional.group_norm`, with weight 1 and bias 0 at first.
+
+    Shapes: (N, C, ...) -> the same.
+    Raises: OptionError unless num_groups divides C.
+    Source: Wu & He 2018, arXiv:1803.08494.
+    """
 
     _shown_first, _shown = ("num_groups", "num_channels"), ("eps", "affine", "bias")
 

@@ -74,10 +74,13 @@ class TransformerLayer(Module):
 
 
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention, then two linear maps with an activation between. Shapes: src (L, N, E), or
-    (N, L, E) if batch_first -> the same; masks as MultiheadAttention's. Raises: OptionError for an
-    unknown activation, or heads that do not divide d_model. Source: Vaswani et al. 2017,
-    arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745 (norm_first)."""
+    """Self-attention, then two linear maps with an activation between.
+
+    Shapes: src (L, N, E), or (N, L, E) if batch_first -> the same; masks as MultiheadAttention's.
+    Raises: OptionError for an unknown activation, or heads that do not divide d_model.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1; Xiong et al. 2020, arXiv:2002.04745
+        (norm_first).
+    """
 
     attentions = ("self_attn",)
 
@@ -86,8 +89,11 @@ class TransformerEncoderLayer(TransformerLayer):
 
 
 class TransformerDecoderLayer(TransformerLayer):
-    """Self-attention, attention to the encoder's result (memory), two linear maps. Shapes: tgt
-    (L, N, E), memory (S, N, E), or batch first -> as tgt. Source: as TransformerEncoderLayer's."""
+    """Self-attention, attention to the encoder's result (memory), two linear maps.
+
+    Shapes: tgt (L, N, E), memory (S, N, E), or batch first -> as tgt.
+    Source: as TransformerEncoderLayer's.
+    """
 
     attentions = ("self_attn", "multihead_attn")
 
@@ -125,16 +131,22 @@ class Stack(Module):
 
 
 class TransformerEncoder(Stack):
-    """num_layers copies of an encoder layer, then `norm` if given. Shapes: as the layer's.
-    Source: Vaswani et al. 2017, arXiv:1706.03762."""
+    """num_layers copies of an encoder layer, then `norm` if given.
+
+    Shapes: as the layer's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762.
+    """
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
         return super().forward(src, mask, src_key_padding_mask, is_causal)
 
 
 class TransformerDecoder(Stack):
-    """num_layers copies of a decoder layer, then `norm` if given. Shapes: as the layer's.
-    Source: Vaswani et al. 2017, arXiv:1706.03762."""
+    """num_layers copies of a decoder layer, then `norm` if given.
+
+    Shapes: as the layer's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762.
+    """
 
     def forward(
         self,

@@ -290,7 +290,10 @@ def qr_jvp(t, y, a, *, mode):
 
 
 def qr_flops(a: Spec, *, mode) -> int:
-    """Householder reflections, for r and again for q. Source: Golub, Van Loan 2013, 5.2."""
+    """Householder reflections, for r and again for q.
+
+    Source: Golub, Van Loan 2013, 5.2.
+    """
     m, n = a.shape[-2:]
     k, count = min(m, n), math.prod(a.shape[:-2])
     return 2 * count * int(2 * m * n * k - (m + n) * k * k + 2 * k**3 / 3)

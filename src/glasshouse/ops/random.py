@@ -26,9 +26,12 @@ def high_low(product: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def philox(counter, key):
     """Philox4x32-10: four uint32 arrays, from four of a counter and two of a key.
-    Example: >>> zero = np.zeros(1, np.uint32)
-             >>> [hex(int(word[0])) for word in philox((zero,) * 4, (zero,) * 2)]
-             ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']"""
+
+    Example:
+        >>> zero = np.zeros(1, np.uint32)
+        >>> [hex(int(word[0])) for word in philox((zero,) * 4, (zero,) * 2)]
+        ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
+    """
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(ROUNDS):

@@ -14,12 +14,15 @@ from glasshouse.tensor import Tensor, asarray
 
 
 def clip_grad_norm_(parameters, max_norm: float, norm_type: float = 2.0, error_if_nonfinite=False):
-    """The norm of all gradients together; they are scaled down in place if it is above max_norm.
-    g = g * min(1, max_norm / (norm + 1e-6)),   norm = (sum |g|^norm_type)^(1 / norm_type)
-    Shapes: -> (). Dtypes: floating or complex gradients; the norm is real.
+    """The norm of all gradients together; they are scaled down in place if it is above max_norm. g
+    = g * min(1, max_norm / (norm + 1e-6)), norm = (sum |g|^norm_type)^(1 / norm_type)
+
+    Shapes: -> ().
+    Dtypes: floating or complex gradients; the norm is real.
     Raises: OptionError for a negative max_norm or a norm_type that is not positive, GradError with
-    `error_if_nonfinite` if the norm is infinite or NaN; nothing is changed then.
-    Source: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch."""
+        `error_if_nonfinite` if the norm is infinite or NaN; nothing is changed then.
+    Source: Pascanu, Mikolov, Bengio 2013, arXiv:1211.5063, algorithm 1; 1e-6 as in PyTorch.
+    """
     if not max_norm >= 0 or not norm_type > 0:
         raise OptionError(
             "clip_grad_norm_",
@@ -57,7 +60,9 @@ def total_norm(grads: list, norm_type: float):
 
 def clip_grad_value_(parameters, clip_value: float) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value], in place.
-    Raises: OptionError for a negative clip_value, DTypeError for complex gradients."""
+
+    Raises: OptionError for a negative clip_value, DTypeError for complex gradients.
+    """
     if not clip_value >= 0:
         raise OptionError("clip_grad_value_", "clip_value >= 0", repr(clip_value), "Pass it.")
     params = with_grad("clip_grad_value_", parameters)

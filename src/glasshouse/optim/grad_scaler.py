@@ -11,16 +11,19 @@ KEPT = ("growth_factor", "backoff_factor", "growth_interval")  # options that ar
 
 
 class GradScaler:
-    """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed.
-    The scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
+    """Scales the loss up, the gradients down, and leaves out steps whose gradients overflowed. The
+    scale grows by `growth_factor` after `growth_interval` good steps and shrinks by
     `backoff_factor` after a bad one. A step reads one number from the gradients.
+
     Raises: OptionError for factors that do not grow or shrink.
     Source: Micikevicius et al. 2018, arXiv:1710.03740; the interface is PyTorch's.
-    Example: >>> p = gh.tensor([1.0], requires_grad=True)
-             >>> opt, scaler = gh.optim.SGD([p], lr=0.5), GradScaler(init_scale=8.0)
-             >>> scaler.scale((p * p).sum()).backward()
-             >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
-             ([16.0], None, None, [0.0])"""
+    Example:
+        >>> p = gh.tensor([1.0], requires_grad=True)
+        >>> opt, scaler = gh.optim.SGD([p], lr=0.5), GradScaler(init_scale=8.0)
+        >>> scaler.scale((p * p).sum()).backward()
+        >>> p.grad.tolist(), scaler.step(opt), scaler.update(), p.tolist()
+        ([16.0], None, None, [0.0])
+    """
 
     def __init__(
         self,
@@ -55,7 +58,9 @@ class GradScaler:
 
     def unscale_(self, optimizer) -> None:
         """Divide the gradients of the optimizer's parameters by the scale, e.g. before clipping.
-        Raises: GradError if that was done already since the last update."""
+
+        Raises: GradError if that was done already since the last update.
+        """
         if not self.enabled:
             return
         if id(optimizer) in self.found:

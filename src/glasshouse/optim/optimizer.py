@@ -19,13 +19,15 @@ from glasshouse.tensor import Tensor, asarray, zeros_like
 
 
 class Optimizer:
-    """Updates parameters from their gradients.
-    `params` is an iterable of tensors, or of groups: dicts with "params" and options that differ
-    from `defaults`. Options of a group may be changed between steps: `opt.param_groups[0]["lr"]`.
-    Subclasses define `change`, the `ranges` of their numeric options (low <= value < high), and the
-    names of their state: `buffers` are tensors of the parameter's shape.
+    """Updates parameters from their gradients. `params` is an iterable of tensors, or of groups:
+    dicts with "params" and options that differ from `defaults`. Options of a group may be changed
+    between steps: `opt.param_groups[0]["lr"]`. Subclasses define `change`, the `ranges` of their
+    numeric options (low <= value < high), and the names of their state: `buffers` are tensors of
+    the parameter's shape.
+
     Raises: DTypeError for what is no floating or complex tensor, OptionError for no parameters, a
-    parameter given twice or an option out of range, GradError for a non-leaf tensor."""
+        parameter given twice or an option out of range, GradError for a non-leaf tensor.
+    """
 
     ranges: dict[str, tuple[float, float]] = {}
     pairs: tuple[str, ...] = ()  # options that are two numbers
@@ -49,7 +51,10 @@ class Optimizer:
         raise NotImplementedError(f"{self.where}: expected change; got none.")
 
     def add_param_group(self, group: dict) -> None:
-        """Optimize further parameters, with their own options. Raises: as the constructor."""
+        """Optimize further parameters, with their own options.
+
+        Raises: as the constructor.
+        """
         if not isinstance(group, dict):
             raise OptionError(
                 self.where,
@@ -96,7 +101,9 @@ class Optimizer:
     def step(self, closure=None):
         """Update every parameter that has a gradient; returns the closure's loss, if one is given.
         The closure clears the gradients, computes the loss, calls backward and returns the loss.
-        Raises: ShapeError, DTypeError if a gradient is not like its parameter; all is unchanged."""
+
+        Raises: ShapeError, DTypeError if a gradient is not like its parameter; all is unchanged.
+        """
         with enable_grad():
             loss = None if closure is None else closure()
         with no_grad(), phase("optimizer"):
@@ -136,8 +143,10 @@ class Optimizer:
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Go on from `state_dict`, whose groups must have as many parameters as ours.
+
         Raises: CheckpointError if it does not fit, OptionError for an option out of range; nothing
-        is changed then."""
+            is changed then.
+        """
         groups = self.checked_groups(state_dict)
         state = {}
         params = dict(enumerate(self.parameters()))

@@ -8,19 +8,21 @@ from glasshouse.optim.optimizer import FRACTION, NON_NEGATIVE, Optimizer, blend,
 
 
 class SGD(Optimizer):
-    """Gradient descent with momentum.
-    g = grad + weight_decay * p
-    b = momentum * b + (1 - dampening) * g          (b = g at the first step)
-    p = p - lr * b,  or with Nesterov  p - lr * (g + momentum * b)
+    """Gradient descent with momentum. g = grad + weight_decay * p b = momentum * b + (1 -
+    dampening) * g (b = g at the first step) p = p - lr * b, or with Nesterov p - lr * (g + momentum
+    * b)
+
     Raises: OptionError for options out of range, or Nesterov without momentum or with dampening.
     Source: Sutskever et al. 2013, "On the importance of initialization and momentum in deep
-    learning"; with the learning rate outside the buffer, as PyTorch has it.
-    Example: >>> p = gh.tensor([1.0], requires_grad=True)
-             >>> opt = SGD([p], lr=0.1)
-             >>> (p * 2).sum().backward()
-             >>> opt.step()
-             >>> p.tolist()
-             [0.800000011920929]"""
+        learning"; with the learning rate outside the buffer, as PyTorch has it.
+    Example:
+        >>> p = gh.tensor([1.0], requires_grad=True)
+        >>> opt = SGD([p], lr=0.1)
+        >>> (p * 2).sum().backward()
+        >>> opt.step()
+        >>> p.tolist()
+        [0.800000011920929]
+    """
 
     ranges = {
         "lr": NON_NEGATIVE,
@@ -66,18 +68,21 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Steps scaled by running moments of the gradient.
-    m = b1 * m + (1 - b1) * g,   v = b2 * v + (1 - b2) * g^2,   after t steps
-    p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-    Weight decay adds weight_decay * p to g; AMSGrad uses the largest v so far.
-    Raises: OptionError for options out of range. Source: Kingma & Ba 2015, arXiv:1412.6980,
-    algorithm 1; AMSGrad: Reddi, Kale, Kumar 2018, arXiv:1904.09237, algorithm 2.
-    Example: >>> p = gh.tensor([1.0], requires_grad=True)
-             >>> opt = Adam([p], lr=0.5)
-             >>> (p * 2).sum().backward()
-             >>> opt.step()
-             >>> p.tolist()
-             [0.5]"""
+    """Steps scaled by running moments of the gradient. m = b1 * m + (1 - b1) * g, v = b2 * v + (1 -
+    b2) * g^2, after t steps p = p - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) Weight
+    decay adds weight_decay * p to g; AMSGrad uses the largest v so far.
+
+    Raises: OptionError for options out of range.
+    Source: Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; AMSGrad: Reddi, Kale, Kumar 2018,
+        arXiv:1904.09237, algorithm 2.
+    Example:
+        >>> p = gh.tensor([1.0], requires_grad=True)
+        >>> opt = Adam([p], lr=0.5)
+        >>> (p * 2).sum().backward()
+        >>> opt.step()
+        >>> p.tolist()
+        [0.5]
+    """
 
     ranges = {
         "lr": NON_NEGATIVE,
@@ -120,7 +125,9 @@ class Adam(Optimizer):
 
 class AdamW(Adam):
     """Adam whose weight decay shrinks the parameter itself: p = p * (1 - lr * weight_decay) first.
-    Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2."""
+
+    Source: Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
+    """
 
     def __init__(
         self,
@@ -138,11 +145,13 @@ class AdamW(Adam):
 
 
 class RMSprop(Optimizer):
-    """Steps scaled by the running root mean square of the gradient.
-    v = alpha * v + (1 - alpha) * g^2,   centered: v - a^2 with the running mean a of g
-    p = p - lr * g / (sqrt(v) + eps),   with momentum: b = momentum * b + g / (…),  p = p - lr * b
-    Raises: OptionError for options out of range. Source: Tieleman & Hinton 2012, lecture 6.5;
-    centered: Graves 2013, arXiv:1308.0850, eq. 38-41."""
+    """Steps scaled by the running root mean square of the gradient. v = alpha * v + (1 - alpha) *
+    g^2, centered: v - a^2 with the running mean a of g p = p - lr * g / (sqrt(v) + eps), with
+    momentum: b = momentum * b + g / (…), p = p - lr * b
+
+    Raises: OptionError for options out of range.
+    Source: Tieleman & Hinton 2012, lecture 6.5; centered: Graves 2013, arXiv:1308.0850, eq. 38-41.
+    """
 
     ranges = {
         "lr": NON_NEGATIVE,
@@ -184,10 +193,12 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Steps scaled by the root of the sum of all squared gradients.
-    s = s + g^2,   p = p - lr / (1 + (t - 1) * lr_decay) * g / (sqrt(s) + eps)
+    """Steps scaled by the root of the sum of all squared gradients. s = s + g^2, p = p - lr / (1 +
+    (t - 1) * lr_decay) * g / (sqrt(s) + eps)
+
     Raises: OptionError for options out of range.
-    Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1."""
+    Source: Duchi, Hazan, Singer 2011, "Adaptive subgradient methods", JMLR 12, sec. 1.1.
+    """
 
     ranges = dict.fromkeys(
         "lr lr_decay weight_decay initial_accumulator_value eps".split(), NON_NEGATIVE

@@ -14,9 +14,11 @@ from glasshouse.optim.optimizer import Optimizer
 
 
 class LRScheduler:
-    """Sets the learning rates of an optimizer; call `step()` after `optimizer.step()`.
-    Making one sets the rates of step 0, relative to each group's rate (kept as "initial_lr").
-    Raises: DTypeError if `optimizer` is none."""
+    """Sets the learning rates of an optimizer; call `step()` after `optimizer.step()`. Making one
+    sets the rates of step 0, relative to each group's rate (kept as "initial_lr").
+
+    Raises: DTypeError if `optimizer` is none.
+    """
 
     scaled = True  # whether a rate changed from outside lasts, as a factor
 
@@ -79,7 +81,9 @@ class LRScheduler:
 
     def load_state_dict(self, state: dict) -> None:
         """Go on from `state`, and set its rates.
-        Raises: CheckpointError if it does not fit this schedule; nothing is changed then."""
+
+        Raises: CheckpointError if it does not fit this schedule; nothing is changed then.
+        """
         own = self.state_dict()
         if not has_form(own, state):
             raise CheckpointError(
@@ -149,7 +153,10 @@ class LambdaLR(LRScheduler):
 
 
 class StepLR(LRScheduler):
-    """lr = initial_lr * gamma^floor(step / step_size). Raises: OptionError out of range."""
+    """lr = initial_lr * gamma^floor(step / step_size).
+
+    Raises: OptionError out of range.
+    """
 
     def __init__(self, optimizer, step_size: int, gamma: float = 0.1):
         self.step_size = check_integer("StepLR", "step_size", step_size, 1)
@@ -161,7 +168,10 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr = initial_lr * gamma^(milestones reached). Raises: OptionError if a value is negative."""
+    """lr = initial_lr * gamma^(milestones reached).
+
+    Raises: OptionError if a value is negative.
+    """
 
     def __init__(self, optimizer, milestones, gamma: float = 0.1):
         self.milestones = sorted(check_integer("MultiStepLR", "milestones", m) for m in milestones)
@@ -173,17 +183,22 @@ class MultiStepLR(LRScheduler):
 
 
 class ExponentialLR(StepLR):
-    """lr = initial_lr * gamma^step. Raises: OptionError if gamma is negative."""
+    """lr = initial_lr * gamma^step.
+
+    Raises: OptionError if gamma is negative.
+    """
 
     def __init__(self, optimizer, gamma: float):
         super().__init__(optimizer, 1, gamma)
 
 
 class LinearLR(LRScheduler):
-    """The rate grows (or falls) linearly from start_factor to end_factor times initial_lr.
-    Warm-up: reached after `total_iters` steps, and kept from then on.
+    """The rate grows (or falls) linearly from start_factor to end_factor times initial_lr. Warm-up:
+    reached after `total_iters` steps, and kept from then on.
+
     Raises: OptionError for factors outside [0, 1], a start_factor of 0, or total_iters below 1.
-    Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up)."""
+    Source: Goyal et al. 2017, arXiv:1706.02677, sec. 2.2 (gradual warm-up).
+    """
 
     def __init__(
         self, optimizer, start_factor: float = 1 / 3, end_factor: float = 1.0, total_iters: int = 5
@@ -203,8 +218,10 @@ class LinearLR(LRScheduler):
 
 class CosineAnnealingLR(LRScheduler):
     """lr = eta_min + (initial_lr - eta_min) * (1 + cos(pi * step / T_max)) / 2.
+
     Raises: OptionError if T_max is below 1 or eta_min negative.
-    Source: Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (without restarts)."""
+    Source: Loshchilov & Hutter 2017, arXiv:1608.03983, eq. 5 (without restarts).
+    """
 
     def __init__(self, optimizer, T_max: int, eta_min: float = 0.0):
         self.T_max = check_integer("CosineAnnealingLR", "T_max", T_max, 1)
@@ -224,13 +241,15 @@ ANNEAL = {"cos": anneal_cosine, "linear": lambda start, end, share: start + (end
 
 
 class OneCycleLR(LRScheduler):
-    """The rate rises from max_lr / div_factor to max_lr, then falls far below its start.
-    It rises over the share `pct_start` of `total_steps` (or epochs * steps_per_epoch) and falls to
-    max_lr / div_factor / final_div_factor; with `three_phase` it first falls back to its start as
-    fast as it rose. With `cycle_momentum` the momentum (Adam: the first beta) moves the other way,
-    between max_momentum and base_momentum. Steps beyond total_steps are an error.
+    """The rate rises from max_lr / div_factor to max_lr, then falls far below its start. It rises
+    over the share `pct_start` of `total_steps` (or epochs * steps_per_epoch) and falls to max_lr /
+    div_factor / final_div_factor; with `three_phase` it first falls back to its start as fast as it
+    rose. With `cycle_momentum` the momentum (Adam: the first beta) moves the other way, between
+    max_momentum and base_momentum. Steps beyond total_steps are an error.
+
     Raises: OptionError for options out of range, or a momentum to cycle that there is not.
-    Source: Smith & Topin 2018, arXiv:1708.07120; phases as in PyTorch."""
+    Source: Smith & Topin 2018, arXiv:1708.07120; phases as in PyTorch.
+    """
 
     scaled = False
 
@@ -318,13 +337,16 @@ def count_steps(total_steps, epochs, steps_per_epoch) -> int:
 
 class SequentialLR(LRScheduler):
     """One schedule after another: each starts at its milestone, counting its steps from 0.
+
     Raises: OptionError unless there is one milestone between every two schedules, in rising order,
-    and all belong to `optimizer`.
-    Example: >>> opt = gh.optim.SGD([gh.tensor([1.0], requires_grad=True)], lr=1.0)
-             >>> parts = [LinearLR(opt, 0.5, total_iters=2), CosineAnnealingLR(opt, 4)]
-             >>> schedule = SequentialLR(opt, parts, milestones=[2])
-             >>> schedule.get_last_lr()
-             [0.5]"""
+        and all belong to `optimizer`.
+    Example:
+        >>> opt = gh.optim.SGD([gh.tensor([1.0], requires_grad=True)], lr=1.0)
+        >>> parts = [LinearLR(opt, 0.5, total_iters=2), CosineAnnealingLR(opt, 4)]
+        >>> schedule = SequentialLR(opt, parts, milestones=[2])
+        >>> schedule.get_last_lr()
+        [0.5]
+    """
 
     def __init__(self, optimizer, schedulers, milestones):
         check_optimizer("SequentialLR", optimizer)
@@ -375,7 +397,10 @@ class ReduceLROnPlateau(LRScheduler):
     """Multiplies the rate by `factor` after more than `patience` steps without a better metric.
     `step(metric)` takes the metric: smaller is better with mode "min", larger with "max". Better
     means by more than `threshold`, as a share of |best| ("rel") or absolute ("abs"); NaN is never
-    better. Raises: OptionError for options out of range."""
+    better.
+
+    Raises: OptionError for options out of range.
+    """
 
     def __init__(
         self,

@@ -61,8 +61,11 @@ class Annotation:
 
 class record_function(Annotation):
     """Context and decorator: a named region in the trace; next to free when nothing records.
-    Example: >>> with record_function("load batch"):
-             ...     pass"""
+
+    Example:
+        >>> with record_function("load batch"):
+        ...     pass
+    """
 
     __slots__ = ()
 

@@ -6,7 +6,8 @@ kernels); one for each stream of a device; counters for memory. Arrows lead from
 kernel that computed it, and from a forward call to its backward. Slices of one track nest; what
 would not is moved to a track of its own.
 
-Source:  the trace event format; HTA's and PyTorch's readers"""
+Source: the trace event format; HTA's and PyTorch's readers
+"""
 
 import gzip
 import json
@@ -370,7 +371,9 @@ def read(path) -> dict:
 
 def merge(paths, path) -> Path:
     """One trace file of several, of other processes or ranks; their clocks are laid together.
-    Raises: OptionError if there is no file, OSError, ValueError for what is no trace."""
+
+    Raises: OptionError if there is no file, OSError, ValueError for what is no trace.
+    """
     files = [read(p) for p in paths]
     if not files or not all("traceEvents" in file for file in files):
         raise OptionError("merge", "one trace file or more", repr(paths), "Name the files.")

@@ -14,7 +14,10 @@ CONFIDENCE = 0.95
 
 
 def read_run(path) -> dict:
-    """What `export_json` wrote. Raises: OptionError for another file."""
+    """What `export_json` wrote.
+
+    Raises: OptionError for another file.
+    """
     try:
         run = json.loads(Path(path).read_text(encoding="utf-8"))
         return {name: run[name] for name in ("step_ns", "modules", "kernels")}
@@ -40,11 +43,13 @@ class Change(NamedTuple):
 
 
 class Comparison:
-    """The ratio of step times, after to before, with its interval, and changes by part.
-    `ratio` is that of the medians; `low` and `high` bound it with 95 % confidence
-    (bootstrap over the steps). One step a run says nothing about noise: the interval is then the
-    ratio itself. Raises: OptionError for runs without steps. Source: Efron & Tibshirani 1993, An
-    introduction to the bootstrap, ch. 13."""
+    """The ratio of step times, after to before, with its interval, and changes by part. `ratio` is
+    that of the medians; `low` and `high` bound it with 95 % confidence (bootstrap over the steps).
+    One step a run says nothing about noise: the interval is then the ratio itself.
+
+    Raises: OptionError for runs without steps.
+    Source: Efron & Tibshirani 1993, An introduction to the bootstrap, ch. 13.
+    """
 
     def __init__(self, before: dict, after: dict):
         steps = [np.array(run["step_ns"], float) for run in (before, after)]

@@ -37,21 +37,23 @@ class Sums(dict):
 
 
 class FlopCounter(Watcher):
-    """Counts the primitives that this thread calls inside, whatever runs them.
-    A multiply-add is `multiply_add` operations: 2, or 1 to count MACs. Each count has a view:
-    "matrix" (products and convolutions, as papers do) or "all" (every primitive), and a column:
-    model        what the mathematics takes, zeros of a padding counted, without recomputation
-    algorithmic  the same without work on padding
-    executed     everything that ran, recomputation in checkpoints included
-    `model` names the root of interest: with it, `uncalled` lists modules that did not run.
-    `display` prints the table at the end.
+    """Counts the primitives that this thread calls inside, whatever runs them. A multiply-add is
+    `multiply_add` operations: 2, or 1 to count MACs. Each count has a view: "matrix" (products and
+    convolutions, as papers do) or "all" (every primitive), and a column: model what the mathematics
+    takes, zeros of a padding counted, without recomputation algorithmic the same without work on
+    padding executed everything that ran, recomputation in checkpoints included `model` names the
+    root of interest: with it, `uncalled` lists modules that did not run. `display` prints the table
+    at the end.
+
     Raises: OptionError for another multiply_add, or a model that is no Module.
-    Example: >>> import glasshouse as gh
-             >>> layer = gh.nn.Linear(3, 4)
-             >>> with FlopCounter() as fc:
-             ...     y = layer(gh.ones((2, 3)))
-             >>> fc.total()
-             48"""
+    Example:
+        >>> import glasshouse as gh
+        >>> layer = gh.nn.Linear(3, 4)
+        >>> with FlopCounter() as fc:
+        ...     y = layer(gh.ones((2, 3)))
+        >>> fc.total()
+        48
+    """
 
     wants_begin = False
 
@@ -138,7 +140,9 @@ class FlopCounter(Watcher):
 
     def total(self, view: str = "matrix", column: str = "model", **where: str) -> int:
         """One count; `where` narrows it by phase, primitive or module (which holds all below it).
-        Raises: OptionError for an unknown view, column or part."""
+
+        Raises: OptionError for an unknown view, column or part.
+        """
         for name in where:
             check_one_of("part", name, ("phase", "primitive", "module"))
         return sum(n for row, n in self.column(view, column) if fits(row, where))

@@ -35,10 +35,14 @@ def schedule(
     *, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
     """A schedule: skip steps, then cycles of waiting, warming up and recording `active` steps.
-    `repeat` 0 goes on for ever. Raises: OptionError for negative numbers, or active below 1.
-    Example: >>> plan = schedule(wait=1, active=2, repeat=1)
-             >>> [plan(i).name for i in range(4)]
-             ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']"""
+    `repeat` 0 goes on for ever.
+
+    Raises: OptionError for negative numbers, or active below 1.
+    Example:
+        >>> plan = schedule(wait=1, active=2, repeat=1)
+        >>> [plan(i).name for i in range(4)]
+        ['NONE', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
+    """
     counts = {"wait": wait, "warmup": warmup, "repeat": repeat, "skip_first": skip_first}
     for name, count in counts.items():
         check_least("schedule", name, count, 0, "Give a count of steps.")
@@ -58,21 +62,21 @@ def schedule(
 
 class profile:
     """Records what runs inside: operator calls, modules, passes, kernels, memory; in all threads.
-    schedule         which steps to record (`schedule(...)`); call `step()` at the end of each
-    on_trace_ready   called with this profile when a recording has ended
-    record_shapes    show operand shapes in events, traces and grouped tables
-    profile_memory   record every allocation, with its owner
-    with_stack       record the Python stack of every call
-    with_modules     record module calls
-    with_flops       show FLOPs in tables and traces (they are always known)
-    max_events       how many events to keep; more are dropped, counted and reported
-    rank             the number of this process in a merged trace
+    schedule which steps to record (`schedule(...)`); call `step()` at the end of each
+    on_trace_ready called with this profile when a recording has ended record_shapes show operand
+    shapes in events, traces and grouped tables profile_memory record every allocation, with its
+    owner with_stack record the Python stack of every call with_modules record module calls
+    with_flops show FLOPs in tables and traces (they are always known) max_events how many events to
+    keep; more are dropped, counted and reported rank the number of this process in a merged trace
+
     Raises: OptionError for bad options; BackendError if another profile is recording.
-    Example: >>> import glasshouse as gh
-             >>> with profile() as prof:
-             ...     y = (gh.ones(3) + 1).numpy()
-             >>> prof.key_averages().find("add").calls
-             1"""
+    Example:
+        >>> import glasshouse as gh
+        >>> with profile() as prof:
+        ...     y = (gh.ones(3) + 1).numpy()
+        >>> prof.key_averages().find("add").calls
+        1
+    """
 
     running: "profile | None" = None  # there is one at a time
 
@@ -131,9 +135,11 @@ class profile:
             profile.running = None
 
     def step(self) -> None:
-        """A step of the training loop has ended; the schedule says what to do in the next one.
-        At the end of a recording, what still waits to be computed is computed first.
-        Raises: BackendError if the profile was not started."""
+        """A step of the training loop has ended; the schedule says what to do in the next one. At
+        the end of a recording, what still waits to be computed is computed first.
+
+        Raises: BackendError if the profile was not started.
+        """
         if profile.running is not self:
             raise BackendError(
                 "profile: expected step() between start and stop; got it outside. "
@@ -187,7 +193,10 @@ class profile:
 
     @property
     def trace(self) -> Trace:
-        """What was recorded last. Raises: BackendError if nothing was."""
+        """What was recorded last.
+
+        Raises: BackendError if nothing was.
+        """
         if self.recorded is None:
             raise BackendError(
                 "profile",
@@ -215,7 +224,9 @@ class profile:
 
     def memory(self) -> MemoryTimeline:
         """Memory over time and what was alive at the peak; prints as a table.
-        Raises: OptionError without profile_memory."""
+
+        Raises: OptionError without profile_memory.
+        """
         if not self.trace.with_memory:
             raise OptionError(
                 "memory: expected a profile with profile_memory=True; got one "

@@ -154,7 +154,10 @@ def memory_data(trace: Trace) -> dict:
 
 
 def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int]]:
-    """[(frames, ns)]: Python frames if recorded, pass, modules, call. Raises: OptionError."""
+    """[(frames, ns)]: Python frames if recorded, pass, modules, call.
+
+    Raises: OptionError.
+    """
     if metric not in ("kernel_ns", "self_ns"):
         raise OptionError(
             "export_stacks",
@@ -184,7 +187,10 @@ def folded(trace: Trace, metric: str = "kernel_ns") -> list[tuple[list[str], int
 
 
 def speedscope(stacks: list[tuple[list[str], int]]) -> dict:
-    """Folded stacks as speedscope reads them. Source: speedscope's file format, `sampled`."""
+    """Folded stacks as speedscope reads them.
+
+    Source: speedscope's file format, `sampled`.
+    """
     numbers: dict[str, int] = {}
     samples = [[numbers.setdefault(f, len(numbers)) for f in frames] for frames, _ in stacks]
     weights = [ns for _, ns in stacks]

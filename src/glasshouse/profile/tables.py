@@ -62,14 +62,19 @@ class Averages(list):
         self.trace, self.shapes, self.flops = trace, shapes, flops
 
     def find(self, name: str) -> Average:
-        """The group called `name`. Raises: OptionError, naming the nearest, if there is none."""
+        """The group called `name`.
+
+        Raises: OptionError, naming the nearest, if there is none.
+        """
         names = [row.name for row in self]
         check_known("key_averages", "the name of a group", name, names)
         return self[names.index(name)]
 
     def table(self, sort_by: str = "kernel_ns", row_limit: int = 100) -> str:
         """The groups as text, the largest in the column `sort_by` first; all if row_limit is -1.
-        Raises: OptionError for an unknown column."""
+
+        Raises: OptionError for an unknown column.
+        """
         column = SORT_KEYS[check_known("table", "a column to sort by", sort_by, SORT_KEYS)]
         rows = sorted(self, key=lambda r: (-getattr(r, column), -r.self_host_ns))
         shown = rows if row_limit < 0 else rows[:row_limit]

@@ -30,7 +30,10 @@ def milliseconds(ns: float) -> str:
 
 
 def writable(where: str, path, endings: tuple[str, ...] = ("",)) -> Path:
-    """A path to write to. Raises: OSError or OptionError for a wrong one."""
+    """A path to write to.
+
+    Raises: OSError or OptionError for a wrong one.
+    """
     path = Path(path)
     if not path.name.endswith(endings):
         raise OptionError(

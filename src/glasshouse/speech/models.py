@@ -15,9 +15,13 @@ __all__ = ["AsrTransformer"]
 
 def sinusoids(length: int, dim: int):
     """Positions as sines (even features) and cosines (odd ones) of falling frequencies.
-    Shapes: -> (length, dim). Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5.
-    Example: >>> sinusoids(2, 2).tolist()
-             [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]"""
+
+    Shapes: -> (length, dim).
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.5.
+    Example:
+        >>> sinusoids(2, 2).tolist()
+        [[0.0, 1.0], [0.8414709568023682, 0.5403022766113281]]
+    """
     angles = np.arange(length)[:, None] * np.exp(-math.log(1e4) / dim * np.arange(0, dim, 2))
     waves = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(length, -1)
     return asarray(waves[:, :dim].astype(np.float32))
@@ -27,12 +31,16 @@ class AsrTransformer(nn.Module):
     """Scores of labels for each third frame of speech, to be trained with `functional.ctc_loss`.
     Norm of the features, a convolution over time (kernel 7, stride 3) gated by GLU, sinusoidal
     positions, post-norm encoder layers with ReLU, a linear layer; 256,048,318 parameters.
+
     Shapes: features (N, T, features), (T + 2) // 3 at most max_len -> (N, (T + 2) // 3, labels).
-    Raises: ShapeError for other shapes. Source: Kahn et al. 2022, arXiv:2201.12465, table 3
-    (the benchmark); Dauphin et al. 2016, arXiv:1612.08083 (GLU).
-    Example: >>> model = AsrTransformer(features=8, labels=5, layers=1, dim=8, heads=2, ff=16)
-             >>> model(gh.zeros((2, 30, 8))).shape
-             (2, 10, 5)"""
+    Raises: ShapeError for other shapes.
+    Source: Kahn et al. 2022, arXiv:2201.12465, table 3 (the benchmark); Dauphin et al. 2016,
+        arXiv:1612.08083 (GLU).
+    Example:
+        >>> model = AsrTransformer(features=8, labels=5, layers=1, dim=8, heads=2, ff=16)
+        >>> model(gh.zeros((2, 30, 8))).shape
+        (2, 10, 5)
+    """
 
     def __init__(
         self,

@@ -25,7 +25,10 @@ def promoted(where: str, *xs) -> list[Value]:
 
 @composed
 def matrix_transpose(x, /):
-    """x with its last two axes swapped: (..., m, n) -> (..., n, m). Raises: ShapeError for less."""
+    """x with its last two axes swapped: (..., m, n) -> (..., n, m).
+
+    Raises: ShapeError for less.
+    """
     x = check_matrices("matrix_transpose", as_value(x, where="matrix_transpose"))
     n = x.ndim
     return permute(x, axes=(*range(n - 2), n - 1, n - 2))
@@ -33,13 +36,17 @@ def matrix_transpose(x, /):
 
 @composed
 def matmul(x1, x2, /):
-    """The matrix product over the last axis of x1 and the last but one of x2.
-    Leading axes broadcast; an operand with one axis is a row on the left, a column on the right. A
-    matrix on the right is shared by all rows of x1 and never repeated in memory.
-    Shapes: (..., m, k), (..., k, n) -> (..., m, n). Dtypes: numeric, promoted.
+    """The matrix product over the last axis of x1 and the last but one of x2. Leading axes
+    broadcast; an operand with one axis is a row on the left, a column on the right. A matrix on the
+    right is shared by all rows of x1 and never repeated in memory.
+
+    Shapes: (..., m, k), (..., k, n) -> (..., m, n).
+    Dtypes: numeric, promoted.
     Raises: ShapeError if the summed sizes differ or an operand is 0-d, DTypeError for booleans.
-    Example: >>> matmul(as_value([[1, 2]]), as_value([3, 4])).tolist()
-             [11]"""
+    Example:
+        >>> matmul(as_value([[1, 2]]), as_value([3, 4])).tolist()
+        [11]
+    """
     x1, x2 = promoted("matmul", x1, x2)
     if not x1.ndim or not x2.ndim:
         raise ShapeError(
@@ -77,8 +84,11 @@ def stacked_product(x1: Value, x2: Value):
 
 @composed
 def vecdot(x1, x2, /, *, axis: int = -1):
-    """The sum of conj(x1) · x2 over one axis. Shapes: (*a, n, *b), (*a, n, *b), broadcast but for
-    the axis -> (*a, *b). Raises: ShapeError if the sizes along `axis` differ."""
+    """The sum of conj(x1) · x2 over one axis.
+
+    Shapes: (*a, n, *b), (*a, n, *b), broadcast but for the axis -> (*a, *b).
+    Raises: ShapeError if the sizes along `axis` differ.
+    """
     x1, x2 = promoted("vecdot", x1, x2)
     axis = check_axis("vecdot", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != x2.shape[axis]:
@@ -98,11 +108,15 @@ def vecdot(x1, x2, /, *, axis: int = -1):
 
 @composed
 def tensordot(x1, x2, /, *, axes=2):
-    """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2.
-    `axes` may be two lists instead: the axes of x1, and those of x2 they are summed with. Shapes:
-    the others of x1, then of x2. Raises: ShapeError if the summed sizes or numbers of axes differ.
-    Example: >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
-             [[11]]"""
+    """The sum of products over pairs of axes: the last `axes` of x1 with the first of x2. `axes`
+    may be two lists instead: the axes of x1, and those of x2 they are summed with.
+
+    Shapes: the others of x1, then of x2.
+    Raises: ShapeError if the summed sizes or numbers of axes differ.
+    Example:
+        >>> tensordot(as_value([[1, 2]]), as_value([[3], [4]]), axes=1).tolist()
+        [[11]]
+    """
     x1, x2 = promoted("tensordot", x1, x2)
     first, second = summed_axes(x1, x2, axes)
     sizes = [x1.shape[a] for a in first]
@@ -150,16 +164,22 @@ def outer(x1, x2, /):
 
 @composed
 def inner(x1, x2, /):
-    """The sum of products over the last axes. Shapes: (*a, n), (*b, n) -> (*a, *b).
-    Raises: ShapeError if the last sizes differ."""
+    """The sum of products over the last axes.
+
+    Shapes: (*a, n), (*b, n) -> (*a, *b).
+    Raises: ShapeError if the last sizes differ.
+    """
     x1, x2 = promoted("inner", x1, x2)
     return x1 * x2 if not x1.ndim or not x2.ndim else tensordot(x1, x2, axes=([-1], [-1]))
 
 
 def kron(x1, x2, /):
     """The Kronecker product, x2 scaled by every element of x1: (*m), (*n) -> (*(m · n)).
-    Example: >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
-             [1, 1, 2, 2]"""
+
+    Example:
+        >>> kron(as_value([1, 2]), as_value([1, 1])).tolist()
+        [1, 1, 2, 2]
+    """
     x1, x2 = promoted("kron", x1, x2)
     ndim = max(x1.ndim, x2.ndim)
     s1, s2 = ((1,) * (ndim - x.ndim) + x.shape for x in (x1, x2))
@@ -173,9 +193,12 @@ def einsum(subscripts: str, /, *operands):
     """Einstein's sum: axes with one letter are multiplied together, those not in the result summed.
     `"ij,jk->ik"` is a matrix product; without `->` the letters that occur once are the result, in
     alphabetical order; `...` stands for axes that broadcast. Pairs are contracted cheapest first.
+
     Raises: ShapeError if sizes of a letter differ, OptionError for subscripts that do not parse.
-    Example: >>> einsum("ij,j->i", as_value([[1, 2], [3, 4]]), as_value([1, 1])).tolist()
-             [3, 7]"""
+    Example:
+        >>> einsum("ij,j->i", as_value([[1, 2], [3, 4]]), as_value([1, 1])).tolist()
+        [3, 7]
+    """
     check_type("einsum", subscripts, str, "subscripts as a string first", "Write 'ij,jk->ik'.")
     values = promoted("einsum", *operands) if operands else []
     terms, result = parse_subscripts(subscripts, values)

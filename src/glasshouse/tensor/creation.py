@@ -31,8 +31,11 @@ def check_device(where: str, device) -> None:
 
 def eval(*tensors) -> None:
     """Compute the tensors now, with all that was put off so far in this thread.
-    Example: >>> x = ones(3) + 1
-             >>> eval(x)"""
+
+    Example:
+        >>> x = ones(3) + 1
+        >>> eval(x)
+    """
     for x in tensors:
         check_type("eval", x, Value, "tensors", "Pass what operations returned.")
     lowest = [values.ordinary(x) for x in tensors]
@@ -44,9 +47,13 @@ def asarray(obj, /, dtype=None, *, device=None, copy=None):
     """A tensor of the data in `obj`: a tensor, NumPy array, number, or nested lists of these.
     Python floats become float32, integers int64, complex numbers complex64; arrays keep their
     dtype. Without `copy` the memory of a NumPy array is shared where possible: leave it unchanged.
-    Shapes: n lists of m numbers -> (n, m), and so on. Dtypes: any.
-    Raises: DTypeError for what is not numeric, ShapeError for ragged lists, OptionError
-    (a ValueError) if copy=False and a copy is needed. Source: standard."""
+
+    Shapes: n lists of m numbers -> (n, m), and so on.
+    Dtypes: any.
+    Raises: DTypeError for what is not numeric, ShapeError for ragged lists, OptionError (a
+        ValueError) if copy=False and a copy is needed.
+    Source: standard.
+    """
     check_device("asarray", device)
     dtype = None if dtype is None else as_dtype(dtype)
     if copy is False and not shares(obj, dtype):
@@ -68,8 +75,12 @@ def shares(obj, dtype) -> bool:
 
 def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
     """A new tensor with a copy of the data, a leaf; with `requires_grad` it collects its gradient.
-    Shapes: as gh.asarray. Dtypes: any; floating or complex with requires_grad.
-    Raises: DTypeError for what is not numeric, ShapeError for ragged lists. Source: PyTorch."""
+
+    Shapes: as gh.asarray.
+    Dtypes: any; floating or complex with requires_grad.
+    Raises: DTypeError for what is not numeric, ShapeError for ragged lists.
+    Source: PyTorch.
+    """
     out = asarray(data, dtype, device=device, copy=True)
     out = out.detach() if isinstance(data, Value) else out
     return out.requires_grad_() if requires_grad else out
@@ -77,8 +88,12 @@ def tensor(data, dtype=None, *, device=None, requires_grad: bool = False):
 
 def from_dlpack(x, /, *, device=None, copy=None):
     """A tensor on the memory of another library's array, without a copy where possible.
-    Shapes: x (...) -> (...). Dtypes: any, kept. Raises: DTypeError for objects without DLPack and
-    for contents that cannot be shared. Source: standard."""
+
+    Shapes: x (...) -> (...).
+    Dtypes: any, kept.
+    Raises: DTypeError for objects without DLPack and for contents that cannot be shared.
+    Source: standard.
+    """
     check_device("from_dlpack", device)
     if isinstance(x, Value):
         return copied(x) if copy else x
@@ -101,11 +116,16 @@ def from_dlpack(x, /, *, device=None, copy=None):
 
 
 def full(shape, fill_value, dtype=None, *, device=None):
-    """A tensor with `fill_value` everywhere. Shapes: -> shape.
-    Dtypes: any; the default for the Python type of fill_value unless given. Raises: ShapeError for
-    negative sizes, DTypeError for a value that does not fit dtype. Source: standard.
-    Example: >>> full((2,), 7).tolist()
-             [7, 7]"""
+    """A tensor with `fill_value` everywhere.
+
+    Shapes: -> shape.
+    Dtypes: any; the default for the Python type of fill_value unless given.
+    Raises: ShapeError for negative sizes, DTypeError for a value that does not fit dtype.
+    Source: standard.
+    Example:
+        >>> full((2,), 7).tolist()
+        [7, 7]
+    """
     check_device("full", device)
     shape = check_shape("full", shape)
     dtype = None if dtype is None else as_dtype(dtype)
@@ -121,8 +141,13 @@ def full(shape, fill_value, dtype=None, *, device=None):
 
 
 def full_like(x, /, fill_value, dtype=None, *, device=None):
-    """A tensor of `fill_value` with the shape of x. Shapes: x (...) -> (...). Dtypes: that of x
-    unless given. Raises: DTypeError for a value that does not fit the dtype. Source: standard."""
+    """A tensor of `fill_value` with the shape of x.
+
+    Shapes: x (...) -> (...).
+    Dtypes: that of x unless given.
+    Raises: DTypeError for a value that does not fit the dtype.
+    Source: standard.
+    """
     x = as_value(x, where="full_like")
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype, device=device)
 
@@ -173,12 +198,17 @@ def number(where: str, x):
 
 
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
-    """The numbers from `start` (0 if only one number is given) up to, without, `stop`.
-    y[i] = start + i · step
-    Shapes: -> (max(0, ceil((stop - start) / step)),). Dtypes: real; int64 for integers, else
-    float32, unless given. Raises: OptionError for a step of 0. Source: standard.
-    Example: >>> arange(1, 7, 2).tolist()
-             [1, 3, 5]"""
+    """The numbers from `start` (0 if only one number is given) up to, without, `stop`. y[i] = start
+    + i · step
+
+    Shapes: -> (max(0, ceil((stop - start) / step)),).
+    Dtypes: real; int64 for integers, else float32, unless given.
+    Raises: OptionError for a step of 0.
+    Source: standard.
+    Example:
+        >>> arange(1, 7, 2).tolist()
+        [1, 3, 5]
+    """
     check_device("arange", device)
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = (number("arange", x) for x in (start, stop, step))
@@ -207,10 +237,15 @@ def whole_range(numbers: range, dtype: DType) -> Value:
 def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
     """`num` evenly spaced numbers from `start` to `stop`, which is left out without `endpoint`.
     y[i] = start + i · (stop - start) / (num - 1), or / num without the end
-    Shapes: -> (num,). Dtypes: any; float32 (complex64 for complex numbers) unless given.
-    Raises: OptionError for negative num. Source: standard.
-    Example: >>> linspace(0, 1, 3).tolist()
-             [0.0, 0.5, 1.0]"""
+
+    Shapes: -> (num,).
+    Dtypes: any; float32 (complex64 for complex numbers) unless given.
+    Raises: OptionError for negative num.
+    Source: standard.
+    Example:
+        >>> linspace(0, 1, 3).tolist()
+        [0.0, 0.5, 1.0]
+    """
     check_device("linspace", device)
     start, stop = number("linspace", start), number("linspace", stop)
     count = operator.index(num)
@@ -224,38 +259,60 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
 
 def eye(n_rows: int, n_cols=None, /, *, k: int = 0, dtype=None, device=None):
     """A matrix with ones on its k-th diagonal (above the main one for k > 0) and zeros elsewhere.
+
     Shapes: -> (n_rows, n_cols), n_cols being n_rows unless given.
-    Dtypes: any; float32 unless given. Raises: ShapeError for negative sizes. Source: standard.
-    Example: >>> eye(2).tolist()
-             [[1.0, 0.0], [0.0, 1.0]]"""
+    Dtypes: any; float32 unless given.
+    Raises: ShapeError for negative sizes.
+    Source: standard.
+    Example:
+        >>> eye(2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
     check_device("eye", device)
     above = matrices.diagonals(n_rows, n_rows if n_cols is None else n_cols)
     return cast(above == operator.index(k), as_dtype(dtype or dtypes.default_float))
 
 
 def tril(x, /, *, k: int = 0):
-    """The matrices x with zeros above the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
-    Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
-    Example: >>> tril([[1, 2], [3, 4]]).tolist()
-             [[1, 0], [3, 4]]"""
+    """The matrices x with zeros above the k-th diagonal.
+
+    Shapes: x (..., m, n) -> (..., m, n).
+    Dtypes: any, kept.
+    Raises: ShapeError for fewer than two axes.
+    Source: standard.
+    Example:
+        >>> tril([[1, 2], [3, 4]]).tolist()
+        [[1, 0], [3, 4]]
+    """
     return matrices.tril(check_matrices("tril", as_value(x, where="tril")), k)
 
 
 def triu(x, /, *, k: int = 0):
-    """The matrices x with zeros below the k-th diagonal. Shapes: x (..., m, n) -> (..., m, n).
-    Dtypes: any, kept. Raises: ShapeError for fewer than two axes. Source: standard.
-    Example: >>> triu([[1, 2], [3, 4]]).tolist()
-             [[1, 2], [0, 4]]"""
+    """The matrices x with zeros below the k-th diagonal.
+
+    Shapes: x (..., m, n) -> (..., m, n).
+    Dtypes: any, kept.
+    Raises: ShapeError for fewer than two axes.
+    Source: standard.
+    Example:
+        >>> triu([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [0, 4]]
+    """
     return matrices.triu(check_matrices("triu", as_value(x, where="triu")), k)
 
 
 def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
-    """Coordinate tensors of the grid that the vectors span.
-    With indexing "ij" axis i of the results belongs to vector i; with "xy" the first two axes are
-    exchanged. Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each. Dtypes: any,
-    each kept. Raises: OptionError for another indexing, ShapeError for matrices. Source: standard.
-    Example: >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
-             [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]"""
+    """Coordinate tensors of the grid that the vectors span. With indexing "ij" axis i of the
+    results belongs to vector i; with "xy" the first two axes are exchanged.
+
+    Shapes: (a,), (b,), … -> (b, a, ...), or (a, b, ...) with "ij", each.
+    Dtypes: any, each kept.
+    Raises: OptionError for another indexing, ShapeError for matrices.
+    Source: standard.
+    Example:
+        >>> [a.tolist() for a in meshgrid([1, 2], [3, 4], indexing="ij")]
+        [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
     check_option("meshgrid", "indexing", indexing, ("xy", "ij"))
     arrays = [as_value(x, where="meshgrid") for x in arrays]
     if any(x.ndim > 1 for x in arrays):
@@ -272,10 +329,15 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
 
 def one_hot(indices, num_classes: int, *, dtype=float32):
     """Vectors with 1 at the given index and 0 elsewhere; all 0 for an index out of range.
-    Shapes: indices (...) -> (..., num_classes). Dtypes: integer -> dtype.
-    Raises: DTypeError unless indices are integers. Source: JAX, PyTorch.
-    Example: >>> one_hot([1, 0], 2).tolist()
-             [[0.0, 1.0], [1.0, 0.0]]"""
+
+    Shapes: indices (...) -> (..., num_classes).
+    Dtypes: integer -> dtype.
+    Raises: DTypeError unless indices are integers.
+    Source: JAX, PyTorch.
+    Example:
+        >>> one_hot([1, 0], 2).tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
     indices = as_value(indices, where="one_hot")
     check_integers("one_hot", indices)
     classes = create.iota(size=operator.index(num_classes), dtype=indices.dtype)

@@ -4,8 +4,9 @@ Branch cuts, signed zeros, infinities and NaN of complex functions follow ISO C,
 Array API quotes. Where a formula would give NaN in a branch that is not taken, its operands are
 replaced there by harmless numbers beforehand, so that derivatives are free of NaN too.
 
-Source:  Kahan 1987, Branch cuts for complex elementary functions, or Much ado about nothing's
-         sign bit"""
+Source: Kahan 1987, Branch cuts for complex elementary functions, or Much ado about nothing's sign
+    bit
+"""
 
 import math
 

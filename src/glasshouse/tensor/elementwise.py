@@ -55,7 +55,8 @@ DOC = """{about}
 
 Shapes: {shapes}. Dtypes: {dtypes}.
 Raises: {errors}. Source: standard.
-Example: >>> {example}
+Example:
+    >>> {example}
          {result}
 """
 FLOATING = "floating or complex, kept; integers and booleans become float32"
@@ -180,12 +181,17 @@ rint = rounding("rint", cards.round_, by_parts(cards.round_), "The integer neare
 
 
 def round(x, /, decimals: int = 0):
-    """x rounded to a number of decimals, halves to even; complex numbers by parts.
-    round(x, d) = rint(x · 10^d) / 10^d
-    Shapes: x (...) -> (...). Dtypes: numeric, kept.
-    Raises: DTypeError for what is not numeric. Source: standard, and NumPy for `decimals`.
-    Example: >>> round([0.5, 1.5, 2.25], 1).tolist()
-             [0.5, 1.5, 2.200000047683716]"""
+    """x rounded to a number of decimals, halves to even; complex numbers by parts. round(x, d) =
+    rint(x · 10^d) / 10^d
+
+    Shapes: x (...) -> (...).
+    Dtypes: numeric, kept.
+    Raises: DTypeError for what is not numeric.
+    Source: standard, and NumPy for `decimals`.
+    Example:
+        >>> round([0.5, 1.5, 2.25], 1).tolist()
+        [0.5, 1.5, 2.200000047683716]
+    """
     if decimals == 0:
         return rint(x)
     x = as_value(x, where="round")
@@ -403,11 +409,16 @@ bitwise_invert = plain("bitwise_invert", operator.invert, "Every bit of x flippe
 
 @composed
 def where(condition, x1, x2, /):
-    """x1 where the condition holds, else x2. Shapes: condition (...), x1 (...), x2 (...) -> their
-    common broadcast shape. Dtypes: condition bool (what is not 0 counts as true); x1 and x2
-    promoted to each other. Raises: ShapeError if the shapes do not broadcast. Source: standard.
-    Example: >>> where([True, False], 1.5, [0.0, 2.0]).tolist()
-             [1.5, 2.0]"""
+    """x1 where the condition holds, else x2.
+
+    Shapes: condition (...), x1 (...), x2 (...) -> their common broadcast shape.
+    Dtypes: condition bool (what is not 0 counts as true); x1 and x2 promoted to each other.
+    Raises: ShapeError if the shapes do not broadcast.
+    Source: standard.
+    Example:
+        >>> where([True, False], 1.5, [0.0, 2.0]).tolist()
+        [1.5, 2.0]
+    """
     condition = truth(as_value(condition, where="where"))
     x1, x2 = operands("where", x1, x2)
     return compare.where(*broadcast_values("where", condition, x1, x2))
@@ -415,13 +426,17 @@ def where(condition, x1, x2, /):
 
 @composed
 def clip(x, /, min=None, max=None):
-    """x, no smaller than `min` and no larger than `max`; None is no bound.
-    min(max(x, min), max); the derivative is 1 inside and at the bounds
-    Shapes: x (...), min (...), max (...) -> their common broadcast shape. Dtypes: real; that of x,
-    or float32 for integers clipped by floats. Raises: DTypeError for complex values, ShapeError if
-    the shapes do not broadcast. Source: standard.
-    Example: >>> clip([-2, 0, 5], 0, 3).tolist()
-             [0, 0, 3]"""
+    """x, no smaller than `min` and no larger than `max`; None is no bound. min(max(x, min), max);
+    the derivative is 1 inside and at the bounds
+
+    Shapes: x (...), min (...), max (...) -> their common broadcast shape.
+    Dtypes: real; that of x, or float32 for integers clipped by floats.
+    Raises: DTypeError for complex values, ShapeError if the shapes do not broadcast.
+    Source: standard.
+    Example:
+        >>> clip([-2, 0, 5], 0, 3).tolist()
+        [0, 0, 3]
+    """
     x = as_value(x, where="clip")
     check_real("clip", x)
     for bound, beyond in ((min, operator.lt), (max, operator.gt)):
@@ -445,10 +460,15 @@ def bounded(x: Value, bound, beyond) -> Value:
 
 def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
     """x with NaN replaced, and infinities too: by the largest finite numbers unless given.
-    Shapes: x (...) -> (...). Dtypes: any, kept; complex by parts.
-    Raises: DTypeError for what is not numeric. Source: NumPy.
-    Example: >>> nan_to_num([math.nan, 1.0]).tolist()
-             [0.0, 1.0]"""
+
+    Shapes: x (...) -> (...).
+    Dtypes: any, kept; complex by parts.
+    Raises: DTypeError for what is not numeric.
+    Source: NumPy.
+    Example:
+        >>> nan_to_num([math.nan, 1.0]).tolist()
+        [0.0, 1.0]
+    """
     x = as_value(x, where="nan_to_num")
     if x.dtype.is_complex:
         return by_parts(partial(nan_to_num, nan=nan, posinf=posinf, neginf=neginf))(x)
@@ -462,31 +482,47 @@ def nan_to_num(x, /, nan: float = 0.0, posinf=None, neginf=None):
 
 def isclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
     """True where x1 and x2 are equal up to rounding: |x1 - x2| ≤ atol + rtol · |x2|.
-    Shapes: x1 (...), x2 (...) -> their common broadcast shape. Dtypes: any -> bool.
-    Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
-    Example: >>> isclose([1.0, 2.0], [1.0, 2.1]).tolist()
-             [True, False]"""
+
+    Shapes: x1 (...), x2 (...) -> their common broadcast shape.
+    Dtypes: any -> bool.
+    Raises: ShapeError if the shapes do not broadcast.
+    Source: NumPy.
+    Example:
+        >>> isclose([1.0, 2.0], [1.0, 2.1]).tolist()
+        [True, False]
+    """
     x1, x2 = inexact("isclose", x1, x2)
     same = (x1 == x2) | (isfinite(x2) & (abs(x1 - x2) <= atol + rtol * abs(x2)))
     return same | (isnan(x1) & isnan(x2)) if equal_nan else same
 
 
 def allclose(x1, x2, /, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    """Whether x1 and x2 are equal up to rounding everywhere, as a Python bool.
-    |x1 - x2| ≤ atol + rtol · |x2|
-    Shapes: x1 (...), x2 (...), which broadcast. Dtypes: any.
-    Raises: ShapeError if the shapes do not broadcast. Source: NumPy.
-    Example: >>> allclose([1.0, 2.0], [1.0, 2.1])
-             False"""
+    """Whether x1 and x2 are equal up to rounding everywhere, as a Python bool. |x1 - x2| ≤ atol +
+    rtol · |x2|
+
+    Shapes: x1 (...), x2 (...), which broadcast.
+    Dtypes: any.
+    Raises: ShapeError if the shapes do not broadcast.
+    Source: NumPy.
+    Example:
+        >>> allclose([1.0, 2.0], [1.0, 2.1])
+        False
+    """
     close = isclose(x1, x2, rtol=rtol, atol=atol, equal_nan=equal_nan)
     return bool(reductions.all_(close, axes=tuple(range(close.ndim))))
 
 
 def array_equal(x1, x2, /, equal_nan: bool = False) -> bool:
-    """Whether x1 and x2 have the same shape and equal elements, as a Python bool. Shapes: x1 (...),
-    x2 (...). Dtypes: any. Raises: DTypeError for what is not numeric. Source: NumPy.
-    Example: >>> array_equal([1, 2], [1.0, 2.0])
-             True"""
+    """Whether x1 and x2 have the same shape and equal elements, as a Python bool.
+
+    Shapes: x1 (...), x2 (...).
+    Dtypes: any.
+    Raises: DTypeError for what is not numeric.
+    Source: NumPy.
+    Example:
+        >>> array_equal([1, 2], [1.0, 2.0])
+        True
+    """
     x1, x2 = (as_value(x, where="array_equal") for x in (x1, x2))
     if x1.shape != x2.shape:
         return False

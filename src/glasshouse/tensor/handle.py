@@ -38,8 +38,11 @@ def converted(kind: type):
 class Tensor(Value):
     """An n-dimensional array of one dtype, on one backend.
     Made by gh.asarray, gh.tensor, gh.zeros … `Tensor(data, dtype)` is gh.asarray.
-    Example: >>> Tensor([[1.0, 2.0]]).shape
-             (1, 2)"""
+
+    Example:
+        >>> Tensor([[1.0, 2.0]]).shape
+        (1, 2)
+    """
 
     grad = None
 
@@ -57,14 +60,20 @@ class Tensor(Value):
 
     @property
     def T(self):
-        """A matrix with its axes swapped. Raises: ShapeError unless it has two axes."""
+        """A matrix with its axes swapped.
+
+        Raises: ShapeError unless it has two axes.
+        """
         if self.ndim != 2:
             raise ShapeError("T", "a matrix (2 axes)", f"shape {self.shape}", "Use .mT.")
         return bind(primitives["permute"], (self,), {"axes": (1, 0)})
 
     @property
     def mT(self):
-        """The last two axes swapped. Raises: ShapeError for fewer than two axes."""
+        """The last two axes swapped.
+
+        Raises: ShapeError for fewer than two axes.
+        """
         return contract.matrix_transpose(self)
 
     @property
@@ -89,7 +98,9 @@ class Tensor(Value):
 
     def requires_grad_(self, wanted: bool = True):
         """This tensor, from now on a leaf that collects its gradient (or, if False, no longer).
-        Raises: DTypeError for integers and booleans, GradError for results of operations."""
+
+        Raises: DTypeError for integers and booleans, GradError for results of operations.
+        """
         if self.mode is not None and wanted and self.node is None:
             raise TransformError(
                 "requires_grad_",
@@ -124,12 +135,17 @@ class Tensor(Value):
 
     def backward(self, gradient=None, retain_graph=None, create_graph: bool = False) -> None:
         """Add the gradient of this tensor to `.grad` of every leaf it depends on.
-        Raises: GradError if untracked, not of one element without a gradient, or freed."""
+
+        Raises: GradError if untracked, not of one element without a gradient, or freed.
+        """
         backward(self, gradient, retain_graph, create_graph)
 
     def register_hook(self, fn):
         """Call `fn(gradient)` when this tensor's gradient is known; what it returns replaces it.
-        Returns a handle whose `remove()` ends it. Raises: GradError if the tensor is untracked."""
+        Returns a handle whose `remove()` ends it.
+
+        Raises: GradError if the tensor is untracked.
+        """
         if self.node is None:
             raise GradError(
                 "register_hook",
@@ -223,7 +239,9 @@ class Tensor(Value):
     # -- to the outside --------------------------------------------------------------------
     def numpy(self) -> np.ndarray:
         """The contents as a read-only NumPy array, without copying where possible.
-        Raises: TransformError inside vmap, where there is no single value."""
+
+        Raises: TransformError inside vmap, where there is no single value.
+        """
         check_visible()
         value = self
         while value.mode is not None:
@@ -242,7 +260,10 @@ class Tensor(Value):
         return array.copy() if copy else array
 
     def item(self):
-        """The one element as a Python number. Raises: ShapeError if there is not just one."""
+        """The one element as a Python number.
+
+        Raises: ShapeError if there is not just one.
+        """
         return self.one("item")
 
     def tolist(self):
@@ -319,14 +340,18 @@ class Tensor(Value):
     # -- dtype and device ------------------------------------------------------------------
     def to(self, *targets, dtype=None, device=None):
         """This tensor in another dtype, on another device, or like another tensor.
-        Raises: DTypeError, DeviceError for what is neither."""
+
+        Raises: DTypeError, DeviceError for what is neither.
+        """
         dtype, device = named_targets(targets, dtype, device)
         moved = self if device is None else self.to_device(device)
         return moved if dtype is None else cast(moved, dtype)
 
     def to_device(self, device, /, *, stream=None):
         """This tensor on `device`, which the current backend, or one for that device, computes on.
-        Raises: DeviceError if no backend reaches it."""
+
+        Raises: DeviceError if no backend reaches it.
+        """
         if not isinstance(device, str):
             raise DeviceError("to_device", "a device's name", repr(device), "Use 'cpu'.")
         if device == self.device:

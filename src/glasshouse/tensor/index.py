@@ -284,10 +284,14 @@ class Merged:
 
 
 def getitem(x: Value, key):
-    """x[key], by NumPy's rules. Raises: IndexOutOfRangeError, DTypeError for what is no index,
-    ShapeError for masks that do not fit, TransformError for a mask that a transform hides.
-    Example: >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()
-             [[2, 1], [4, 3]]"""
+    """x[key], by NumPy's rules.
+
+    Raises: IndexOutOfRangeError, DTypeError for what is no index, ShapeError for masks that do not
+        fit, TransformError for a mask that a transform hides.
+    Example:
+        >>> getitem(as_value([[1, 2], [3, 4]]), (..., [1, 0])).tolist()
+        [[2, 1], [4, 3]]
+    """
     plan = plan_key(key, x.shape)
     part = take_basic(x, plan)
     if not plan.arrays:
@@ -300,18 +304,25 @@ def getitem(x: Value, key):
 def setitem(x: Value, key, value):
     """x with x[key] replaced by `value`, cast and broadcast to it; where indices repeat, the last.
     One number written through a mask of the shape of x needs no contents of the mask.
+
     Raises: as getitem; ShapeError if value does not broadcast.
-    Example: >>> setitem(as_value([1, 2, 3]), slice(1), 0).tolist()
-             [0, 2, 3]"""
+    Example:
+        >>> setitem(as_value([1, 2, 3]), slice(1), 0).tolist()
+        [0, 2, 3]
+    """
     if is_mask(key) and key.shape == x.shape and np.ndim(value) == 0:
         return where(as_value(key), contents("setitem", value, x, x.shape), x)
     return update(x, key, value, "setitem", cards.scatter_set)
 
 
 def add_at(x: Value, key, value):
-    """x with `value` added at x[key]; repeated indices add up. Raises: as setitem.
-    Example: >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
-             [0.0, 4.0]"""
+    """x with `value` added at x[key]; repeated indices add up.
+
+    Raises: as setitem.
+    Example:
+        >>> add_at(as_value([0.0, 0.0]), [1, 1], 2.0).tolist()
+        [0.0, 4.0]
+    """
     return update(as_value(x), key, value, "add_at", cards.scatter_add)
 
 
@@ -380,10 +391,14 @@ def set_run(x: Value, value: Value, first: int, last: int, starts: list[int]):
 
 
 def take(x, indices, /, *, axis=None):
-    """The slices of x along `axis` that `indices` name. Shapes: x (*a, n, *b), indices (*k) ->
-    (*a, *k, *b). Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
-    Example: >>> take(as_value([1.0, 2.0, 3.0]), [2, 0]).tolist()
-             [3.0, 1.0]"""
+    """The slices of x along `axis` that `indices` name.
+
+    Shapes: x (*a, n, *b), indices (*k) -> (*a, *k, *b).
+    Raises: IndexOutOfRangeError, DTypeError unless indices are integers, ShapeError.
+    Example:
+        >>> take(as_value([1.0, 2.0, 3.0]), [2, 0]).tolist()
+        [3.0, 1.0]
+    """
     x = as_value(x, where="take")
     if axis is None:
         if x.ndim != 1:
@@ -416,10 +431,14 @@ def along(where_: str, x, indices, axis: int):
 
 
 def take_along_axis(x, indices, /, *, axis: int = -1):
-    """The elements of x that `indices` name along `axis`, line by line. Shapes: x (*a, n, *b),
-    indices (*a, k, *b) -> (*a, k, *b). Raises: as take.
-    Example: >>> take_along_axis(as_value([[1.0, 2.0]]), [[1]], axis=1).tolist()
-             [[2.0]]"""
+    """The elements of x that `indices` name along `axis`, line by line.
+
+    Shapes: x (*a, n, *b), indices (*a, k, *b) -> (*a, k, *b).
+    Raises: as take.
+    Example:
+        >>> take_along_axis(as_value([[1.0, 2.0]]), [[1]], axis=1).tolist()
+        [[2.0]]
+    """
     x, indices, axis = along("take_along_axis", x, indices, axis)
     size = x.shape[axis]
     run = partial(cards.gather_along, x, places_in(indices, size, x.size), axis)
@@ -427,10 +446,14 @@ def take_along_axis(x, indices, /, *, axis: int = -1):
 
 
 def put_along_axis(x, indices, values, /, *, axis: int = -1):
-    """x with `values` written where `indices` name along `axis`, line by line. Shapes: x
-    (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b). Raises: as take_along_axis.
-    Example: >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
-             [[1.0, 5.0]]"""
+    """x with `values` written where `indices` name along `axis`, line by line.
+
+    Shapes: x (*a, n, *b), indices and values (*a, k, *b) -> (*a, n, *b).
+    Raises: as take_along_axis.
+    Example:
+        >>> put_along_axis(as_value([[1.0, 2.0]]), [[1]], 5.0, axis=1).tolist()
+        [[1.0, 5.0]]
+    """
     x, indices, axis = along("put_along_axis", x, indices, axis)
     values = contents("put_along_axis", values, x, indices.shape)
     size = x.shape[axis]
@@ -440,8 +463,11 @@ def put_along_axis(x, indices, values, /, *, axis: int = -1):
 
 
 def nonzero(x, /) -> tuple:
-    """The positions of the elements that are not 0, one int64 tensor per axis. Shapes: each
-    (count,); count depends on the contents, so vmap refuses it. Raises: ShapeError for a 0-d x."""
+    """The positions of the elements that are not 0, one int64 tensor per axis.
+
+    Shapes: each (count,); count depends on the contents, so vmap refuses it.
+    Raises: ShapeError for a 0-d x.
+    """
     x = as_value(x, where="nonzero")
     if not x.ndim:
         raise ShapeError("nonzero", "an axis or more", "a 0-d value", "Reshape it.")
@@ -449,10 +475,14 @@ def nonzero(x, /) -> tuple:
 
 
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
-    """Where each element of x2 belongs in the sorted x1, by bisection. Shapes: x1 (n,), x2 (*k) ->
-    (*k) int64. Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
-    Example: >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
-             [1, 3]"""
+    """Where each element of x2 belongs in the sorted x1, by bisection.
+
+    Shapes: x1 (n,), x2 (*k) -> (*k) int64.
+    Raises: ShapeError unless x1 has one axis, OptionError for an unknown side.
+    Example:
+        >>> searchsorted(as_value([1.0, 2.0, 3.0]), [2.0, 9.0]).tolist()
+        [1, 3]
+    """
     check_option("searchsorted", "side", side, ("left", "right"))
     x1, x2 = as_value(x1, where="searchsorted"), as_value(x2, where="searchsorted")
     if x1.ndim != 1:

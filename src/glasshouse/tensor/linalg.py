@@ -57,61 +57,88 @@ def matrices(where_: str, x, square: bool = False) -> Value:
 
 
 def cholesky(x, /, *, upper: bool = False):
-    """The lower triangular L with x = L @ L^H, or the upper U = L^H. Shapes: (..., n, n) ->
-    (..., n, n). Raises: LinAlgError unless x is positive definite, ShapeError unless square.
-    Example: >>> cholesky(as_value([[4.0]])).tolist()
-             [[2.0]]"""
+    """The lower triangular L with x = L @ L^H, or the upper U = L^H.
+
+    Shapes: (..., n, n) -> (..., n, n).
+    Raises: LinAlgError unless x is positive definite, ShapeError unless square.
+    Example:
+        >>> cholesky(as_value([[4.0]])).tolist()
+        [[2.0]]
+    """
     lower = cards.cholesky(matrices("cholesky", x, square=True))
     return adjoint(lower) if upper else lower
 
 
 def qr(x, /, *, mode: str = "reduced") -> QRResult:
     """An orthonormal Q and an upper triangular R with x = Q @ R.
+
     Shapes: (..., m, n) -> Q (..., m, k), R (..., k, n); k = min(m, n), or m for mode 'complete'.
-    Raises: OptionError for another mode, ShapeError."""
+    Raises: OptionError for another mode, ShapeError.
+    """
     check_option("qr", "mode", mode, ("reduced", "complete"))
     return QRResult(*cards.qr(matrices("qr", x), mode=mode))
 
 
 def lu(x, /) -> LUResult:
     """Row order, unit lower triangular L and upper triangular U with x[permutation] = L @ U.
-    Shapes: (..., n, n) -> (..., n) int64, (..., n, n) twice. Raises: ShapeError unless square.
-    Example: >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
-             [1, 0]"""
+
+    Shapes: (..., n, n) -> (..., n) int64, (..., n, n) twice.
+    Raises: ShapeError unless square.
+    Example:
+        >>> lu(as_value([[0.0, 1.0], [2.0, 0.0]])).permutation.tolist()
+        [1, 0]
+    """
     packed, order = cards.lu(matrices("lu", x, square=True))
     return LUResult(order, *cards.unpacked(packed))
 
 
 def eigh(x, /) -> EighResult:
     """Eigenvalues and eigenvectors of Hermitian matrices.
-    Shapes: (..., n, n) -> (..., n), (..., n, n). Raises: ShapeError unless square.
-    Example: >>> eigh(as_value([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
-             [1.0, 2.0]"""
+
+    Shapes: (..., n, n) -> (..., n), (..., n, n).
+    Raises: ShapeError unless square.
+    Example:
+        >>> eigh(as_value([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
+        [1.0, 2.0]
+    """
     return EighResult(*cards.eigh(matrices("eigh", x, square=True)))
 
 
 def eigvalsh(x, /):
-    """Eigenvalues of Hermitian matrices, ascending: (..., n, n) -> (..., n). Raises: as eigh."""
+    """Eigenvalues of Hermitian matrices, ascending: (..., n, n) -> (..., n).
+
+    Raises: as eigh.
+    """
     return eigh(x).eigenvalues
 
 
 def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
     """The singular value decomposition x = U @ diag(S) @ Vh.
+
     Shapes: (..., m, n) -> U (..., m, m), S (..., k), Vh (..., n, n), k = min(m, n); without
-    full_matrices U (..., m, k), Vh (..., k, n). Raises: ShapeError for fewer than two axes."""
+        full_matrices U (..., m, k), Vh (..., k, n).
+    Raises: ShapeError for fewer than two axes.
+    """
     return SVDResult(*cards.svd(matrices("svd", x), full_matrices=bool(full_matrices)))
 
 
 def svdvals(x, /):
-    """The singular values, descending: (..., m, n) -> (..., min(m, n)). Raises: as svd."""
+    """The singular values, descending: (..., m, n) -> (..., min(m, n)).
+
+    Raises: as svd.
+    """
     return svd(x, full_matrices=False).S
 
 
 def diagonal(x, /, *, offset: int = 0):
-    """The diagonal `offset` places right of the main one. Shapes: (..., m, n) -> (..., k).
+    """The diagonal `offset` places right of the main one.
+
+    Shapes: (..., m, n) -> (..., k).
     Raises: ShapeError for fewer than two axes.
-    Example: >>> diagonal(as_value([[1, 2], [3, 4]])).tolist()
-             [1, 4]"""
+    Example:
+        >>> diagonal(as_value([[1, 2], [3, 4]])).tolist()
+        [1, 4]
+    """
     x = check_matrices("diagonal", as_value(x, where="diagonal"))
     m, n = x.shape[-2:]
     row, column = max(0, -offset), max(0, offset)
@@ -122,7 +149,10 @@ def diagonal(x, /, *, offset: int = 0):
 
 
 def trace(x, /, *, offset: int = 0, dtype=None):
-    """The sum over a diagonal: (..., m, n) -> (...). Raises: ShapeError for fewer than two axes."""
+    """The sum over a diagonal: (..., m, n) -> (...).
+
+    Raises: ShapeError for fewer than two axes.
+    """
     return reduce.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
@@ -134,7 +164,10 @@ def pivot_sign(order: Value) -> Value:
 
 def det(x, /):
     """The determinant. Its gradient is right for singular matrices too.
-    Shapes: (..., n, n) -> (...). Raises: ShapeError unless square."""
+
+    Shapes: (..., n, n) -> (...).
+    Raises: ShapeError unless square.
+    """
     x = matrices("det", x, square=True)
     if x.mode is None and not x.requires_grad:
         return signed_product(*cards.lu(x))
@@ -164,7 +197,10 @@ def regular_shift(x: Value) -> Value:
 
 def slogdet(x, /) -> SlogdetResult:
     """The sign and the logarithm of the absolute value of the determinant.
-    Shapes: (..., n, n) -> (...), (...). Raises: ShapeError unless square."""
+
+    Shapes: (..., n, n) -> (...), (...).
+    Raises: ShapeError unless square.
+    """
     packed, order = cards.lu(matrices("slogdet", x, square=True))
     pivots = diagonal(packed)
     sign = reduce.prod(elementwise.sign(pivots), axis=-1) * cast(pivot_sign(order), packed.dtype)
@@ -173,10 +209,13 @@ def slogdet(x, /) -> SlogdetResult:
 
 def solve(x1, x2, /):
     """The y with x1 @ y = x2; x2 is one vector where it has one axis, else a stack of matrices.
+
     Shapes: (..., n, n), (..., n, k) -> (..., n, k); (..., n, n), (n,) -> (..., n).
     Raises: LinAlgError for a singular x1, ShapeError.
-    Example: >>> solve(as_value([[2.0]]), as_value([4.0])).tolist()
-             [2.0]"""
+    Example:
+        >>> solve(as_value([[2.0]]), as_value([4.0])).tolist()
+        [2.0]
+    """
     x1, columns, vector = system("solve", x1, x2, square=True)
     out = solve_stack("solve", x1, columns)
     return reshape(out, out.shape[:-1]) if vector else out
@@ -222,14 +261,20 @@ def check_regular(where_: str, packed: Value) -> None:
 
 
 def inv(x, /):
-    """The inverse of (..., n, n). Raises: LinAlgError if singular, ShapeError unless square."""
+    """The inverse of (..., n, n).
+
+    Raises: LinAlgError if singular, ShapeError unless square.
+    """
     x = matrices("inv", x, square=True)
     return solve_stack("inv", x, eye(x.shape[-1], dtype=x.dtype))
 
 
 def solve_triangular(x1, x2, /, *, lower: bool = True, unit_diagonal: bool = False):
     """The y with x1 @ y = x2, of which only one triangle of x1 is read.
-    Shapes: (..., n, n), (..., n, k) -> (..., n, k). Raises: ShapeError."""
+
+    Shapes: (..., n, n), (..., n, k) -> (..., n, k).
+    Raises: ShapeError.
+    """
     x1, x2 = promoted("solve_triangular", x1, x2)
     x1 = matrices("solve_triangular", x1, square=True)
     x2 = matrices("solve_triangular", cast(x2, x1.dtype))
@@ -249,10 +294,14 @@ def cutoff(s: Value, shape, rtol) -> Value:
 
 
 def pinv(x, /, *, rtol=None):
-    """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0. Shapes:
-    (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default. Raises: as matrix_rank.
-    Example: >>> pinv(as_value([[2.0], [0.0]])).tolist()
-             [[0.5, 0.0]]"""
+    """The Moore-Penrose inverse: singular values up to rtol · the largest count as 0.
+
+    Shapes: (..., m, n) -> (..., n, m); rtol (...), max(m, n) · eps by default.
+    Raises: as matrix_rank.
+    Example:
+        >>> pinv(as_value([[2.0], [0.0]])).tolist()
+        [[0.5, 0.0]]
+    """
     x = matrices("pinv", x)
     if not x.size:
         return matrix_transpose(x)
@@ -268,18 +317,25 @@ def inverse_row(s: Value, x: Value, rtol) -> Value:
 
 
 def matrix_rank(x, /, *, rtol=None):
-    """How many singular values exceed rtol · the largest. Shapes: (..., m, n) -> (...) int64; rtol
-    (...), max(m, n) · eps by default. Raises: ShapeError for fewer than two axes."""
+    """How many singular values exceed rtol · the largest.
+
+    Shapes: (..., m, n) -> (...) int64; rtol (...), max(m, n) · eps by default.
+    Raises: ShapeError for fewer than two axes.
+    """
     x = matrices("matrix_rank", x)
     s = svdvals(x)
     return reduce.count_nonzero(s > cutoff(s, x.shape, rtol), axis=-1)
 
 
 def matrix_power(x, n: int, /):
-    """x multiplied with itself n times; for negative n its inverse. Shapes: (..., m, m) -> the
-    same. Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
-    Example: >>> matrix_power(as_value([[2.0]]), 3).tolist()
-             [[8.0]]"""
+    """x multiplied with itself n times; for negative n its inverse.
+
+    Shapes: (..., m, m) -> the same.
+    Raises: ShapeError unless square, DTypeError unless n is an integer, LinAlgError.
+    Example:
+        >>> matrix_power(as_value([[2.0]]), 3).tolist()
+        [[8.0]]
+    """
     if not isinstance(n, int):
         raise DTypeError("matrix_power", "an integer power", repr(n), "Use eigh instead.")
     x = stacked("matrix_power", x, square=True)
@@ -294,8 +350,11 @@ def matrix_power(x, n: int, /):
 
 
 def cross(x1, x2, /, *, axis: int = -1):
-    """The cross product of vectors along `axis`. Shapes: (*a, 3, *b), (*a, 3, *b), broadcast ->
-    (*a, 3, *b). Raises: ShapeError unless both have size 3 along the axis."""
+    """The cross product of vectors along `axis`.
+
+    Shapes: (*a, 3, *b), (*a, 3, *b), broadcast -> (*a, 3, *b).
+    Raises: ShapeError unless both have size 3 along the axis.
+    """
     x1, x2 = promoted("cross", x1, x2)
     axis = check_axis("cross", axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim)
     if x1.shape[axis] != 3 or x2.shape[axis] != 3:
@@ -312,10 +371,13 @@ def cross(x1, x2, /, *, axis: int = -1):
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     """The norm (Σ |x|^ord)^(1/ord); inf and -inf give the extremes, 0 counts what is not 0.
+
     Shapes: as a reduction over `axis` (all axes by default).
     Raises: DTypeError for an ord that is no number, ShapeError for a wrong axis.
-    Example: >>> vector_norm(as_value([3.0, 4.0])).item()
-             5.0"""
+    Example:
+        >>> vector_norm(as_value([3.0, 4.0])).item()
+        5.0
+    """
     x = as_value(x, where="vector_norm")
     x = cast(x, inexact_dtype(x.dtype))
     if not isinstance(ord, (int, float)):
@@ -350,7 +412,10 @@ def scaled_norm(x: Value, axis, keepdims: bool) -> Value:
 
 def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """The norm of matrices: 'fro', 'nuc', ±1 (columns), ±inf (rows), ±2 (singular values).
-    Shapes: (..., m, n) -> (...) or (..., 1, 1). Raises: OptionError for another ord, ShapeError."""
+
+    Shapes: (..., m, n) -> (...) or (..., 1, 1).
+    Raises: OptionError for another ord, ShapeError.
+    """
     x = stacked("matrix_norm", x)
     x = cast(x, inexact_dtype(x.dtype))
     known = ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf)
@@ -374,7 +439,9 @@ def extreme(x: Value, ord) -> Value:
 
 def norm(x, /, ord=None, axis=None, keepdims: bool = False):
     """NumPy's norm: of vectors along one axis, of matrices along two, of all elements by default.
-    Raises: ShapeError, OptionError as vector_norm and matrix_norm."""
+
+    Raises: ShapeError, OptionError as vector_norm and matrix_norm.
+    """
     x = as_value(x, where="norm")
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, ord=2 if ord is None else ord, keepdims=keepdims)
@@ -390,7 +457,10 @@ def norm(x, /, ord=None, axis=None, keepdims: bool = False):
 
 def lstsq(x1, x2, /, *, rtol=None) -> LstsqResult:
     """The y of least norm that minimises |x1 @ y - x2|, by the singular value decomposition.
-    Shapes: (..., m, n), (..., m, k) or (m,) -> (..., n, k) or (..., n). Raises: ShapeError."""
+
+    Shapes: (..., m, n), (..., m, k) or (m,) -> (..., n, k) or (..., n).
+    Raises: ShapeError.
+    """
     x1, columns, vector = system("lstsq", x1, x2)
     u, s, vh = svd(x1, full_matrices=False)
     weights = matmul(adjoint(u), columns) * matrix_transpose(inverse_row(s, x1, rtol))

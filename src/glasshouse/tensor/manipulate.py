@@ -24,9 +24,14 @@ def copied(x: Value) -> Value:
 @composed
 def reshape(x, /, shape, *, copy=None):
     """The elements of x, in row-major order, in a new shape; one size of -1 is worked out.
-    Dtypes: any, kept. Raises: ShapeError if the number of elements does not fit. Source: standard.
-    Example: >>> reshape([1, 2, 3, 4], (2, -1)).shape
-             (2, 2)"""
+
+    Dtypes: any, kept.
+    Raises: ShapeError if the number of elements does not fit.
+    Source: standard.
+    Example:
+        >>> reshape([1, 2, 3, 4], (2, -1)).shape
+        (2, 2)
+    """
     x = as_value(x, where="reshape")
     shape = shape if isinstance(shape, (tuple, list)) else (shape,)
     sizes = [size if size == -1 else check_shape("reshape", size)[0] for size in shape]
@@ -48,10 +53,15 @@ def reshape(x, /, shape, *, copy=None):
 @composed
 def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
     """x with the axes from `start_axis` to `end_axis` merged into one.
-    Shapes: x (..., a, ..., b, ...) -> (..., a · … · b, ...). Dtypes: any, kept.
-    Raises: ShapeError for axes out of range or in the wrong order. Source: PyTorch.
-    Example: >>> flatten([[1, 2], [3, 4]]).tolist()
-             [1, 2, 3, 4]"""
+
+    Shapes: x (..., a, ..., b, ...) -> (..., a · … · b, ...).
+    Dtypes: any, kept.
+    Raises: ShapeError for axes out of range or in the wrong order.
+    Source: PyTorch.
+    Example:
+        >>> flatten([[1, 2], [3, 4]]).tolist()
+        [1, 2, 3, 4]
+    """
     x = as_value(x, where="flatten")
     x = x if x.ndim else values.reshape(x, (1,))
     first, last = (check_axis("flatten", axis, x.ndim) for axis in (start_axis, end_axis))
@@ -63,10 +73,15 @@ def flatten(x, /, start_axis: int = 0, end_axis: int = -1):
 
 @composed
 def permute_dims(x, /, axes):
-    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]]. Dtypes: any, kept.
-    Raises: ShapeError unless each axis is given once. Source: standard.
-    Example: >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
-             [[1, 3], [2, 4]]"""
+    """x with its axes in the order `axes`: y.shape[i] = x.shape[axes[i]].
+
+    Dtypes: any, kept.
+    Raises: ShapeError unless each axis is given once.
+    Source: standard.
+    Example:
+        >>> permute_dims([[1, 2], [3, 4]], (1, 0)).tolist()
+        [[1, 3], [2, 4]]
+    """
     x = as_value(x, where="permute_dims")
     if len(check_axes("permute_dims", tuple(axes), x.ndim)) != x.ndim:
         raise ShapeError(
@@ -83,10 +98,15 @@ def permute_dims(x, /, axes):
 def transpose(x, /, *axes):
     """x with all axes reversed, with two axes swapped, or with its axes in a given order.
     transpose(x); transpose(x, a, b) as in PyTorch; transpose(x, (b, a, …)) as in NumPy
-    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept. Raises: ShapeError for axes out of
-    range, OptionError for another number of axes. Source: NumPy, PyTorch.
-    Example: >>> transpose([[1, 2], [3, 4]], 0, 1).tolist()
-             [[1, 3], [2, 4]]"""
+
+    Shapes: x (...) -> its sizes reordered.
+    Dtypes: any, kept.
+    Raises: ShapeError for axes out of range, OptionError for another number of axes.
+    Source: NumPy, PyTorch.
+    Example:
+        >>> transpose([[1, 2], [3, 4]], 0, 1).tolist()
+        [[1, 3], [2, 4]]
+    """
     x = as_value(x, where="transpose")
     if not axes or axes == (None,):
         return permute_dims(x, tuple(reversed(range(x.ndim))))
@@ -104,8 +124,13 @@ def transpose(x, /, *axes):
 
 @composed
 def swapaxes(x, axis1: int, axis2: int, /):
-    """x with two axes exchanged. Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
-    Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: NumPy."""
+    """x with two axes exchanged.
+
+    Shapes: x (..., a, ..., b, ...) -> (..., b, ..., a, ...).
+    Dtypes: any, kept.
+    Raises: ShapeError for an axis out of range.
+    Source: NumPy.
+    """
     x = as_value(x, where="swapaxes")
     axis1, axis2 = (check_axis("swapaxes", axis, x.ndim) for axis in (axis1, axis2))
     order = list(range(x.ndim))
@@ -116,8 +141,12 @@ def swapaxes(x, axis1: int, axis2: int, /):
 @composed
 def moveaxis(x, source, destination, /):
     """x with the axes `source` moved to the positions `destination`, the others in order.
-    Shapes: x (...) -> its sizes reordered. Dtypes: any, kept.
-    Raises: ShapeError for axes out of range, repeated, or unequal in number. Source: standard."""
+
+    Shapes: x (...) -> its sizes reordered.
+    Dtypes: any, kept.
+    Raises: ShapeError for axes out of range, repeated, or unequal in number.
+    Source: standard.
+    """
     x = as_value(x, where="moveaxis")
     source = source if isinstance(source, (tuple, list)) else (source,)
     destination = destination if isinstance(destination, (tuple, list)) else (destination,)
@@ -137,8 +166,12 @@ def moveaxis(x, source, destination, /):
 @composed
 def expand_dims(x, /, axis=0):
     """x with a new axis of size 1 at the position(s) `axis` of the result.
-    Shapes: x (...) -> (..., 1, ...). Dtypes: any, kept.
-    Raises: AxisError (a ShapeError and IndexError) for an axis out of range. Source: standard."""
+
+    Shapes: x (...) -> (..., 1, ...).
+    Dtypes: any, kept.
+    Raises: AxisError (a ShapeError and IndexError) for an axis out of range.
+    Source: standard.
+    """
     x = as_value(x, where="expand_dims")
     count = len(axis) if isinstance(axis, (tuple, list)) else 1
     new = check_axes("expand_dims", axis, x.ndim + count)
@@ -148,8 +181,13 @@ def expand_dims(x, /, axis=0):
 
 @composed
 def squeeze(x, /, axis=None):
-    """x without the given axes of size 1, or without all of them. Shapes: x (..., 1, ...) -> (...).
-    Dtypes: any, kept. Raises: ShapeError if a given axis has another size. Source: standard."""
+    """x without the given axes of size 1, or without all of them.
+
+    Shapes: x (..., 1, ...) -> (...).
+    Dtypes: any, kept.
+    Raises: ShapeError if a given axis has another size.
+    Source: standard.
+    """
     x = as_value(x, where="squeeze")
     if axis is None:
         return values.reshape(x, tuple(size for size in x.shape if size != 1))
@@ -166,24 +204,38 @@ def squeeze(x, /, axis=None):
 
 @composed
 def broadcast_to(x, /, shape):
-    """x repeated along new leading axes and axes of size 1 to fill `shape`. Shapes: x (...) ->
-    shape. Dtypes: any, kept. Raises: ShapeError if x does not broadcast to shape. Source: standard.
-    Example: >>> broadcast_to([1, 2], (2, 2)).tolist()
-             [[1, 2], [1, 2]]"""
+    """x repeated along new leading axes and axes of size 1 to fill `shape`.
+
+    Shapes: x (...) -> shape.
+    Dtypes: any, kept.
+    Raises: ShapeError if x does not broadcast to shape.
+    Source: standard.
+    Example:
+        >>> broadcast_to([1, 2], (2, 2)).tolist()
+        [[1, 2], [1, 2]]
+    """
     x = as_value(x, where="broadcast_to")
     return values.broadcast_to(x, check_shape("broadcast_to", shape))
 
 
 def broadcast_arrays(*arrays) -> tuple[Value, ...]:
     """The arrays, each repeated to the shape that they broadcast to together.
-    Shapes: (...), (...), … -> their common broadcast shape, each. Dtypes: any, each kept.
-    Raises: ShapeError if the shapes do not broadcast. Source: standard."""
+
+    Shapes: (...), (...), … -> their common broadcast shape, each.
+    Dtypes: any, each kept.
+    Raises: ShapeError if the shapes do not broadcast.
+    Source: standard.
+    """
     arrays = [as_value(x, where="broadcast_arrays") for x in arrays]
     return tuple(values.broadcast_values("broadcast_arrays", *arrays))
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
-    """The shape that `shapes` broadcast to. Raises: ShapeError if they do not. Source: NumPy."""
+    """The shape that `shapes` broadcast to.
+
+    Raises: ShapeError if they do not.
+    Source: NumPy.
+    """
     where = "broadcast_shapes"
     return common_shape(where, *(check_shape(where, shape) for shape in shapes))
 
@@ -200,10 +252,15 @@ def sequence(where: str, arrays) -> list[Value]:
 
 def concat(arrays, /, axis=0):
     """The arrays joined along an existing axis; with None, flattened first.
-    Shapes: (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...). Dtypes: any, promoted to each
-    other. Raises: ShapeError if other axes differ or there is no array. Source: standard.
-    Example: >>> concat([[1, 2], [3]]).tolist()
-             [1, 2, 3]"""
+
+    Shapes: (..., n, ...), (..., m, ...), … -> (..., n + m + …, ...).
+    Dtypes: any, promoted to each other.
+    Raises: ShapeError if other axes differ or there is no array.
+    Source: standard.
+    Example:
+        >>> concat([[1, 2], [3]]).tolist()
+        [1, 2, 3]
+    """
     arrays = sequence("concat", arrays)
     if axis is None:
         arrays, axis = [values.reshape(x, (x.size,)) for x in arrays], 0
@@ -213,11 +270,16 @@ def concat(arrays, /, axis=0):
 
 
 def stack(arrays, /, axis: int = 0):
-    """The arrays joined along a new axis. Shapes: (...), (...), … -> (..., number of arrays, ...).
+    """The arrays joined along a new axis.
+
+    Shapes: (...), (...), … -> (..., number of arrays, ...).
     Dtypes: any, promoted to each other.
-    Raises: ShapeError if the shapes differ or there is no array. Source: standard.
-    Example: >>> stack([[1, 2], [3, 4]], axis=1).tolist()
-             [[1, 3], [2, 4]]"""
+    Raises: ShapeError if the shapes differ or there is no array.
+    Source: standard.
+    Example:
+        >>> stack([[1, 2], [3, 4]], axis=1).tolist()
+        [[1, 3], [2, 4]]
+    """
     arrays = sequence("stack", arrays)
     check_equal("stack", [x.shape for x in arrays], arrays)
     axis = check_axis("stack", axis, arrays[0].ndim + 1)
@@ -236,10 +298,16 @@ def check_equal(where: str, shapes, arrays) -> None:
 
 @composed
 def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
-    """The slices of x along an axis, which disappears. Shapes: x (..., n, ...) -> n times
-    (..., ...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> [a.tolist() for a in unstack([[1, 2], [3, 4]])]
-             [[1, 2], [3, 4]]"""
+    """The slices of x along an axis, which disappears.
+
+    Shapes: x (..., n, ...) -> n times (..., ...).
+    Dtypes: any, kept.
+    Raises: ShapeError for an axis out of range.
+    Source: standard.
+    Example:
+        >>> [a.tolist() for a in unstack([[1, 2], [3, 4]])]
+        [[1, 2], [3, 4]]
+    """
     x = as_value(x, where="unstack")
     axis = check_axis("unstack", axis, x.ndim)
     return tuple(squeeze(part(x, axis, i, i + 1), axis) for i in range(x.shape[axis]))
@@ -247,13 +315,17 @@ def unstack(x, /, axis: int = 0) -> tuple[Value, ...]:
 
 @composed
 def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
-    """x cut along an axis into equal sections, or before the given indices.
-    An integer is a number of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or
-    indices, cut unevenly).
-    Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), … Dtypes: any, kept.
-    Raises: ShapeError if n is no multiple of the number of sections. Source: NumPy.
-    Example: >>> [a.tolist() for a in split([1, 2, 3, 4], [1])]
-             [[1], [2, 3, 4]]"""
+    """x cut along an axis into equal sections, or before the given indices. An integer is a number
+    of sections, as in NumPy (in PyTorch it is their size: gh.chunk, or indices, cut unevenly).
+
+    Shapes: x (..., n, ...) -> (..., n_1, ...), (..., n_2, ...), …
+    Dtypes: any, kept.
+    Raises: ShapeError if n is no multiple of the number of sections.
+    Source: NumPy.
+    Example:
+        >>> [a.tolist() for a in split([1, 2, 3, 4], [1])]
+        [[1], [2, 3, 4]]
+    """
     x = as_value(x, where="split")
     axis = check_axis("split", axis, x.ndim)
     size = x.shape[axis]
@@ -278,8 +350,12 @@ def split(x, indices_or_sections, /, axis: int = 0) -> tuple[Value, ...]:
 @composed
 def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
     """x cut along an axis into at most `chunks` parts of equal size, but for the last.
-    Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), … Dtypes: any, kept.
-    Raises: OptionError for less than one chunk. Source: PyTorch."""
+
+    Shapes: x (..., n, ...) -> (..., ceil(n / chunks), ...), …
+    Dtypes: any, kept.
+    Raises: OptionError for less than one chunk.
+    Source: PyTorch.
+    """
     x = as_value(x, where="chunk")
     axis = check_axis("chunk", axis, x.ndim)
     if chunks < 1:
@@ -290,22 +366,33 @@ def chunk(x, chunks: int, /, axis: int = 0) -> tuple[Value, ...]:
 
 @composed
 def flip(x, /, axis=None):
-    """x with the order of elements reversed along the given axes, or along all. Shapes: x (...) ->
-    (...). Dtypes: any, kept. Raises: ShapeError for an axis out of range. Source: standard.
-    Example: >>> flip([[1, 2], [3, 4]], axis=1).tolist()
-             [[2, 1], [4, 3]]"""
+    """x with the order of elements reversed along the given axes, or along all.
+
+    Shapes: x (...) -> (...).
+    Dtypes: any, kept.
+    Raises: ShapeError for an axis out of range.
+    Source: standard.
+    Example:
+        >>> flip([[1, 2], [3, 4]], axis=1).tolist()
+        [[2, 1], [4, 3]]
+    """
     x = as_value(x, where="flip")
     return movement.flip(x, axes=check_axes("flip", axis, x.ndim))
 
 
 @composed
 def roll(x, /, shift, axis=None):
-    """x with elements moved on by `shift` places along axes, those at the end to the front.
-    y[(i + shift) mod n] = x[i]; without an axis, of x flattened
-    Shapes: x (...) -> (...). Dtypes: any, kept.
-    Raises: ShapeError if there are not as many shifts as axes. Source: standard.
-    Example: >>> roll([1, 2, 3], 1).tolist()
-             [3, 1, 2]"""
+    """x with elements moved on by `shift` places along axes, those at the end to the front. y[(i +
+    shift) mod n] = x[i]; without an axis, of x flattened
+
+    Shapes: x (...) -> (...).
+    Dtypes: any, kept.
+    Raises: ShapeError if there are not as many shifts as axes.
+    Source: standard.
+    Example:
+        >>> roll([1, 2, 3], 1).tolist()
+        [3, 1, 2]
+    """
     x = as_value(x, where="roll")
     if axis is None:
         flat = rolled(values.reshape(x, (x.size,)), operator.index(shift), 0)
@@ -336,12 +423,17 @@ def rolled(x: Value, shift: int, axis: int) -> Value:
 
 @composed
 def tile(x, repetitions, /):
-    """x repeated as a whole, `repetitions[i]` times along axis i.
-    Missing repetitions count as 1 in front, missing axes of x as size 1 in front.
-    Shapes: x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...). Dtypes: any, kept.
-    Raises: ShapeError for negative repetitions. Source: standard.
-    Example: >>> tile([1, 2], (2, 2)).tolist()
-             [[1, 2, 1, 2], [1, 2, 1, 2]]"""
+    """x repeated as a whole, `repetitions[i]` times along axis i. Missing repetitions count as 1 in
+    front, missing axes of x as size 1 in front.
+
+    Shapes: x (a, b, ...), (p, q, ...) -> (a·p, b·q, ...).
+    Dtypes: any, kept.
+    Raises: ShapeError for negative repetitions.
+    Source: standard.
+    Example:
+        >>> tile([1, 2], (2, 2)).tolist()
+        [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
     x, counts = as_value(x, where="tile"), check_shape("tile", repetitions)
     ndim = max(len(counts), x.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
@@ -354,11 +446,16 @@ def tile(x, repetitions, /):
 
 def repeat(x, repeats, /, axis=None):
     """x with each element repeated, all as often or each its own number of times. A tensor of
-    `repeats` is read at once, since the result's shape depends on it. Shapes: x (..., n, ...) ->
-    (..., sum of repeats, ...); without an axis, of x flattened. Dtypes: any, kept.
-    Raises: ShapeError for negative repeats, or if there is not one per element. Source: standard.
-    Example: >>> repeat([1, 2], [1, 3]).tolist()
-             [1, 2, 2, 2]"""
+    `repeats` is read at once, since the result's shape depends on it.
+
+    Shapes: x (..., n, ...) -> (..., sum of repeats, ...); without an axis, of x flattened.
+    Dtypes: any, kept.
+    Raises: ShapeError for negative repeats, or if there is not one per element.
+    Source: standard.
+    Example:
+        >>> repeat([1, 2], [1, 3]).tolist()
+        [1, 2, 2, 2]
+    """
     x = as_value(x, where="repeat")
     if axis is None:
         x, axis = values.reshape(x, (x.size,)), 0
@@ -386,13 +483,18 @@ PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
 
 
 def pad(x, pad_width, mode: str = "constant", constant_values=0):
-    """x with elements added before and after along each axis.
-    `pad_width` is one number, a (before, after) for all axes, or one pair per axis. Modes:
-    constant, edge (the last element), reflect (mirrored without it), symmetric (mirrored with it),
-    wrap (from the other end). Shapes: x (n, ...) -> (before + n + after, ...). Dtypes: any, kept.
-    Raises: OptionError for an unknown mode, ShapeError for other widths. Source: NumPy.
-    Example: >>> pad([1, 2, 3], (2, 0), mode="reflect").tolist()
-             [3, 2, 1, 2, 3]"""
+    """x with elements added before and after along each axis. `pad_width` is one number, a (before,
+    after) for all axes, or one pair per axis. Modes: constant, edge (the last element), reflect
+    (mirrored without it), symmetric (mirrored with it), wrap (from the other end).
+
+    Shapes: x (n, ...) -> (before + n + after, ...).
+    Dtypes: any, kept.
+    Raises: OptionError for an unknown mode, ShapeError for other widths.
+    Source: NumPy.
+    Example:
+        >>> pad([1, 2, 3], (2, 0), mode="reflect").tolist()
+        [3, 2, 1, 2, 3]
+    """
     x = as_value(x, where="pad")
     widths = pad_widths(pad_width, x)
     check_known("pad", "a mode", mode, PAD_MODES)

@@ -58,9 +58,13 @@ def dtype_of(x) -> DType:
 
 def finfo(type, /) -> FloatInfo:
     """bits, eps, max, min and smallest_normal of a floating or complex dtype or tensor.
-    Raises: DTypeError for other dtypes. Source: standard.
-    Example: >>> finfo("float32").eps
-             1.1920928955078125e-07"""
+
+    Raises: DTypeError for other dtypes.
+    Source: standard.
+    Example:
+        >>> finfo("float32").eps
+        1.1920928955078125e-07
+    """
     dtype = real_dtype(dtype_of(type))
     if not dtype.is_floating:
         raise DTypeError("finfo", "a floating or complex dtype", dtype.name, "Use gh.iinfo.")
@@ -70,7 +74,11 @@ def finfo(type, /) -> FloatInfo:
 
 
 def iinfo(type, /) -> IntegerInfo:
-    """bits, max and min of an integer dtype or tensor. Raises: DTypeError. Source: standard."""
+    """bits, max and min of an integer dtype or tensor.
+
+    Raises: DTypeError.
+    Source: standard.
+    """
     dtype = dtype_of(type)
     if not dtype.is_integer:
         raise DTypeError("iinfo", "an integer dtype", dtype.name, "Use gh.finfo.")
@@ -80,7 +88,10 @@ def iinfo(type, /) -> IntegerInfo:
 
 def isdtype(dtype, kind) -> bool:
     """Whether `dtype` is of a kind: a name such as "real floating", a dtype, or a tuple of them.
-    Raises: OptionError for an unknown name of a kind. Source: standard."""
+
+    Raises: OptionError for an unknown name of a kind.
+    Source: standard.
+    """
     dtype = as_dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
@@ -91,19 +102,27 @@ def isdtype(dtype, kind) -> bool:
 
 
 def can_cast(from_, to, /) -> bool:
-    """Whether a dtype (or a tensor's) promotes to `to`. Raises: DTypeError for what is no dtype.
+    """Whether a dtype (or a tensor's) promotes to `to`.
+
+    Raises: DTypeError for what is no dtype.
     Source: standard, "Type promotion rules".
-    Example: >>> can_cast("int8", "int16"), can_cast("int16", "int8")
-             (True, False)"""
+    Example:
+        >>> can_cast("int8", "int16"), can_cast("int16", "int8")
+        (True, False)
+    """
     to = dtype_of(to)
     return promote(dtype_of(from_), to) is to
 
 
 def result_type(*arrays_and_dtypes) -> DType:
     """The dtype that tensors, dtypes and (weakly) Python scalars promote to together.
-    Raises: OptionError without arguments. Source: standard, "Type promotion rules".
-    Example: >>> result_type("int8", "uint8", 1)
-             glasshouse.int16"""
+
+    Raises: OptionError without arguments.
+    Source: standard, "Type promotion rules".
+    Example:
+        >>> result_type("int8", "uint8", 1)
+        glasshouse.int16
+    """
     scalars = [x for x in arrays_and_dtypes if type(x) in SCALARS]
     found = [dtype_of(x) for x in arrays_and_dtypes if type(x) not in SCALARS]
     if not arrays_and_dtypes:
@@ -113,10 +132,16 @@ def result_type(*arrays_and_dtypes) -> DType:
 
 
 def astype(x, dtype, /, *, copy: bool = True, device=None):
-    """x in another dtype; floats to integers round toward 0. Shapes: x (...) -> (...).
-    Dtypes: any -> dtype. Raises: DTypeError from complex to real numbers. Source: standard.
-    Example: >>> astype([1.7, -1.7], "int32").tolist()
-             [1, -1]"""
+    """x in another dtype; floats to integers round toward 0.
+
+    Shapes: x (...) -> (...).
+    Dtypes: any -> dtype.
+    Raises: DTypeError from complex to real numbers.
+    Source: standard.
+    Example:
+        >>> astype([1.7, -1.7], "int32").tolist()
+        [1, -1]
+    """
     check_device("astype", device)
     x, dtype = as_value(x, where="astype"), as_dtype(dtype)
     return copied(x) if copy and x.dtype is dtype else cast(x, dtype)
@@ -138,7 +163,10 @@ class NamespaceInfo:
         return [backends.current().device]
 
     def default_dtypes(self, *, device=None) -> dict[str, DType]:
-        """The dtypes of Python numbers and of positions. Raises: DeviceError for another device."""
+        """The dtypes of Python numbers and of positions.
+
+        Raises: DeviceError for another device.
+        """
         check_device("default_dtypes", device)
         return {
             "real floating": dtypes.default_float,
@@ -149,7 +177,9 @@ class NamespaceInfo:
 
     def dtypes(self, *, device=None, kind=None) -> dict[str, DType]:
         """The standard's dtypes by name, of one kind, of several, or all.
-        Raises: OptionError for an unknown kind, DeviceError for another device."""
+
+        Raises: OptionError for an unknown kind, DeviceError for another device.
+        """
         check_device("dtypes", device)
         kinds = ("bool", "numeric") if kind is None else kind
         kinds = kinds if isinstance(kinds, tuple) else (kinds,)
@@ -158,5 +188,8 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What this namespace can do: devices, dtypes, capabilities. Source: standard."""
+    """What this namespace can do: devices, dtypes, capabilities.
+
+    Source: standard.
+    """
     return NamespaceInfo()

@@ -27,10 +27,13 @@ class Current:
 
 class set_print_options(having):
     """Change how tensors print; as a context, until its end.
+
     Raises: OptionError for an unknown option or a value that is no non-negative integer.
-    Example: >>> with set_print_options(precision=2):
-             ...     print(gh.asarray([1.23456]))
-             Tensor([1.23], dtype=float32)"""
+    Example:
+        >>> with set_print_options(precision=2):
+        ...     print(gh.asarray([1.23456]))
+        Tensor([1.23], dtype=float32)
+    """
 
     def __init__(self, **options):
         known = PrintOptions.__dataclass_fields__

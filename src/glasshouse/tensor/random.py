@@ -32,8 +32,10 @@ observers: list[list] = []  # lists that get (generator, key) of each draw
 
 
 def mixed(n: int) -> int:
-    """A 64-bit integer that depends on every bit of the 64-bit integer `n`. Source: Steele, Lea &
-    Flood 2014, Fast splittable pseudorandom number generators (SplitMix64)."""
+    """A 64-bit integer that depends on every bit of the 64-bit integer `n`.
+
+    Source: Steele, Lea & Flood 2014, Fast splittable pseudorandom number generators (SplitMix64).
+    """
     n = (n + 0x9E3779B97F4A7C15) & 2**64 - 1
     n = ((n ^ n >> 30) * 0xBF58476D1CE4E5B9) & 2**64 - 1
     n = ((n ^ n >> 27) * 0x94D049BB133111EB) & 2**64 - 1
@@ -52,16 +54,22 @@ def key_of(seed: int) -> tuple[int, int]:
 
 class Generator:
     """A stream of random numbers fixed by its seed.
+
     Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
-    Example: >>> Generator(7).state() == Generator(7).state()
-             True"""
+    Example:
+        >>> Generator(7).state() == Generator(7).state()
+        True
+    """
 
     def __init__(self, seed: int = 0):
         self.lock = threading.Lock()
         self.restart(seed)
 
     def restart(self, seed: int) -> None:
-        """Go back to the first draw of `seed`. Raises: DTypeError unless seed is an integer."""
+        """Go back to the first draw of `seed`.
+
+        Raises: DTypeError unless seed is an integer.
+        """
         try:
             seed = operator.index(seed)
         except TypeError:
@@ -96,7 +104,10 @@ class Generator:
             return {"seed": self.seed, "key": list(self.key_words), "draws": self.draws}
 
     def set_state(self, state: dict) -> None:
-        """Go on from a saved `state()`. Raises: OptionError, changing nothing, if it is none."""
+        """Go on from a saved `state()`.
+
+        Raises: OptionError, changing nothing, if it is none.
+        """
         try:
             seed, draws = operator.index(state["seed"]), operator.index(state["draws"])
             first, second = map(operator.index, state["key"])
@@ -121,7 +132,9 @@ def default_generator() -> Generator:
 
 def seed(n: int) -> None:
     """Restart the default generator at `n`: the draws that follow are fixed by it.
-    Raises: DTypeError unless n is an integer."""
+
+    Raises: DTypeError unless n is an integer.
+    """
     global_generator.restart(n)
 
 
@@ -161,11 +174,15 @@ def unit(shape, dtype: DType, generator) -> Value:
 
 
 def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value:
-    """Numbers uniform in [low, high).
-    Where low and high are tensors, rounding may give `high` itself. Shapes: low and high broadcast
-    to `shape`. Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
-    Example: >>> seed(0); 0 <= uniform(()).item() < 1
-             True"""
+    """Numbers uniform in [low, high). Where low and high are tensors, rounding may give `high`
+    itself.
+
+    Shapes: low and high broadcast to `shape`.
+    Raises: OptionError unless low <= high, DTypeError unless dtype is floating.
+    Example:
+        >>> seed(0); 0 <= uniform(()).item() < 1
+        True
+    """
     dtype, shape = check_floating("uniform", dtype), check_shape("uniform", shape)
     drawn = unit(shape, dtype, generator)
     if not (isinstance(low, (int, float)) and isinstance(high, (int, float))):
@@ -182,8 +199,11 @@ def uniform(shape=(), low=0.0, high=1.0, dtype=float32, generator=None) -> Value
 
 def normal(shape=(), mean=0.0, std=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the normal distribution of this mean and standard deviation.
-    Shapes: mean and std broadcast to `shape`. Raises: DTypeError unless dtype is floating.
-    Source: Box & Muller 1958."""
+
+    Shapes: mean and std broadcast to `shape`.
+    Raises: DTypeError unless dtype is floating.
+    Source: Box & Muller 1958.
+    """
     dtype, shape = check_floating("normal", dtype), check_shape("normal", shape)
     size = math.prod(shape)
     pair = unit((2, (size + 1) // 2), dtype, generator)
@@ -199,7 +219,9 @@ def truncated_normal(
     shape=(), mean=0.0, std=1.0, low=-2.0, high=2.0, dtype=float32, generator=None
 ) -> Value:
     """Normal numbers conditioned on lying in [low, high], by the inverse distribution function.
-    Raises: OptionError unless low < high, DTypeError unless dtype is floating."""
+
+    Raises: OptionError unless low < high, DTypeError unless dtype is floating.
+    """
     dtype, shape = check_floating("truncated_normal", dtype), check_shape("normal", shape)
     if not low < high:
         raise OptionError("truncated_normal", "low < high", f"{low} and {high}", "Swap.")
@@ -211,7 +233,9 @@ def truncated_normal(
 
 def erfinv(y: Value) -> Value:
     """The inverse of erf, by a closed first guess and three Newton steps.
-    Source: Winitzki 2008, A handy approximation for the error function and its inverse."""
+
+    Source: Winitzki 2008, A handy approximation for the error function and its inverse.
+    """
     a, edge = 0.147, 1.0 - 2.0**-53
     y = cards.minimum(cards.maximum(y, y * 0 - edge), y * 0 + edge)
     log = cards.log1p(-y * y)
@@ -224,9 +248,11 @@ def erfinv(y: Value) -> Value:
 
 
 def randint(low, high=None, shape=(), dtype=default_int, generator=None) -> Value:
-    """Integers uniform in [low, high), or in [0, low) if `high` is left out.
-    No integer is likelier than another by more than 2**-23 of its probability.
-    Raises: OptionError unless low < high, DTypeError unless dtype is an integer type."""
+    """Integers uniform in [low, high), or in [0, low) if `high` is left out. No integer is likelier
+    than another by more than 2**-23 of its probability.
+
+    Raises: OptionError unless low < high, DTypeError unless dtype is an integer type.
+    """
     low, high = (0, low) if high is None else (low, high)
     dtype, shape = as_dtype(dtype), check_shape("randint", shape)
     if not dtype.is_integer:
@@ -264,7 +290,10 @@ def below(span: int, shape, generator) -> Value:
 
 
 def bernoulli(p=0.5, shape=None, generator=None) -> Value:
-    """True with probability `p`, which gives the shape if none is. Raises: OptionError for p."""
+    """True with probability `p`, which gives the shape if none is.
+
+    Raises: OptionError for p.
+    """
     if isinstance(p, (int, float)) and not 0 <= p <= 1:
         raise OptionError("bernoulli", "p from 0 to 1", p, "Check the scale.")
     shape = (p.shape if isinstance(p, Value) else np.shape(p)) if shape is None else shape
@@ -272,13 +301,19 @@ def bernoulli(p=0.5, shape=None, generator=None) -> Value:
 
 
 def exponential(shape=(), scale=1.0, dtype=float32, generator=None) -> Value:
-    """Exponential numbers of mean `scale`. Raises: DTypeError unless dtype is floating."""
+    """Exponential numbers of mean `scale`.
+
+    Raises: DTypeError unless dtype is floating.
+    """
     dtype, shape = check_floating("exponential", dtype), check_shape("exponential", shape)
     return cast(-cards.log1p(-unit(shape, dtype, generator)) * scale, dtype)
 
 
 def gumbel(shape=(), dtype=float32, generator=None) -> Value:
-    """Standard Gumbel numbers. Raises: DTypeError unless dtype is floating."""
+    """Standard Gumbel numbers.
+
+    Raises: DTypeError unless dtype is floating.
+    """
     dtype, shape = check_floating("gumbel", dtype), check_shape("gumbel", shape)
     tiny = 2.0**-54 if dtype is float64 else 2.0**-25  # the middle of the lowest step, for log(0)
     return cast(-cards.log(-cards.log(unit(shape, dtype, generator) + tiny)), dtype)
@@ -286,8 +321,11 @@ def gumbel(shape=(), dtype=float32, generator=None) -> Value:
 
 def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
     """Positions along `axis` drawn with probabilities softmax(logits), by the Gumbel maximum.
+
     Shapes: logits (*a, n, *b) -> (*a, *b); with `shape`, (*shape, *a, *b).
-    Raises: ShapeError for an axis out of range. Source: Maddison et al. 2014, arXiv:1411.0030."""
+    Raises: ShapeError for an axis out of range.
+    Source: Maddison et al. 2014, arXiv:1411.0030.
+    """
     logits = as_value(logits, where="categorical")
     axis = check_axis("categorical", axis, logits.ndim)
     lead = () if shape is None else check_shape("categorical", shape)
@@ -297,8 +335,11 @@ def categorical(logits, axis: int = -1, shape=None, generator=None) -> Value:
 
 def permutation(n, axis: int = 0, generator=None) -> Value:
     """The integers below `n` in random order; for a tensor, its slices along `axis`.
-    Example: >>> sorted(permutation(4).tolist())
-             [0, 1, 2, 3]"""
+
+    Example:
+        >>> sorted(permutation(4).tolist())
+        [0, 1, 2, 3]
+    """
     if isinstance(n, (Value, np.ndarray)):
         x = as_value(n)
         axis = check_axis("permutation", axis, x.ndim)
@@ -308,10 +349,12 @@ def permutation(n, axis: int = 0, generator=None) -> Value:
 
 
 def choice(options, shape=(), replace: bool = True, p=None, axis: int = 0, generator=None) -> Value:
-    """Elements drawn from `options`, a tensor along `axis`, or the integers below a number.
-    Without replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
+    """Elements drawn from `options`, a tensor along `axis`, or the integers below a number. Without
+    replacement and with weights `p`, the largest of Gumbel-perturbed log-weights are taken.
+
     Shapes: `shape` in place of the axis.
-    Raises: ShapeError for more draws than options without replacement, or p of another length."""
+    Raises: ShapeError for more draws than options without replacement, or p of another length.
+    """
     shape = check_shape("choice", shape)
     options = int(options) if isinstance(options, np.integer) else options
     x = None if isinstance(options, int) else as_value(options, where="choice")
@@ -356,10 +399,12 @@ def shuffle(x, axis: int = 0, generator=None) -> Value:
 
 
 def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Value:
-    """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient.
-    A round accepts with probability above 0.95, so that all fail once in 10**20.
+    """Numbers with the gamma distribution, by 16 rounds of rejection; alpha gets no gradient. A
+    round accepts with probability above 0.95, so that all fail once in 10**20.
+
     Raises: OptionError unless alpha is positive, DTypeError unless dtype is floating.
-    Source: Marsaglia & Tsang 2000, A simple method for generating gamma variables."""
+    Source: Marsaglia & Tsang 2000, A simple method for generating gamma variables.
+    """
     dtype, shape = check_floating("gamma", dtype), check_shape("gamma", shape)
     if isinstance(alpha, (int, float)) and not alpha > 0:
         raise OptionError("gamma", "alpha above 0", alpha, "Pass a positive shape.")
@@ -381,6 +426,8 @@ def gamma(shape=(), alpha=1.0, scale=1.0, dtype=float32, generator=None) -> Valu
 
 def beta(shape=(), a=1.0, b=1.0, dtype=float32, generator=None) -> Value:
     """Numbers with the beta distribution: x / (x + y) of two gammas.
-    Raises: OptionError unless a and b are positive, DTypeError unless dtype is floating."""
+
+    Raises: OptionError unless a and b are positive, DTypeError unless dtype is floating.
+    """
     x, y = (gamma(shape, k, dtype=float64, generator=generator) for k in (a, b))
     return cast(x / (x + y), check_floating("beta", dtype))

@@ -181,12 +181,17 @@ def std(x, /, axis=None, *, correction=0.0, keepdims: bool = False):
 
 
 def logsumexp(x, /, axis=None, keepdims: bool = False):
-    """The logarithm of the sum of exponentials over axes, without overflow on the way.
-    m + log(sum(exp(x - m))) with m = max(x)
-    Shapes: x (...) -> without the axes, or with 1 there. Dtypes: floating, kept; integers and
-    booleans become float32. Raises: DTypeError for complex values. Source: SciPy.
-    Example: >>> logsumexp([1000.0, 1000.0]).tolist()
-             1000.6931762695312"""
+    """The logarithm of the sum of exponentials over axes, without overflow on the way. m +
+    log(sum(exp(x - m))) with m = max(x)
+
+    Shapes: x (...) -> without the axes, or with 1 there.
+    Dtypes: floating, kept; integers and booleans become float32.
+    Raises: DTypeError for complex values.
+    Source: SciPy.
+    Example:
+        >>> logsumexp([1000.0, 1000.0]).tolist()
+        1000.6931762695312
+    """
     x, dtype = widened("logsumexp", x)
     elementwise.check_real("logsumexp", x)
     axes = check_axes("logsumexp", axis, x.ndim)
@@ -248,13 +253,17 @@ cumulative_prod = cumulative(
 
 
 def diff(x, /, n: int = 1, axis: int = -1, *, prepend=None, append=None):
-    """The n-th differences of neighbours along an axis; of booleans, where they change.
-    y[i] = x[i + 1] - x[i], n times
+    """The n-th differences of neighbours along an axis; of booleans, where they change. y[i] = x[i
+    + 1] - x[i], n times
+
     Shapes: x (..., m, ...) -> (..., m - n, ...), m counting `prepend` and `append`.
     Dtypes: any, promoted with those of `prepend` and `append`.
-    Raises: OptionError for negative n, ShapeError for an axis out of range. Source: standard.
-    Example: >>> diff([1, 4, 9, 16], n=2).tolist()
-             [2, 2]"""
+    Raises: OptionError for negative n, ShapeError for an axis out of range.
+    Source: standard.
+    Example:
+        >>> diff([1, 4, 9, 16], n=2).tolist()
+        [2, 2]
+    """
     x = as_value(x, where="diff")
     axis = check_axis("diff", axis, x.ndim)
     if n < 0:

@@ -29,17 +29,26 @@ def sorted_with_positions(where: str, x, axis: int, descending: bool):
 
 def sort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """x sorted along an axis, smallest first; NaN comes last. Always stable.
-    Shapes: x (...) -> (...). Dtypes: real or bool, kept.
-    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard.
-    Example: >>> sort([3, 1, 2], descending=True).tolist()
-             [3, 2, 1]"""
+
+    Shapes: x (...) -> (...).
+    Dtypes: real or bool, kept.
+    Raises: DTypeError for complex values, ShapeError for an axis out of range.
+    Source: standard.
+    Example:
+        >>> sort([3, 1, 2], descending=True).tolist()
+        [3, 2, 1]
+    """
     return sorted_with_positions("sort", x, axis, descending)[0]
 
 
 def argsort(x, /, axis: int = -1, *, descending: bool = False, stable: bool = True):
     """The positions that sort x along an axis; equal elements keep their order.
-    Shapes: x (...) -> (...). Dtypes: real or bool -> int64.
-    Raises: DTypeError for complex values, ShapeError for an axis out of range. Source: standard."""
+
+    Shapes: x (...) -> (...).
+    Dtypes: real or bool -> int64.
+    Raises: DTypeError for complex values, ShapeError for an axis out of range.
+    Source: standard.
+    """
     return sorted_with_positions("argsort", x, axis, descending)[1]
 
 
@@ -48,10 +57,15 @@ TopK = result("TopK", "values indices", "The k extreme elements along an axis, t
 
 def topk(x, k: int, /, axis: int = -1, largest: bool = True, sorted: bool = True) -> TopK:
     """(values, indices): the k largest or smallest elements along an axis, the extreme one first.
-    Shapes: x (..., n, ...) -> (..., k, ...), (..., k, ...). Dtypes: real or bool, kept; indices
-    int64. Raises: OptionError unless 0 <= k <= n. Source: PyTorch.
-    Example: >>> topk([3, 1, 2], 2).indices.tolist()
-             [0, 2]"""
+
+    Shapes: x (..., n, ...) -> (..., k, ...), (..., k, ...).
+    Dtypes: real or bool, kept; indices int64.
+    Raises: OptionError unless 0 <= k <= n.
+    Source: PyTorch.
+    Example:
+        >>> topk([3, 1, 2], 2).indices.tolist()
+        [0, 2]
+    """
     x = as_value(x, where="topk")
     check_real("topk", x)
     axis = check_axis("topk", axis, x.ndim)
@@ -100,13 +114,18 @@ def runs(where: str, x):
 
 
 def unique_all(x, /) -> UniqueAll:
-    """(values, indices, inverse_indices, counts) of the distinct elements of x, in order.
-    `indices` is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts
-    as distinct. The tensor is read at once, since the results' shapes depend on it.
-    Shapes: x (...) -> (k,), (k,), (...), (k,). Dtypes: any, kept; the others int64.
-    Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> unique_all([7, 5, 7]).counts.tolist()
-             [1, 2]"""
+    """(values, indices, inverse_indices, counts) of the distinct elements of x, in order. `indices`
+    is where each is first in x flattened; values[inverse_indices] is x. Each NaN counts as
+    distinct. The tensor is read at once, since the results' shapes depend on it.
+
+    Shapes: x (...) -> (k,), (k,), (...), (k,).
+    Dtypes: any, kept; the others int64.
+    Raises: DTypeError for what is not numeric.
+    Source: standard.
+    Example:
+        >>> unique_all([7, 5, 7]).counts.tolist()
+        [1, 2]
+    """
     return distinct("unique_all", x)
 
 
@@ -124,23 +143,37 @@ def distinct(where: str, x) -> UniqueAll:
 
 def unique_counts(x, /) -> UniqueCounts:
     """(values, counts): the distinct elements of x, in order, and how often each occurs.
-    Shapes: x (...) -> (k,), (k,). Dtypes: any, kept; counts int64.
-    Raises: DTypeError for what is not numeric. Source: standard.
-    Example: >>> unique_counts([7, 5, 7]).counts.tolist()
-             [1, 2]"""
+
+    Shapes: x (...) -> (k,), (k,).
+    Dtypes: any, kept; counts int64.
+    Raises: DTypeError for what is not numeric.
+    Source: standard.
+    Example:
+        >>> unique_counts([7, 5, 7]).counts.tolist()
+        [1, 2]
+    """
     found = distinct("unique_counts", x)
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x, /) -> UniqueInverse:
     """(values, inverse_indices): the distinct elements of x, in order, and which each element is.
-    Shapes: x (...) -> (k,), (...). Dtypes: any, kept; inverse_indices int64.
-    Raises: DTypeError for what is not numeric. Source: standard."""
+
+    Shapes: x (...) -> (k,), (...).
+    Dtypes: any, kept; inverse_indices int64.
+    Raises: DTypeError for what is not numeric.
+    Source: standard.
+    """
     found = distinct("unique_inverse", x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique_values(x, /):
-    """The distinct elements of x, in order. Shapes: x (...) -> (k,). Dtypes: any, kept.
-    Raises: DTypeError for what is not numeric. Source: standard."""
+    """The distinct elements of x, in order.
+
+    Shapes: x (...) -> (k,).
+    Dtypes: any, kept.
+    Raises: DTypeError for what is not numeric.
+    Source: standard.
+    """
     return distinct("unique_values", x).values

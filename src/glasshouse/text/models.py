@@ -11,12 +11,15 @@ __all__ = ["BertLike"]
 class BertLike(nn.Module):
     """A bidirectional encoder: token and position embeddings, norm, post-norm layers with GELU, and
     an output layer of its own weights to the vocabulary; 405,828,697 parameters as it stands.
+
     Shapes: tokens (N, L) of integers in [0, vocab), L at most max_len -> scores (N, L, vocab).
     Raises: ShapeError for other shapes, IndexOutOfRangeError for tokens outside the vocabulary.
     Source: Devlin et al. 2018, arXiv:1810.04805; sizes as RoBERTa large's, arXiv:1907.11692.
-    Example: >>> model = BertLike(vocab=20, layers=1, dim=8, heads=2, ff=16, max_len=4)
-             >>> model(gh.asarray([[1, 2, 3]])).shape
-             (1, 3, 20)"""
+    Example:
+        >>> model = BertLike(vocab=20, layers=1, dim=8, heads=2, ff=16, max_len=4)
+        >>> model(gh.asarray([[1, 2, 3]])).shape
+        (1, 3, 20)
+    """
 
     def __init__(
         self, vocab=50265, layers=24, dim=1024, heads=16, ff=4096, max_len=512, dropout=0.0

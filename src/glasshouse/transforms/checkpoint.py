@@ -54,13 +54,17 @@ class RegionNode(Node):
 
 
 def checkpoint(fn):
-    """A function that computes as `fn`, but saves only its arguments for backward.
-    The inside is computed a second time during backward, with the same random numbers, so values
-    and gradients are those of `fn`. Source: Chen et al. 2016, arXiv:1604.06174.
-    Example: >>> x = gh.tensor(2.0, requires_grad=True)
-             >>> gh.checkpoint(lambda v: (v * v).exp())(x).backward()
-             >>> round(x.grad.item(), 3)
-             218.393"""
+    """A function that computes as `fn`, but saves only its arguments for backward. The inside is
+    computed a second time during backward, with the same random numbers, so values and gradients
+    are those of `fn`.
+
+    Source: Chen et al. 2016, arXiv:1604.06174.
+    Example:
+        >>> x = gh.tensor(2.0, requires_grad=True)
+        >>> gh.checkpoint(lambda v: (v * v).exp())(x).backward()
+        >>> round(x.grad.item(), 3)
+        218.393
+    """
 
     @functools.wraps(fn)
     def region(*args, **kwargs):

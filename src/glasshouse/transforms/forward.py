@@ -55,10 +55,13 @@ def contribution(primitive, i: int, t, y, primals, attrs):
 
 def jvp(fn, primals, tangents, has_aux: bool = False):
     """(fn(*primals), its derivative along `tangents`).
+
     Shapes: `tangents` as `primals`; the derivative as the result.
     Raises: ShapeError, DTypeError unless tangents have the structure and shapes of primals.
-    Example: >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
-             [9.0, 6.0]"""
+    Example:
+        >>> [v.item() for v in jvp(lambda x: x * x, (gh.asarray(3.0),), (gh.asarray(1.0),))]
+        [9.0, 6.0]
+    """
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise DTypeError(
             "jvp",

@@ -21,10 +21,14 @@ def basis(spec):
 def jacobian(fn, argnums=0, mode: str = "reverse"):
     """A function that returns the derivative of every output element by every input element.
     Reverse mode runs one pullback per output element, forward mode one push per input element,
-    batched by vmap. Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple.
+    batched by vmap.
+
+    Shapes: (*output shape, *input shape); a tuple of them if argnums is a tuple.
     Raises: OptionError for an unknown mode, GradError unless the result is one tensor.
-    Example: >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
-             [[2.0, 0.0], [0.0, 4.0]]"""
+    Example:
+        >>> gh.jacobian(lambda x: x * x)(gh.asarray([1.0, 2.0])).tolist()
+        [[2.0, 0.0], [0.0, 4.0]]
+    """
     check_option("jacobian", "mode", mode, ("reverse", "forward"))
     numbers = check_argnums("jacobian", argnums)
     make = reverse_columns if mode == "reverse" else forward_columns
@@ -70,10 +74,13 @@ def forward_columns(fn, primals):
 
 def hessian(fn, argnums=0):
     """A function that returns all second derivatives of a scalar function: forward over reverse.
+
     Shapes: (*input shape, *input shape); with several argnums a tuple (of tuples).
     Raises: GradError if fn returns anything but one real number.
-    Example: >>> gh.hessian(lambda x: (x * x * x).sum())(gh.asarray([1.0, 2.0])).tolist()
-             [[6.0, 0.0], [0.0, 12.0]]"""
+    Example:
+        >>> gh.hessian(lambda x: (x * x * x).sum())(gh.asarray([1.0, 2.0])).tolist()
+        [[6.0, 0.0], [0.0, 12.0]]
+    """
     numbers = check_argnums("hessian", argnums)
     if not isinstance(argnums, (tuple, list)):
         return jacobian(grad(fn, argnums), argnums, mode="forward")
@@ -88,11 +95,15 @@ def hessian(fn, argnums=0):
 
 def hvp(fn, primals, vectors):
     """The Hessian of the scalar function `fn` at `primals` times `vectors`, without forming it.
-    Shapes: `vectors` and the result as `primals` (tuples). Raises: GradError if fn returns anything
-    but one real number, ShapeError. Source: Pearlmutter 1994, forward over reverse.
-    Example: >>> x, v = gh.asarray([1.0, 2.0]), gh.asarray([1.0, 1.0])
-             >>> hvp(lambda x: (x * x * x).sum(), (x,), (v,))[0].tolist()
-             [6.0, 12.0]"""
+
+    Shapes: `vectors` and the result as `primals` (tuples).
+    Raises: GradError if fn returns anything but one real number, ShapeError.
+    Source: Pearlmutter 1994, forward over reverse.
+    Example:
+        >>> x, v = gh.asarray([1.0, 2.0]), gh.asarray([1.0, 1.0])
+        >>> hvp(lambda x: (x * x * x).sum(), (x,), (v,))[0].tolist()
+        [6.0, 12.0]
+    """
     if not isinstance(primals, (tuple, list)) or not isinstance(vectors, (tuple, list)):
         raise ShapeError(
             "hvp",

@@ -46,7 +46,9 @@ class Pullback:
 
     def __call__(self, cotangents):
         """One cotangent per input, zeros for inputs that the outputs do not depend on.
-        Raises: ShapeError, DTypeError unless `cotangents` is structured as the output."""
+
+        Raises: ShapeError, DTypeError unless `cotangents` is structured as the output.
+        """
         gs, treedef = flatten(cotangents)
         if treedef != self.out_def:
             raise ShapeError(
@@ -96,21 +98,27 @@ def split_aux(where: str, out, has_aux: bool):
 
 def vjp(fn, *primals, has_aux: bool = False):
     """(fn(*primals), pullback): the pullback maps cotangents of the result to those of the inputs.
+
     Shapes: the pullback returns a tuple shaped as `primals`.
     Raises: DTypeError for inputs that are not floating or complex.
-    Example: >>> y, pullback = vjp(lambda x: x * x, gh.asarray(3.0))
-             >>> pullback(gh.asarray(1.0))[0].item()
-             6.0"""
+    Example:
+        >>> y, pullback = vjp(lambda x: x * x, gh.asarray(3.0))
+        >>> pullback(gh.asarray(1.0))[0].item()
+        6.0
+    """
     out, pullback, aux = trace("vjp", fn, primals, has_aux)
     return (out, pullback, aux) if has_aux else (out, pullback)
 
 
 def value_and_grad(fn, argnums=0, has_aux: bool = False):
     """A function that returns (fn(*args), its gradient with respect to the args `argnums`).
+
     Shapes: the gradient is shaped as the argument; a tuple of them if argnums is a tuple.
     Raises: GradError if fn returns anything but one real number.
-    Example: >>> [v.item() for v in value_and_grad(lambda x: x * x)(gh.asarray(3.0))]
-             [9.0, 6.0]"""
+    Example:
+        >>> [v.item() for v in value_and_grad(lambda x: x * x)(gh.asarray(3.0))]
+        [9.0, 6.0]
+    """
     numbers = check_argnums("grad", argnums)
 
     @functools.wraps(fn)
@@ -169,10 +177,13 @@ def check_argnums(where: str, argnums) -> tuple[int, ...]:
 
 def grad(fn, argnums=0, has_aux: bool = False):
     """A function that returns the gradient of `fn` with respect to the arguments `argnums`.
+
     Shapes: as the argument; a tuple if argnums is a tuple; (gradient, aux) with has_aux.
     Raises: GradError if fn returns anything but one real number.
-    Example: >>> gh.grad(gh.grad(lambda x: x * x * x))(gh.asarray(2.0)).item()
-             12.0"""
+    Example:
+        >>> gh.grad(gh.grad(lambda x: x * x * x))(gh.asarray(2.0)).item()
+        12.0
+    """
     both = value_and_grad(fn, argnums, has_aux)
 
     @functools.wraps(fn)

@@ -33,29 +33,43 @@ def rounded_once(fn):
 
 @composed
 def relu(input, inplace=False):
-    """max(x, 0); its derivative at 0 is 0. Shapes: any -> the same. Source: Nair & Hinton 2010.
-    Example: >>> relu([-1.0, 2.0]).tolist()
-             [0.0, 2.0]"""
+    """max(x, 0); its derivative at 0 is 0.
+
+    Shapes: any -> the same.
+    Source: Nair & Hinton 2010.
+    Example:
+        >>> relu([-1.0, 2.0]).tolist()
+        [0.0, 2.0]
+    """
     return threshold(input, 0, 0)
 
 
 @composed
 def threshold(input, threshold, value, inplace=False):
-    """x where x > threshold, else value; NaN stays. Source: standard"""
+    """x where x > threshold, else value; NaN stays.
+
+    Source: standard
+    """
     x = as_value(input, where="threshold")
     return where(x <= threshold, value, x)
 
 
 @composed
 def relu6(input, inplace=False):
-    """min(max(x, 0), 6). Source: Howard et al. 2017, arXiv:1704.04861"""
+    """min(max(x, 0), 6).
+
+    Source: Howard et al. 2017, arXiv:1704.04861
+    """
     return hardtanh(input, 0.0, 6.0)
 
 
 @composed
 def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
-    """x clipped to [min_val, max_val]; the derivative is 0 at both ends. Source: standard
-    Raises: OptionError if min_val > max_val."""
+    """x clipped to [min_val, max_val]; the derivative is 0 at both ends.
+
+    Source: standard
+    Raises: OptionError if min_val > max_val.
+    """
     if min_val > max_val:
         raise OptionError("hardtanh", "min_val <= max_val", f"{min_val} and {max_val}", "Swap.")
     x = as_value(input, where="hardtanh")
@@ -64,7 +78,10 @@ def hardtanh(input, min_val=-1.0, max_val=1.0, inplace=False):
 
 @composed
 def leaky_relu(input, negative_slope=0.01, inplace=False):
-    """x where x > 0, else negative_slope · x. Source: Maas et al. 2013"""
+    """x where x > 0, else negative_slope · x.
+
+    Source: Maas et al. 2013
+    """
     x = check_floating("leaky_relu", input)
     return where(x > 0, x, x * negative_slope)
 
@@ -72,7 +89,10 @@ def leaky_relu(input, negative_slope=0.01, inplace=False):
 @composed
 def prelu(input, weight):
     """x where x > 0, else weight · x, with one weight for all or one for each channel (axis 1).
-    Raises: ShapeError for another size. Source: He et al. 2015, arXiv:1502.01852, eq. 1."""
+
+    Raises: ShapeError for another size.
+    Source: He et al. 2015, arXiv:1502.01852, eq. 1.
+    """
     x, weight = check_floating("prelu", input), check_floating("prelu", weight, "weight")
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size != 1 and weight.size != channels:
@@ -88,7 +108,10 @@ def prelu(input, weight):
 
 def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
     """Leaky ReLU whose slope is drawn from [lower, upper] for each element while training, and is
-    (lower + upper) / 2 otherwise. Source: Xu et al. 2015, arXiv:1505.00853"""
+    (lower + upper) / 2 otherwise.
+
+    Source: Xu et al. 2015, arXiv:1505.00853
+    """
     x = check_floating("rrelu", input)
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
@@ -97,19 +120,28 @@ def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
 
 @rounded_once
 def elu(input, alpha=1.0, inplace=False):
-    """x where x > 0, else alpha · (exp(x) - 1). Source: Clevert et al. 2015, arXiv:1511.07289"""
+    """x where x > 0, else alpha · (exp(x) - 1).
+
+    Source: Clevert et al. 2015, arXiv:1511.07289
+    """
     return scaled_elu(input, alpha, 1.0, 1.0)
 
 
 @rounded_once
 def selu(input, inplace=False):
-    """scale · elu(x, alpha), which keeps mean 0 and variance 1. Source: arXiv:1706.02515, eq. 2"""
+    """scale · elu(x, alpha), which keeps mean 0 and variance 1.
+
+    Source: arXiv:1706.02515, eq. 2
+    """
     return scaled_elu(input, SELU_ALPHA, SELU_SCALE, 1.0)
 
 
 @rounded_once
 def celu(input, alpha=1.0, inplace=False):
-    """x where x > 0, else alpha · (exp(x / alpha) - 1). Source: Barron 2017, arXiv:1704.07483"""
+    """x where x > 0, else alpha · (exp(x / alpha) - 1).
+
+    Source: Barron 2017, arXiv:1704.07483
+    """
     return scaled_elu(input, alpha, 1.0, 1 / alpha)
 
 
@@ -122,9 +154,14 @@ def scaled_elu(x: Value, alpha: float, scale: float, inner: float) -> Value:
 
 @rounded_once
 def sigmoid(input):
-    """1 / (1 + exp(-x)), accurate in both tails. Shapes: any -> the same. Source: standard.
-    Example: >>> sigmoid([0.0]).item()
-             0.5"""
+    """1 / (1 + exp(-x)), accurate in both tails.
+
+    Shapes: any -> the same.
+    Source: standard.
+    Example:
+        >>> sigmoid([0.0]).item()
+        0.5
+    """
     negative = input < 0
     z = exp(where(negative, input, -input))  # of -|x|, with a derivative at 0 that is not 0
     return where(negative, z, 1) / (1 + z)
@@ -132,13 +169,19 @@ def sigmoid(input):
 
 @rounded_once
 def logsigmoid(input):
-    """log(1 / (1 + exp(-x))) = -softplus(-x), without overflow. Source: standard"""
+    """log(1 / (1 + exp(-x))) = -softplus(-x), without overflow.
+
+    Source: standard
+    """
     return -exact_softplus(-input)
 
 
 @rounded_once
 def softplus(input, beta=1.0, threshold=20.0):
-    """log(1 + exp(beta · x)) / beta; x where beta · x > threshold. Source: Dugas et al. 2001"""
+    """log(1 + exp(beta · x)) / beta; x where beta · x > threshold.
+
+    Source: Dugas et al. 2001
+    """
     z = input if beta == 1 else input * beta
     linear = z > threshold
     y = log1p(exp(where(linear, 0, z)))
@@ -152,21 +195,30 @@ def exact_softplus(x: Value) -> Value:
 
 @rounded_once
 def silu(input, inplace=False):
-    """x · sigmoid(x), also called swish. Source: Elfwing et al. 2017, arXiv:1702.03118, eq. 3"""
+    """x · sigmoid(x), also called swish.
+
+    Source: Elfwing et al. 2017, arXiv:1702.03118, eq. 3
+    """
     return input * sigmoid(input)
 
 
 @rounded_once
 def mish(input, inplace=False):
-    """x · tanh(softplus(x)). Source: Misra 2019, arXiv:1908.08681, eq. 1"""
+    """x · tanh(softplus(x)).
+
+    Source: Misra 2019, arXiv:1908.08681, eq. 1
+    """
     return input * tanh(exact_softplus(input))
 
 
 @rounded_once
 def gelu(input, approximate="none"):
-    """x · Φ(x), Φ the normal distribution function; or its approximation through tanh.
-    Φ(x) = (1 + erf(x / √2)) / 2  ≈  (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
-    Raises: OptionError for another. Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2."""
+    """x · Φ(x), Φ the normal distribution function; or its approximation through tanh. Φ(x) = (1 +
+    erf(x / √2)) / 2 ≈ (1 + tanh(√(2/π) · (x + 0.044715 x³))) / 2
+
+    Raises: OptionError for another.
+    Source: Hendrycks & Gimpel 2016, arXiv:1606.08415, sec. 2.
+    """
     check_option("gelu", "approximate", approximate, ("none", "tanh"))
     if approximate == "none":
         return input * (0.5 + 0.5 * erf(input * math.sqrt(0.5)))
@@ -176,31 +228,46 @@ def gelu(input, approximate="none"):
 
 @rounded_once
 def hardsigmoid(input, inplace=False):
-    """relu6(x + 3) / 6. Source: Courbariaux et al. 2015, arXiv:1511.00363"""
+    """relu6(x + 3) / 6.
+
+    Source: Courbariaux et al. 2015, arXiv:1511.00363
+    """
     return relu6(input + 3) / 6
 
 
 @rounded_once
 def hardswish(input, inplace=False):
-    """x · relu6(x + 3) / 6. Source: Howard et al. 2019, arXiv:1905.02244, sec. 5.2"""
+    """x · relu6(x + 3) / 6.
+
+    Source: Howard et al. 2019, arXiv:1905.02244, sec. 5.2
+    """
     return input * relu6(input + 3) / 6
 
 
 @rounded_once
 def softsign(input):
-    """x / (1 + |x|). Source: Glorot & Bengio 2010"""
+    """x / (1 + |x|).
+
+    Source: Glorot & Bengio 2010
+    """
     return input / (1 + abs(input))
 
 
 @rounded_once
 def tanhshrink(input):
-    """x - tanh(x). Source: standard"""
+    """x - tanh(x).
+
+    Source: standard
+    """
     return input - tanh(input)
 
 
 @composed
 def softshrink(input, lambd=0.5):
-    """sign(x) · max(|x| - lambd, 0). Source: Donoho 1995"""
+    """sign(x) · max(|x| - lambd, 0).
+
+    Source: Donoho 1995
+    """
     if lambd < 0:
         raise OptionError("softshrink", "lambd of 0 or more", lambd, "Change lambd.")
     x = check_floating("softshrink", input)
@@ -209,15 +276,22 @@ def softshrink(input, lambd=0.5):
 
 @composed
 def hardshrink(input, lambd=0.5):
-    """x where |x| > lambd, else 0. Source: standard"""
+    """x where |x| > lambd, else 0.
+
+    Source: standard
+    """
     x = check_floating("hardshrink", input)
     return where(abs(x) <= lambd, 0, x)
 
 
 @composed
 def glu(input, dim=-1):
-    """a · sigmoid(b) of the halves a and b of x along dim. Shapes: (..., 2C, ...) -> (..., C, ...).
-    Raises: ShapeError for an odd size. Source: Dauphin et al. 2016, arXiv:1612.08083, eq. 1."""
+    """a · sigmoid(b) of the halves a and b of x along dim.
+
+    Shapes: (..., 2C, ...) -> (..., C, ...).
+    Raises: ShapeError for an odd size.
+    Source: Dauphin et al. 2016, arXiv:1612.08083, eq. 1.
+    """
     x = check_floating("glu", input)
     axis = check_axis("glu", dim, x.ndim)
     if x.shape[axis] % 2:
@@ -246,10 +320,15 @@ def shifted(x: Value, axis: int) -> Value:
 
 @composed
 def softmax(input, dim=None, dtype=None, *, axis=None):
-    """exp(x) / sum(exp(x)) along dim (or axis), without overflow. Dtypes: floating; `dtype` casts
-    first. Raises: OptionError unless just one of dim and axis is given. Source: Bridle 1990.
-    Example: >>> softmax([[0.0, 0.0]], dim=-1).tolist()
-             [[0.5, 0.5]]"""
+    """exp(x) / sum(exp(x)) along dim (or axis), without overflow.
+
+    Dtypes: floating; `dtype` casts first.
+    Raises: OptionError unless just one of dim and axis is given.
+    Source: Bridle 1990.
+    Example:
+        >>> softmax([[0.0, 0.0]], dim=-1).tolist()
+        [[0.5, 0.5]]
+    """
     x, axis = softmax_operands("softmax", input, dim, dtype, axis)
     e = exp(shifted(widened(x), axis))
     return cast(e / reduce.sum(e, axis=axis, keepdims=True), x.dtype)
@@ -257,30 +336,44 @@ def softmax(input, dim=None, dtype=None, *, axis=None):
 
 @composed
 def softmin(input, dim=None, dtype=None, *, axis=None):
-    """softmax(-x). Source: standard"""
+    """softmax(-x).
+
+    Source: standard
+    """
     return softmax(-as_value(input), dim, dtype, axis=axis)
 
 
 @composed
 def log_softmax(input, dim=None, dtype=None, *, axis=None):
-    """x - log(sum(exp(x))) along dim (or axis), computed without overflow. Shapes: any -> the same.
-    Raises: OptionError unless exactly one of dim and axis is given. Source: standard."""
+    """x - log(sum(exp(x))) along dim (or axis), computed without overflow.
+
+    Shapes: any -> the same.
+    Raises: OptionError unless exactly one of dim and axis is given.
+    Source: standard.
+    """
     x, axis = softmax_operands("log_softmax", input, dim, dtype, axis)
     z = shifted(widened(x), axis)
     return cast(z - log(reduce.sum(exp(z), axis=axis, keepdims=True)), x.dtype)
 
 
 def dropout(input, p=0.5, training=True, inplace=False):
-    """Each element 0 with probability p, else x / (1 - p); x itself when not training. Shapes: any
-    -> the same. Raises: OptionError for p outside [0, 1]. Source: Srivastava et al. 2014."""
+    """Each element 0 with probability p, else x / (1 - p); x itself when not training.
+
+    Shapes: any -> the same.
+    Raises: OptionError for p outside [0, 1].
+    Source: Srivastava et al. 2014.
+    """
     x = check_floating("dropout", input)
     return drop("dropout", x, p, training, x.shape)
 
 
 def drop_channels(where_: str, n: int, input, p=0.5, training=True, inplace=False) -> Value:
-    """`dropout` of whole channels. Source: arXiv:1411.4280.
+    """`dropout` of whole channels.
 
-    Shapes: (N, C, {s}) or (C, {s}) -> the same."""
+    Source: arXiv:1411.4280.
+
+    Shapes: (N, C, {s}) or (C, {s}) -> the same.
+    """
     x = check_floating(where_, input)
     check_ndim(where_, x, (n + 1, n + 2), f"channels and {n} spatial axes, with or without batch")
     return drop(where_, x, p, training, x.shape[:-n] + (1,) * n)
@@ -299,8 +392,12 @@ def drop(where_: str, x: Value, p: float, training: bool, mask_shape) -> Value:
 
 def alpha_dropout(input, p=0.5, training=False, inplace=False):
     """Dropout for SELU networks: dropped elements take SELU's lower limit, and all are scaled and
-    shifted so that mean 0 and variance 1 stay. Shapes: any -> the same. Raises: OptionError for p
-    outside [0, 1]. Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3."""
+    shifted so that mean 0 and variance 1 stay.
+
+    Shapes: any -> the same.
+    Raises: OptionError for p outside [0, 1].
+    Source: Klambauer et al. 2017, arXiv:1706.02515, sec. 3.
+    """
     x = check_floating("alpha_dropout", input)
     p = check_probability("alpha_dropout", p)
     if not training or p in (0, 1):

@@ -19,10 +19,12 @@ def convolve(where, n, input, weight, bias=None, stride=1, padding=0, dilation=1
 
     y[n, o, i, j] = bias[o] + Σ_{c,u,v} x[n, c, i·stride + u·dilation - padding, …] · w[o, c, u, v]
     H' = (H + 2·padding - dilation·(K-1) - 1) // stride + 1
+
     Raises: ShapeError for another number of channels or a kernel larger than the padded input;
-    OptionError for stride, dilation or groups that do not fit.
+        OptionError for stride, dilation or groups that do not fit.
     Source: Dumoulin & Visin 2016, arXiv:1603.07285.
-    Shapes: input (N, C, {s}) or (C, {s}), weight (O, C/groups, *K), bias (O,) -> (N, O, {t})."""
+    Shapes: input (N, C, {s}) or (C, {s}), weight (O, C/groups, *K), bias (O,) -> (N, O, {t}).
+    """
     x, weight, stride, dilation = check_operands(where, n, input, weight, stride, dilation)
     check_divides(where, "out_channels", weight.shape[0], "groups", groups)
     check_channels(where, x, n, weight.shape[1] * groups)
@@ -104,9 +106,12 @@ def convolve_transposed(
     """The transpose of `conv2d`: its gradient with respect to its input, plus bias.
 
     H' = (H-1)·stride - 2·padding + dilation·(K-1) + output_padding + 1
+
     Raises: ShapeError for another number of channels; OptionError if output_padding is not smaller
-    than stride or dilation. Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4.
-    Shapes: input (N, C, {s}) or (C, {s}), weight (C, O/groups, *K), bias (O,) -> (N, O, {t})."""
+        than stride or dilation.
+    Source: Dumoulin & Visin 2016, arXiv:1603.07285, ch. 4.
+    Shapes: input (N, C, {s}) or (C, {s}), weight (C, O/groups, *K), bias (O,) -> (N, O, {t}).
+    """
     x, weight, stride, dilation = check_operands(where, n, input, weight, stride, dilation)
     padding = int_tuple(where, "padding", padding, n)
     extra = int_tuple(where, "output_padding", output_padding, n)

@@ -32,14 +32,18 @@ def ctc_loss(
     repeats are merged and blanks left out; infinite, with gradient 0, where there is no such path.
     "mean" divides each loss by its target's length before the mean over the batch. What lies behind
     the lengths is not read. The gradient comes with the loss, from one recursion over time for both
-    directions. Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,)
-    of labels, lengths (N,) or () of integers -> (), or (N,) or () with reduction "none".
+    directions.
+
+    Shapes: log_probs (T, N, C) or (T, C) of log-probabilities, targets (N, S) or (S,) of labels,
+        lengths (N,) or () of integers -> (), or (N,) or () with reduction "none".
     Raises: ShapeError for shapes or lengths that do not fit; DTypeError unless labels and lengths
-    are integers; IndexOutOfRangeError for a label outside [0, C). Source: Graves et al. 2006,
-    "Connectionist temporal classification", sec. 4.
-    Example: >>> lp = log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
-             >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
-             0.2877"""
+        are integers; IndexOutOfRangeError for a label outside [0, C).
+    Source: Graves et al. 2006, "Connectionist temporal classification", sec. 4.
+    Example:
+        >>> lp = log(full((2, 1, 2), 0.5, as_value(1.0).dtype))
+        >>> round(ctc_loss(lp, [[1]], [2], [1]).item(), 4)  # -log(3 paths of 1/4)
+        0.2877
+    """
     lengths = (input_lengths, target_lengths)
     x, y, frames, sizes = checked(log_probs, targets, *lengths, blank, reduction)
     single = x.ndim == 2
@@ -169,8 +173,10 @@ def align(x, labels, frames, sizes, blank, both: bool):
 def follow(emitted, labels, starts, begin, times, blank) -> Value:
     """log of the probability of all ways to be at label l at time t, that label included. A row
     waits at its first labels until its time to begin; then each step stays, goes on by one label,
-    or jumps over a blank between two labels that differ. Eleven primitives a step. Shapes: emitted
-    (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L)."""
+    or jumps over a blank between two labels that differ. Eleven primitives a step.
+
+    Shapes: emitted (T, B, L), labels and starts (B, L), begin (B, 1), times (T, 1, 1) -> (T, B, L).
+    """
     t, b, length = emitted.shape
     at = arange(length)
     apart = (labels[:, 2:] != blank) & (labels[:, 2:] != labels[:, :-2])

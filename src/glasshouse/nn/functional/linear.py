@@ -17,8 +17,11 @@ from glasshouse.tensor.contract import matmul, matrix_transpose
 @composed
 def linear(input, weight, bias=None, *, _where="linear"):
     """x Wᵀ + b over the last axis; leading axes are merged into one product.
-    Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out). Raises: ShapeError if the
-    last axis of input is not in; DTypeError for unequal dtypes. Source: standard."""
+
+    Shapes: input (..., in), weight (out, in), bias (out,) -> (..., out).
+    Raises: ShapeError if the last axis of input is not in; DTypeError for unequal dtypes.
+    Source: standard.
+    """
     x = check_floating(_where, input)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
@@ -48,12 +51,15 @@ def embedding(
     *,
     _where="embedding",
 ):
-    """The rows of weight that input names.
-    Row `padding_idx` gets no gradient. `max_norm` first scales the rows in use, in weight itself,
-    to at most that norm. `scale_grad_by_freq` divides gradients by how often their row is used.
+    """The rows of weight that input names. Row `padding_idx` gets no gradient. `max_norm` first
+    scales the rows in use, in weight itself, to at most that norm. `scale_grad_by_freq` divides
+    gradients by how often their row is used.
+
     Shapes: input (...) of integers, weight (V, D) -> (..., D).
     Raises: IndexOutOfRangeError for an index outside [0, V); DTypeError unless they are integers;
-    OptionError for padding_idx outside [-V, V). Source: Mikolov et al. 2013, arXiv:1301.3781."""
+        OptionError for padding_idx outside [-V, V).
+    Source: Mikolov et al. 2013, arXiv:1301.3781.
+    """
     index = as_value(input, where=_where)
     weight = check_floating(_where, weight, "weight")
     if weight.ndim != 2:
@@ -110,8 +116,12 @@ def shrink_rows(weight, index: Value, max_norm: float, norm_type: float) -> None
 
 def one_hot(tensor, num_classes=-1):
     """int64 vectors of zeros with a 1 at each index; -1 classes: the largest index plus 1.
-    Shapes: (...) -> (..., num_classes). Raises: DTypeError unless the indices are integers;
-    IndexOutOfRangeError for one outside [0, num_classes). Source: standard."""
+
+    Shapes: (...) -> (..., num_classes).
+    Raises: DTypeError unless the indices are integers; IndexOutOfRangeError for one outside [0,
+        num_classes).
+    Source: standard.
+    """
     index = as_value(tensor, where="one_hot")
     check_integers("one_hot", index, "Use .long().")
     if index.size:

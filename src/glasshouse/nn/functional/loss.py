@@ -35,10 +35,15 @@ def operands(where: str, input, target, reduction: str) -> tuple[Value, Value]:
 
 @composed
 def mse_loss(input, target, reduction="mean"):
-    """(x - y)², the squared error. Shapes: two equal ones -> () , or theirs with reduction "none".
-    Raises: ShapeError for unequal shapes, OptionError for an unknown reduction. Source: standard.
-    Example: >>> mse_loss([1.0, 2.0], [1.0, 4.0]).item()
-             2.0"""
+    """(x - y)², the squared error.
+
+    Shapes: two equal ones -> () , or theirs with reduction "none".
+    Raises: ShapeError for unequal shapes, OptionError for an unknown reduction.
+    Source: standard.
+    Example:
+        >>> mse_loss([1.0, 2.0], [1.0, 4.0]).item()
+        2.0
+    """
     x, target = operands("mse_loss", input, target, reduction)
     difference = x - target
     return reduced(difference * difference, reduction)
@@ -46,15 +51,23 @@ def mse_loss(input, target, reduction="mean"):
 
 @composed
 def l1_loss(input, target, reduction="mean"):
-    """|x - y|, the absolute error. Shapes: two equal ones -> (). Source: standard"""
+    """|x - y|, the absolute error.
+
+    Shapes: two equal ones -> ().
+    Source: standard
+    """
     x, target = operands("l1_loss", input, target, reduction)
     return reduced(abs(x - target), reduction)
 
 
 @composed
 def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
-    """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2. Shapes: two equal ones ->
-    (). Raises: OptionError if beta < 0. Source: Girshick 2015, arXiv:1504.08083, eq. 3."""
+    """(x - y)² / (2 beta) where |x - y| < beta, else |x - y| - beta / 2.
+
+    Shapes: two equal ones -> ().
+    Raises: OptionError if beta < 0.
+    Source: Girshick 2015, arXiv:1504.08083, eq. 3.
+    """
     if beta < 0:
         raise OptionError("smooth_l1_loss", "beta of 0 or more", beta, "Change beta.")
     if beta == 0:
@@ -66,7 +79,11 @@ def smooth_l1_loss(input, target, reduction="mean", beta=1.0):
 @composed
 def huber_loss(input, target, reduction="mean", delta=1.0):
     """(x - y)² / 2 where |x - y| < delta, else delta · (|x - y| - delta / 2).
-    Shapes: two equal ones -> (). Raises: OptionError unless delta > 0. Source: Huber 1964."""
+
+    Shapes: two equal ones -> ().
+    Raises: OptionError unless delta > 0.
+    Source: Huber 1964.
+    """
     if delta <= 0:
         raise OptionError("huber_loss", "delta above 0", delta, "Change delta.")
     x, target = operands("huber_loss", input, target, reduction)
@@ -81,9 +98,12 @@ def huber(difference: Value, delta: float) -> Value:
 
 @composed
 def binary_cross_entropy(input, target, weight=None, reduction="mean"):
-    """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100.
-    Prefer `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
-    Shapes: input and target equal, weight broadcasting -> (). Source: standard; PyTorch (limit)."""
+    """-weight · (y log x + (1 - y) log(1 - x)) of probabilities x; logarithms end at -100. Prefer
+    `binary_cross_entropy_with_logits`, which keeps its precision near 0 and 1.
+
+    Shapes: input and target equal, weight broadcasting -> ().
+    Source: standard; PyTorch (limit).
+    """
     x, target = operands("binary_cross_entropy", input, target, reduction)
     loss = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return reduced(loss if weight is None else loss * weight, reduction)
@@ -99,8 +119,11 @@ def bounded_log(x: Value) -> Value:
 @composed
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
     """-weight · (pos_weight · y log σ(x) + (1 - y) log(1 - σ(x))) of logits x, without overflow.
-    Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x). Shapes: input and target equal,
-    weight and pos_weight broadcasting to them -> (). Source: standard."""
+    Computed as (1 - y) x + (1 + (pos_weight - 1) y) · softplus(-x).
+
+    Shapes: input and target equal, weight and pos_weight broadcasting to them -> ().
+    Source: standard.
+    """
     where = "binary_cross_entropy_with_logits"
     x, target = operands(where, input, target, reduction)
     loss = exact_softplus(-x)
@@ -112,10 +135,13 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
 
 @composed
 def kl_div(input, target, reduction="mean", log_target=False):
-    """target · (log target - x) of log-probabilities x; 0 where target is 0.
-    `log_target` says that target holds logarithms too. "batchmean" divides the sum by the size of
-    the first axis, which is the divergence's definition; "mean" divides by all elements.
-    Shapes: two that broadcast -> (). Source: Kullback & Leibler 1951."""
+    """target · (log target - x) of log-probabilities x; 0 where target is 0. `log_target` says that
+    target holds logarithms too. "batchmean" divides the sum by the size of the first axis, which is
+    the divergence's definition; "mean" divides by all elements.
+
+    Shapes: two that broadcast -> ().
+    Source: Kullback & Leibler 1951.
+    """
     check_option("kl_div", "reduction", reduction, (*REDUCTIONS, "batchmean"))
     x, target = broadcast_values("kl_div", check_floating("kl_div", input), as_value(target))
     if log_target:
@@ -180,10 +206,13 @@ def pick_classes(where: str, x: Value, axis: int, target: Value, ignore_index: i
 
 
 def nll_loss(input, target, weight=None, ignore_index=-100, reduction="mean"):
-    """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0.
-    "mean" divides by the sum of the weights of the classes that count.
-    Shapes: input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's. Raises:
-    IndexOutOfRangeError for a class outside [0, C) that is not ignore_index. Source: standard."""
+    """-weight[y] · x[y] of log-probabilities x and class indices y; ignored ones give 0. "mean"
+    divides by the sum of the weights of the classes that count.
+
+    Shapes: input (N, C, ...) or (C,), target (N, ...) or () -> (), or target's.
+    Raises: IndexOutOfRangeError for a class outside [0, C) that is not ignore_index.
+    Source: standard.
+    """
     check_option("nll_loss", "reduction", reduction, REDUCTIONS)
     x, target = check_floating("nll_loss", input), as_value(target, where="nll_loss")
     axis = class_axis("nll_loss", x)
@@ -204,17 +233,20 @@ def reduced_by_class(loss, index, counts, weight, reduction):
 def cross_entropy(
     input, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0
 ):
-    """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution.
-    The target is a class index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε
-    uses (1 - ε) p + ε / C. "mean" divides by the weights of the classes that count, and for a
-    distribution by the number of targets. With z = x - max(x) this is log(Σ exp(z)) · Σ w p
-    - Σ w p z, so that no log-probabilities are stored.
+    """-Σ_c weight[c] · p[c] · log softmax(x)[c], p the target distribution. The target is a class
+    index (p is 1 there; `ignore_index` gives 0) or p itself. Smoothing by ε uses (1 - ε) p + ε / C.
+    "mean" divides by the weights of the classes that count, and for a distribution by the number of
+    targets. With z = x - max(x) this is log(Σ exp(z)) · Σ w p - Σ w p z, so that no
+    log-probabilities are stored.
+
     Shapes: input (N, C, ...) or (C,); target (N, ...) or () of indices, or input's -> ().
     Raises: ShapeError, DTypeError for a target that fits neither; IndexOutOfRangeError for a class
-    outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1].
+        outside [0, C) that is not ignore_index; OptionError for smoothing outside [0, 1].
     Source: Szegedy et al. 2015, arXiv:1512.00567, sec. 7 (smoothing).
-    Example: >>> round(cross_entropy([[0.0, 0.0]], as_value([1])).item(), 4)
-             0.6931"""
+    Example:
+        >>> round(cross_entropy([[0.0, 0.0]], as_value([1])).item(), 4)
+        0.6931
+    """
     where = "cross_entropy"
     check_option(where, "reduction", reduction, REDUCTIONS)
     x, target = check_floating(where, input), as_value(target, where=where)

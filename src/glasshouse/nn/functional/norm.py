@@ -73,12 +73,15 @@ def batch_norm(
     *,
     _where="batch_norm",
 ):
-    """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1).
-    While training, mean and biased variance are those of the batch, and the running ones move
-    towards mean and unbiased variance: running ← (1 - momentum) · running + momentum · new.
-    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...). Raises: ShapeError for one value per
-    channel while training, or parameters of another size; OptionError if there are no running
-    statistics to use. Source: Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2."""
+    """(x - mean) / √(var + eps) · weight + bias, per channel (axis 1). While training, mean and
+    biased variance are those of the batch, and the running ones move towards mean and unbiased
+    variance: running ← (1 - momentum) · running + momentum · new.
+
+    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
+    Raises: ShapeError for one value per channel while training, or parameters of another size;
+        OptionError if there are no running statistics to use.
+    Source: Ioffe & Szegedy 2015, arXiv:1502.03167, alg. 1 and 2.
+    """
     if training:
         given = {"running_mean": running_mean, "running_var": running_var}
         x = check_channels(_where, input, **given)
@@ -136,9 +139,12 @@ def instance_norm(
     *,
     _where="instance_norm",
 ):
-    """`batch_norm` with a mean and variance for each sample and channel.
-    The running statistics move towards the mean over the samples of theirs. Shapes: input
-    (N, C, ...), the others (C,) -> (N, C, ...). Source: Ulyanov et al. 2016, arXiv:1607.08022."""
+    """`batch_norm` with a mean and variance for each sample and channel. The running statistics
+    move towards the mean over the samples of theirs.
+
+    Shapes: input (N, C, ...), the others (C,) -> (N, C, ...).
+    Source: Ulyanov et al. 2016, arXiv:1607.08022.
+    """
     x = check_floating(_where, input)
     if not use_input_stats:
         statistics = (running_mean, running_var)
@@ -162,8 +168,11 @@ def affine_channels(x: Value, weight, bias) -> Value:
 @composed
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5, *, _where="layer_norm"):
     """(x - mean(x)) / √(var(x) + eps) · weight + bias over the last axes.
+
     Shapes: input (..., *normalized_shape), weight and bias normalized_shape -> input's.
-    Raises: ShapeError if input does not end so. Source: Ba et al. 2016, arXiv:1607.06450, eq. 4."""
+    Raises: ShapeError if input does not end so.
+    Source: Ba et al. 2016, arXiv:1607.06450, eq. 4.
+    """
     x, axes = trailing_axes(_where, input, normalized_shape, weight, bias)
     _, centred, var = moments(widened(x), axes)
     y = centred * (1 / sqrt(var + eps))
@@ -189,8 +198,11 @@ def trailing_axes(where: str, input, normalized_shape, *parameters):
 @composed
 def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm"):
     """x / √(mean(x²) + eps) · weight over the last axes; eps is the dtype's unless given.
+
     Shapes: input (..., *normalized_shape), weight normalized_shape -> input's.
-    Raises: ShapeError if input does not end so. Source: Zhang & Sennrich 2019, arXiv:1910.07467."""
+    Raises: ShapeError if input does not end so.
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+    """
     x, axes = trailing_axes(_where, input, normalized_shape, weight)
     wide = widened(x)
     eps = finfo(wide.dtype).eps if eps is None else eps
@@ -201,8 +213,11 @@ def rms_norm(input, normalized_shape, weight=None, eps=None, *, _where="rms_norm
 @composed
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="group_norm"):
     """(x - mean) / √(var + eps) · weight + bias, with statistics by sample and group of channels.
-    Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...). Raises: OptionError unless
-    num_groups divides C. Source: Wu & He 2018, arXiv:1803.08494, eq. 7."""
+
+    Shapes: input (N, C, ...), weight and bias (C,) -> (N, C, ...).
+    Raises: OptionError unless num_groups divides C.
+    Source: Wu & He 2018, arXiv:1803.08494, eq. 7.
+    """
     x = check_channels(_where, input, "num_channels", weight=weight, bias=bias)
     check_divides(_where, "channels", x.shape[1], "num_groups", num_groups)
     rows = (x.shape[0], num_groups, x.size // max(x.shape[0] * num_groups, 1))
@@ -213,9 +228,14 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5, *, _where="g
 
 @composed
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """x / max(‖x‖ₚ, eps) along dim. Shapes: any -> the same. Source: standard.
-    Example: >>> normalize([[3.0, 4.0]])
-             Tensor([[0.6, 0.8]], dtype=float32)"""
+    """x / max(‖x‖ₚ, eps) along dim.
+
+    Shapes: any -> the same.
+    Source: standard.
+    Example:
+        >>> normalize([[3.0, 4.0]])
+        Tensor([[0.6, 0.8]], dtype=float32)
+    """
     x = check_floating("normalize", input)
     return x / norm(x, p, dim, eps)
 
@@ -234,7 +254,10 @@ def norm(x: Value, p: float, axis, eps: float) -> Value:
 @composed
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
     """x₁ · x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim, which is dropped.
-    Shapes: two that broadcast -> theirs without dim. Source: standard."""
+
+    Shapes: two that broadcast -> theirs without dim.
+    Source: standard.
+    """
     given = (("x1", x1), ("x2", x2))
     x1, x2 = (check_floating("cosine_similarity", x, name) for name, x in given)
     return reduce.sum((x1 / norm(x1, 2, dim, eps)) * (x2 / norm(x2, 2, dim, eps)), axis=dim)

@@ -19,11 +19,16 @@ PAD_MODES = ("constant", "reflect", "replicate", "circular")
 def pad(input, pad, mode="constant", value=None):
     """input with `pad` = (low, high) of the last axis, then of the one before it, and so on.
     Negative widths crop. Modes: "constant" (value, default 0), "reflect" (mirror without the edge),
-    "replicate" (the edge), "circular" (from the other end). Shapes: (..., W) -> (..., low+W+high).
+    "replicate" (the edge), "circular" (from the other end).
+
+    Shapes: (..., W) -> (..., low+W+high).
     Raises: OptionError for an unknown mode or an odd number of widths; ShapeError for more pairs
-    than axes, or widths larger than reflect and circular can fill. Source: standard.
-    Example: >>> pad([[1.0, 2.0]], (1, 0)).tolist()
-             [[0.0, 1.0, 2.0]]"""
+        than axes, or widths larger than reflect and circular can fill.
+    Source: standard.
+    Example:
+        >>> pad([[1.0, 2.0]], (1, 0)).tolist()
+        [[0.0, 1.0, 2.0]]
+    """
     x = as_value(input, where="pad")
     check_option("pad", "mode", mode, PAD_MODES)
     widths = tuple(pad)
@@ -90,9 +95,12 @@ def source_indices(mode: str, shape, axis: int, low: int, high: int) -> np.ndarr
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    """The patches of the images, each as a column. Shapes: input (N, C, H, W) or (C, H, W) ->
-    (N, C · kh · kw, L), L patches in row-major order. Raises: ShapeError for another number of axes
-    or a kernel larger than the padded input. Source: Chellapilla et al. 2006 (im2col)."""
+    """The patches of the images, each as a column.
+
+    Shapes: input (N, C, H, W) or (C, H, W) -> (N, C · kh · kw, L), L patches in row-major order.
+    Raises: ShapeError for another number of axes or a kernel larger than the padded input.
+    Source: Chellapilla et al. 2006 (im2col).
+    """
     x = check_floating("unfold", input)
     check_ndim("unfold", x, (3, 4), "(C, H, W) or (N, C, H, W)")
     options = (kernel_size, dilation, padding, stride)
@@ -109,8 +117,11 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
     """The images in which each patch is added at its place: the transpose of `unfold`.
+
     Shapes: input (N, C · kh · kw, L) or (C · kh · kw, L) -> (N, C, *output_size).
-    Raises: ShapeError if the sizes of input do not fit the patches. Source: standard (col2im)."""
+    Raises: ShapeError if the sizes of input do not fit the patches.
+    Source: standard (col2im).
+    """
     x = check_floating("fold", input)
     check_ndim("fold", x, (2, 3), "(C·kh·kw, L) or (N, C·kh·kw, L)")
     sizes = int_tuple("fold", "output_size", output_size, 2, 1)

@@ -33,11 +33,14 @@ def max_pool(
     """The largest element of each window, the first where several are equal; NaN wins.
 
     With `return_indices`, also its place: the row-major index into the spatial axes. `stride` is
-    the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge.
-    H' = (H + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
+    the kernel size unless given; `ceil_mode` adds a last window that reaches over the edge. H' = (H
+    + 2·padding - dilation·(kernel - 1) - 1) // stride + 1
+
     Raises: OptionError for a padding above half the kernel; ShapeError for a kernel larger than the
-    padded input. Source: Zhou & Chellappa 1988.
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, {t})."""
+        padded input.
+    Source: Zhou & Chellappa 1988.
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, {t}).
+    """
     x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     dilation = int_tuple(where, "dilation", dilation, n, 1)
@@ -104,9 +107,12 @@ def avg_pool(
     """The sum of each window, divided by its number of elements or by `divisor_override`.
 
     `count_include_pad=False` leaves the zeros of the padding out of that number; what ceil_mode
-    adds never counts. Raises: OptionError for a padding above half the kernel or a divisor of 0.
+    adds never counts.
+
+    Raises: OptionError for a padding above half the kernel or a divisor of 0.
     Source: LeCun et al. 1990.
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, {t}) as `max_pool2d`."""
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, {t}) as `max_pool2d`.
+    """
     x = spatial_input(where, n, input)
     kernel, stride, padding = pool_options(where, n, kernel_size, stride, padding)
     if divisor_override == 0:
@@ -150,8 +156,10 @@ def adaptive_avg_pool(where: str, n: int, input, output_size):
     """The means over output_size bins along each axis; None keeps the axis.
 
     Bin i of O over S elements holds those from floor(i S / O) to ceil((i + 1) S / O).
+
     Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, *output_size)."""
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, *output_size).
+    """
     x, sizes = adaptive_operands(where, n, input, output_size)
     y, count = widened(x), 1
     for axis, size in enumerate(sizes, x.ndim - n):
@@ -202,8 +210,10 @@ def adaptive_max_pool(where: str, n: int, input, output_size, return_indices=Fal
     """The largest element of each bin (see `adaptive_avg_pool2d`), the first of equal ones.
 
     With `return_indices`, also its place: the row-major index into the spatial axes.
+
     Source: He et al. 2014, arXiv:1406.4729; the bins as in PyTorch.
-    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, *output_size)."""
+    Shapes: (N, C, {s}) or (C, {s}) -> (N, C, *output_size).
+    """
     x, sizes = adaptive_operands(where, n, input, output_size)
     lead, spatial = x.ndim - n, x.shape[-n:]
     places = flat_bins(spatial, sizes)  # (prod(sizes), elements of a bin)

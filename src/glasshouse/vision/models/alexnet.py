@@ -9,10 +9,13 @@ PLAN = ((1, True, 11, 4, 2), (3, True, 5, 1, 2), (6, False, 3, 1, 1), (4, False,
 
 class AlexNet(nn.Module):
     """Five convolutions and three linear layers; `width` scales all of them (64 is AlexNet's).
+
     Shapes: images (N, 3, H, W), H and W at least 63 -> scores (N, num_classes).
     Source: Krizhevsky 2014, arXiv:1404.5997; names as in torchvision.
-    Example: >>> AlexNet(10, width=4)(gh.zeros((1, 3, 64, 64))).shape
-             (1, 10)"""
+    Example:
+        >>> AlexNet(10, width=4)(gh.zeros((1, 3, 64, 64))).shape
+        (1, 10)
+    """
 
     def __init__(self, num_classes=1000, dropout=0.5, width=64):
         super().__init__()

@@ -41,14 +41,19 @@ class Block(nn.Module):
 
 
 class BasicBlock(Block):
-    """Two 3 × 3 convolutions. Shapes: (N, C, H, W) -> (N, width, H / stride, W / stride)"""
+    """Two 3 × 3 convolutions.
+
+    Shapes: (N, C, H, W) -> (N, width, H / stride, W / stride)
+    """
 
     kernels = (3, 3)
 
 
 class Bottleneck(Block):
     """1 × 1, 3 × 3 (with the stride) and 1 × 1 convolutions, the last to 4 times the width.
-    Shapes: (N, C, H, W) -> (N, 4 · width, H / stride, W / stride)."""
+
+    Shapes: (N, C, H, W) -> (N, 4 · width, H / stride, W / stride).
+    """
 
     expansion = 4
     kernels = (1, 3, 1)
@@ -58,10 +63,14 @@ class Bottleneck(Block):
 class ResNet(nn.Module):
     """A 7 × 7 convolution, four stages of residual blocks, mean over the image, linear layer.
     `layers` are the numbers of blocks of the stages, `width` the channels of the first one.
-    Shapes: images (N, 3, H, W) -> scores (N, num_classes). Source: He et al. 2015,
-    arXiv:1512.03385, table 1; the stride in the 3 × 3 convolution and the names as in torchvision.
-    Example: >>> ResNet(BasicBlock, (1, 1, 1, 1), 10, width=4)(gh.zeros((2, 3, 32, 32))).shape
-             (2, 10)"""
+
+    Shapes: images (N, 3, H, W) -> scores (N, num_classes).
+    Source: He et al. 2015, arXiv:1512.03385, table 1; the stride in the 3 × 3 convolution and the
+        names as in torchvision.
+    Example:
+        >>> ResNet(BasicBlock, (1, 1, 1, 1), 10, width=4)(gh.zeros((2, 3, 32, 32))).shape
+        (2, 10)
+    """
 
     def __init__(self, block, layers, num_classes=1000, width=64):
         super().__init__()

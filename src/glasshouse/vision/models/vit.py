@@ -8,7 +8,10 @@ from glasshouse.tensor import broadcast_to, concat, zeros
 
 
 class EncoderBlock(nn.Module):
-    """x + attention(norm(x)), then x + mlp(norm(x)). Shapes: (N, L, E) -> the same"""
+    """x + attention(norm(x)), then x + mlp(norm(x)).
+
+    Shapes: (N, L, E) -> the same
+    """
 
     def __init__(self, heads, dim, mlp_dim, dropout=0.0):
         super().__init__()
@@ -33,7 +36,10 @@ class EncoderBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Positions added, then the blocks and a last norm. Shapes: (N, L, E) -> the same"""
+    """Positions added, then the blocks and a last norm.
+
+    Shapes: (N, L, E) -> the same
+    """
 
     def __init__(self, length, layers, heads, dim, mlp_dim, dropout=0.0):
         super().__init__()
@@ -50,12 +56,15 @@ class Encoder(nn.Module):
 
 class VisionTransformer(nn.Module):
     """The patches of an image and a class token through an encoder; a linear layer on that token.
+
     Shapes: images (N, 3, image_size, image_size) -> scores (N, num_classes).
     Raises: OptionError unless patch_size divides image_size, and num_heads hidden_dim.
     Source: Dosovitskiy et al. 2020, arXiv:2010.11929; names as in torchvision.
-    Example: >>> model = VisionTransformer(32, 16, 2, 2, 8, 16, num_classes=10)
-             >>> model(gh.zeros((1, 3, 32, 32))).shape
-             (1, 10)"""
+    Example:
+        >>> model = VisionTransformer(32, 16, 2, 2, 8, 16, num_classes=10)
+        >>> model(gh.zeros((1, 3, 32, 32))).shape
+        (1, 10)
+    """
 
     def __init__(
         self,
