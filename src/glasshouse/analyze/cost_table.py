@@ -21,8 +21,8 @@ from glasshouse.base.shape import Spec
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value, full
-from glasshouse.graph.node import Node, all_of, map_nodes, target_name
-from glasshouse.nn.graph_module import GraphModule, Interpreter
+from glasshouse.ir.graph_module import GraphModule, Interpreter
+from glasshouse.ir.node import IRNode, all_of, map_nodes, target_name
 from glasshouse.nn.module import Parameter
 from glasshouse.profile.counter import FlopCounter, Sums
 from glasshouse.profile.text import scaled, table
@@ -72,16 +72,16 @@ class Profiler(Interpreter):
     def __init__(self, module: GraphModule, convention: str, machine: MachineProfile):
         super().__init__(module)
         self.convention, self.machine = convention, machine
-        self.costs: dict[Node, NodeCost] = {}
+        self.costs: dict[IRNode, NodeCost] = {}
         self.saved: dict[int, int] = {}  # bytes by the id of the storage
-        self.saved_by: dict[Node, set[int]] = {}
-        self.made: dict[Node, dict[int, int]] = {}
+        self.saved_by: dict[IRNode, set[int]] = {}
+        self.made: dict[IRNode, dict[int, int]] = {}
         self.kept: list = []  # payloads, so that ids stay theirs
         self.unknown: list[str] = []  # nodes of which no more is known than a shape
         self.params = {id(p.data) for p in module.parameters()}
         self.params |= {id(b.data) for b in module.buffers()}
 
-    def run_node(self, node: Node):
+    def run_node(self, node: IRNode):
         spec = node.meta.get("spec")
         cost = self.costs[node] = NodeCost(
             node.name,
@@ -120,7 +120,7 @@ class Profiler(Interpreter):
         spec = specs_in("symbolic_profile", functions[target](*args, **kwargs))
         return placed(spec, state.backend)
 
-    def count_storage(self, node: Node, results, operands) -> None:
+    def count_storage(self, node: IRNode, results, operands) -> None:
         """What the node makes, and what its part of the tape keeps."""
         before = {id(storage(x.data)) for x in operands}
         for x in results:
@@ -152,7 +152,7 @@ class Profiler(Interpreter):
         own = {id(x) for x in operands if not isinstance(x, Parameter)}
         cost.backward = sum(x.nbytes for x in inputs if id(x) in own)
 
-    def count_work(self, node: Node, cost: NodeCost, forward, backward, operands) -> None:
+    def count_work(self, node: IRNode, cost: NodeCost, forward, backward, operands) -> None:
         if self.convention == "colossal":
             flops = colossal_flops(self, node, forward, backward, operands)
             cost.backward = sum(x.nbytes for x in operands if not isinstance(x, Parameter))
@@ -224,7 +224,7 @@ POOLS = ("MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool")
 ATTENTION = ("MultiheadAttention", "ScaledDotProductAttention")
 
 
-def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[int, int]:
+def colossal_flops(profiler, node: IRNode, forward, backward, operands) -> tuple[int, int]:
     macs = tuple(counter.total() // 2 for counter in (forward, backward))
     size = prod(operands[0].shape) if operands else 0
     layer = profiler.module.member(node.target) if node.op == "call_module" else None
@@ -244,7 +244,7 @@ def colossal_flops(profiler, node: Node, forward, backward, operands) -> tuple[i
     return each * size, each * size
 
 
-def statistics_of(profiler, node: Node) -> int:
+def statistics_of(profiler, node: IRNode) -> int:
     """Bytes of the means and deviations that ATen's normalisations keep; 0 for other nodes."""
     layer = profiler.module.member(node.target) if node.op == "call_module" else None
     if not type(layer).__name__.startswith(("LayerNorm", "BatchNorm")):

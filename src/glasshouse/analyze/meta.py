@@ -12,7 +12,7 @@ from glasshouse.base.shape import Spec, check_shape
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import box, state
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.node import all_of, map_nodes, parts_of, with_parts
+from glasshouse.ir.node import all_of, map_nodes, parts_of, with_parts
 from glasshouse.tensor import random
 
 CONTAINERS = (dict, OrderedDict, list, set, deque)  # whose contents an analysis leaves alone

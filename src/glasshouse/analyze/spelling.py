@@ -16,7 +16,7 @@ from glasshouse.analyze.meta import placed
 from glasshouse.dispatch import scope_of
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.node import INFIX
+from glasshouse.ir.node import INFIX
 from glasshouse.nn.module import Module
 from glasshouse.tensor import random
 from glasshouse.tensor.handle import Tensor

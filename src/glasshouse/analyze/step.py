@@ -21,7 +21,7 @@ from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch import autocast as autocast_to
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.node import all_of, map_nodes
+from glasshouse.ir.node import all_of, map_nodes
 from glasshouse.profile.counter import FlopCounter, by_path
 from glasshouse.profile.text import milliseconds, percent, scaled, table
 

@@ -23,10 +23,10 @@ from glasshouse.dispatch.autocast import autocast_modes
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.mode import Mode
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.ir import Graph
-from glasshouse.graph.node import Node, all_of, map_nodes, parts_of, with_parts
+from glasshouse.ir.graph import IRGraph
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir.node import IRNode, all_of, map_nodes, parts_of, with_parts
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
-from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module, Parameter
 
 leaf_types: set[type] = set()
@@ -84,24 +84,24 @@ def is_leaf(module: Module) -> bool:
 class Tracer(Mode):
     """Writes a node for each call that comes from outside of the leaf modules."""
 
-    def __init__(self, model: Module, graph: Graph, is_leaf: Callable, with_regions: bool):
+    def __init__(self, model: Module, graph: IRGraph, is_leaf: Callable, with_regions: bool):
         self.model, self.graph, self.is_leaf = model, graph, is_leaf
         self.with_regions = with_regions
-        self.nodes: dict[int, Node] = {}  # by the id of the payload
+        self.nodes: dict[int, IRNode] = {}  # by the id of the payload
         self.kept: list = []  # payloads, so that ids stay theirs
         self.began = {name: tensor.data for name, tensor in members_of(model)}
         self.paths = {id(data): name for name, data in self.began.items()}
         self.handles = {id(tensor): name for name, tensor in members_of(model)}
-        self.inputs: list[tuple[Node, Value, Any]] = []  # with what they held
+        self.inputs: list[tuple[IRNode, Value, Any]] = []  # with what they held
         self.constants: dict[str, Value] = {}
-        self.regions: dict[int, Node] = {}  # the first node of each
+        self.regions: dict[int, IRNode] = {}  # the first node of each
         self.depth, self.num_outer = 0, len(autocast_modes())
 
-    def know(self, value, node: Node) -> None:
+    def know(self, value, node: IRNode) -> None:
         self.nodes[id(value.data)] = node
         self.kept.append(value.data)
 
-    def describe(self, node: Node, out) -> None:
+    def describe(self, node: IRNode, out) -> None:
         specs = [x.spec for x in all_of(Value, out)]
         node.meta["spec"] = specs[0] if len(specs) == 1 else tuple(specs) or None
         node.meta.setdefault("module", "" if state.scope is None else state.scope.path)
@@ -129,14 +129,14 @@ class Tracer(Mode):
             node = self.write(self.read(self.handles[id(x)], x), x)  # gradients are for the handle
         return node
 
-    def read(self, path: str, x: Value) -> Node:
+    def read(self, path: str, x: Value) -> IRNode:
         first = self.regions.get(state.region)  # reads of members stand ahead of a region
         with self.graph.inserting_before(first) if first else nullcontext():
             node = self.graph.get_attr(path)
         node.meta["spec"] = x.spec
         return node
 
-    def write(self, place: Node, x: Value) -> Node:
+    def write(self, place: IRNode, x: Value) -> IRNode:
         """The node of a member or input, which from here on has what `x` has."""
         node = self.graph.call_method("copy_", (place, self.nodes[id(x.data)]))
         if isinstance(x, Parameter):
@@ -153,7 +153,7 @@ class Tracer(Mode):
         self.give_out(self.graph.call_function(primitive, operands, attrs), out)
         return out
 
-    def give_out(self, node: Node, out) -> None:
+    def give_out(self, node: IRNode, out) -> None:
         """Note the values of a node; those of a container are taken from it one by one."""
         self.describe(node, out)
         if isinstance(out, Value):
@@ -307,7 +307,7 @@ def symbolic_trace(
         expected = "meta_args as a dict by name or a sequence, and concrete_args as a dict"
         raise OptionError("symbolic_trace", expected, type_name(given), "Write {'x': tensor}.")
     bound = arguments_of(model, given, concrete)
-    graph, backend = Graph(), meta_backend()
+    graph, backend = IRGraph(), meta_backend()
     # 0 is not False: nothing is recorded, though no no_grad of the model's says so.
     with having(state, backend=backend, records=0), without_storage(model, None, backend):
         tracer = Tracer(model, graph, is_leaf, trace_act_ckpt)

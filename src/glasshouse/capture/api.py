@@ -23,8 +23,9 @@ from glasshouse.capture.session import Capture
 from glasshouse.capture.values import Source
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
-from glasshouse.graph.ir import Graph, Node
-from glasshouse.nn.graph_module import GraphModule
+from glasshouse.ir.graph import IRGraph
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir.node import IRNode
 from glasshouse.nn.module import Module
 
 front = GlasshouseFront()
@@ -421,7 +422,7 @@ def export(fn, *args, **kwargs):
 
 def exported(entry) -> GraphModule:
     """The graph with the inputs and the result of the function."""
-    graph, new = Graph(), {}
+    graph, new = IRGraph(), {}
     made = {name: graph.placeholder(name) for name, x in entry.slots.items() if front.is_tensor(x)}
     for node in entry.graph.graph:
         if node.op == "placeholder" and node.target in made:
@@ -435,7 +436,7 @@ def exported(entry) -> GraphModule:
 def shown(var, new, made):
     """A result as the operand of an output node."""
     origin, value = var.origin, var.value
-    if isinstance(origin, Node):
+    if isinstance(origin, IRNode):
         return new[origin]
     if isinstance(origin, Source) and origin.kind == "slot" and origin.text in made:
         return made[origin.text]

@@ -15,7 +15,7 @@ from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.frame import Frame, Generator, code_of, resume_call
 from glasshouse.capture.native import native
 from glasshouse.capture.values import STEPS, CannotRebuild, Number, Source, Var, stored
-from glasshouse.graph.ir import Node
+from glasshouse.ir.node import IRNode
 
 LITERALS = (int, bool, str, type(None))
 
@@ -33,7 +33,7 @@ class Emitter:
         self.makes: list[str] = []
         self.known: dict[int, str] = {}
         self.kept: list = []  # keeps ids valid
-        self.outputs: dict[Node, int] = {}
+        self.outputs: dict[IRNode, int] = {}
         self.output_vars: list[Var] = []
         self.busy: set[int] = set()
         self.unfilled: list[Var] = []  # cells that were made
@@ -86,7 +86,7 @@ class Emitter:
             if isinstance(var.value, Generator):
                 raise CannotRebuild("a generator", var.value.site)
             return self.pool(var.value)
-        if isinstance(origin, Node):
+        if isinstance(origin, IRNode):
             return self.output(var, origin)
         if isinstance(origin, Number):
             return self.number(var, origin)
@@ -103,7 +103,7 @@ class Emitter:
                 self.makes.append(f"{self.known[id(cell)]}.cell_contents = {self.name(cell.items)}")
         return name
 
-    def output(self, var: Var, node: Node) -> str:
+    def output(self, var: Var, node: IRNode) -> str:
         at = self.outputs.get(node)
         if at is None:
             at = self.outputs[node] = len(self.outputs)
@@ -452,7 +452,7 @@ class Emitter:
         return f"{made}{code.co_name!r}, None, ({self.listed(frame.closure)}))"
 
 
-def is_work(node: Node) -> bool:
+def is_work(node: IRNode) -> bool:
     """Whether a node computes something, rather than being part of a `with`."""
     is_context = node.target in ("__enter__", "__exit__") or any(
         u.target == "__enter__" for u in node.users

@@ -11,7 +11,7 @@ from typing import Any
 
 from glasshouse.capture.plain import FUNCTIONS, SCALARS
 from glasshouse.capture.values import Break, Made, Source, UserError, Var, constant
-from glasshouse.graph.ir import Node
+from glasshouse.ir.node import IRNode
 
 VARYING = {
     operator.add,
@@ -69,7 +69,7 @@ class FrontEnd:
         """Make the trace's tensor show what the graph computed; False if that cannot be."""
         return False
 
-    def own_gradient(self, tracer, owner: Node, value, result) -> None:
+    def own_gradient(self, tracer, owner: IRNode, value, result) -> None:
         """Have the tensor of a node keep the trace's object for what the graph put there."""
 
     def is_owned(self, value) -> bool:
@@ -141,9 +141,9 @@ class FrontEnd:
 
     # -- nodes -----------------------------------------------------------------------------------
 
-    def lift(self, tracer, var: Var) -> Node:
+    def lift(self, tracer, var: Var) -> IRNode:
         """The node of a tensor or of a number that varies."""
-        if isinstance(var.origin, Node):
+        if isinstance(var.origin, IRNode):
             return var.origin
         found = tracer.lifted.get(id(var))
         if found is not None:
@@ -167,7 +167,7 @@ class FrontEnd:
             tracer.snapshots.setdefault(id(var.value), (var.value, self.state_of(var.value)))
         return node
 
-    def lift_owned(self, tracer, var: Var) -> Node:
+    def lift_owned(self, tracer, var: Var) -> IRNode:
         """A tensor as an attribute of the graph's module."""
         text = var.origin.text if isinstance(var.origin, Source) else "constant"
         if isinstance(var.origin, Source):
@@ -197,7 +197,7 @@ class FrontEnd:
         value = var.value
         if self.is_tensor(value):
             return self.lift(tracer, var)
-        if isinstance(var.origin, Node):
+        if isinstance(var.origin, IRNode):
             return var.origin
         if tracer.varies(var):
             if numbers or type(value) is int:
@@ -270,7 +270,7 @@ class FrontEnd:
         in_place = name.endswith("_") and not name.endswith("__")
         return target in self.in_place or in_place or name in WRITING
 
-    def wrap(self, tracer, node: Node, result, args, target) -> Var:
+    def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
         """The result of a node as a Var."""
         for x in args:
             if x.value is result and self.is_tensor(result):
@@ -304,10 +304,10 @@ class FrontEnd:
         inside = value if isinstance(value, (tuple, list)) else ()
         return self.is_tensor(value) or any(map(self.holds_tensor, inside))
 
-    def annotate(self, node: Node) -> None:
+    def annotate(self, node: IRNode) -> None:
         """Note where in a model a call is."""
 
-    def describe(self, node: Node, value) -> None:
+    def describe(self, node: IRNode, value) -> None:
         """Note what is known of a node's value."""
 
     # -- attributes and operators ----------------------------------------------------------------

@@ -31,7 +31,7 @@ from glasshouse.dispatch.bind import box, state, timers, watchers
 from glasshouse.dispatch.scope import phase
 from glasshouse.dispatch.watch import Tally
 from glasshouse.graph.record import Lazy, computed, describe, is_unshared, pack
-from glasshouse.nn.graph_module import GraphModule, Interpreter
+from glasshouse.ir.graph_module import GraphModule, Interpreter
 from glasshouse.nn.module import Module
 from glasshouse.tensor import Tensor, random
 

@@ -20,9 +20,9 @@ from glasshouse.dispatch.bind import hooks, state, timers, watchers
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.dispatch.scope import in_module, phase, scope_of
 from glasshouse.dispatch.value import Value
-from glasshouse.graph.ir import Node
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir.node import IRNode
 from glasshouse.nn.containers import ModuleDict, ModuleList, Sequential
-from glasshouse.nn.graph_module import GraphModule
 from glasshouse.nn.module import Module, Parameter, functional_call
 from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
@@ -300,7 +300,7 @@ class GlasshouseFront(FrontEnd):
             return self.gradient(tracer, var)
         if name == "shape" and isinstance(var.origin, Source):
             return self.shape(tracer, var)
-        if name == "shape" and isinstance(var.origin, Node) and tracer.sized():
+        if name == "shape" and isinstance(var.origin, IRNode) and tracer.sized():
             return self.computed_shape(tracer, var)
         if name in ("size", "nbytes") and tracer.sized():
             node = tracer.graph.call_function(getattr, (self.lift(tracer, var), name))

@@ -8,7 +8,7 @@ from glasshouse.capture.frame import Generator
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.plain import FUNCTIONS, MISSING, NUMBERS, SCALARS
 from glasshouse.capture.values import Break, Made, Number, Source, Var
-from glasshouse.graph.ir import Node
+from glasshouse.ir.node import IRNode
 
 
 class Objects:
@@ -81,7 +81,7 @@ class Objects:
     def foldable(self, var: Var) -> bool:
         """Whether a value may be relied on without making the graph too special."""
         value, origin = var.value, var.origin
-        if isinstance(origin, (Number, Node)) and type(value) in (int, bool) or self.varies(var):
+        if isinstance(origin, (Number, IRNode)) and type(value) in (int, bool) or self.varies(var):
             return True
         if self.is_tensor(var):
             return False
@@ -240,7 +240,7 @@ class Objects:
             self.guards.add("is", origin, value)
         elif self.live and (type(value) is tuple or isinstance(origin, (Source, Number))):
             return self.known(var)
-        elif self.live and isinstance(origin, Node):
+        elif self.live and isinstance(origin, IRNode):
             raise Break("a tensor that the graph computes is used as a key", None)
         return value
 

@@ -9,7 +9,7 @@ from glasshouse.capture.frame import Generator, Iterator
 from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import contains_in
 from glasshouse.capture.values import Break, Number, Source, Var, constant, pending
-from glasshouse.graph.ir import Node
+from glasshouse.ir.node import IRNode
 
 NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
 PLAIN = [getattr(operator, f"__{name}__") for name in NAMES]
@@ -113,7 +113,7 @@ class Operators:
 
     def is_size_call(self, args) -> bool:
         """Whether arithmetic is on sizes that the graph computes."""
-        return any(isinstance(x.origin, Node) for x in args) and all(
+        return any(isinstance(x.origin, IRNode) for x in args) and all(
             type(x.value) in (int, float) for x in args
         )
 

@@ -21,8 +21,9 @@ from glasshouse.capture.config import counters
 from glasshouse.capture.glass import unwatched
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
-from glasshouse.graph.ir import Graph, Node
-from glasshouse.nn.graph_module import GraphModule
+from glasshouse.ir.graph import IRGraph
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir.node import IRNode
 from glasshouse.nn.module import Module, Parameter
 from glasshouse.tensor import Tensor, random
 
@@ -93,7 +94,7 @@ class Reproduction:
         self.dynamic = any(n.meta.get("sizes") or n.meta.get("number") for n in holes)
         self.calls = [n for n in nodes if n.op.startswith("call_")]
 
-    def text(self, calls: list[Node], title: str = "") -> str:
+    def text(self, calls: list[IRNode], title: str = "") -> str:
         """The script with some of the calls; what they read of the others is given."""
         graph, given = self.part(set(calls))
         code, known, members = graph.python_code(), {}, {}
@@ -113,13 +114,13 @@ class Reproduction:
             inputs="\n".join(f"        {x}," for x in given),
         )
 
-    def part(self, kept: set[Node]) -> tuple[Graph, list[str]]:
+    def part(self, kept: set[IRNode]) -> tuple[IRGraph, list[str]]:
         """(graph, its inputs) of some of the calls."""
         for node in reversed(self.calls):
             if node in kept:  # only tensors can be given
                 reads = (x for x in node.all_input_nodes if x.op.startswith("call_"))
                 kept |= {x for x in reads if x.meta.get("spec") is None}
-        graph, made, given = Graph(), {}, []
+        graph, made, given = IRGraph(), {}, []
         reads = {x for node in kept for x in node.all_input_nodes}
         for node in self.module.graph.nodes:
             if node in kept or node.op == "get_attr" and node in reads:
@@ -132,7 +133,7 @@ class Reproduction:
         graph.output(tuple(made[n] for n in ends if n in kept and n.meta.get("spec")))
         return graph, given
 
-    def outcome(self, calls: list[Node]) -> str | None:
+    def outcome(self, calls: list[IRNode]) -> str | None:
         """How the script with these calls fails: a kind of exception, WRONG, or None."""
         space: dict = {"__name__": "reproduction"}
         with apart():
@@ -153,7 +154,7 @@ class Reproduction:
 
     error = WRONG
 
-    def smallest(self) -> tuple[list[Node], str | None]:
+    def smallest(self) -> tuple[list[IRNode], str | None]:
         """(the calls that the failure needs, how it fails)."""
         wanted = self.outcome(self.calls)
         if wanted is None:

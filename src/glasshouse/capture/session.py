@@ -33,8 +33,8 @@ from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_pa
 from glasshouse.capture.tracer import INTERRUPTED, Raised, Tracer
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
 from glasshouse.compile.plan import no_collection
-from glasshouse.graph.ir import Node
-from glasshouse.nn.graph_module import GraphModule
+from glasshouse.ir.graph_module import GraphModule
+from glasshouse.ir.node import IRNode
 from glasshouse.profile.captured import captures
 
 
@@ -548,7 +548,7 @@ class Session:
         for var, result in zip(emitter.output_vars, results, strict=True):
             if not front.adopt(var.value, result):
                 break
-            if isinstance(var.origin, Node) and var.origin.target is getattr:
+            if isinstance(var.origin, IRNode) and var.origin.target is getattr:
                 owner = var.origin.args[0]
                 front.own_gradient(tracer, owner, var.value, result)
 

@@ -25,7 +25,7 @@ from glasshouse.capture.opcodes import HANDLERS, Opcodes
 from glasshouse.capture.operators import Operators
 from glasshouse.capture.tracebacks import behind_frame, is_ours, raise_as_it_is
 from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
-from glasshouse.graph.ir import Graph
+from glasshouse.ir.graph import IRGraph
 
 INTERRUPTED = "an interrupt"
 LOOKS = {"RESUME", "JUMP"}  # where Python looks for signals, which is not between any two lines
@@ -48,7 +48,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
     def __init__(self, front, config):
         self.front, self.config = front, config
         self.live = True  # whether anything is still being learnt
-        self.graph = Graph()
+        self.graph = IRGraph()
         self.guards = GuardSet()
         self.frames: list[Frame] = []
         self.tracked: dict[int, Var] = {}

@@ -16,8 +16,8 @@ import glasshouse.nn.functional as F
 from glasshouse import nn
 from glasshouse.analyze import max_batch, register_function, step, symbolic_profile, symbolic_trace
 from glasshouse.base.errors import DTypeError, OptionError
-from glasshouse.graph.node import all_of
-from glasshouse.nn.graph_module import Interpreter
+from glasshouse.ir.graph_module import Interpreter
+from glasshouse.ir.node import all_of
 
 Pair = namedtuple("Pair", "first second")
 

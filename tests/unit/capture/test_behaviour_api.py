@@ -12,8 +12,8 @@ import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.errors import OptionError
 from glasshouse.capture.native import native
+from glasshouse.ir.graph_module import GraphModule
 from glasshouse.nn import functional as F
-from glasshouse.nn.graph_module import GraphModule
 
 
 def close(a, b):

@@ -13,21 +13,21 @@ from typing import Any
 
 from glasshouse.base import OptionError, having, suggest
 from glasshouse.dispatch.primitive import Primitive
-from glasshouse.graph.node import OPS, Node, map_nodes, target_name
-from glasshouse.graph.source import Code
+from glasshouse.ir.node import OPS, IRNode, map_nodes, target_name
+from glasshouse.ir.python_code import PythonCode
 
 PURE = ("get_attr", "call_function", "call_module")  # may be dropped when nobody uses them
 
 
-class Graph:
+class IRGraph:
     """Nodes in the order in which they run."""
 
     def __init__(self):
-        self.nodes: list[Node] = []
+        self.nodes: list[IRNode] = []
         self.names: set[str] = set()
         self.place: int | None = None  # where new nodes go; None: at the end
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[IRNode]:
         return iter(self.nodes)
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class Graph:
 
     # -- making nodes --------------------------------------------------------------------------
 
-    def create_node(self, op: str, target, args=(), kwargs=None, name: str | None = None) -> Node:
+    def create_node(self, op: str, target, args=(), kwargs=None, name: str | None = None) -> IRNode:
         """A new node, where `inserting_before` says or last.
 
         Raises: OptionError for the op.
@@ -43,7 +43,7 @@ class Graph:
         if op not in OPS:
             raise OptionError("create_node", f"one of {', '.join(OPS)}", repr(op), suggest(op, OPS))
         wanted = name or target_name(target)
-        node = Node(self, self.free_name(wanted), op, target, tuple(args), kwargs or {})
+        node = IRNode(self, self.free_name(wanted), op, target, tuple(args), kwargs or {})
         if self.place is None:
             self.nodes.append(node)
         else:
@@ -62,7 +62,7 @@ class Graph:
         self.names.add(name)
         return name
 
-    def placeholder(self, name: str, *default) -> Node:
+    def placeholder(self, name: str, *default) -> IRNode:
         """An argument. What is no name, or one of another argument, as capture calls what it found
         in places and made itself, is changed."""
         taken = {node.target for node in self.find("placeholder")}
@@ -71,30 +71,30 @@ class Graph:
             node.target = node.name
         return node
 
-    def get_attr(self, path: str) -> Node:
+    def get_attr(self, path: str) -> IRNode:
         return self.create_node("get_attr", path)
 
-    def call_function(self, fn: Callable, args=(), kwargs=None) -> Node:
+    def call_function(self, fn: Callable, args=(), kwargs=None) -> IRNode:
         return self.create_node("call_function", fn, args, kwargs)
 
-    def call_method(self, name: str, args=(), kwargs=None) -> Node:
+    def call_method(self, name: str, args=(), kwargs=None) -> IRNode:
         return self.create_node("call_method", name, args, kwargs)
 
-    def call_module(self, path: str, args=(), kwargs=None) -> Node:
+    def call_module(self, path: str, args=(), kwargs=None) -> IRNode:
         return self.create_node("call_module", path, args, kwargs)
 
-    def output(self, result) -> Node:
+    def output(self, result) -> IRNode:
         return self.create_node("output", "output", (result,))
 
-    def inserting_before(self, node: Node) -> having:
+    def inserting_before(self, node: IRNode) -> having:
         """Context: new nodes come before `node`."""
         return having(self, place=self.nodes.index(node))
 
-    def inserting_after(self, node: Node) -> having:
+    def inserting_after(self, node: IRNode) -> having:
         """Context: new nodes come after `node`."""
         return having(self, place=self.nodes.index(node) + 1)
 
-    def erase_node(self, node: Node) -> None:
+    def erase_node(self, node: IRNode) -> None:
         """Take out a node.
 
         Raises: OptionError if somebody reads it.
@@ -112,20 +112,20 @@ class Graph:
         if self.place is not None and at < self.place:
             self.place -= 1
 
-    def find(self, op: str, target=None) -> list[Node]:
+    def find(self, op: str, target=None) -> list[IRNode]:
         """The nodes of an op, and of a target if one is given."""
         return [n for n in self.nodes if n.op == op and (target is None or n.target == target)]
 
-    def copy_node(self, node: Node, made: dict[Node, Any]) -> Node:
+    def copy_node(self, node: IRNode, made: dict[IRNode, Any]) -> IRNode:
         """A node like that of another graph, reading what was `made` of that one's operands."""
         args, kwargs = (map_nodes(x, made.__getitem__) for x in (node.args, node.kwargs))
         made[node] = self.create_node(node.op, node.target, args, kwargs, node.name)
         made[node].meta = dict(node.meta)
         return made[node]
 
-    def copy(self) -> "Graph":
+    def copy(self) -> "IRGraph":
         """A graph like this one, with nodes of its own."""
-        new, made = Graph(), dict[Node, Any]()
+        new, made = IRGraph(), dict[IRNode, Any]()
         for node in self.nodes:
             new.copy_node(node, made)
         return new
@@ -142,7 +142,7 @@ class Graph:
 
     def eliminate_common_subexpressions(self) -> bool:
         """Compute equal primitive calls and reads once; whether anything changed."""
-        known: dict[tuple, Node] = {}
+        known: dict[tuple, IRNode] = {}
         changed = False
         for node in list(self.nodes):
             if node.writes:
@@ -160,7 +160,7 @@ class Graph:
 
     def lint(self) -> None:
         """Raise AssertionError unless the graph is well formed: order, names, users, one output."""
-        seen: dict[Node, None] = {}
+        seen: dict[IRNode, None] = {}
         names = [node.name for node in self.nodes]
         assert len(set(names)) == len(names), "ir: two nodes have one name"
         for node in self.nodes:
@@ -185,9 +185,9 @@ class Graph:
         for row in rows:
             print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
 
-    def python_code(self) -> Code:
+    def python_code(self) -> PythonCode:
         """The source of `forward`, and what its names mean."""
-        return Code(self)
+        return PythonCode(self)
 
     def __str__(self):
         return "\n".join(node.format_node() for node in self.nodes)

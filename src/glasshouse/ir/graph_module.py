@@ -6,7 +6,8 @@ from typing import Any
 from glasshouse.autograd import no_grad
 from glasshouse.base.errors import OptionError
 from glasshouse.dispatch import autocast
-from glasshouse.graph.ir import OPS, Graph, Node, map_nodes
+from glasshouse.ir.graph import IRGraph
+from glasshouse.ir.node import OPS, IRNode, map_nodes
 from glasshouse.nn.module import Module
 from glasshouse.transforms.checkpoint import checkpoint
 
@@ -20,8 +21,8 @@ class GraphModule(Module):
 
     Raises: OptionError if the graph names something that root lacks
     Example:
-        >>> from glasshouse.graph.ir import Graph
-        >>> graph = Graph()
+        >>> from glasshouse.ir.graph import IRGraph
+        >>> graph = IRGraph()
         >>> x = graph.placeholder("x")
         >>> y = graph.call_method("sum", (x,))
         >>> _ = graph.output(y)
@@ -29,7 +30,7 @@ class GraphModule(Module):
         3.0
     """
 
-    def __init__(self, root, graph: Graph, constants=()):
+    def __init__(self, root, graph: IRGraph, constants=()):
         super().__init__()
         if isinstance(root, Module):
             for kind in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -81,7 +82,7 @@ class GraphModule(Module):
         return rebuild, (fields, [encode(node) for node in self.graph.nodes])
 
 
-def encode(node: Node) -> tuple:
+def encode(node: IRNode) -> tuple:
     """A node as plain data: operands that are nodes become their names."""
     operands = (map_nodes(x, lambda n: Named(n.name)) for x in (node.args, node.kwargs))
     return node.name, node.op, node.target, *operands, node.meta
@@ -92,7 +93,7 @@ class Named(str):
 
 
 def rebuild(fields: dict, rows: list[tuple]) -> GraphModule:
-    graph, made = Graph(), dict[str, Node]()
+    graph, made = IRGraph(), dict[str, IRNode]()
     for name, op, target, args, kwargs, meta in rows:
         operands = (map_nodes(x, lambda known: made[str(known)], Named) for x in (args, kwargs))
         made[name] = graph.create_node(op, target, *operands, name)
@@ -107,7 +108,7 @@ class Interpreter:
 
     def __init__(self, module: GraphModule):
         self.module, self.graph = module, module.graph
-        self.env: dict[Node, Any] = {}
+        self.env: dict[IRNode, Any] = {}
 
     def run(self, *args, **kwargs):
         """The result of the graph for these arguments."""
@@ -118,7 +119,7 @@ class Interpreter:
                 return self.env[node]
         return None
 
-    def run_node(self, node: Node):
+    def run_node(self, node: IRNode):
         args, kwargs = (map_nodes(x, self.env.__getitem__) for x in (node.args, node.kwargs))
         with ExitStack() as stack:
             for name, *options in node.meta.get("within", ()):
@@ -161,16 +162,16 @@ class Transformer(Interpreter):
 
     def __init__(self, module: GraphModule):
         super().__init__(module)
-        self.new = Graph()
+        self.new = IRGraph()
 
     def transform(self) -> GraphModule:
         """The module with the new graph."""
         self.run()
         return GraphModule(self.module, self.new)
 
-    def run_node(self, node: Node):
+    def run_node(self, node: IRNode):
         made = super().run_node(node)
-        if isinstance(made, Node) and not made.meta:
+        if isinstance(made, IRNode) and not made.meta:
             made.meta = dict(node.meta)
         return made
 

@@ -2,24 +2,25 @@
 
 from typing import Any, NamedTuple
 
-from glasshouse.graph.ir import Graph, Node, map_nodes
+from glasshouse.ir.graph import IRGraph
+from glasshouse.ir.node import IRNode, map_nodes
 
 
 class Match(NamedTuple):
     """One place where a pattern fits: `anchor` computes its result; `nodes` maps pattern nodes to
     nodes of the graph, `placeholders` its arguments to what stands there."""
 
-    anchor: Node
-    nodes: dict[Node, Node]
-    placeholders: dict[Node, Any]
+    anchor: IRNode
+    nodes: dict[IRNode, IRNode]
+    placeholders: dict[IRNode, Any]
 
 
-def find_matches(graph: Graph, pattern: Graph) -> list[Match]:
+def find_matches(graph: IRGraph, pattern: IRGraph) -> list[Match]:
     """Where `pattern` fits, without overlaps. Inner results may have no reader outside of it, and
     nothing is written in place between its nodes."""
     result = pattern.nodes[-1].args[0]
     found: list[Match] = []
-    taken: set[Node] = set()
+    taken: set[IRNode] = set()
     for node in graph.nodes:
         match = Match(node, {}, {})
         if fits(result, node, match) and not taken & set(match.nodes.values()):
@@ -36,17 +37,17 @@ def find_matches(graph: Graph, pattern: Graph) -> list[Match]:
 
 def fits(pattern, x, match: Match) -> bool:
     """Whether an operand of the pattern fits one of the graph; notes what stands for what."""
-    if not isinstance(pattern, Node):
+    if not isinstance(pattern, IRNode):
         if isinstance(pattern, (list, tuple)):
             same = type(x) is type(pattern) and len(x) == len(pattern)
             return same and all(fits(p, y, match) for p, y in zip(pattern, x, strict=True))
-        return not isinstance(x, Node) and x == pattern
+        return not isinstance(x, IRNode) and x == pattern
     if pattern.op == "placeholder":
         known = match.placeholders.setdefault(pattern, x)
-        return known is x or (not isinstance(x, Node) and known == x)
+        return known is x or (not isinstance(x, IRNode) and known == x)
     if pattern in match.nodes:
         return match.nodes[pattern] is x
-    if not isinstance(x, Node) or (x.op, x.target) != (pattern.op, pattern.target):
+    if not isinstance(x, IRNode) or (x.op, x.target) != (pattern.op, pattern.target):
         return False
     match.nodes[pattern] = x
     return (
@@ -56,11 +57,11 @@ def fits(pattern, x, match: Match) -> bool:
     )
 
 
-def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Match]:
+def replace_pattern(graph: IRGraph, pattern: IRGraph, replacement: IRGraph) -> list[Match]:
     """Put `replacement` wherever `pattern` fits, with the same arguments; returns the places."""
     matches = find_matches(graph, pattern)
     arguments = [n for n in pattern.nodes if n.op == "placeholder"]
-    replaced: dict[Node, Any] = {}
+    replaced: dict[IRNode, Any] = {}
     for match in matches:
         values = [map_nodes(match.placeholders[n], lambda x: replaced.get(x, x)) for n in arguments]
         with graph.inserting_before(match.anchor):
@@ -72,9 +73,9 @@ def replace_pattern(graph: Graph, pattern: Graph, replacement: Graph) -> list[Ma
     return matches
 
 
-def insert(graph: Graph, other: Graph, values: list) -> Any:
+def insert(graph: IRGraph, other: IRGraph, values: list) -> Any:
     arguments = iter(values)
-    made: dict[Node, Any] = {}
+    made: dict[IRNode, Any] = {}
     for node in other.nodes:
         if node.op == "placeholder":
             made[node] = next(arguments)

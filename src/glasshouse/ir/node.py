@@ -47,8 +47,8 @@ def with_parts(x: Any, fn: Callable) -> Any:
 
 
 def map_nodes(x: Any, fn: Callable, kind=None) -> Any:
-    """`x` with `fn` of each Node (or `kind`) in lists, tuples, dicts, slices and dataclasses."""
-    if isinstance(x, kind or Node):
+    """`x` with `fn` of each IRNode (or `kind`) in lists, tuples, dicts, slices and dataclasses."""
+    if isinstance(x, kind or IRNode):
         return fn(x)
     if isinstance(x, slice):
         return slice(*(map_nodes(v, fn, kind) for v in (x.start, x.stop, x.step)))
@@ -67,14 +67,14 @@ def all_of(kind: type, x: Any) -> list:
     return found
 
 
-class Node:
+class IRNode:
     """One step: `op`, `target` (a name, function or path), operands; `users` are who reads it.
 
     `meta` is for what is known of it: "spec", "module" (path), "line" (file:line), "checkpoint"."""
 
     def __init__(self, graph, name: str, op: str, target, args: tuple, kwargs: dict):
         self.graph, self.name, self.op, self.target = graph, name, op, target
-        self.users: dict[Node, None] = {}
+        self.users: dict[IRNode, None] = {}
         self.meta: dict[str, Any] = {}
         self._args: tuple = ()
         self._kwargs: dict = {}
@@ -105,18 +105,18 @@ class Node:
             node.users[self] = None
 
     @property
-    def all_input_nodes(self) -> list["Node"]:
+    def all_input_nodes(self) -> list["IRNode"]:
         """The nodes among the operands, each once."""
-        return list(dict.fromkeys(all_of(Node, (self._args, self._kwargs))))
+        return list(dict.fromkeys(all_of(IRNode, (self._args, self._kwargs))))
 
-    def replace_all_uses_with(self, other: "Node") -> list["Node"]:
+    def replace_all_uses_with(self, other: "IRNode") -> list["IRNode"]:
         """Have every user read `other` instead; returns who they were."""
         users = [user for user in self.users if user is not other]
         for user in users:
             user.replace_input_with(self, other)
         return users
 
-    def replace_input_with(self, old: "Node", new: "Node") -> None:
+    def replace_input_with(self, old: "IRNode", new: "IRNode") -> None:
         """Read `new` wherever `old` was read."""
 
         def swap(node):

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from glasshouse.dispatch.primitive import Primitive, primitives
-from glasshouse.graph.node import INFIX, Node, parts_of
+from glasshouse.ir.node import INFIX, IRNode, parts_of
 
 SHORT = {
     "F": "glasshouse.nn.functional",
@@ -19,7 +19,7 @@ SHORT = {
 }  # modules, as people call them
 
 
-class Code:
+class PythonCode:
     """Source of a graph: `text` defines `forward(self, ...)`; `names` are the globals it needs,
     None for `checkpoint`, through which functions of the nodes of one "checkpoint" are called."""
 
@@ -35,10 +35,10 @@ class Code:
         head = f"def forward({', '.join(['self', *map(self.argument, inputs)])}):"
         self.text = "\n".join([head, *(f"    {line}" for line in body)]) + "\n"
 
-    def argument(self, node: Node) -> str:
+    def argument(self, node: IRNode) -> str:
         return f"{node.target}={self.text_of(node.args[0])}" if node.args else node.target
 
-    def plain(self, nodes: list[Node]) -> list[str]:
+    def plain(self, nodes: list[IRNode]) -> list[str]:
         lines = []
         for within, run in groupby(nodes, lambda node: node.meta.get("within", ())):
             made = [f"{name}({', '.join(map(repr, args))})" for name, *args in within]
@@ -51,10 +51,10 @@ class Code:
                 lines.append("    " * bool(made) + self.statement(node) + note)
         return lines
 
-    def region(self, nodes: list[Node], name: str) -> list[str]:
+    def region(self, nodes: list[IRNode], name: str) -> list[str]:
         """A checkpoint region: a nested function of what it reads, called through checkpoint."""
         inside = set(nodes)
-        reads: dict[Node, None] = {}
+        reads: dict[IRNode, None] = {}
         for node in nodes:
             reads |= dict.fromkeys(x for x in node.all_input_nodes if x not in inside)
         results = [n for n in nodes if any(user not in inside for user in n.users)]
@@ -64,7 +64,7 @@ class Code:
         call = f"{self.known_as('checkpoint', None)}({name})({names})"
         return [f"def {name}({names}):", *body, f"{returned} = {call}" if results else call]
 
-    def statement(self, node: Node) -> str:
+    def statement(self, node: IRNode) -> str:
         words = [self.text_of(a) for a in node.args]
         words += [f"{k}={self.text_of(v)}" for k, v in node.kwargs.items()]
         inside = ", ".join(words)
@@ -112,7 +112,7 @@ class Code:
         return self.known_as(getattr(fn, "__qualname__", type(fn).__name__), fn)
 
     def text_of(self, x) -> str:
-        if isinstance(x, Node):
+        if isinstance(x, IRNode):
             return x.name
         parts = parts_of(x)
         if parts is not None:

@@ -8,16 +8,16 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.errors import OptionError
-from glasshouse.graph.ir import Graph
-from glasshouse.graph.match import find_matches, replace_pattern
-from glasshouse.nn.graph_module import GraphModule, Interpreter, Transformer
+from glasshouse.ir.graph import IRGraph
+from glasshouse.ir.graph_module import GraphModule, Interpreter, Transformer
+from glasshouse.ir.match import find_matches, replace_pattern
 
 add, mul, neg, exp = (gh.primitives[name] for name in ("add", "mul", "neg", "exp"))
 
 
 def simple():
     """(x + y) * x, computed with a needless node and one twice."""
-    graph = Graph()
+    graph = IRGraph()
     x, y = graph.placeholder("x"), graph.placeholder("y")
     total = graph.call_function(add, (x, y))
     again = graph.call_function(add, (x, y))
@@ -78,7 +78,7 @@ def test_lint_finds_what_is_wrong():
     graph.nodes[0], graph.nodes[2] = graph.nodes[2], graph.nodes[0]
     with pytest.raises(AssertionError, match="before it is computed"):
         graph.lint()
-    graph = Graph()
+    graph = IRGraph()
     graph.placeholder("x")
     with pytest.raises(AssertionError, match="one output"):
         graph.lint()
@@ -87,17 +87,17 @@ def test_lint_finds_what_is_wrong():
 
 
 def test_names_are_free_python_names():
-    graph = Graph()
+    graph = IRGraph()
     names = [graph.placeholder(n).name for n in ("x", "x", "1a", "for", "sum", "a.b", "self")]
     assert names == ["x", "x_1", "_1a", "for_", "sum_", "a_b", "self_1"]
 
 
 def test_patterns_are_found_and_replaced():
     graph = simple()
-    pattern = Graph()
+    pattern = IRGraph()
     a, b = pattern.placeholder("a"), pattern.placeholder("b")
     pattern.output(pattern.call_function(mul, (pattern.call_function(add, (a, b)), a)))
-    replacement = Graph()
+    replacement = IRGraph()
     a, b = replacement.placeholder("a"), replacement.placeholder("b")
     square = replacement.call_function(mul, (a, a))
     replacement.output(
@@ -114,7 +114,7 @@ def test_patterns_whose_inside_others_read_do_not_fit():
     graph = simple()
     total = graph.nodes[2]
     graph.nodes[-1].args = ((graph.nodes[-1].args[0], total),)
-    pattern = Graph()
+    pattern = IRGraph()
     a, b = pattern.placeholder("a"), pattern.placeholder("b")
     pattern.output(pattern.call_function(mul, (pattern.call_function(add, (a, b)), a)))
     assert find_matches(graph, pattern) == []
@@ -145,7 +145,7 @@ def test_transformers_make_new_graphs():
 
 
 def test_modules_and_members_are_called_and_read():
-    graph = Graph()
+    graph = IRGraph()
     x = graph.placeholder("x")
     y = graph.call_module("layer", (x,))
     weight = graph.get_attr("layer.weight")
@@ -158,7 +158,7 @@ def test_modules_and_members_are_called_and_read():
     assert [name for name, _ in module.named_parameters()] == ["layer.weight", "layer.bias"]
     graph.get_attr("missing")
     with pytest.raises(OptionError, match="a root with 'missing'"):
-        GraphModule({"layer": layer}, Graph.copy(graph_with(graph)))
+        GraphModule({"layer": layer}, IRGraph.copy(graph_with(graph)))
 
 
 def graph_with(graph):
@@ -168,7 +168,7 @@ def graph_with(graph):
 
 
 def test_defaults_and_changes_reach_the_code():
-    graph = Graph()
+    graph = IRGraph()
     x, n = graph.placeholder("x"), graph.placeholder("n", 3)
     graph.output(graph.call_method("__mul__", (x, n)))
     module = GraphModule(gh.nn.Module(), graph)
@@ -179,7 +179,7 @@ def test_defaults_and_changes_reach_the_code():
 
 def written(*calls):
     """x, then exp(x) twice with what `calls` put between them; their sum."""
-    graph = Graph()
+    graph = IRGraph()
     x = graph.placeholder("x")
     first = graph.call_function(exp, (x,))
     for call in calls:
@@ -214,7 +214,7 @@ def test_passes_keep_what_is_written_in_place(call):
         graph.eliminate_common_subexpressions()
         graph.eliminate_dead_code()
     assert value(graph, [1.0]) == before
-    pattern = Graph()
+    pattern = IRGraph()
     x = pattern.placeholder("x")
     pattern.output(pattern.call_function(add, (pattern.call_function(exp, (x,)),) * 2))
     assert not find_matches(graph, pattern)
@@ -222,12 +222,12 @@ def test_passes_keep_what_is_written_in_place(call):
 
 def test_replaced_results_are_arguments_of_the_next():
     def of(fn):
-        graph = Graph()
+        graph = IRGraph()
         x, y = graph.placeholder("x"), graph.placeholder("y")
         graph.output(graph.call_function(fn, (x, y)))
         return graph
 
-    graph = Graph()
+    graph = IRGraph()
     x, y = graph.placeholder("x"), graph.placeholder("y")
     first = graph.call_function(add, (x, y))
     second = graph.call_function(add, (first, y))
@@ -238,7 +238,7 @@ def test_replaced_results_are_arguments_of_the_next():
 
 
 def test_erased_nodes_do_not_move_where_others_go():
-    graph = Graph()
+    graph = IRGraph()
     x = graph.placeholder("x")
     old = graph.call_function(exp, (x,))
     last = graph.call_function(neg, (old,))
@@ -252,7 +252,7 @@ def test_erased_nodes_do_not_move_where_others_go():
 
 
 def test_names_in_the_source_are_what_they_stand_for():
-    graph = Graph()
+    graph = IRGraph()
     x = graph.placeholder("primitives")
     region = graph.call_function(neg, (x,), None)
     region.meta["checkpoint"] = 0
