@@ -12,7 +12,7 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.base.errors import BackendError
-from glasshouse.compile import onednn, toolchain
+from glasshouse.compile import toolchain
 from glasshouse.compile.code import HOST, KERNEL, ONEDNN, Code, HostCall, Place, Step
 from glasshouse.compile.door import open_door
 from glasshouse.compile.emit_c import Source
@@ -21,6 +21,7 @@ from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.toolchain import NATIVE
 from glasshouse.dispatch.backend import quiet
 from glasshouse.graph.graph import Graph, run_node
+from glasshouse.targets.cpu import onednn
 
 SHARD_KERNELS = 12  # kernels that one call of the C compiler gets at least
 

@@ -8,13 +8,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 from glasshouse.base.shape import Spec
-from glasshouse.compile import onednn, template, winograd
 from glasshouse.compile import view as views
 from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node, users_of
 from glasshouse.graph.simplify import is_elementwise, relu_operand
+from glasshouse.targets.cpu import onednn, winograd
+from glasshouse.targets.cpu import windows as template
 
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain

@@ -12,7 +12,7 @@ import numpy as np
 
 from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held, let_through
-from glasshouse.compile import onednn, store
+from glasshouse.compile import store
 from glasshouse.compile.code import assemble
 from glasshouse.compile.executable import IndexErrorInside, Program
 from glasshouse.compile.plan import (
@@ -30,6 +30,7 @@ from glasshouse.dispatch.bind import state, timers, watchers
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import InC, Recording, compute, forget
+from glasshouse.targets.cpu import onednn
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.

@@ -14,14 +14,23 @@ import numpy as np
 
 from glasshouse.base.dtype import DType
 from glasshouse.base.flags import flags
-from glasshouse.compile import onednn, toolchain
+from glasshouse.compile import toolchain
 from glasshouse.compile.code import Code
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.record import Recording
+from glasshouse.targets.cpu import onednn
 
 PACKAGE = Path(__file__).parent.parent
-COMPILER = ("base", "dispatch", "ops", "graph", "compile", "native")  # what code depends on
+COMPILER = (
+    "base",
+    "dispatch",
+    "ops",
+    "graph",
+    "compile",
+    "native",
+    "targets",
+)  # what code depends on
 # Recordings this long are compiled when first seen, and stored; others are compiled sooner than
 # their key is worked out.
 LARGE_NODES = 100

@@ -12,8 +12,9 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import onednn, program, store, toolchain
+from glasshouse.compile import program, store, toolchain
 from glasshouse.graph import record
+from glasshouse.targets.cpu import onednn
 
 SCRIPT = """
 import numpy as np

@@ -14,7 +14,8 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import code, executable, onednn, program, toolchain
+from glasshouse.compile import code, executable, program, toolchain
+from glasshouse.targets.cpu import onednn
 
 
 def clear():

@@ -13,9 +13,9 @@ from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.compile.emit_c import Source
-from glasshouse.compile.onednn import channels_last, channels_last_view
 from glasshouse.compile.view import View
 from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu.onednn import channels_last, channels_last_view
 
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1

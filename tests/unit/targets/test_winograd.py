@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program, toolchain, winograd
+from glasshouse.compile import program, toolchain
 from glasshouse.dispatch import backend as backends
 from glasshouse.nn.functional import conv2d, relu
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
+from glasshouse.targets.cpu import winograd
 
 PASSES = ("conv", "conv_data_grad", "conv_weight_grad")
 # Of the largest element: about three times the error of a direct sum (docs/numerics.md).

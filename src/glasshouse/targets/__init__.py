@@ -1,0 +1,1 @@
+"""Targets: what a Program can be compiled for, each in a folder of its own."""

@@ -1,0 +1,1 @@
+"""The target `cpu`: kernels in C with OpenMP, products and convolutions through oneDNN."""
