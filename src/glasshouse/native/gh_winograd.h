@@ -6,7 +6,7 @@
    that remains. Source: Lavin & Gray 2016, arXiv:1509.09308, at the points 0,
    +-5/8, +-3/2 and infinity, whose errors are about a third of those of 0, +-1, +-2 (docs/numerics.md).
 
-   Data is channels last. A kernel (compile/winograd.py) keeps its sizes in a constant `gh_winograd`,
+   Data is channels last. A kernel (targets/cpu/winograd.py) keeps its sizes in a constant `gh_winograd`,
    which is folded into the functions here, all of them inlined; transformed data lies in rows of
    channels, one after the other for the tiles of a block, one such plane for each of the 36 places. */
 #ifndef GH_WINOGRAD_H
