@@ -12,15 +12,15 @@ from glasshouse.base.errors import PACKAGE, CaptureError, OptionError, suggest, 
 from glasshouse.base.interrupts import Living
 from glasshouse.capture import bytecode
 from glasshouse.capture import tracer as tracing
-from glasshouse.capture.budget import Budget
+from glasshouse.capture.budget import BudgetCompiler
 from glasshouse.capture.config import config, counters
-from glasshouse.capture.glass import eager, glass
 from glasshouse.capture.glasshouse_front import GlasshouseFront
 from glasshouse.capture.native import native
+from glasshouse.capture.program_compiler import compile_to_program, eager
 from glasshouse.capture.report import Explanation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.session import Capture
-from glasshouse.capture.values import Source
+from glasshouse.capture.values import ValueSource
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.ir.graph import IRGraph
@@ -29,7 +29,7 @@ from glasshouse.ir.node import IRNode
 from glasshouse.nn.module import Module
 
 front = GlasshouseFront()
-tracing.Tracer.default_front, tracing.Tracer.default_config = front, config
+tracing.CaptureTracer.default_front, tracing.CaptureTracer.default_config = front, config
 
 
 def printed(graph_module, example_inputs):
@@ -38,7 +38,13 @@ def printed(graph_module, example_inputs):
     return graph_module.forward
 
 
-compilers: dict[str, Any] = {"glass": glass, "eager": eager, "nop": eager, "print": printed}
+compilers: dict[str, Any] = {
+    "program": compile_to_program,
+    "eager": eager,
+    "nop": eager,
+    "print": printed,
+}
+COMPILER_ALIASES = {"glass": "program"}  # names from earlier versions
 dispatchers = Living()
 
 
@@ -56,7 +62,7 @@ def list_compilers() -> list[str]:
 
     Example:
         >>> list_compilers()
-        ['eager', 'glass', 'nop', 'print']
+        ['eager', 'nop', 'print', 'program']
     """
     return sorted(compilers)
 
@@ -65,6 +71,8 @@ def compiler_of(compiler):
     """A compiler by name, or the function itself."""
     if callable(compiler):
         return compiler
+    if compiler not in compilers:
+        compiler = COMPILER_ALIASES.get(compiler, compiler)
     if compiler not in compilers:
         nearest = suggest(str(compiler), compilers)
         raise OptionError("optimize", "a compiler", repr(compiler), nearest)
@@ -83,7 +91,7 @@ def is_target(x) -> bool:
 
 
 def optimize(
-    compiler="glass",
+    compiler="program",
     nopython: bool = False,
     dynamic: bool = False,
     frontend=None,
@@ -114,17 +122,17 @@ def optimize(
         [1.0, 1.0]
     """
     target = compiler if is_target(compiler) else None
-    chosen = glass if target is not None else compiler_of(compiler)
+    chosen = compile_to_program if target is not None else compiler_of(compiler)
     if memory_budget is not None:
-        if chosen is not glass:
-            what = "memory_budget with the compiler 'glass'"
+        if chosen is not compile_to_program:
+            what = "memory_budget with the compiler 'program'"
             raise OptionError("optimize", what, repr(compiler), "Leave one of them out.")
-        chosen = Budget(memory_budget)
-    made = Optimizing(Capture(chosen, frontend or front, nopython, dynamic))
+        chosen = BudgetCompiler(memory_budget)
+    made = OptimizeDecorator(Capture(chosen, frontend or front, nopython, dynamic))
     return made if target is None else made(target)
 
 
-class Optimizing(ContextDecorator):
+class OptimizeDecorator(ContextDecorator):
     """What `optimize` gives: a decorator and a context."""
 
     def __init__(self, capture: Capture):
@@ -261,7 +269,7 @@ def options(capture: Capture) -> tuple:
 
 def again(fn, compiler, nopython: bool, dynamic: bool):
     """A copy of something captured: with the same options, and entries of its own."""
-    return Optimizing(Capture(compiler, front, nopython, dynamic))(fn)
+    return OptimizeDecorator(Capture(compiler, front, nopython, dynamic))(fn)
 
 
 def call_module(module, *args, **kwargs):
@@ -269,7 +277,7 @@ def call_module(module, *args, **kwargs):
     return module(*args, **kwargs)
 
 
-class in_mode(ContextDecorator):
+class CaptureModeContext(ContextDecorator):
     """Context and decorator inside which captured functions run in another mode."""
 
     def __init__(self, mode: int):
@@ -287,15 +295,15 @@ class in_mode(ContextDecorator):
 
 def run(fn=None):
     """fn (or, without one, a context) in which captured functions only use known entries."""
-    return in_mode(1) if fn is None else in_mode(1)(fn)
+    return CaptureModeContext(1) if fn is None else CaptureModeContext(1)(fn)
 
 
 def disable(fn=None):
     """fn (or, without one, a context) in which nothing is captured, nor in what it calls."""
     if fn is None:
-        return in_mode(2)
+        return CaptureModeContext(2)
     fn = innermost(fn)
-    wrapped = in_mode(2)(fn)
+    wrapped = CaptureModeContext(2)(fn)
     wrapped.__gh_disabled__ = True
     return wrapped
 
@@ -370,11 +378,11 @@ def explain(fn, *args, **kwargs) -> Explanation:
 
     Printing the result prints it as a table."""
     capture = Capture(eager, front)
-    captured = Optimizing(capture)(fn)  # entries live no longer than this
+    captured = OptimizeDecorator(capture)(fn)  # entries live no longer than this
     return Explanation(fn, capture, captured(*args, **kwargs))
 
 
-def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kwargs):
+def write_reproduction(fn, *args, compiler="program", path="reproduction.py", **kwargs):
     """Write a script that shows on its own how a compiler fails on a graph of fn(*args, **kwargs).
 
     Each graph is tried with inputs made from specs and a seed: the compiler raises, or gives other
@@ -389,7 +397,7 @@ def write_reproduction(fn, *args, compiler="glass", path="reproduction.py", **kw
         found.append(Reproduction(graph_module, example_inputs, compiler, innermost_name(fn)))
         return eager(graph_module, example_inputs)
 
-    Optimizing(Capture(keep, front))(fn)(*args, **kwargs)
+    OptimizeDecorator(Capture(keep, front))(fn)(*args, **kwargs)
     if not found:
         what = "a function with a graph"
         raise CaptureError("write_reproduction", what, "none", "Check its calls.")
@@ -411,7 +419,7 @@ def export(fn, *args, **kwargs):
     """
     capture = Capture(eager, front, nopython=True)
     capture.exporting = True
-    captured = Optimizing(capture)(fn)
+    captured = OptimizeDecorator(capture)(fn)
     captured(*args, **kwargs)
     entry = capture.entries[0] if capture.entries else None
     if entry is None or entry.graph is None:
@@ -438,7 +446,7 @@ def shown(var, new, made):
     origin, value = var.origin, var.value
     if isinstance(origin, IRNode):
         return new[origin]
-    if isinstance(origin, Source) and origin.kind == "slot" and origin.text in made:
+    if isinstance(origin, ValueSource) and origin.kind == "slot" and origin.text in made:
         return made[origin.text]
     if isinstance(value, (list, tuple)) and var.items is not None:
         items = [shown(x, new, made) for x in var.items]

@@ -2,9 +2,9 @@
 
 import types
 
-from glasshouse.capture.frame import Generator, Iterator
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, own_method, static_lookup
-from glasshouse.capture.values import Break, Made, Source, UserError, Var, constant, pending
+from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant, pending
 
 # The getters that do nothing special.
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}
@@ -24,7 +24,7 @@ FUNCTION_PARTS = {
 }
 
 
-class Attributes:
+class AttributeRules:
     """The part of the tracer that knows how attributes are found, bound and set."""
 
     def attribute_now(self, obj: Var, name: str) -> Var | None:
@@ -48,9 +48,11 @@ class Attributes:
             return self.deliver(then, self.front.attribute(self, obj, name))
         if self.front.is_ambient(value):
             return self.give(then, self.do(getattr, value, name))
-        if isinstance(value, (Generator, Iterator)) and hasattr(value.native(), name):
+        if isinstance(value, (CapturedGenerator, CapturedIterator)) and hasattr(
+            value.native(), name
+        ):
             own = getattr(value, name, None) or getattr(value.native(), name)
-            return self.deliver(then, Var(own, Made("method", obj, name)))
+            return self.deliver(then, Var(own, Recipe("method", obj, name)))
         known = isinstance(obj.items, dict) and not isinstance(value, CONTAINERS) and not special
         if known and name in obj.items:
             found = obj.items[name]
@@ -112,7 +114,7 @@ class Attributes:
                 if name in own:
                     source = self.entry_source(self.dict_of(obj), name)
                     return self.deliver(then, self.load(own[name], source))
-                if self.live and isinstance(obj.origin, Source) and not self.is_library(cls):
+                if self.live and isinstance(obj.origin, ValueSource) and not self.is_library(cls):
                     self.guards.add("absent", self.dict_of(obj), name)
             member = None if plain else self.front.member(self, obj, name)
             if member is not None:
@@ -136,7 +138,7 @@ class Attributes:
     def rely_on_class(self, obj: Var, cls: type, name: str, found) -> None:
         """Guard what a class has under a name (MISSING: that it has nothing), unless it is the
         library's or built in."""
-        if not self.live or not isinstance(obj.origin, Source) or self.is_library(cls):
+        if not self.live or not isinstance(obj.origin, ValueSource) or self.is_library(cls):
             return
         if is_heap(cls):  # others cannot be changed
             kind = self.guards.source("type", obj.origin)
@@ -162,7 +164,7 @@ class Attributes:
             return self.deliver(then, self.of_class(Var(kind), found))
         if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
             method = found.__get__(obj.value, kind)
-            return self.deliver(then, Var(method, Made("method", obj, Var(found))))
+            return self.deliver(then, Var(method, Recipe("method", obj, Var(found))))
         if isinstance(found, property):
             if found.fget is None:
                 self.fail(AttributeError(f"property {name!r} has no getter"))
@@ -177,8 +179,8 @@ class Attributes:
             return self.deliver(then, self.load(found, source))
         value = self.do(found.__get__, obj.value, kind)
         if callable(value) and not hasattr(type(found), "__set__"):
-            return self.deliver(then, Var(value, Made("method", obj, name)))
-        if isinstance(obj.origin, Made) and isinstance(obj.value, BaseException):
+            return self.deliver(then, Var(value, Recipe("method", obj, name)))
+        if isinstance(obj.origin, Recipe) and isinstance(obj.value, BaseException):
             if name == "args" and obj.origin.kind == "call":
                 return self.deliver(then, self.new_tuple(obj.origin.parts[1]))
             return self.deliver(then, Var(value) if name == "args" else constant(value))
@@ -194,7 +196,7 @@ class Attributes:
 
     def bound(self, obj: Var, fn: Var) -> Var:
         """A method bound to an object."""
-        return Var(types.MethodType(fn.value, obj.value), Made("method", obj, fn))
+        return Var(types.MethodType(fn.value, obj.value), Recipe("method", obj, fn))
 
     def class_attribute(self, cls: Var, name: str, then):
         """An attribute of a class."""
@@ -220,14 +222,14 @@ class Attributes:
             if not self.live or self.is_library(value) or not is_heap(owner):
                 return self.give(then, found)
             base = cls.origin
-            if not isinstance(base, Source):
+            if not isinstance(base, ValueSource):
                 base = self.guards.source("const", None, value, value.__name__)
             return self.deliver(then, self.load(found, self.guards.source("lookup", base, name)))
         return self.give(then, self.do(getattr, value, name))
 
     def make_super(self, cls: Var, obj: Var) -> Var:
         value = self.do(super, self.known(cls), obj.value)
-        return Var(value, Made("call", Var(super), [cls, obj]), [cls, obj])
+        return Var(value, Recipe("call", Var(super), [cls, obj]), [cls, obj])
 
     def super_attribute(self, sup: Var, name: str, then):
         """super().name: found behind the class in the object's order, bound to the object."""

@@ -2,23 +2,28 @@
 
 from glasshouse.analyze.blocks import Block
 from glasshouse.analyze.planner import Planned
-from glasshouse.capture.glass import Glass
-from glasshouse.capture.planned import CapturedStep, check_budget, has_both_passes, plan_captured
+from glasshouse.capture.captured_step import (
+    CapturedStep,
+    check_budget,
+    has_both_passes,
+    plan_captured,
+)
+from glasshouse.capture.program_compiler import CompiledGraph
 
 
-class Budget:
+class BudgetCompiler:
     """A budget for graphs that train, and the plans that were made for it."""
 
     def __init__(self, budget: int | float):
         check_budget(budget)
         self.budget, self.plans = budget, list[Planned]()
 
-    def __call__(self, graph_module, example_inputs) -> Glass:
+    def __call__(self, graph_module, example_inputs) -> CompiledGraph:
         """The callable that runs a captured graph within the budget."""
-        return Glass(graph_module, self)
+        return CompiledGraph(graph_module, self)
 
     def __reduce__(self):
-        return Budget, (self.budget,)
+        return BudgetCompiler, (self.budget,)
 
     def plan(self, step: CapturedStep, recording) -> tuple[list[Block], int | None]:
         """What a captured step is to compute again, and the most bytes that may be in use when it

@@ -6,10 +6,16 @@ import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 
-from glasshouse.capture.frame import Enumerate, Generator, Over, Reversed, Zip
+from glasshouse.capture.frame import (
+    CapturedGenerator,
+    EnumerateIterator,
+    ReversedIterator,
+    SequenceIterator,
+    ZipIterator,
+)
 from glasshouse.capture.plain import own_method, static_lookup
 from glasshouse.capture.polyfills import POLYFILLS, call_until, list_of, order_of, reversed_of
-from glasshouse.capture.values import Break, Made, Source, Var, constant
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 
 # Functions of constants alone, whose result is the same each time.
 PURE = {
@@ -63,7 +69,7 @@ def on_isinstance(t, fn, args, kwargs, then):
         if isinstance(check, types.FunctionType) and check.__module__ not in SAFE_CHECKS:
             raise Break("isinstance with a check of its own", fn, args)
     value = t.typed(args[0])
-    if isinstance(value, Generator):
+    if isinstance(value, CapturedGenerator):
         return t.give(then, issubclass(types.GeneratorType, kinds))
     return t.give(then, t.do(isinstance, value, kinds))
 
@@ -154,21 +160,25 @@ def on_enumerate(t, fn, args, kwargs, then):
     start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
 
     def wrap(t2, it):
-        if isinstance(it.value, (Over, Zip, Enumerate)) and t2.foldable(start):
-            return t2.deliver(then, t2.track(Var(Enumerate(it, t2.known(start)), Made("iterator"))))
+        if isinstance(it.value, (SequenceIterator, ZipIterator, EnumerateIterator)) and t2.foldable(
+            start
+        ):
+            return t2.deliver(
+                then, t2.track(Var(EnumerateIterator(it, t2.known(start)), Recipe("iterator")))
+            )
         return t2.call_function(Var(POLYFILLS[enumerate]), [it, start], {}, then)
 
     return t.get_iter(args[0], wrap)
 
 
 def on_zip(t, fn, args, kwargs, then):
-    simple = (Over, Zip, Enumerate)
+    simple = (SequenceIterator, ZipIterator, EnumerateIterator)
     if kwargs or any(not isinstance(x.value, simple) and t.sequence(x) is None for x in args):
         return t.call_function(Var(POLYFILLS[zip]), args, kwargs, then)
     inners = []
     for x in args:
         t.get_iter(x, lambda t2, it: inners.append(it))
-    return t.deliver(then, t.track(Var(Zip(inners), Made("iterator"))))
+    return t.deliver(then, t.track(Var(ZipIterator(inners), Recipe("iterator"))))
 
 
 def on_reversed(t, fn, args, kwargs, then):
@@ -176,7 +186,9 @@ def on_reversed(t, fn, args, kwargs, then):
         return None
     items = t.sequence(args[0])
     if items is not None:
-        return t.deliver(then, t.track(Var(Reversed(args[0], items[::-1]), Made("iterator"))))
+        return t.deliver(
+            then, t.track(Var(ReversedIterator(args[0], items[::-1]), Recipe("iterator")))
+        )
     if own_method(args[0], "__getitem__"):
         return t.call_function(Var(reversed_of), args, {}, then)
     raise Break("reversed", fn, args)
@@ -184,7 +196,7 @@ def on_reversed(t, fn, args, kwargs, then):
 
 def on_id(t, fn, args, kwargs, then):
     var = args[0]
-    if isinstance(var.origin, Source) and t.live:
+    if isinstance(var.origin, ValueSource) and t.live:
         t.guards.add("is", var.origin, var.value)
     elif var.origin is not None and not t.frames[-1].trusted:
         raise Break("the id of something new", fn, args)
@@ -199,7 +211,7 @@ def on_choices(t, fn, args, kwargs, then):
     words = {k: t.known(v) for k, v in kwargs.items()}
     places = t.do(fn.value, range(len(items)), *(t.known(x) for x in args[1:]), **words)
     found = [t.new_tuple([items[i] for i in choice]) for choice in places]
-    return t.deliver(then, t.track(Var(Over(Var(None), found), Made("iterator"))))
+    return t.deliver(then, t.track(Var(SequenceIterator(Var(None), found), Recipe("iterator"))))
 
 
 def on_order(t, fn, args, kwargs, then):
@@ -270,7 +282,7 @@ CLASSES |= {
     int: on_number,
     float: on_number,
     object: simple(
-        lambda t, args, then: t.deliver(then, t.track(Var(object(), Made("object", object), {})))
+        lambda t, args, then: t.deliver(then, t.track(Var(object(), Recipe("object", object), {})))
     ),
     types.MethodType: simple(lambda t, args, then: t.deliver(then, t.bound(args[1], args[0]))),
 }

@@ -33,7 +33,7 @@ class Instruction(NamedTuple):
     line: int
 
 
-class Handler(NamedTuple):
+class ExceptionHandler(NamedTuple):
     """Where an exception at instructions begin <= i < end goes, and what of the stack is kept."""
 
     begin: int
@@ -43,7 +43,7 @@ class Handler(NamedTuple):
     lasti: bool
 
 
-class Decoded:
+class DecodedCode:
     """The instructions of a code object; names of its slots; handlers; live locals; calls that are
     left to Python, by instruction; an operation that is not captured."""
 
@@ -54,7 +54,7 @@ class Decoded:
         self.slots = slot_names(code)
         self.instructions, self.at = decode(code)
         self.handlers = [
-            Handler(self.index(b), self.index(e), self.index(t), depth, lasti)
+            ExceptionHandler(self.index(b), self.index(e), self.index(t), depth, lasti)
             for b, e, t, depth, lasti in exception_table(code)
         ]
         self.live: list[frozenset[int]] | None = None
@@ -65,7 +65,7 @@ class Decoded:
             offset += 2
         return self.at.get(offset, len(self.instructions))
 
-    def handler_at(self, i: int) -> Handler | None:
+    def handler_at(self, i: int) -> ExceptionHandler | None:
         return next((h for h in self.handlers if h.begin <= i < h.end), None)
 
     def catches_at(self, i: int) -> bool:
@@ -84,16 +84,16 @@ class Decoded:
         return found | {0} if self.keeps_closure else found  # super() reads the first
 
 
-known: dict[int, tuple[weakref.ref, Decoded]] = {}
+known: dict[int, tuple[weakref.ref, DecodedCode]] = {}
 
 
-def decoded(code: types.CodeType) -> Decoded:
+def decoded(code: types.CodeType) -> DecodedCode:
     """The decoded form, made once and kept as long as the code. Code objects compare by value, so
     the table is by identity."""
     found = known.get(id(code))
     if found is None:
         dying = weakref.ref(code, partial(known.pop, id(code)))  # in C: see base/interrupts.py
-        found = known[id(code)] = dying, Decoded(code)
+        found = known[id(code)] = dying, DecodedCode(code)
     return found[1]
 
 
@@ -185,7 +185,7 @@ def touched(ins: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (arg,), ()  # a cell is needed to be written
 
 
-def liveness(decoded: Decoded) -> list[frozenset[int]]:
+def liveness(decoded: DecodedCode) -> list[frozenset[int]]:
     """For each instruction the slots that may be read later, exceptions included."""
     ins = decoded.instructions
     live: list[frozenset[int]] = [frozenset()] * (len(ins) + 1)

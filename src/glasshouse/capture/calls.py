@@ -8,12 +8,12 @@ from collections import OrderedDict
 from glasshouse.base.interrupts import let_through
 from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE
 from glasshouse.capture.bytecode import GENERATORS, slot_names
-from glasshouse.capture.frame import Frame, Generator, plain_value
+from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_value
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
 from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import NATIVES, POLYFILLS, call_named, get_attributes, get_items
-from glasshouse.capture.values import Break, Made, Source, Var, constant, pending
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant, pending
 
 SKIPPED = set(
     "_pytest abc ast asyncio bdb bisect collections concurrent copy ctypes datetime decimal dis "
@@ -34,7 +34,7 @@ BUILTIN_KINDS = (
 )
 
 
-class Calls:
+class CallRules:
     """The part of the tracer that calls."""
 
     @pending
@@ -192,7 +192,7 @@ class Calls:
         """Interpret a call in a frame of its own."""
         f = fn.value
         code = f.__code__
-        frame = Frame(code, f.__globals__, len(slot_names(code)))
+        frame = CaptureFrame(code, f.__globals__, len(slot_names(code)))
         self.bind_arguments(fn, frame, args, kwargs)
         closure = self.closure_of(fn)
         count = len(frame.locals) - len(code.co_freevars)
@@ -205,9 +205,9 @@ class Calls:
                     self.op_MAKE_CELL(frame, ins)
             site = self.site()
             make = functools.partial(called_natively, NATIVES.get(f, f), args, kwargs)
-            made = Generator(frame, site, type(self).untraced, make)
+            made = CapturedGenerator(frame, site, type(self).untraced, make)
             frame.generator = made
-            return self.deliver(then, self.track(Var(made, Made("generator", site))))
+            return self.deliver(then, self.track(Var(made, Recipe("generator", site))))
         frame.then, frame.init = then, init
         self.frames.append(frame)
         return None
@@ -240,7 +240,7 @@ class Calls:
         step = "item" if isinstance(key, int) else "get"
         return self.load(value, self.guards.source(step, base, key))
 
-    def bind_arguments(self, fn: Var, frame: Frame, args, kwargs) -> None:
+    def bind_arguments(self, fn: Var, frame: CaptureFrame, args, kwargs) -> None:
         """Put arguments into a frame's slots: Python binds the Vars."""
         f = fn.value
         code = f.__code__
@@ -283,7 +283,7 @@ class Calls:
                 self.known(args[0])
             words = {k: v.value for k, v in kwargs.items()}
             made = functools.partial(*(x.value for x in args), **words)
-            return self.deliver(then, self.track(Var(made, Made("call", fn, args, kwargs), {})))
+            return self.deliver(then, self.track(Var(made, Recipe("call", fn, args, kwargs), {})))
         meta = static_lookup(type(cls), "__call__")[0]
         if meta is not type.__dict__["__call__"]:
             if self.all_foldable(args, kwargs):
@@ -309,7 +309,7 @@ class Calls:
             return self.call(Var(new), [fn, *args], kwargs, initialise)
         if new is not object.__new__:
             return self.make_builtin(fn, cls, init, args, kwargs, then)
-        made = self.track(Var(self.do(object.__new__, cls), Made("object", cls), {}))
+        made = self.track(Var(self.do(object.__new__, cls), Recipe("object", cls), {}))
         if isinstance(init, types.FunctionType):
             if self.why_opaque(init):
                 raise Break(f"making a {cls.__name__}", fn, args, kwargs)
@@ -324,7 +324,7 @@ class Calls:
         """Whether str or repr of an exception is the same in each call."""
         value, origin = error.value, error.origin
         own = static_lookup(type(value), f"__{how.__name__}__")[0]
-        if isinstance(own, types.FunctionType) or not isinstance(origin, Made):
+        if isinstance(own, types.FunctionType) or not isinstance(origin, Recipe):
             return False
         if origin.kind == "exception_value":
             return self.is_plain(value.args)
@@ -339,10 +339,10 @@ class Calls:
         """An exception, made by a call of its class where that runs no user's code."""
         if isinstance(init, types.FunctionType):
             value = self.do(cls.__new__, cls, *(x.value for x in args))
-            base = Var(value, Made("exception", cls, args), {})
+            base = Var(value, Recipe("exception", cls, args), {})
             return self.inline(Var(init), [self.track(base), *args], kwargs, then, base)
         value = self.do(cls, *(x.value for x in args), **{k: v.value for k, v in kwargs.items()})
-        return self.deliver(then, self.track(Var(value, Made("call", fn, args, kwargs), {})))
+        return self.deliver(then, self.track(Var(value, Recipe("call", fn, args, kwargs), {})))
 
     def make_builtin(self, fn, cls, init, args, kwargs, then):
         """An instance of a subclass of a builtin container."""
@@ -351,7 +351,7 @@ class Calls:
         if base is None:
             raise Break(f"making a {cls.__name__}", fn, args, kwargs)
         kind, how, items = ("list", "extend", []) if base is list else ("dict", "update", {})
-        made = self.track(Var(cls.__new__(cls), Made(f"sub{kind}", cls), items))
+        made = self.track(Var(cls.__new__(cls), Recipe(f"sub{kind}", cls), items))
         if isinstance(init, types.FunctionType):
             return self.inline(Var(init), [made, *args], kwargs, then, made)
         if not args and not kwargs:
@@ -365,7 +365,7 @@ class Calls:
         f = fn.value
         owner = getattr(f, "__self__", None)
         bound = owner is not None and not isinstance(owner, types.ModuleType)
-        if isinstance(fn.origin, Source) and (not bound or isinstance(owner, type)):
+        if isinstance(fn.origin, ValueSource) and (not bound or isinstance(owner, type)):
             self.guards.add("is", fn.origin, f)
         if f in BUILTINS:
             return BUILTINS[f](self, fn, args, kwargs, then)
@@ -377,7 +377,7 @@ class Calls:
             return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
         if bound:
             this = self.tracked.get(id(owner)) or constant(owner)
-            if isinstance(fn.origin, Source):
+            if isinstance(fn.origin, ValueSource):
                 this = self.load(owner, self.sub(fn, "attr", "__self__"))
             return self.builtin_method(fn, this, f.__name__, args, kwargs, then)
         if isinstance(f, (types.MethodDescriptorType, types.WrapperDescriptorType)) and args:

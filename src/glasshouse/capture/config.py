@@ -11,7 +11,7 @@ DEFAULTS = {
 }  # fmt: skip
 
 
-class Config:
+class CaptureConfig:
     """Settings of capture; an unknown name is an error.
 
     cache_limit: entries of one function for one object (self), after which it only runs those;
@@ -52,13 +52,13 @@ class Config:
             self.__dict__.update(before)
 
     def __repr__(self):
-        return f"Config({', '.join(f'{k}={self.__dict__[k]!r}' for k in DEFAULTS)})"
+        return f"CaptureConfig({', '.join(f'{k}={self.__dict__[k]!r}' for k in DEFAULTS)})"
 
 
-config = Config()
+config = CaptureConfig()
 
 
-class Counters(dict):
+class CaptureCounters(dict):
     """How often things happened since the last reset; missing ones are 0."""
 
     def __missing__(self, name):
@@ -68,4 +68,4 @@ class Counters(dict):
         self[name] = self[name] + count
 
 
-counters = Counters()
+counters = CaptureCounters()

@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 
-from glasshouse.capture.frame import END, Enumerate, Over, Zip
-from glasshouse.capture.guards import Check
-from glasshouse.capture.values import Break, Source, Var, constant
+from glasshouse.capture.frame import END, EnumerateIterator, SequenceIterator, ZipIterator
+from glasshouse.capture.guards import GuardCheck
+from glasshouse.capture.values import Break, ValueSource, Var, constant
 
 
 def same_set(value, elements) -> bool:
@@ -15,7 +15,7 @@ def lacks(value, key) -> bool:
     return key not in value
 
 
-class Containers:
+class ContainerRules:
     """The part of the tracer that knows lists, tuples, dicts and sets."""
 
     def sequence(self, var: Var) -> list[Var] | None:
@@ -30,7 +30,7 @@ class Containers:
             kind in (list, tuple) or kind.__iter__ in (list.__iter__, tuple.__iter__)
         ):
             self.typed(var)
-            if self.live and isinstance(var.origin, Source):
+            if self.live and isinstance(var.origin, ValueSource):
                 self.guards.add("len", var.origin, len(value))
             var.items = [self.load(x, self.sub(var, "item", i)) for i, x in enumerate(value)]
             return var.items
@@ -47,7 +47,7 @@ class Containers:
             if which == "items":
                 return [self.new_tuple([k, v]) for k, v in pairs]
             return [pair[which == "values"] for pair in pairs]
-        if isinstance(value, (Over, Zip, Enumerate)):
+        if isinstance(value, (SequenceIterator, ZipIterator, EnumerateIterator)):
             found = []
             while (x := value.step(self)) is not END:
                 found.append(x)
@@ -63,9 +63,9 @@ class Containers:
     def whole_set(self, var: Var) -> None:
         """Know every element of a set."""
         if var.items is None:
-            if self.live and isinstance(var.origin, Source):
+            if self.live and isinstance(var.origin, ValueSource):
                 self.typed(var)
-                check = Check(same_set, frozenset(var.value), f"set is {set(var.value)!r}")
+                check = GuardCheck(same_set, frozenset(var.value), f"set is {set(var.value)!r}")
                 self.guards.add("call", var.origin, check)
             var.items = {x: (Var(x),) for x in var.value}
 
@@ -92,7 +92,7 @@ class Containers:
         if id(var) not in self.whole:
             self.whole[id(var)] = var
             keys = self.original_keys.get(id(var), tuple(var.value))
-            if self.live and isinstance(var.origin, Source):
+            if self.live and isinstance(var.origin, ValueSource):
                 self.typed(var)
                 self.guards.add("keys", var.origin, keys)
             for key in var.value:
@@ -115,12 +115,12 @@ class Containers:
         if var.is_new or var.origin is None or key in self.deleted.get(id(var), ()):
             return None
         if key not in var.value:
-            if self.live and isinstance(var.origin, Source) and id(var) not in self.whole:
+            if self.live and isinstance(var.origin, ValueSource) and id(var) not in self.whole:
                 self.typed(var)
                 if type(key) in (str, int) or type(key).__hash__ is object.__hash__:
                     self.guards.add("absent", var.origin, key)
                 else:
-                    self.guards.add("call", var.origin, Check(lacks, key, f"lacks {key!r}"))
+                    self.guards.add("call", var.origin, GuardCheck(lacks, key, f"lacks {key!r}"))
             return None
         self.typed(var)
         value = self.load(var.value[key], self.entry_source(var.origin, key))

@@ -12,15 +12,15 @@ from collections import OrderedDict
 
 from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode import VERSION
-from glasshouse.capture.frame import Frame, Generator, code_of, resume_call
+from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, code_of, resume_call
 from glasshouse.capture.native import native
-from glasshouse.capture.values import STEPS, CannotRebuild, Number, Source, Var, stored
+from glasshouse.capture.values import STEPS, CannotRebuild, SymbolicNumber, ValueSource, Var, stored
 from glasshouse.ir.node import IRNode
 
 LITERALS = (int, bool, str, type(None))
 
 
-class Emitter:
+class ReplacementEmitter:
     """Writes the body of a replacement; `names` is what its names mean."""
 
     def __init__(self, tracer, resumer):
@@ -56,7 +56,7 @@ class Emitter:
         self.kept.append(var)
         return name
 
-    def source(self, source: Source) -> str:
+    def source(self, source: ValueSource) -> str:
         """The local variable that holds what is at a source, read before anything is written."""
         found = self.known.get(id(source))
         if found is not None:
@@ -80,15 +80,15 @@ class Emitter:
         if found is not None:
             return found
         origin = var.origin
-        if isinstance(origin, Source):
+        if isinstance(origin, ValueSource):
             return self.source(origin)
         if origin is None:
-            if isinstance(var.value, Generator):
+            if isinstance(var.value, CapturedGenerator):
                 raise CannotRebuild("a generator", var.value.site)
             return self.pool(var.value)
         if isinstance(origin, IRNode):
             return self.output(var, origin)
-        if isinstance(origin, Number):
+        if isinstance(origin, SymbolicNumber):
             return self.number(var, origin)
         if id(var) in self.busy:
             raise CannotRebuild("something new that contains itself")
@@ -110,7 +110,7 @@ class Emitter:
             self.output_vars.append(var)
         return f"o[{at}]"
 
-    def number(self, var: Var, origin: Number) -> str:
+    def number(self, var: Var, origin: SymbolicNumber) -> str:
         found = self.known.get(id(origin))
         if found is None:
             text = f"{self.pool(origin.fn)}({', '.join(map(self.name, origin.args))})"
@@ -410,7 +410,7 @@ class Emitter:
         self.names["called"] = fn.value
         return "called"
 
-    def after(self, frame: Frame, found, result: str, captured: bool) -> list[str]:
+    def after(self, frame: CaptureFrame, found, result: str, captured: bool) -> list[str]:
         """What follows the opaque step in its frame."""
         if found is not None and found.jump is not None:
             ways = []
@@ -427,7 +427,7 @@ class Emitter:
         return [f"r = {self.resume(frame, frame.ip, frame.stack, extra, captured)}"]
 
     def resume(
-        self, frame: Frame, at: int, stack: list[Var], extra: str | None, captured: bool
+        self, frame: CaptureFrame, at: int, stack: list[Var], extra: str | None, captured: bool
     ) -> str:
         """A call of the resume function at an instruction; `extra` is pushed onto the stack."""
         fn, slots, pushed = resume_call(frame, at, stack, bool(extra), captured, self.resumer)
@@ -440,12 +440,12 @@ class Emitter:
             return f"{self.pool(handling)}({error}, {called}, {', '.join(words)})"
         return f"{called}({', '.join(words)})"
 
-    def is_fixed(self, frame: Frame) -> bool:
+    def is_fixed(self, frame: CaptureFrame) -> bool:
         """Whether a resume function of a frame has the same closure, if any, in each call."""
         origins = [cell.origin for cell in frame.closure] if frame.code.keeps_closure else []
-        return all(isinstance(x, Source) and x.kind in ("const", "slot") for x in origins)
+        return all(isinstance(x, ValueSource) and x.kind in ("const", "slot") for x in origins)
 
-    def made_anew(self, frame: Frame, fn) -> str:
+    def made_anew(self, frame: CaptureFrame, fn) -> str:
         """A resume function with the cells of the call."""
         code, names = code_of(fn), frame.globals
         made = f"{self.pool(types.FunctionType)}({self.pool(code)}, {self.pool(names)}, "
@@ -471,7 +471,7 @@ class END_OF_LOOP:
     """What `next` gives where a loop ends."""
 
 
-def loop_end(frame: Frame, target: int) -> int:
+def loop_end(frame: CaptureFrame, target: int) -> int:
     """Where a loop goes on when its iterator is finished and off the stack."""
     ins = frame.code.instructions
     if ins[target].op == "END_FOR":

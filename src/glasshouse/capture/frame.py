@@ -3,20 +3,26 @@
 import types
 from contextlib import suppress
 
-from glasshouse.capture.bytecode import Handler, decoded, keeps_closure, make_resume, resume_slots
-from glasshouse.capture.values import NULL, Made, Var
+from glasshouse.capture.bytecode import (
+    ExceptionHandler,
+    decoded,
+    keeps_closure,
+    make_resume,
+    resume_slots,
+)
+from glasshouse.capture.values import NULL, Recipe, Var
 
 END = Var("end")  # what a finished iterator gives
 SIZED = (dict, set, type({}.keys()), type({}.values()), type({}.items()))
 
 
-class Lasti(Var):
+class LastInstruction(Var):
     """The number of the instruction that raised, for a handler that raises again."""
 
     __slots__ = ()
 
 
-class Frame:
+class CaptureFrame:
     """One function being interpreted.
 
     `then(tracer, result)` says what happens with the result where that is not a push onto the
@@ -53,14 +59,14 @@ class Frame:
     def where(self) -> str:
         return f"{self.root.co_filename}:{self.line}"
 
-    def stack_for(self, handler: Handler) -> list[Var]:
+    def stack_for(self, handler: ExceptionHandler) -> list[Var]:
         """What lies below the exception when a handler takes over."""
         below = self.saved[: handler.depth]
         raised_at = self.code.instructions[self.at].offset // 2
-        return [*below, Lasti(raised_at)] if handler.lasti else below
+        return [*below, LastInstruction(raised_at)] if handler.lasti else below
 
 
-class Iterator:
+class CapturedIterator:
     """An iterator over Vars that are known."""
 
     def step(self, tracer) -> Var:
@@ -77,7 +83,7 @@ class Iterator:
         return fn(*map(plain_value, parts))
 
 
-class Over(Iterator):
+class SequenceIterator(CapturedIterator):
     """Over a list, tuple, range or string (as it changes), or over what a dict or set had."""
 
     def __init__(self, base: Var, kept: list[Var] | None = None):
@@ -100,11 +106,11 @@ class Over(Iterator):
             return iterator_of, self.base, Var(self.index), Var(self.size)
         base = self.base
         if self.kept is not None:
-            base = Var([x.value for x in self.kept], Made("list"), self.kept)
+            base = Var([x.value for x in self.kept], Recipe("list"), self.kept)
         return iterator_at, base, Var(min(self.index, len(base.value)))
 
 
-class Reversed(Over):
+class ReversedIterator(SequenceIterator):
     """Like reversed."""
 
     def recipe(self):
@@ -135,7 +141,7 @@ def iterator_at(values, index: int):
     return it
 
 
-class Enumerate(Iterator):
+class EnumerateIterator(CapturedIterator):
     """Like enumerate."""
 
     def __init__(self, inner: Var, number: int):
@@ -153,7 +159,7 @@ class Enumerate(Iterator):
         return enumerate, self.inner, Var(self.number)
 
 
-class Zip(Iterator):
+class ZipIterator(CapturedIterator):
     """Like zip."""
 
     def __init__(self, inners: list[Var]):
@@ -174,18 +180,22 @@ class Zip(Iterator):
 
 def plain_value(var: Var):
     """The value, of our iterators Python's own."""
-    return var.value.native() if isinstance(var.value, (Iterator, Generator)) else var.value
+    return (
+        var.value.native()
+        if isinstance(var.value, (CapturedIterator, CapturedGenerator))
+        else var.value
+    )
 
 
-def going_on(made: "Generator"):
+def going_on(made: "CapturedGenerator"):
     """A generator of what is left of one that the interpreter began."""
     return (yield from made)
 
 
-class Generator:
+class CapturedGenerator:
     """A generator that the interpreter runs; as a Python object it goes on without being traced."""
 
-    def __init__(self, frame: Frame, site, make_tracer, make_native):
+    def __init__(self, frame: CaptureFrame, site, make_tracer, make_native):
         self.frame, self.site, self.make_tracer = frame, site, make_tracer
         self.make_native, self.started = make_native, False
         self.finished = self.running = self.closing = False
@@ -224,7 +234,7 @@ class Generator:
             self.throw(GeneratorExit())
 
 
-def resume_call(frame: Frame, at: int, stack: list[Var], more: int, captured: bool, resumer):
+def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
     """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
     that come `more` values that are not there yet. What is not needed any more is None."""
     names = resume_slots(frame.root)
@@ -233,7 +243,11 @@ def resume_call(frame: Frame, at: int, stack: list[Var], more: int, captured: bo
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
     fn = resumer(frame, at, [*stack, *[Var(None)] * more], live, captured)
     moved = (len(code_of(fn).co_code) - len(frame.root.co_code)) // 2
-    items = [Var(x.value + moved) if isinstance(x, Lasti) else x for x in stack if x is not NULL]
+    items = [
+        Var(x.value + moved) if isinstance(x, LastInstruction) else x
+        for x in stack
+        if x is not NULL
+    ]
     items.reverse()
     return fn, slots, items
 
@@ -244,7 +258,7 @@ def code_of(fn) -> types.CodeType:
 
 
 def resume_function(
-    frame: Frame, at: int, stack: list[Var], live: frozenset[int]
+    frame: CaptureFrame, at: int, stack: list[Var], live: frozenset[int]
 ) -> types.FunctionType:
     """A function that goes on at an instruction of a frame."""
     code = frame.root

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from glasshouse.capture.plain import FUNCTIONS, SCALARS
-from glasshouse.capture.values import Break, Made, Source, UserError, Var, constant
+from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant
 from glasshouse.ir.node import IRNode
 
 VARYING = {
@@ -55,7 +55,7 @@ class FrontEnd:
     def run(self, fn, args, kwargs):
         """Compute while tracing.
 
-        Raises: Hidden if a tensor's value was asked for.
+        Raises: HiddenValue if a tensor's value was asked for.
         """
         return fn(*args, **kwargs)
 
@@ -84,7 +84,7 @@ class FrontEnd:
         """Whether a value of another kind may be a constant of the graph, guarded by identity."""
         return False
 
-    def varies(self, source: Source) -> bool:
+    def varies(self, source: ValueSource) -> bool:
         """Whether a number at a source is expected to differ from call to call."""
         return False
 
@@ -124,7 +124,7 @@ class FrontEnd:
         allowed = id(f) in tracer.config.allowed
         if not allowed and (id(f) in tracer.config.disallowed or not self.is_operation(f)):
             return False
-        if isinstance(fn.origin, Source):
+        if isinstance(fn.origin, ValueSource):
             tracer.guards.add("is", fn.origin, f)
         tracer.deliver(then, self.apply(tracer, "call_function", f, f, args, kwargs))
         return True
@@ -155,7 +155,7 @@ class FrontEnd:
             if not owned:
                 return node
         else:
-            text = var.origin.text if isinstance(var.origin, Source) else "constant"
+            text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
             node = tracer.graph.placeholder(text.replace("__dict__", ""))
             tracer.inputs.append((node, var))
             if not is_tensor:
@@ -169,8 +169,8 @@ class FrontEnd:
 
     def lift_owned(self, tracer, var: Var) -> IRNode:
         """A tensor as an attribute of the graph's module."""
-        text = var.origin.text if isinstance(var.origin, Source) else "constant"
-        if isinstance(var.origin, Source):
+        text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
+        if isinstance(var.origin, ValueSource):
             tracer.guards.add("is", var.origin, var.value)
         node = tracer.graph.get_attr(self.own(tracer, text, var.value))
         tracer.lifted[id(var)] = node, var
@@ -209,7 +209,7 @@ class FrontEnd:
             return tuple(self.operand(tracer, x) for x in tracer.sequence(var))
         if type(value) is dict:
             return {tracer.known(k): self.operand(tracer, v) for k, v in tracer.entries(var)}
-        if isinstance(value, slice) and isinstance(var.origin, Made):
+        if isinstance(value, slice) and isinstance(var.origin, Recipe):
             return slice(*(self.operand(tracer, x) for x in var.origin.parts[1]))
         if var.origin is None or tracer.foldable(var) or self.is_constant(value):
             return tracer.known(var)
@@ -239,7 +239,7 @@ class FrontEnd:
         words = {k: v.value for k, v in kwargs.items()}
         try:
             result = self.run(fn, values[1:] if op == "call_method" else values, words)
-        except Hidden:
+        except HiddenValue:
             self.undo(tracer, depth)
             shown = call if op != "call_module" else Var(fn)
             name = target if isinstance(target, str) else getattr(target, "__name__", "a call")
@@ -290,8 +290,8 @@ class FrontEnd:
             if isinstance(result, tuple):
                 if type(result) is not tuple:
                     return tracer.new_tuple(parts, type(result))
-                return tracer.track(Var(result, Made("tuple"), parts))
-            return tracer.track(Var(result, Made("list"), parts))
+                return tracer.track(Var(result, Recipe("tuple"), parts))
+            return tracer.track(Var(result, Recipe("list"), parts))
         if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):
             raise Break("an operation gave a dict of tensors", None)
         if not self.writes(target, args) and result is not None and not node.users:
@@ -314,7 +314,7 @@ class FrontEnd:
 
     def attribute(self, tracer, var: Var, name: str) -> Var:
         """tensor.name."""
-        if isinstance(var.origin, Source):
+        if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)
         found = self.metadata(tracer, var, name)
         if found is not None:
@@ -322,7 +322,7 @@ class FrontEnd:
         value = tracer.do(getattr, var.value, name)
         if callable(value) and not self.is_tensor(value):
             if getattr(value, "__self__", None) is var.value:
-                return Var(value, Made("method", var, name))
+                return Var(value, Recipe("method", var, name))
             return Var(value)
         return self.apply(tracer, "call_function", getattr, getattr, [var, Var(name)], {})
 
@@ -341,10 +341,10 @@ class FrontEnd:
 
     def length(self, tracer, var: Var) -> Var:
         """len(tensor)."""
-        if isinstance(var.origin, Source):
+        if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)
         return Var(tracer.do(len, var.value))
 
 
-class Hidden(Exception):
+class HiddenValue(Exception):
     """A tensor's value was asked for while tracing."""

@@ -9,11 +9,11 @@ from glasshouse.autograd.tape import Leaf, grad_mode, sequence
 from glasshouse.base.dtype import DType
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.shape import Spec
-from glasshouse.capture.front import FrontEnd, Hidden
-from glasshouse.capture.glass import on_tape
-from glasshouse.capture.guards import Check
+from glasshouse.capture.front import FrontEnd, HiddenValue
+from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.plain import SCALARS
-from glasshouse.capture.values import Break, Made, Source, Var, constant
+from glasshouse.capture.program_compiler import on_tape
+from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 from glasshouse.dispatch.autocast import autocast
 from glasshouse.dispatch.backend import TensorBackend
 from glasshouse.dispatch.bind import hooks, state, timers, watchers
@@ -118,7 +118,7 @@ class GlasshouseFront(FrontEnd):
 
     def guard(self, tracer, var):
         source, guards, value = var.origin, tracer.guards, var.value
-        if not isinstance(source, Source) or id(source) in tracer.guarded:
+        if not isinstance(source, ValueSource) or id(source) in tracer.guarded:
             return
         tracer.guarded.add(id(source))
         guards.add("type", source, type(value))
@@ -148,7 +148,9 @@ class GlasshouseFront(FrontEnd):
         modes = tracer.guards.source("attr", base, "modes")
         if state.modes:
             wanted = [(mode.dtype, mode.enabled) for mode in state.modes]
-            tracer.guards.add("call", modes, Check(same_autocasts, wanted, f"autocast {wanted}"))
+            tracer.guards.add(
+                "call", modes, GuardCheck(same_autocasts, wanted, f"autocast {wanted}")
+            )
         else:
             tracer.guards.add("is", modes, ())
 
@@ -157,7 +159,7 @@ class GlasshouseFront(FrontEnd):
 
     def is_stale(self, tracer, var):
         """Whether a scheduler's step may have changed what is read."""
-        if not tracer.scheduled or not isinstance(var.origin, Source):
+        if not tracer.scheduled or not isinstance(var.origin, ValueSource):
             return False
         return isinstance(var.value, (Optimizer, LRScheduler)) or "param_groups" in var.origin.text
 
@@ -219,7 +221,7 @@ class GlasshouseFront(FrontEnd):
             return fn(*args, **kwargs)
         except CaptureError as error:
             if str(error).startswith("value:"):
-                raise Hidden from None
+                raise HiddenValue from None
             raise
         finally:
             state.values_hidden = False
@@ -268,7 +270,7 @@ class GlasshouseFront(FrontEnd):
                 reason = "backward reaches a tensor that was not read here"
                 raise Break(reason, Var(Tensor.backward), outputs)
             self.read_grad(tracer, var)
-            if isinstance(var.origin, Source):
+            if isinstance(var.origin, ValueSource):
                 inside = tracer.guards.source("dict", var.origin)
                 tracer.guards.add("unhooked", inside, ("node", "grad_hooks"))
         for leaf in leaves:
@@ -278,7 +280,7 @@ class GlasshouseFront(FrontEnd):
         """Guard what a tensor's .grad is before the trace."""
         if var.items is None:
             var.items = {}
-        if "grad" in var.items or not isinstance(var.origin, Source):
+        if "grad" in var.items or not isinstance(var.origin, ValueSource):
             return
         self.lift(tracer, var)
         inside = tracer.guards.source("dict", var.origin)
@@ -298,7 +300,7 @@ class GlasshouseFront(FrontEnd):
         value = var.value
         if name == "grad":
             return self.gradient(tracer, var)
-        if name == "shape" and isinstance(var.origin, Source):
+        if name == "shape" and isinstance(var.origin, ValueSource):
             return self.shape(tracer, var)
         if name == "shape" and isinstance(var.origin, IRNode) and tracer.sized():
             return self.computed_shape(tracer, var)
@@ -310,7 +312,7 @@ class GlasshouseFront(FrontEnd):
         if name == "__class__":
             return Var(type(value))
         if name in value.__dict__ and name not in ("data", "node", "slot", "mode", "backend"):
-            if not isinstance(var.origin, Source):
+            if not isinstance(var.origin, ValueSource):
                 return Var(value.__dict__[name])
             inside = tracer.guards.source("dict", var.origin)
             return tracer.load(value.__dict__[name], tracer.entry_source(inside, name))
@@ -327,7 +329,7 @@ class GlasshouseFront(FrontEnd):
             Var(n, tracer.guards.source("item", base, i)) if free else Var(n)
             for i, (n, free) in enumerate(zip(value.shape, varying, strict=True))
         ]
-        return Var(value.shape, Made("tuple"), items)
+        return Var(value.shape, Recipe("tuple"), items)
 
     def is_free(self, tracer, source, value, axis: int) -> bool:
         """Whether the size of an axis may be another one in a later call."""
@@ -342,7 +344,7 @@ class GlasshouseFront(FrontEnd):
             Var(n, tracer.graph.call_function(operator.getitem, (node, i)))
             for i, n in enumerate(var.value.shape)
         ]
-        return Var(var.value.shape, Made("tuple"), items)
+        return Var(var.value.shape, Recipe("tuple"), items)
 
     def length(self, tracer, var):
         if tracer.sized():
@@ -353,7 +355,7 @@ class GlasshouseFront(FrontEnd):
         """tensor.grad."""
         if var.items is None:
             var.items = {}
-        if isinstance(var.origin, Source):
+        if isinstance(var.origin, ValueSource):
             self.read_grad(tracer, var)
         if var.items.get("grad") is None:
             value = var.value.grad
@@ -394,7 +396,7 @@ class GlasshouseFront(FrontEnd):
                 return known.items[name] and known.items[name][1]
             if name in members:
                 source = None
-                if tracer.live and isinstance(obj.origin, Source):
+                if tracer.live and isinstance(obj.origin, ValueSource):
                     inside = tracer.guards.source("dict", obj.origin)
                     table = tracer.guards.source("get", inside, kind)
                     source = tracer.guards.source("get", table, name, f"{obj.origin.text}.{name}")
@@ -415,7 +417,7 @@ class GlasshouseFront(FrontEnd):
 
     def lacks(self, tracer, obj, name) -> None:
         """Guard that a Module has no such member."""
-        if isinstance(obj.origin, Source):
+        if isinstance(obj.origin, ValueSource):
             inside = tracer.guards.source("dict", obj.origin)
             for kind in TABLES:
                 table = tracer.guards.source("get", inside, kind)
@@ -444,7 +446,7 @@ class GlasshouseFront(FrontEnd):
                 return self.schedule(tracer, fn, args, kwargs, then)
         is_class = isinstance(f, type)
         if f is phase or is_class and issubclass(f, CONTEXTS):
-            made = Var(tracer.known_call(f, args, kwargs), Made("call", fn, args, kwargs), {})
+            made = Var(tracer.known_call(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
             tracer.deliver(then, tracer.track(made))
             return True
         if isinstance(f, Module):
@@ -459,13 +461,13 @@ class GlasshouseFront(FrontEnd):
         """Whether a bound method is that of no_grad, autocast, a phase …"""
         if isinstance(fn.value.__self__, CONTEXTS):
             return True
-        this = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
-        made = this is not None and isinstance(this.origin, Made) and this.origin.kind == "call"
+        this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        made = this is not None and isinstance(this.origin, Recipe) and this.origin.kind == "call"
         return made and this.origin.parts[0].value is phase
 
     def context(self, tracer, fn, name, then):
         """Enter or leave no_grad, autocast, a phase …"""
-        var = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
+        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         if var is None or not var.is_new:
             nothing = [Var(None)] * (0 if name == "__enter__" else 3)
             raise Break("a context made elsewhere", fn, nothing)
@@ -488,8 +490,8 @@ class GlasshouseFront(FrontEnd):
 
     def schedule(self, tracer, fn, args, kwargs, then):
         """A scheduler's step has nothing for the graph: Python does it again in each call."""
-        var = fn.origin.parts[0] if isinstance(fn.origin, Made) else None
-        known = var is not None and isinstance(var.origin, Source) and not kwargs
+        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+        known = var is not None and isinstance(var.origin, ValueSource) and not kwargs
         if not known or not tracer.all_foldable(args):
             raise Break("a scheduler's step", fn, args, kwargs)
         tracer.typed(var)
@@ -512,7 +514,7 @@ class GlasshouseFront(FrontEnd):
         leaf = library and not isinstance(module, INLINED_MODULES) and not has_hooks(module)
         if leaf and "forward" not in module.__dict__:
             text = cls.__name__
-            if isinstance(fn.origin, Source):
+            if isinstance(fn.origin, ValueSource):
                 text = fn.origin.text
                 tracer.guards.add("is", fn.origin, module)
                 self.guard_module(tracer, fn)
@@ -523,7 +525,7 @@ class GlasshouseFront(FrontEnd):
             name = self.own(tracer, text, module)
             tracer.deliver(then, self.apply(tracer, "call_module", name, module, args, kwargs))
             return True
-        if isinstance(fn.origin, Source):
+        if isinstance(fn.origin, ValueSource):
             inside = tracer.guards.source("dict", fn.origin)
             for kind in ("_forward_hooks", "_forward_pre_hooks"):
                 if not module.__dict__[kind]:

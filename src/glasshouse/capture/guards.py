@@ -5,7 +5,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from glasshouse.base.errors import type_name
-from glasshouse.capture.values import STEPS, Source
+from glasshouse.capture.values import STEPS, ValueSource
 
 # As in native/frame_hook.c.
 READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr": 6, "type": 7,
@@ -14,21 +14,21 @@ TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
          "unhooked": 34}  # fmt: skip
-WEAK = {"is": 32, "type": 33}  # the same of a Link
+WEAK = {"is": 32, "type": 33}  # the same of a WeakLink
 BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
 OF_DICT = {"absent", "kind", "keys"}
 WITHIN_TAG = {"is", "type", "eq", "spec"}  # checks on a dict's value that its tag covers
 
 
-class Link(weakref.ref):
+class WeakLink(weakref.ref):
     """What keeps nothing alive: a guard's reference to its value, a dispatcher's to an entry."""
 
 
 class Guard(NamedTuple):
-    """One condition on the value at `source`; a Link is one on what it refers to."""
+    """One condition on the value at `source`; a WeakLink is one on what it refers to."""
 
     kind: str
-    source: Source
+    source: ValueSource
     value: Any
 
     def __str__(self):
@@ -55,7 +55,7 @@ class Guard(NamedTuple):
         return texts[self.kind]
 
 
-class Check:
+class GuardCheck:
     """A guard of its own: test(value, wanted) holds; `text` says so."""
 
     def __init__(self, test, wanted, text: str):
@@ -70,7 +70,7 @@ class Check:
 
 def linked(value):
     """The value of a guard."""
-    return value() if type(value) is Link else value
+    return value() if type(value) is WeakLink else value
 
 
 def weakened(guard: Guard, gone) -> Guard:
@@ -79,7 +79,7 @@ def weakened(guard: Guard, gone) -> Guard:
     if guard.kind not in WEAK:
         return guard
     try:
-        return guard._replace(value=Link(guard.value, gone))
+        return guard._replace(value=WeakLink(guard.value, gone))
     except TypeError:  # a number, a tuple, …
         return guard
 
@@ -96,12 +96,14 @@ class GuardSet:
     """The guards of one trace, each once, and the sources that they are about."""
 
     def __init__(self):
-        self.sources: dict[tuple, Source] = {}
+        self.sources: dict[tuple, ValueSource] = {}
         self.guards: dict[tuple, Guard] = {}
-        self.read: list[Source] = []  # what was found there, and has to be there again
+        self.read: list[ValueSource] = []  # what was found there, and has to be there again
 
-    def source(self, kind: str, base: Source | None, key=None, named: str | None = None) -> Source:
-        """The one Source of a path; only what has no base needs a name."""
+    def source(
+        self, kind: str, base: ValueSource | None, key=None, named: str | None = None
+    ) -> ValueSource:
+        """The one ValueSource of a path; only what has no base needs a name."""
         name = (
             kind,
             id(base),
@@ -109,10 +111,10 @@ class GuardSet:
         )
         found = self.sources.get(name)
         if found is None:
-            found = self.sources[name] = Source(kind, base, key, named)
+            found = self.sources[name] = ValueSource(kind, base, key, named)
         return found
 
-    def add(self, kind: str, source: Source, value) -> None:
+    def add(self, kind: str, source: ValueSource, value) -> None:
         """Rely on something; a number that is guarded once may not be found otherwise later."""
         name = kind, id(source), None
         if kind in BY_VALUE:
@@ -120,21 +122,21 @@ class GuardSet:
         if name not in self.guards:
             self.guards[name] = Guard(kind, source, value)
 
-    def has(self, kind: str, source: Source) -> bool:
+    def has(self, kind: str, source: ValueSource) -> bool:
         return (kind, id(source), None) in self.guards
 
 
-class Compiler:
+class GuardCompiler:
     """Lays out guards as a program: parents before children, a dict's entries together."""
 
-    def __init__(self, guards: list[Guard], read: list[Source]):
+    def __init__(self, guards: list[Guard], read: list[ValueSource]):
         self.ops: list[list] = []
         self.about: list[Guard | None] = []
         self.register: dict[int, int] = {}
-        self.children: dict[int, dict[int, Source]] = {}
+        self.children: dict[int, dict[int, ValueSource]] = {}
         self.checks: dict[int, list[Guard]] = {}
         self.late: list[Guard] = []  # between two sources
-        self.roots: dict[int, Source] = {}
+        self.roots: dict[int, ValueSource] = {}
         for guard in guards:
             self.need(guard.source)
             if guard.kind in ("same", "distinct"):
@@ -150,7 +152,7 @@ class Compiler:
         for guard in self.late:
             self.check(guard, self.register[id(guard.value)])
 
-    def need(self, source: Source) -> None:
+    def need(self, source: ValueSource) -> None:
         """Have a source read, and all on the way to it."""
         while source.base is not None:
             children = self.children.setdefault(id(source.base), {})
@@ -160,7 +162,7 @@ class Compiler:
             source = source.base
         self.roots[id(source)] = source
 
-    def read(self, source: Source) -> None:
+    def read(self, source: ValueSource) -> None:
         """The operation that puts a source into a register."""
         register = self.register[id(source)] = len(self.register)
         base = -1 if source.base is None else self.register[id(source.base)]
@@ -179,11 +181,11 @@ class Compiler:
             key = (name, cls)
         elif guard.kind in ("same", "distinct"):
             key = None
-        kinds = WEAK if type(key) is Link else CHECK
+        kinds = WEAK if type(key) is WeakLink else CHECK
         self.ops.append([kinds[guard.kind], 0, self.register[id(guard.source)], number, key, 0])
         self.about.append(guard)
 
-    def inside(self, source: Source, tagged: bool = False) -> None:
+    def inside(self, source: ValueSource, tagged: bool = False) -> None:
         """All checks on a source that is in a register, then its children's."""
         children = list(self.children.get(id(source), {}).values())
         checks = self.checks.get(id(source), [])
@@ -199,7 +201,7 @@ class Compiler:
                 self.read(child)
                 self.inside(child)
 
-    def group(self, source: Source, entries: list[Source], checks: list[Guard]) -> None:
+    def group(self, source: ValueSource, entries: list[ValueSource], checks: list[Guard]) -> None:
         """The entries of a dict with all that its version tag covers, then what is inside them."""
         register, at = self.register[id(source)], len(self.ops)
         self.ops.append([TAG, 0, register, 0, None, 0])
@@ -223,7 +225,7 @@ class Compiler:
         return [tuple(op) for op in self.ops], len(self.register)
 
 
-def read_source(source: Source, slots):
+def read_source(source: ValueSource, slots):
     """The value at a source now; raises where the path ends early."""
     if source.kind == "slot":
         return slots[source.key]

@@ -1,14 +1,14 @@
 """Iterators and generators: made, stepped, closed."""
 
-from glasshouse.capture.frame import END, Generator, Iterator, Over
+from glasshouse.capture.frame import END, CapturedGenerator, CapturedIterator, SequenceIterator
 from glasshouse.capture.plain import own_method
 from glasshouse.capture.polyfills import iterate
-from glasshouse.capture.values import Break, Made, UserError, Var, pending
+from glasshouse.capture.values import Break, Recipe, UserError, Var, pending
 
 SEQUENCES = (list, tuple, range, str, bytes)
 
 
-class Iteration:
+class IterationRules:
     """The part of the tracer that iterates."""
 
     def generator_method(self, this: Var, name: str, args, then):
@@ -21,7 +21,7 @@ class Iteration:
             error = args[0] if len(args) == 1 or args[1].value is None else args[1]
             if isinstance(error.value, type):
                 error = Var(error.value())
-            made: Generator = this.value
+            made: CapturedGenerator = this.value
 
             def after(tracer, x, result=None):
                 if x is END:
@@ -35,7 +35,7 @@ class Iteration:
             return self.close_generator(this.value, then)
         raise Break(f"method {name} of a generator", None)
 
-    def close_generator(self, made: Generator, then):
+    def close_generator(self, made: CapturedGenerator, then):
         """Raise GeneratorExit where a generator stands."""
         if made.finished or not made.started:
             made.finished = True
@@ -44,7 +44,7 @@ class Iteration:
         self.enter_generator(made, lambda t, x, result=None: t.give(then, None))
         raise UserError(GeneratorExit())
 
-    def enter_generator(self, made: Generator, after) -> None:
+    def enter_generator(self, made: CapturedGenerator, after) -> None:
         """Run a generator's frame until it yields or ends."""
         if made.running:
             self.fail(ValueError("generator already executing"))
@@ -56,7 +56,7 @@ class Iteration:
     def get_iter(self, x: Var, then=None):
         """iter(x)."""
         value = x.value
-        if isinstance(value, (Iterator, Generator)):
+        if isinstance(value, (CapturedIterator, CapturedGenerator)):
             return self.deliver(then, x)
         if not self.live:
             return self.give(then, self.do(iter, value))
@@ -72,19 +72,19 @@ class Iteration:
             if items is None:
                 raise Break(f"iteration over a {kind.__name__}", Var(iter), [x])
             kept = list(items)
-        return self.deliver(then, self.track(Var(Over(x, kept), Made("iterator"))))
+        return self.deliver(then, self.track(Var(SequenceIterator(x, kept), Recipe("iterator"))))
 
     @pending
     def step(self, iterator: Var, then, sent: Var | None = None):
         """The next item to `then`, or END."""
         value = iterator.value
-        if isinstance(value, Generator):
+        if isinstance(value, CapturedGenerator):
             if value.finished:
                 return then(self, END)
             self.enter_generator(value, then)
             value.frame.stack.append(sent or Var(None))
             return None
-        if isinstance(value, Iterator):
+        if isinstance(value, CapturedIterator):
             return then(self, value.step(self))
         if not self.live:
             plain = sent is None or sent.value is None

@@ -6,7 +6,7 @@ from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.watch import Watcher
 
 
-class Lines(Watcher):
+class LineRecorder(Watcher):
     """Notes "file:line" of each call: that of the graph's node that runs, and in a backward pass
     that of the forward call which is differentiated. A context: it notes what runs inside."""
 

@@ -4,9 +4,9 @@ import operator
 import types
 from collections import OrderedDict
 
-from glasshouse.capture.frame import Generator
+from glasshouse.capture.frame import CapturedGenerator
 from glasshouse.capture.polyfills import add_all, extend_of, join_of, update_of
-from glasshouse.capture.values import Break, Made, Var
+from glasshouse.capture.values import Break, Recipe, Var
 
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
 SET_ALGEBRA = {
@@ -27,7 +27,7 @@ PROTOCOL = {
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
 
 
-class Methods:
+class MethodRules:
     """The part of the tracer that calls methods of builtin types."""
 
     def call_builtin_method(self, fn: Var, args, kwargs, then):
@@ -41,13 +41,13 @@ class Methods:
         """this.name(*args) of a builtin type."""
         value = this.value
         if isinstance(fn.value, (types.MethodDescriptorType, types.WrapperDescriptorType)):
-            fn = Var(fn.value.__get__(value), Made("method", this, Var(fn.value)))
-        if isinstance(value, Generator):
+            fn = Var(fn.value.__get__(value), Recipe("method", this, Var(fn.value)))
+        if isinstance(value, CapturedGenerator):
             return self.generator_method(this, name, args, then)
         if name in ("__init__", "__init_subclass__") and not isinstance(value, (list, dict, set)):
             if isinstance(value, BaseException) and this.is_new:
                 self.do(getattr(BaseException, name), value, *(x.value for x in args))
-                this.origin = Made("exception", type(value), args)
+                this.origin = Recipe("exception", type(value), args)
             return self.give(then, None)
         if name == "__setattr__" and len(args) == 2:
             self.set_plain(this, self.known(args[0]), args[1])
@@ -104,7 +104,7 @@ class Methods:
         cls = self.known(args[0]) if args else None
         plain = isinstance(cls, type) and cls.__new__ is object.__new__
         if plain or fn.value is object.__new__ or this.value is object:
-            made = Var(self.do(object.__new__, cls), Made("object", cls), {})
+            made = Var(self.do(object.__new__, cls), Recipe("object", cls), {})
             return self.deliver(then, self.track(made))
         raise Break("a call of __new__", fn, args, kwargs)
 
@@ -188,7 +188,7 @@ class Methods:
     def dict_method(self, this: Var, name: str, args) -> Var | None:
         value = this.value
         if name in ("keys", "values", "items"):
-            return Var(getattr(value, name)(), Made("view", this, name))
+            return Var(getattr(value, name)(), Recipe("view", this, name))
         if name == "copy":
             cls = type(value) if type(value) in (dict, OrderedDict) else dict
             return self.new_dict(self.entries(this), cls)

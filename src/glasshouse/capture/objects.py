@@ -4,14 +4,14 @@ of what was written."""
 import builtins
 import types
 
-from glasshouse.capture.frame import Generator
+from glasshouse.capture.frame import CapturedGenerator
 from glasshouse.capture.guards import GuardSet
 from glasshouse.capture.plain import FUNCTIONS, MISSING, NUMBERS, SCALARS
-from glasshouse.capture.values import Break, Made, Number, Source, Var
+from glasshouse.capture.values import Break, Recipe, SymbolicNumber, ValueSource, Var
 from glasshouse.ir.node import IRNode
 
 
-class Objects:
+class ObjectRules:
     """The part of the tracer that knows where values come from."""
 
     guards: GuardSet
@@ -20,7 +20,11 @@ class Objects:
 
     def typed(self, var: Var):
         """The value, whose type is relied on."""
-        if self.live and isinstance(var.origin, Source) and not self.guards.has("eq", var.origin):
+        if (
+            self.live
+            and isinstance(var.origin, ValueSource)
+            and not self.guards.has("eq", var.origin)
+        ):
             self.guards.add("type", var.origin, type(var.value))
         return var.value
 
@@ -32,7 +36,7 @@ class Objects:
         value, origin = var.value, var.origin
         if not self.live or origin is None:
             return value
-        if isinstance(origin, Source):
+        if isinstance(origin, ValueSource):
             if type(value) in (tuple, list, set):
                 for item in self.sequence(var):
                     self.known(item)
@@ -43,7 +47,7 @@ class Objects:
                 single = value is None or type(value) is bool
                 kind = "eq" if not single and compares(value) else "is"
                 self.guards.add(kind, origin, value)
-        elif isinstance(origin, (Made, Number)):
+        elif isinstance(origin, (Recipe, SymbolicNumber)):
             parts = self.parts_of(origin, var)
             if parts is None and origin.kind not in ("function", "method", "object", "traceback"):
                 raise Break(f"a new {origin.kind} is needed as a constant", None)
@@ -62,9 +66,9 @@ class Objects:
                 for item in self.sequence(self.front.metadata(self, var, "shape")):
                     self.known(item)
 
-    def parts_of(self, origin: Made | Number, var: Var) -> list[Var] | None:
+    def parts_of(self, origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
         """What something new is made of, if that is all there is to it; a dict's keys are known."""
-        if isinstance(origin, Number):
+        if isinstance(origin, SymbolicNumber):
             return list(origin.args)
         if origin.kind in ("list", "tuple", "set"):
             return self.sequence(var)
@@ -72,7 +76,7 @@ class Objects:
             return [value for _, value in self.entries(var)]
         return [origin.parts[0], *origin.parts[1]] if origin.kind == "call" else None
 
-    def is_passed(self, source: Source) -> bool:
+    def is_passed(self, source: ValueSource) -> bool:
         """Whether a source starts at an argument."""
         while source.base is not None:
             source = source.base
@@ -81,16 +85,20 @@ class Objects:
     def foldable(self, var: Var) -> bool:
         """Whether a value may be relied on without making the graph too special."""
         value, origin = var.value, var.origin
-        if isinstance(origin, (Number, IRNode)) and type(value) in (int, bool) or self.varies(var):
+        if (
+            isinstance(origin, (SymbolicNumber, IRNode))
+            and type(value) in (int, bool)
+            or self.varies(var)
+        ):
             return True
         if self.is_tensor(var):
             return False
-        if isinstance(origin, Made):
+        if isinstance(origin, Recipe):
             parts = self.parts_of(origin, var)
             return parts is not None and all(map(self.foldable, parts))
         if origin is None:
-            return not isinstance(value, Generator)
-        if isinstance(origin, Source):
+            return not isinstance(value, CapturedGenerator)
+        if isinstance(origin, ValueSource):
             if type(value) is tuple:
                 return all(self.foldable(x) for x in self.sequence(var))
             plain = type(value) in SCALARS or isinstance(value, FUNCTIONS)
@@ -107,9 +115,13 @@ class Objects:
 
     def varies(self, var: Var) -> bool:
         """Whether a number may be another one in a later call."""
-        if isinstance(var.origin, Number):
+        if isinstance(var.origin, SymbolicNumber):
             return True
-        if type(var.value) not in NUMBERS or not isinstance(var.origin, Source) or not self.live:
+        if (
+            type(var.value) not in NUMBERS
+            or not isinstance(var.origin, ValueSource)
+            or not self.live
+        ):
             return False
         return not self.guards.has("eq", var.origin) and self.is_dynamic(var.origin)
 
@@ -120,13 +132,13 @@ class Objects:
             return same
         single = (bool, type(None), type(Ellipsis), type(NotImplemented))
         for var, other in ((lhs, rhs), (rhs, lhs)):
-            if type(other.value) in single and isinstance(var.origin, Source):
+            if type(other.value) in single and isinstance(var.origin, ValueSource):
                 if type(var.value) in single:
                     self.guards.add("is", var.origin, var.value)
                 else:
                     self.typed(var)
                 return same
-        sources = [x for x in (lhs, rhs) if isinstance(x.origin, Source)]
+        sources = [x for x in (lhs, rhs) if isinstance(x.origin, ValueSource)]
         if len(sources) == 2:
             if type(lhs.value) in SCALARS or isinstance(lhs.value, FUNCTIONS):
                 self.known(lhs), self.known(rhs)
@@ -141,7 +153,7 @@ class Objects:
 
     # -- loading -------------------------------------------------------------------------------
 
-    def load(self, value, source: Source | None) -> Var:
+    def load(self, value, source: ValueSource | None) -> Var:
         """What was read at a source; one Var for one object."""
         if self.live and source is not None and source.kind in ("get", "cell", "attr"):
             self.guards.read.append(source)
@@ -155,16 +167,16 @@ class Objects:
         found = self.tracked.get(id(value))
         if found is None:
             found = self.tracked[id(value)] = Var(value, source)
-        elif isinstance(found.origin, Source) and found.origin is not source:
+        elif isinstance(found.origin, ValueSource) and found.origin is not source:
             self.guards.add("same", source, found.origin)
         return found
-        if isinstance(found.origin, Source) and found.origin is not source:
+        if isinstance(found.origin, ValueSource) and found.origin is not source:
             self.guards.add("same", source, found.origin)
         elif found.origin is not source:
             pass  # made in this trace and stored where it is now read
         return found
 
-    def load_in(self, trusted: bool, value, source: Source | None) -> Var:
+    def load_in(self, trusted: bool, value, source: ValueSource | None) -> Var:
         """What is read in a frame; in the library's, scalars and functions are constants."""
         fixed = trusted and (type(value) in SCALARS or isinstance(value, FUNCTIONS))
         return Var(value) if fixed else self.load(value, source)
@@ -174,16 +186,16 @@ class Objects:
         self.tracked[id(var.value)] = var
         return var
 
-    def sub(self, var: Var, kind: str, key=None) -> Source | None:
+    def sub(self, var: Var, kind: str, key=None) -> ValueSource | None:
         """The source of a part of what is at a source."""
-        if not self.live or not isinstance(var.origin, Source):
+        if not self.live or not isinstance(var.origin, ValueSource):
             return None
         return self.guards.source(kind, var.origin, key)
 
-    def dict_of(self, var: Var) -> Source | None:
+    def dict_of(self, var: Var) -> ValueSource | None:
         return self.sub(var, "dict", None)
 
-    def entry_source(self, base: Source | None, key) -> Source | None:
+    def entry_source(self, base: ValueSource | None, key) -> ValueSource | None:
         return None if base is None or not self.live else self.guards.source("get", base, key)
 
     # -- making --------------------------------------------------------------------------------
@@ -191,31 +203,31 @@ class Objects:
     def new_tuple(self, items: list[Var], cls=tuple) -> Var:
         values = tuple(x.value for x in items)
         if cls is not tuple:
-            return self.track(Var(tuple.__new__(cls, values), Made("tuple", cls), list(items)))
+            return self.track(Var(tuple.__new__(cls, values), Recipe("tuple", cls), list(items)))
         if all(x.origin is None and x.items is None for x in items):
             return Var(values, None, list(items))
-        return Var(values, Made("tuple"), list(items))
+        return Var(values, Recipe("tuple"), list(items))
 
     def new_list(self, items: list[Var]) -> Var:
-        return self.track(Var([x.value for x in items], Made("list"), list(items)))
+        return self.track(Var([x.value for x in items], Recipe("list"), list(items)))
 
     def new_slice(self, parts: list[Var]) -> Var:
-        return Var(slice(*(x.value for x in parts)), Made("call", Var(slice), parts))
+        return Var(slice(*(x.value for x in parts)), Recipe("call", Var(slice), parts))
 
     def new_dict(self, pairs, cls=dict) -> Var:
         items = {}
         for key, value in pairs:
             items[self.known_key(key)] = (key, value)
         value = cls((k, v.value) for k, (_, v) in items.items())
-        return self.track(Var(value, Made("dict", cls), items))
+        return self.track(Var(value, Recipe("dict", cls), items))
 
     def new_set(self, elements: list[Var]) -> Var:
         items = {self.known_key(x): (x,) for x in elements}
-        return self.track(Var({x.value for x in elements}, Made("set"), items))
+        return self.track(Var({x.value for x in elements}, Recipe("set"), items))
 
     def new_cell(self, content: Var | None) -> Var:
         cell = types.CellType() if content is None else types.CellType(content.value)
-        return self.track(Var(cell, Made("cell"), content))
+        return self.track(Var(cell, Recipe("cell"), content))
 
     def new_function(self, f, code, parts: dict) -> Var:
         # Python 3.13 sets the closure later.
@@ -231,14 +243,16 @@ class Objects:
             flat = parts["annotations"].value
             pairs = zip(flat[::2], flat[1::2], strict=True) if isinstance(flat, tuple) else flat
             fn.__annotations__ = dict(pairs)
-        return self.track(Var(fn, Made("function", code, f.globals, parts), {}))
+        return self.track(Var(fn, Recipe("function", code, f.globals, parts), {}))
 
     def known_key(self, var: Var):
         """A dict key: a constant, or an object that is relied on to be the same one."""
         value, origin = var.value, var.origin
-        if self.live and isinstance(origin, Source) and type(value) not in (*SCALARS, tuple):
+        if self.live and isinstance(origin, ValueSource) and type(value) not in (*SCALARS, tuple):
             self.guards.add("is", origin, value)
-        elif self.live and (type(value) is tuple or isinstance(origin, (Source, Number))):
+        elif self.live and (
+            type(value) is tuple or isinstance(origin, (ValueSource, SymbolicNumber))
+        ):
             return self.known(var)
         elif self.live and isinstance(origin, IRNode):
             raise Break("a tensor that the graph computes is used as a key", None)

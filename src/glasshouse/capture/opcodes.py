@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from glasshouse.capture.bytecode import VERSION, decoded
 from glasshouse.capture.frame import END
 from glasshouse.capture.operators import BINARY, COMPARE, exact_bool
-from glasshouse.capture.values import NULL, Break, Made, UserError, Var
+from glasshouse.capture.values import NULL, Break, Recipe, UserError, Var
 
 CONVERT = (None, str, repr, ascii)
 FUNCTION_PARTS = {8: "closure", 4: "annotations", 2: "kwdefaults", 1: "defaults"}
@@ -38,7 +38,7 @@ def is_error(value) -> bool:
     )
 
 
-class Opcodes:
+class OpcodeHandlers:
     """Methods op_NAME(frame, instruction); what one expression does is in HANDLERS below."""
 
     # -- nothing, stack ------------------------------------------------------------------------
@@ -480,7 +480,7 @@ class Opcodes:
         args = [
             Var(type(error.value)),
             error,
-            Var(error.value.__traceback__, Made("traceback", error)),
+            Var(error.value.__traceback__, Recipe("traceback", error)),
         ]
         return self.call(f.stack[-4], args, {})
 
@@ -567,7 +567,11 @@ class Opcodes:
         return self.push(self.new_tuple(found))
 
 
-HANDLERS = {name[3:]: getattr(Opcodes, name) for name in dir(Opcodes) if name.startswith("op_")}
+HANDLERS = {
+    name[3:]: getattr(OpcodeHandlers, name)
+    for name in dir(OpcodeHandlers)
+    if name.startswith("op_")
+}
 HANDLERS |= dict.fromkeys(
     ("NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "NOT_TAKEN"), lambda t, f, ins: None
 )

@@ -5,10 +5,10 @@ import operator
 import types
 from collections import defaultdict
 
-from glasshouse.capture.frame import Generator, Iterator
+from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import contains_in
-from glasshouse.capture.values import Break, Number, Source, Var, constant, pending
+from glasshouse.capture.values import Break, SymbolicNumber, ValueSource, Var, constant, pending
 from glasshouse.ir.node import IRNode
 
 NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
@@ -93,7 +93,7 @@ def exact_bool(value):
     return bool(value)
 
 
-class Operators:
+class OperatorRules:
     """The part of the tracer that applies operators."""
 
     def may_vary(self, fn) -> bool:
@@ -106,7 +106,7 @@ class Operators:
             and any(self.varies(x) for x in args)
             and all(
                 type(x.value) in (int, float)
-                and (x.origin is None or isinstance(x.origin, (Source, Number)))
+                and (x.origin is None or isinstance(x.origin, (ValueSource, SymbolicNumber)))
                 for x in args
             )
         )
@@ -121,7 +121,7 @@ class Operators:
         """Arithmetic that later calls do again."""
         for x in args:
             self.typed(x)
-        return Var(self.do(fn, *(x.value for x in args)), Number(fn, tuple(args)))
+        return Var(self.do(fn, *(x.value for x in args)), SymbolicNumber(fn, tuple(args)))
 
     @pending
     def unary(self, fn, x: Var, then=None):
@@ -349,7 +349,7 @@ class Operators:
         if x.is_made("view"):
             return self.length(x.origin.parts[0], then)
         if self.live and not hasattr(type(value), "__len__"):
-            kind = type(value.native()) if isinstance(value, Iterator) else type(value)
+            kind = type(value.native()) if isinstance(value, CapturedIterator) else type(value)
             self.fail(TypeError(f"object of type {kind.__name__!r} has no len()"))
         items = self.sequence(x)
         if items is None:
@@ -369,7 +369,7 @@ class Operators:
 
         if self.call_own(container, "__contains__", [element], done):
             return None
-        if isinstance(value, (Generator, Iterator)):
+        if isinstance(value, (CapturedGenerator, CapturedIterator)):
             return self.call_function(Var(contains_in), [container, element], {}, done)
         found, base = None, container
         if container.is_made("view") and container.origin.parts[1] == "keys":

@@ -16,29 +16,37 @@ from glasshouse.base.errors import CaptureError, OptionError
 from glasshouse.base.interrupts import hold, let_through, release
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.config import config, counters
-from glasshouse.capture.emit import END_OF_LOOP, Emitter, handling, is_work, loop_end
+from glasshouse.capture.emit import END_OF_LOOP, ReplacementEmitter, handling, is_work, loop_end
 from glasshouse.capture.frame import (
-    Frame,
-    Generator,
-    Iterator,
+    CapturedGenerator,
+    CapturedIterator,
+    CaptureFrame,
     plain_value,
     resume_call,
     resume_function,
 )
-from glasshouse.capture.guards import Compiler, Guard, Link, brief, linked, read_source, weakened
+from glasshouse.capture.guards import (
+    Guard,
+    GuardCompiler,
+    WeakLink,
+    brief,
+    linked,
+    read_source,
+    weakened,
+)
 from glasshouse.capture.native import native
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_part
-from glasshouse.capture.tracer import INTERRUPTED, Raised, Tracer
-from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, Var
+from glasshouse.capture.tracer import INTERRUPTED, CaptureTracer, Raised
+from glasshouse.capture.values import NULL, Break, CannotRebuild, Recipe, ValueSource, Var
 from glasshouse.compile.plan import no_collection
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import IRNode
 from glasshouse.profile.captured import captures
 
 
-class Info:
+class EntryInfo:
     """What is told of an entry: its guards, graph, source, how it ended."""
 
     def __init__(self, name: str, guards: list[Guard], about, owner):
@@ -53,11 +61,11 @@ class Info:
 
 def entries_of(dispatcher) -> list:
     """The entries of a dispatcher that are alive, newest first."""
-    found = (x() if type(x) is Link else x for x in dispatcher.entries)
+    found = (x() if type(x) is WeakLink else x for x in dispatcher.entries)
     return [x for x in found if x is not None]
 
 
-class Gone:
+class EntryRemover:
     """Takes an entry off its dispatcher's list when something dies that it cannot do without."""
 
     __slots__ = ("dispatcher", "entry")
@@ -87,7 +95,7 @@ class Capture:
         self.nopython, self.dynamic = nopython, dynamic
         self.exporting = False
         self.resumes: dict[tuple, tuple] = {}
-        self.noted: list[weakref.ref[Info]] = []
+        self.noted: list[weakref.ref[EntryInfo]] = []
         self.breaks: list[tuple[str, str, str]] = []  # (where, reason, hint)
         self.recompiles: list[tuple[str, str, str, str]] = []
         self.varying: set[str] = set()
@@ -97,7 +105,7 @@ class Capture:
         self.memory_plans: list = getattr(compiler, "plans", [])  # for a memory budget
 
     @property
-    def entries(self) -> list[Info]:
+    def entries(self) -> list[EntryInfo]:
         """What is told of the entries that are alive, in the order in which they were captured."""
         return [info for ref in self.noted if (info := ref()) is not None]
 
@@ -112,7 +120,7 @@ class Capture:
         made.__wrapped__ = fn
         return made
 
-    def resumer(self, frame: Frame, at: int, shape: list[Var], live, captured: bool):
+    def resumer(self, frame: CaptureFrame, at: int, shape: list[Var], live, captured: bool):
         """The resume function at an instruction: one for all ways that lead there."""
         code = frame.root
         cells = frame.closure if frame.code.keeps_closure else ()
@@ -159,7 +167,7 @@ def captured(dispatcher, slots, callback):
     capture = dispatcher.capture
     allowed = native().get_mode() == 0 and capture.front.can_trace()
     if allowed and may_capture(dispatcher, capture, slots):
-        return Session(dispatcher, capture, slots, callback).run()
+        return CaptureSession(dispatcher, capture, slots, callback).run()
     return None
 
 
@@ -212,8 +220,8 @@ def owner_of(slots):
 
 
 def link_to(value):
-    """A Link to a value, or the value where there can be none."""
-    return Link(value) if type(value).__weakrefoffset__ else value
+    """A WeakLink to a value, or the value where there can be none."""
+    return WeakLink(value) if type(value).__weakrefoffset__ else value
 
 
 def note_failure(capture, entry, slots) -> None:
@@ -255,7 +263,7 @@ def value_at(guard: Guard, slots):
         return error
 
 
-class Session:
+class CaptureSession:
     """One capture."""
 
     def __init__(self, dispatcher, capture: Capture, slots, callback):
@@ -263,7 +271,7 @@ class Session:
         self.slots, self.callback = slots, callback
         self.fn = dispatcher.fn
         self.final: dict[int, Any] = {}  # values of Vars behind a break, where they differ
-        self.tracer = Tracer(capture.front, config)
+        self.tracer = CaptureTracer(capture.front, config)
         self.tracer.dynamic = capture.varying
         self.tracer.dispatcher_type = native().Dispatcher
         self.tracer.all_dynamic = capture.dynamic or config.dynamic
@@ -308,7 +316,7 @@ class Session:
         """What nobody else holds ends here, as it would with the last reference to it."""
         for var in self.tracer.tracked.values():
             made = var.value
-            open_still = isinstance(made, Generator) and made.started and not made.finished
+            open_still = isinstance(made, CapturedGenerator) and made.started and not made.finished
             # In the Var, in `made`, in its frame, in the argument.
             if open_still and not made.running and sys.getrefcount(made) <= 4:
                 made.close()
@@ -359,7 +367,7 @@ class Session:
             if capture.nopython:
                 raise CaptureError(explained(broke, at))
             self.note_break(broke.reason, at.where, broke.hint)
-        emitter = Emitter(tracer, capture.resumer)
+        emitter = ReplacementEmitter(tracer, capture.resumer)
         lost = self.unfinished()
         try:
             if lost is None:
@@ -389,7 +397,7 @@ class Session:
     def raised(self, var: Var):
         """Install an entry that raises; raise."""
         error = var.value
-        trace, emitter = error.__traceback__, Emitter(self.tracer, self.capture.resumer)
+        trace, emitter = error.__traceback__, ReplacementEmitter(self.tracer, self.capture.resumer)
         if self.unfinished() is None:
             try:
                 graph, run = self.replacement(emitter, var, None, trace.tb_lineno, raising=True)
@@ -403,7 +411,11 @@ class Session:
         """A generator that stands inside a with or try: when it goes, more of it runs."""
         for var in self.tracer.tracked.values():
             made = var.value
-            if isinstance(made, Generator) and made.started and not (made.finished or made.running):
+            if (
+                isinstance(made, CapturedGenerator)
+                and made.started
+                and not (made.finished or made.running)
+            ):
                 frame = made.frame.code
                 handler = frame.handler_at(made.frame.at)
                 # Since 3.12 all of a generator lies in a handler for StopIteration.
@@ -411,7 +423,9 @@ class Session:
                     return UNFINISHED, made.site
         return None
 
-    def replacement(self, emitter: Emitter, outcome, broke, line: int, raising: bool = False):
+    def replacement(
+        self, emitter: ReplacementEmitter, outcome, broke, line: int, raising: bool = False
+    ):
         """(compiled graph, replacement) of the trace."""
         tracer = self.tracer
         for context in reversed(tracer.contexts):
@@ -453,7 +467,7 @@ class Session:
 
     # -- the graph -------------------------------------------------------------------------------
 
-    def compiled(self, emitter: Emitter):
+    def compiled(self, emitter: ReplacementEmitter):
         """What runs the graph; None if it has nothing to run."""
         tracer = self.tracer
         work = list(filter(is_work, tracer.graph.nodes))
@@ -489,14 +503,16 @@ class Session:
         finally:
             self.compile_ns = perf_counter_ns() - begin_ns
 
-    def install(self, run, emitter: Emitter, broke, at) -> Info:
+    def install(self, run, emitter: ReplacementEmitter, broke, at) -> EntryInfo:
         """Put the entry first."""
-        tracer, gone = self.tracer, Gone(self.dispatcher)
+        tracer, gone = self.tracer, EntryRemover(self.dispatcher)
         tracer.keep_apart()
         guards = [weakened(x, gone) for x in tracer.guards.guards.values()]
-        read = [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, Source))]
-        compiler = Compiler(guards, read)
-        info = Info(self.fn.__qualname__, guards, compiler.about, link_to(owner_of(self.slots)))
+        read = [*tracer.guards.read, *(x for x in emitter.kept if isinstance(x, ValueSource))]
+        compiler = GuardCompiler(guards, read)
+        info = EntryInfo(
+            self.fn.__qualname__, guards, compiler.about, link_to(owner_of(self.slots))
+        )
         info.graph, info.source = getattr(self, "module", None), emitter.text
         if broke is not None:
             info.reason, info.where = broke.reason, at.where
@@ -513,19 +529,19 @@ class Session:
         return info
 
     def held(self, entry, gone):
-        """What goes on the list: the entry; where its graph has tensors, a Link, and one of them
-        keeps it, so that a model that only entries refer to is garbage."""
+        """What goes on the list: the entry; where its graph has tensors, a WeakLink, and one of
+        them keeps it, so that a model that only entries refer to is garbage."""
         tracer = self.tracer
         held = [g for g in tracer.guards.guards.values() if g.kind == "is"]
         held = [g for g in held if tracer.front.is_tensor(g.value)]
         if not held:
             return entry
         first = min(held, key=lambda guard: not tracer.is_passed(guard.source))
-        link = Link(entry, gone)
+        link = WeakLink(entry, gone)
         tracer.front.keep(first.value, link, entry)
         return link
 
-    def settle(self, emitter: Emitter, graph) -> None:
+    def settle(self, emitter: ReplacementEmitter, graph) -> None:
         """Have the compiled graph compute what the trace recorded."""
         tracer, front = self.tracer, self.capture.front
         if graph is None:
@@ -628,7 +644,7 @@ class Session:
     def finalize(self, broke: Break) -> None:
         """Put Python's own iterators where ours are, before anything else sees them."""
         tracked = self.tracer.tracked.values()
-        if not any(isinstance(var.value, (Iterator, Generator)) for var in tracked):
+        if not any(isinstance(var.value, (CapturedIterator, CapturedGenerator)) for var in tracked):
             return
         frames = self.tracer.frames
         seen = [x for f in frames for x in (*f.locals, *f.stack, *f.saved) if x is not None]
@@ -636,7 +652,9 @@ class Session:
             if id(var) not in self.final:
                 self.final[id(var)] = real(var)
 
-    def resumption(self, frame: Frame, at: int, stack: list[Var], more: tuple, captured: bool):
+    def resumption(
+        self, frame: CaptureFrame, at: int, stack: list[Var], more: tuple, captured: bool
+    ):
         """What goes on at an instruction: a call without any Python before it."""
         fn, slots, items = resume_call(frame, at, stack, len(more), captured, self.capture.resumer)
         words = [None if x is None else self.value(x) for x in slots] or [None]
@@ -661,9 +679,9 @@ def given(value):
 def real(var: Var):
     """A Var's value with Python's own iterators in it."""
     value = var.value
-    if isinstance(value, (Iterator, Generator)):
+    if isinstance(value, (CapturedIterator, CapturedGenerator)):
         return value.native()
-    if not isinstance(var.origin, Made) or var.items is None:
+    if not isinstance(var.origin, Recipe) or var.items is None:
         return value
     kind = var.origin.kind
     if kind == "list":
@@ -677,7 +695,7 @@ def real(var: Var):
     return value
 
 
-def explained(broke: Break, at: Frame) -> str:
+def explained(broke: Break, at: CaptureFrame) -> str:
     """The message for a break where none is allowed."""
     hint = broke.hint or "Take it out of the function, or leave nopython off."
     what = f"expected one graph (nopython=True); got a break: {broke.reason}"

@@ -4,7 +4,7 @@ from glasshouse.dispatch import primitives
 from glasshouse.graph.graph import Graph, Node, needed_nodes
 
 
-class Half:
+class GraphHalf:
     """A part of a graph. `sources` tells for each input of the part which one of the whole graph it
     is, or ~k for the k-th output of the first half."""
 
@@ -32,10 +32,10 @@ class Half:
         return made
 
 
-def split(graph: Graph, count: int) -> tuple[Half, Half]:
+def split(graph: Graph, count: int) -> tuple[GraphHalf, GraphHalf]:
     """A half that makes the first `count` outputs, and behind them what the other half needs of its
     values, and that other half, which makes all other outputs."""
-    first, second = Half(graph, True), Half(graph, False)
+    first, second = GraphHalf(graph, True), GraphHalf(graph, False)
     nodes = needed_nodes(graph)
     early = {node.number for node in graph.outputs[:count]}
     for node in reversed(nodes):

@@ -2,7 +2,7 @@
 
 import types
 
-from glasshouse.capture.frame import Frame
+from glasshouse.capture.frame import CaptureFrame
 
 HERE = __file__.rpartition("/")[0]
 
@@ -19,7 +19,7 @@ def users_part(trace):
     return trace
 
 
-def traceback_entry(f: Frame):
+def traceback_entry(f: CaptureFrame):
     """A traceback entry that looks like the frame's."""
     code = f.root
     raiser = RAISER.__code__.replace(
@@ -35,7 +35,7 @@ def traceback_entry(f: Frame):
     return None
 
 
-def behind_frame(f: Frame, trace):
+def behind_frame(f: CaptureFrame, trace):
     """A traceback with a frame's entry before the others."""
     found = traceback_entry(f)
     return types.TracebackType(trace, found.tb_frame, found.tb_lasti, f.line) if found else trace

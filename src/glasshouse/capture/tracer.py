@@ -12,19 +12,27 @@ from typing import NamedTuple
 
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.interrupts import came, deliver
-from glasshouse.capture.attributes import Attributes
-from glasshouse.capture.bytecode import VERSION, Decoded, slot_names
-from glasshouse.capture.calls import Calls
-from glasshouse.capture.containers import Containers
-from glasshouse.capture.frame import END, Frame, Generator, Lasti
+from glasshouse.capture.attributes import AttributeRules
+from glasshouse.capture.bytecode import VERSION, DecodedCode, slot_names
+from glasshouse.capture.calls import CallRules
+from glasshouse.capture.containers import ContainerRules
+from glasshouse.capture.frame import END, CapturedGenerator, CaptureFrame, LastInstruction
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.iteration import Iteration, OrElse
-from glasshouse.capture.methods import Methods
-from glasshouse.capture.objects import Objects
-from glasshouse.capture.opcodes import HANDLERS, Opcodes
-from glasshouse.capture.operators import Operators
+from glasshouse.capture.iteration import IterationRules, OrElse
+from glasshouse.capture.methods import MethodRules
+from glasshouse.capture.objects import ObjectRules
+from glasshouse.capture.opcodes import HANDLERS, OpcodeHandlers
+from glasshouse.capture.operators import OperatorRules
 from glasshouse.capture.tracebacks import behind_frame, is_ours, raise_as_it_is
-from glasshouse.capture.values import NULL, Break, CannotRebuild, Made, Source, UserError, Var
+from glasshouse.capture.values import (
+    NULL,
+    Break,
+    CannotRebuild,
+    Recipe,
+    UserError,
+    ValueSource,
+    Var,
+)
 from glasshouse.ir.graph import IRGraph
 
 INTERRUPTED = "an interrupt"
@@ -36,11 +44,20 @@ def raise_error(error: BaseException, *more):
     raise type(error)(*error.args)
 
 
-class Finished(Exception):
+class TraceFinished(Exception):
     """The outermost frame returned."""
 
 
-class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Iteration, Calls):
+class CaptureTracer(
+    OpcodeHandlers,
+    ObjectRules,
+    ContainerRules,
+    AttributeRules,
+    OperatorRules,
+    MethodRules,
+    IterationRules,
+    CallRules,
+):
     """One run of the interpreter, for one call of one function."""
 
     dispatcher_type: type
@@ -50,7 +67,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         self.live = True  # whether anything is still being learnt
         self.graph = IRGraph()
         self.guards = GuardSet()
-        self.frames: list[Frame] = []
+        self.frames: list[CaptureFrame] = []
         self.tracked: dict[int, Var] = {}
         self.scopes: dict[int, Var] = {}
         self.whole: dict[int, Var] = {}
@@ -72,7 +89,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         self.began_ns = perf_counter_ns()
 
     @classmethod
-    def untraced(cls) -> "Tracer":
+    def untraced(cls) -> "CaptureTracer":
         """An interpreter that learns nothing; for generators that outlive their trace."""
         made = cls(cls.default_front, cls.default_config)
         made.live = False
@@ -84,7 +101,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         """The frame of the captured function."""
         code = fn.__code__
         names = slot_names(code)
-        frame = Frame(code, fn.__globals__, len(names))
+        frame = CaptureFrame(code, fn.__globals__, len(names))
         free = len(code.co_freevars)
         count = len(slots) - free
         for i, value in enumerate(slots):
@@ -92,7 +109,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
             source = self.guards.source("slot", None, i, names[at])
             frame.locals[at] = self.load(value, source)
         if code.co_name.startswith("__resume_at_") and sys.exc_info()[1] is not None:
-            frame.handled = [self.track(Var(sys.exc_info()[1], Made("handled")))]
+            frame.handled = [self.track(Var(sys.exc_info()[1], Recipe("handled")))]
             self.began_handling = True
         self.frames.append(frame)
 
@@ -114,7 +131,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
                     self.count = 0
                     f.at, f.saved = f.ip, f.stack[:]
                     raise Break("a very long computation")
-            except Finished as done:
+            except TraceFinished as done:
                 return done.args[0]
             except UserError as found:
                 problem = found.error
@@ -149,7 +166,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
             self.stop_learning(INTERRUPTED)
             raise UserError(error) from None
 
-    def restore(self, f: Frame, depth: int, found: Break | None) -> None:
+    def restore(self, f: CaptureFrame, depth: int, found: Break | None) -> None:
         """Bring the frames to where a break leaves them."""
         if f not in self.frames:
             raise CannotRebuild("a break behind a return", None)
@@ -159,7 +176,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         if found is None or found.fn is None:
             self.restart(f)
 
-    def in_python(self, f: Frame, found: Break) -> None:
+    def in_python(self, f: CaptureFrame, found: Break) -> None:
         """Nothing is learnt any more: do what broke, and go on."""
         if found.loop is not None:
             found.args_ = [*found.args_, Var(END)]
@@ -212,7 +229,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         if made is not None:
             made.finished, made.running = True, False
             if not self.frames:
-                raise Finished((END, var))
+                raise TraceFinished((END, var))
             self.again(frame, lambda: made.then(self, END, var))
             return
         if frame.init is not None:
@@ -222,10 +239,10 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
                 )
             var = frame.init
         if not self.frames:
-            raise Finished(var)
+            raise TraceFinished(var)
         self.again(frame, lambda: self.deliver(frame.then, var))
 
-    def again(self, frame: Frame, deliver) -> None:
+    def again(self, frame: CaptureFrame, deliver) -> None:
         """Deliver; if that breaks behind the return, stop learning and deliver for real."""
         try:
             deliver()
@@ -250,17 +267,17 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         self.class_items.clear()
         self.front.stop(self)
 
-    def yield_value(self, f: Frame, var: Var) -> None:
-        made: Generator = f.generator
+    def yield_value(self, f: CaptureFrame, var: Var) -> None:
+        made: CapturedGenerator = f.generator
         self.frames.pop()
         made.running = False
         if made.closing:
             self.fail(RuntimeError("generator ignored GeneratorExit"))
         if not self.frames:
-            raise Finished((var, None))
+            raise TraceFinished((var, None))
         self.again(f, lambda: made.then(self, var))
 
-    def drive(self, made: Generator, sent: Var, error):
+    def drive(self, made: CapturedGenerator, sent: Var, error):
         """Run a generator until its next value, as Python would."""
         if made.finished:
             if error is not None:
@@ -302,7 +319,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         """Raise an exception of the user's program."""
         raise UserError(error)
 
-    def restart(self, f: Frame) -> None:
+    def restart(self, f: CaptureFrame) -> None:
         """Have Python run the instruction again, with what names its keywords."""
         before = f.at - 1
         if before >= 0 and f.code.instructions[before].op == "PRECALL":
@@ -319,7 +336,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
             raised if raised is not None and raised.value is error else self.tracked.get(id(error))
         )
         if var is None:
-            var = self.track(Var(error, Made("exception_value")))
+            var = self.track(Var(error, Recipe("exception_value")))
         last = self.frames[-1]
         again = last.code.instructions[last.at].op == "RERAISE"
         caught = any(g.code.handler_at(g.at) or g.then or g.generator for g in self.frames)
@@ -333,7 +350,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
             if handler is not None:
                 del f.stack[handler.depth :]
                 if handler.lasti:
-                    f.stack.append(Lasti(f.code.instructions[f.at].offset // 2))
+                    f.stack.append(LastInstruction(f.code.instructions[f.at].offset // 2))
                 f.stack.append(var)
                 if f.handled and error.__context__ is None and f.handled[-1].value is not error:
                     error.__context__ = f.handled[-1].value
@@ -351,7 +368,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
                     stop, error = error, RuntimeError("generator raised StopIteration")
                     error.__cause__ = error.__context__ = stop
                     error.__traceback__ = stop.__traceback__
-                    var = self.track(Var(error, Made("exception_value")))
+                    var = self.track(Var(error, Recipe("exception_value")))
             elif isinstance(f.then, OrElse) and isinstance(error, f.then.kind) and self.frames:
                 f.then.other(self)
                 return None
@@ -386,12 +403,12 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         """Guard that what was written to is not also reached in another way."""
         apart = {}
         for var in self.written:
-            if isinstance(var.origin, Source):
+            if isinstance(var.origin, ValueSource):
                 apart[id(var)] = var
         for var in apart.values():
             for other in list(self.tracked.values()):
                 same_kind = type(other.value) is type(var.value) and other is not var
-                if same_kind and isinstance(other.origin, Source):
+                if same_kind and isinstance(other.origin, ValueSource):
                     self.guards.add("distinct", var.origin, other.origin)
 
     # -- what is asked of the front end --------------------------------------------------------
@@ -399,7 +416,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
     def is_tensor(self, var: Var) -> bool:
         return self.front.is_tensor(var.value)
 
-    def is_dynamic(self, source: Source) -> bool:
+    def is_dynamic(self, source: ValueSource) -> bool:
         return self.all_dynamic or source.text in self.dynamic or self.front.varies(source)
 
     def varying_size(self, text: str) -> bool:
@@ -414,7 +431,7 @@ class Tracer(Opcodes, Objects, Containers, Attributes, Operators, Methods, Itera
         """The innermost line that is not the library's."""
         return next((f.where for f in reversed(self.frames) if not f.trusted), "")
 
-    def site(self) -> tuple[Decoded, int]:
+    def site(self) -> tuple[DecodedCode, int]:
         """Where the running instruction is; a site may be left to Python from now on."""
         f = self.frames[-1]
         return f.code, f.at

@@ -1,9 +1,9 @@
 """What the interpreter works with: real values that know where they come from.
 
 The first call of a function is run by the interpreter for real; a Var pairs each value with its
-origin, from which a later call finds or makes the same: None (a constant), a Source (a path from
-the arguments), a Node (computed by the graph), Made (a new container, object, function …), or
-Number (arithmetic on numbers that vary)."""
+origin, from which a later call finds or makes the same: None (a constant), a ValueSource (a path
+from the arguments), a Node (computed by the graph), Recipe (a new container, object, function …),
+or SymbolicNumber (arithmetic on numbers that vary)."""
 
 import functools
 import operator
@@ -13,7 +13,7 @@ from typing import Any
 from glasshouse.capture.plain import SCALARS
 
 
-class Source:
+class ValueSource:
     """A path from a call's arguments to a value: `kind` is a step from `base`, named by `key`.
 
     Kinds: slot (number), const (an object), dict (an instance's dict), get (of a dict), item (of a
@@ -21,7 +21,7 @@ class Source:
 
     __slots__ = ("kind", "base", "key", "named")
 
-    def __init__(self, kind: str, base: "Source | None", key: Any, named: str | None):
+    def __init__(self, kind: str, base: "ValueSource | None", key: Any, named: str | None):
         self.kind, self.base, self.key, self.named = kind, base, key, named
 
     @property
@@ -59,7 +59,7 @@ STEPS = {
 }
 
 
-class Made:
+class Recipe:
     """A recipe for something new: `kind` and what it is made of.
 
     Kinds: list, tuple, dict, set (from `items` of the Var), object (a class), call (a function with
@@ -71,7 +71,7 @@ class Made:
         self.kind, self.parts = kind, parts
 
 
-class Number:
+class SymbolicNumber:
     """A Python number computed from numbers that vary: fn(*args)."""
 
     __slots__ = ("fn", "args")
@@ -96,11 +96,11 @@ class Var:
 
     @property
     def is_new(self) -> bool:
-        return isinstance(self.origin, Made)
+        return isinstance(self.origin, Recipe)
 
     def is_made(self, kind: str) -> bool:
         """Whether it is something new of a kind."""
-        return isinstance(self.origin, Made) and self.origin.kind == kind
+        return isinstance(self.origin, Recipe) and self.origin.kind == kind
 
     def __repr__(self):
         return f"Var({self.value!r:.60}, {self.origin!r})"
@@ -122,12 +122,12 @@ def constant(value) -> Var:
         items = [constant(x) for x in value]
         if kind is tuple and all(x.origin is None for x in items):
             return Var(value, None, items)
-        return Var(value, Made(kind.__name__), items)
+        return Var(value, Recipe(kind.__name__), items)
     if kind in (dict, OrderedDict):
         items = {k: (constant(k), constant(v)) for k, v in value.items()}
-        return Var(value, Made("dict", kind), items)
+        return Var(value, Recipe("dict", kind), items)
     if kind is set:
-        return Var(value, Made("set"), {k: (constant(k),) for k in value})
+        return Var(value, Recipe("set"), {k: (constant(k),) for k in value})
     return Var(value)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import glasshouse as gh
 
-MODES = ("eager", "inlined", "broken", "context", "glass")
+MODES = ("eager", "inlined", "broken", "context", "program")
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 LAZY_ITEMS = 60
 
@@ -200,13 +200,13 @@ def check(
     captured_fn = fn() if factory else fn
     if mode == "inlined":
         captured_fn = through(captured_fn)
-    compiler = "glass" if mode == "glass" else "eager"
+    compiler = "program" if mode == "program" else "eager"
     captured = gh.optimize(compiler, dynamic=dynamic)
     if mode == "context":
         captured, hit = inside(captured, captured_fn), False
     else:
         captured = captured(captured_fn)
-    tolerance = max(tolerance, 1e-6 if mode == "glass" else 0.0)
+    tolerance = max(tolerance, 1e-6 if mode == "program" else 0.0)
     keep = frozen if again or names else (lambda done: done)
     plain = [keep(done) for done in run(plain_fn, None)]
     gc.disable()  # nothing may depend on when garbage is looked for

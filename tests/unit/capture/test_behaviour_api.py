@@ -27,14 +27,17 @@ def wave(x, y):
 # -- optimize --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["bare", "called", "name", "keyword", "callable", "direct"])
+@pytest.mark.parametrize(
+    "how", ["bare", "called", "name", "keyword", "alias", "callable", "direct"]
+)
 def test_ways_to_decorate(how):
     fast = {
         "bare": lambda: gh.optimize(wave),
         "called": lambda: gh.optimize()(wave),
         "name": lambda: gh.optimize("eager")(wave),
-        "keyword": lambda: gh.optimize(compiler="glass", nopython=True)(wave),
+        "keyword": lambda: gh.optimize(compiler="program", nopython=True)(wave),
         "callable": lambda: gh.optimize(lambda gm, example_inputs: gm.forward)(wave),
+        "alias": lambda: gh.optimize("glass")(wave),
         "direct": lambda: gh.optimize("nop", dynamic=True)(wave),
     }[how]()
     for k in range(3):
@@ -455,7 +458,7 @@ def test_assume_constant_result():
 
 def test_list_compilers():
     names = gh.list_compilers()
-    assert {"eager", "glass", "nop", "print"} <= set(names)
+    assert {"eager", "nop", "print", "program"} <= set(names)
     assert names == sorted(names)
 
 

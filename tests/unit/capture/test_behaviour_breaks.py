@@ -634,7 +634,7 @@ BREAKING = [
 
 
 @pytest.mark.parametrize("fn", BREAKING, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_result(fn, compiler, capsys):
     fast = gh.optimize(compiler)(fn)
     inputs = [X(3, seed=s) * k for s, k in ((1, 1), (2, -1), (3, 2), (1, 1), (2, -1), (5, -3))]
@@ -824,7 +824,7 @@ def test_breaks_in_modules():
 
     net = Net()
     outer = nn.Sequential(nn.Linear(3, 3), net, net)
-    fast = gh.optimize("glass")(outer)
+    fast = gh.optimize("program")(outer)
     for s in range(6):
         same(fast(X(2, 3, seed=s)), outer(X(2, 3, seed=s)))
     for p in outer.parameters():

@@ -106,7 +106,7 @@ SIZED = [
 
 @pytest.mark.parametrize("fn", SIZED, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_first_axis_varies(fn, dynamic, compiler):
     fast = gh.optimize(compiler, dynamic=dynamic)(fn)
     for n in (4, 4, 5, 6, 3, 2, 7, 5, 4, 8, 1):
@@ -160,7 +160,7 @@ def model():
     )
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_module_with_batches(dynamic, compiler):
     net = model().eval()
@@ -177,7 +177,7 @@ def test_module_with_batches_has_few_graphs():
     assert len(counting.graphs) <= 2
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_gradients_with_batches(compiler):
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     fast = gh.optimize(compiler)(net)
@@ -266,7 +266,7 @@ INTS = [
 
 @pytest.mark.parametrize("fn", INTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_int_varies(fn, dynamic, compiler):
     fast = gh.optimize(compiler, dynamic=dynamic)(fn)
     for k in (2, 2, 3, 1, 2, 3, 1, True, 2):
@@ -277,7 +277,7 @@ FLOATS = [scales, mixes, powers, doubles, compares, fills, divides, texts, clips
 
 
 @pytest.mark.parametrize("fn", FLOATS, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_float_varies(fn, compiler):
     fast = gh.optimize(compiler)(fn)
     for k in (2.0, 2.0, 3.5, 1.25, 2.0, 0.1, 1e-30, 1e30, 7.0):
@@ -374,7 +374,7 @@ def test_step_count_and_position():
 
 
 def test_glass_keeps_programs_of_many_sizes():
-    fast = gh.optimize("glass", dynamic=True)(pointwise)
+    fast = gh.optimize("program", dynamic=True)(pointwise)
     for _ in range(2):
         for n in range(1, 12):
             same(fast(X(n, seed=n)), pointwise(X(n, seed=n)))

@@ -446,7 +446,7 @@ def test_grad_mode():
     assert len(fast.entries) == 2
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_autocast(compiler):
     fast = gh.optimize(compiler)(lambda a, b: a @ b)
     a, b = X(4, 4), X(4, 4, seed=2)
@@ -460,7 +460,7 @@ def test_autocast(compiler):
 
 
 def test_backend():
-    fast = gh.optimize("glass")(lambda x: gh.sin(x) + 1)
+    fast = gh.optimize("program")(lambda x: gh.sin(x) + 1)
     same(fast(X(3)), gh.sin(X(3)) + 1)
     with gh.backends.use("numpy"):
         same(fast(X(3)), gh.sin(X(3)) + 1)
@@ -478,7 +478,7 @@ def test_user_mode_sees_the_calls():
             self.seen.append(primitive.name)
             return below(primitive, args, attrs)
 
-    fast = gh.optimize("glass")(lambda x: gh.sin(x) * 2)
+    fast = gh.optimize("program")(lambda x: gh.sin(x) * 2)
     fast(X(3)), fast(X(3))
     with Names() as wanted:
         gh.sin(X(3)) * 2
@@ -521,7 +521,7 @@ def clears(x, y):
 ALIASING = [add_in_place, write_second, through_view, swap_values, clears]
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("fn", ALIASING, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("first", ["two", "one"])
 def test_in_place_with_aliasing(fn, compiler, first):
@@ -535,7 +535,7 @@ def test_in_place_with_aliasing(fn, compiler, first):
         same((got, a, b), (want, c, d))
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_views_of_one_tensor(compiler):
     def fn(a, b):
         a += 1
@@ -549,7 +549,7 @@ def test_views_of_one_tensor(compiler):
         same((got, base), (want, other))
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_returned_argument_is_the_argument(compiler):
     def fn(x, y):
         x += y
@@ -566,7 +566,7 @@ def test_returned_argument_is_the_argument(compiler):
         np.testing.assert_allclose(x.numpy(), want)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_result_does_not_share_with_the_next(compiler):
     fast = gh.optimize(compiler)(lambda x: x * 2)
     results = [fast(X(3, seed=k)) for k in range(4)]

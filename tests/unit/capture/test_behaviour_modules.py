@@ -440,7 +440,7 @@ STRUCTURES = {
 }
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_structure(name, compiler):
     make, shape = STRUCTURES[name]
@@ -464,7 +464,7 @@ def test_structure_is_one_graph(name):
 
 
 @pytest.mark.parametrize("name", ["sequential", "nested", "list", "tied", "own_parameter", "tree"])
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_gradients_outside(name, compiler):
     make, shape = STRUCTURES[name]
     plain = make()
@@ -811,7 +811,7 @@ GLOBAL_MODULE = Basic(1.25)
 def test_state_dict_of_wrapped_module():
     module = Nested()
     before = {k: v.numpy().copy() for k, v in module.state_dict().items()}
-    fast = gh.optimize("glass")(module)
+    fast = gh.optimize("program")(module)
     fast(X(2, 4)), fast(X(2, 4))
     assert list(fast.state_dict()) == list(before)
     for name, value in module.state_dict().items():
@@ -867,7 +867,7 @@ def test_input_of_another_batch_size():
 def test_batch_norm_statistics():
     plain = vision()
     captured = copy.deepcopy(plain)
-    fast = gh.optimize("glass")(captured)
+    fast = gh.optimize("program")(captured)
     for seed in range(5):
         x = X(4, 1, 8, 8, seed=seed)
         same(fast(x), plain(x))
@@ -875,7 +875,7 @@ def test_batch_norm_statistics():
     assert captured[1].num_batches_tracked.item() == 5
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_dropout_stream(compiler):
     plain = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 4), nn.Dropout(0.2))
     captured = copy.deepcopy(plain)
@@ -922,7 +922,7 @@ def test_attribute_set_from_outside_of_the_class():
 def test_parameters_of_a_captured_step_keep_their_identity():
     module = Basic()
     ids = [id(p) for p in module.parameters()]
-    fast = gh.optimize("glass")(module)
+    fast = gh.optimize("program")(module)
     for _ in range(3):
         fast(X(2, 4)).sum().backward()
     assert [id(p) for p in module.parameters()] == ids

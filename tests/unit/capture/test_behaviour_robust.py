@@ -92,7 +92,7 @@ def test_endless_recursion_raises_recursion_error():
     close(gh.optimize("eager")(lambda x: x + 1)(X(3)), X(3) + 1)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_threads(compiler):
     net = Net()
     fast, errors = gh.optimize(compiler)(net), []
@@ -334,7 +334,7 @@ def own_lines(error):
 
 
 @pytest.mark.parametrize("fn", RAISING, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_exception(fn, compiler):
     fast = gh.optimize(compiler)(fn)
     want = caught(fn, X(3))
@@ -500,7 +500,7 @@ def test_frames_are_seen_in_python():
 # -- memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_function_dies(compiler):
     def fn(x):
         return x * 2
@@ -530,7 +530,7 @@ def test_function_with_breaks_dies():
     assert [w() for w in watches] == [None, None]
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_module_dies(compiler):
     net = Net()
     fast = gh.optimize(compiler)(net)
@@ -541,7 +541,7 @@ def test_module_dies(compiler):
     assert [w() for w in watches] == [None, None]
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_inputs_and_results_die(compiler):
     fast = gh.optimize(compiler)(lambda x: (x * 2).sum() + x)
     for k in range(4):
@@ -553,7 +553,7 @@ def test_inputs_and_results_die(compiler):
         assert [w() for w in watches] == [None, None]
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_tracked_inputs_and_gradients_die(compiler):
     fast = gh.optimize(compiler)(lambda x: (x * x).sum())
     for k in range(4):
@@ -597,7 +597,7 @@ def test_object_of_a_method_dies():
 
 
 def test_optimizer_and_model_die():
-    @gh.optimize("glass")
+    @gh.optimize("program")
     def step(model, opt, x):
         opt.zero_grad()
         loss = model(x).sum()

@@ -78,7 +78,7 @@ def setup(make):
 @pytest.mark.parametrize("fact", ["total", "phases", "modules", "operators", "executed"])
 @pytest.mark.parametrize("make", [Net, conv])
 @pytest.mark.parametrize("fn", [forward, step, forward_backward], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_flops(fn, make, compiler, fact):
     plain = setup(make)
     captured = copy.deepcopy(plain)
@@ -92,7 +92,7 @@ def test_flops(fn, make, compiler, fact):
     assert wanted.total() > 0
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_flops_with_the_backward_outside(compiler):
     plain = setup(Net)
     model = copy.deepcopy(plain[0])
@@ -106,7 +106,7 @@ def test_flops_with_the_backward_outside(compiler):
         assert got.total() == wanted.total()
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_flops_with_breaks(compiler):
     plain = setup(Broken)
     captured = copy.deepcopy(plain)
@@ -137,7 +137,7 @@ def test_op_callback_is_told_at_capture_as_in_python():
 @pytest.mark.parametrize("fn", [forward, step], ids=lambda f: f.__name__)
 def test_profile_records_programs(fn):
     args = setup(Net)
-    fast = gh.optimize("glass")(fn)
+    fast = gh.optimize("program")(fn)
     for _ in range(3):
         fast(*args)
     with gh.profile() as prof:
@@ -152,7 +152,7 @@ def test_profile_records_programs(fn):
 
 def test_profile_names_modules_of_captured_programs():
     args = setup(Net)
-    fast = gh.optimize("glass")(step)
+    fast = gh.optimize("program")(step)
     for _ in range(3):
         fast(*args)
     with gh.profile() as prof:
@@ -164,7 +164,7 @@ def test_profile_names_modules_of_captured_programs():
 
 def test_profile_while_capturing():
     args = setup(Net)
-    fast = gh.optimize("glass")(step)
+    fast = gh.optimize("program")(step)
     with gh.profile(record_shapes=True, profile_memory=True) as prof:
         for _ in range(3):
             fast(*args)
@@ -173,7 +173,7 @@ def test_profile_while_capturing():
 
 def test_profiler_trace_is_written(tmp_path):
     args = setup(Net)
-    fast = gh.optimize("glass")(step)
+    fast = gh.optimize("program")(step)
     fast(*args), fast(*args)
     with gh.profile() as prof:
         fast(*args)

@@ -239,13 +239,13 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_iteration(name, compiler):
     compare(plain_step, mlp, OPTIMIZERS[name], compiler)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("make", [normed, conv, Attends])
 @pytest.mark.parametrize("name", ["momentum", "adamw"])
 def test_iteration_of(make, name, compiler):
@@ -268,7 +268,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda f: f.__name__)
 def test_step(step, compiler):
     compare(step, mlp, OPTIMIZERS["adamw"], compiler, one_graph=False)
@@ -313,7 +313,7 @@ def scheduled_step(model, opt, x, y, scheduler):
     return loss
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_scheduler_inside(name, compiler):
     compare(scheduled_step, mlp, OPTIMIZERS["momentum"], compiler, SCHEDULERS[name])
@@ -330,7 +330,7 @@ def test_scheduler_inside_is_one_graph_after_warm_up(name):
     assert len(counting.graphs) <= 4
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_scheduler_outside(compiler):
     plain, counting = mlp(), Counting()
     other = copy.deepcopy(plain)
@@ -347,7 +347,7 @@ def test_scheduler_outside(compiler):
     assert len(counting.graphs) <= 3
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_learning_rate_set_by_hand(compiler):
     plain = mlp()
     other = copy.deepcopy(plain)
@@ -363,7 +363,7 @@ def freeze_first(model):
     model[0].requires_grad_(False)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("when", [0, 3])
 def test_frozen(when, compiler):
     plain = mlp()
@@ -379,7 +379,7 @@ def test_frozen(when, compiler):
     same_models(plain, other)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_groups(compiler):
     def make(params):
         a, b, c, d = params
@@ -390,7 +390,7 @@ def test_groups(compiler):
     compare(plain_step, mlp, make, compiler)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_batch_sizes_change(compiler):
     plain = normed()
     other = copy.deepcopy(plain)
@@ -404,7 +404,7 @@ def test_batch_sizes_change(compiler):
     same_models(plain, other)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_evaluation_between(compiler):
     def evaluate(model, x, y):
         with gh.no_grad():
@@ -427,7 +427,7 @@ def test_evaluation_between(compiler):
     same_models(plain, other)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_uncaptured_steps_between(compiler):
     plain = normed()
     other = copy.deepcopy(plain)
@@ -440,7 +440,7 @@ def test_uncaptured_steps_between(compiler):
     same_models(plain, other)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_state_loaded_between(compiler):
     plain = mlp()
     other = copy.deepcopy(plain)
@@ -491,7 +491,7 @@ class Trainer:
         return {"loss": loss, "lr": self.opt.param_groups[0]["lr"]}
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_trainer_class(compiler):
     plain = Trainer()
     other = copy.deepcopy(plain)
@@ -510,7 +510,7 @@ def test_trainer_class(compiler):
 # -- the backward pass outside ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("make", [mlp, normed, conv, Attends])
 def test_forward_only(make, compiler):
     plain = make()
@@ -567,7 +567,7 @@ def tensors_of(result):
     return [t for part in result for t in tensors_of(part)]
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("fn", OUTPUTS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("which", ["all", "first", "last", "reused"])
 def test_gradients_of_inputs(fn, which, compiler):
@@ -589,7 +589,7 @@ def test_gradients_of_inputs(fn, which, compiler):
                 close(a, b)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_gradient_through_two_captured_functions(compiler):
     first = gh.optimize(compiler)(lambda x: gh.sin(x) * 2)
     second = gh.optimize(compiler)(lambda y: (y * y).sum())
@@ -600,7 +600,7 @@ def test_gradient_through_two_captured_functions(compiler):
         close(x.grad, z.grad)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_gradient_accumulates_over_calls(compiler):
     fast = gh.optimize(compiler)(lambda x: (x * x).sum())
     x = X(3).requires_grad_()
@@ -609,7 +609,7 @@ def test_gradient_accumulates_over_calls(compiler):
         close(x.grad, x.detach() * 2 * k)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_second_backward_is_refused(compiler):
     fast = gh.optimize(compiler)(lambda x: (x * x).sum())
     x = X(3).requires_grad_()
@@ -620,7 +620,7 @@ def test_second_backward_is_refused(compiler):
             loss.backward()
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_retained_backward(compiler):
     fast = gh.optimize(compiler)(lambda x: (x * x).sum())
     for _ in range(3):
@@ -631,7 +631,7 @@ def test_retained_backward(compiler):
         close(x.grad, X(3) * 4)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_not_differentiated_results_are_dropped(compiler):
     model = mlp()
     fast = gh.optimize(compiler)(model)
@@ -640,7 +640,7 @@ def test_not_differentiated_results_are_dropped(compiler):
         close(fast(X(8, 4, seed=k)), model(X(8, 4, seed=k)))
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_input_changed_before_backward(compiler):
     def fn(x):
         return gh.sin(x * 1.0)
@@ -657,7 +657,7 @@ def test_input_changed_before_backward(compiler):
         close(x.grad, z.grad)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_grad_transform_of_a_captured_function(compiler):
     def energy(v):
         return (gh.sin(v) * v).sum()
@@ -667,7 +667,7 @@ def test_grad_transform_of_a_captured_function(compiler):
         close(gh.grad(fast)(X(3, seed=k)), gh.grad(energy)(X(3, seed=k)))
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_grad_transform_inside(compiler):
     def fn(v):
         return gh.grad(lambda t: (gh.sin(t) * t).sum())(v) * 2
@@ -677,7 +677,7 @@ def test_grad_transform_inside(compiler):
         close(fast(X(3, seed=k)), fn(X(3, seed=k)))
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_vmap_inside(compiler):
     def fn(v):
         return gh.vmap(lambda t: t * t.sum())(v)
@@ -687,7 +687,7 @@ def test_vmap_inside(compiler):
         close(fast(X(3, 4, seed=k)), fn(X(3, 4, seed=k)))
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_tensor_hook(compiler):
     def fn(x):
         y = x * 2
@@ -701,7 +701,7 @@ def test_tensor_hook(compiler):
         close(x.grad, z.grad)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_hook_on_a_parameter(compiler):
     plain = mlp()
     other = copy.deepcopy(plain)
@@ -713,7 +713,7 @@ def test_hook_on_a_parameter(compiler):
     same_models(plain, other)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_hook_that_comes_and_goes(compiler):
     plain = mlp()
     other = copy.deepcopy(plain)
@@ -729,7 +729,7 @@ def test_hook_that_comes_and_goes(compiler):
     assert step.hits >= 4
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_checkpoint_inside(compiler):
     def step(model, opt, x, y):
         opt.zero_grad()
@@ -741,7 +741,7 @@ def test_checkpoint_inside(compiler):
     compare(step, mlp, OPTIMIZERS["momentum"], compiler, one_graph=False)
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_random_numbers_inside(compiler):
     def fn(x):
         noise = gh.random.normal(x.shape)
@@ -757,7 +757,7 @@ def test_random_numbers_inside(compiler):
     close(fast(X(4, 3, seed=0)), wanted[0])
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_own_generator(compiler):
     def fn(x, generator):
         return x + gh.random.normal(x.shape, generator=generator)
@@ -769,7 +769,7 @@ def test_own_generator(compiler):
             close(fast(X(3, seed=k), one), fn(X(3, seed=k), two))
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 def test_loss_is_detached_and_kept(compiler):
     model = mlp()
     opt = OPTIMIZERS["momentum"](model.parameters())

@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.capture.front import FrontEnd
-from glasshouse.capture.values import Source, Var, constant
+from glasshouse.capture.values import ValueSource, Var, constant
 
 
 class ArrayFront(FrontEnd):
@@ -20,7 +20,7 @@ class ArrayFront(FrontEnd):
         return isinstance(fn, np.ufunc) or (getattr(fn, "__module__", None) or "") == "numpy"
 
     def guard(self, tracer, var):
-        if isinstance(var.origin, Source):
+        if isinstance(var.origin, ValueSource):
             tracer.guards.add("type", var.origin, np.ndarray)
             tracer.guards.add("call", var.origin, Like(var.value))
 

@@ -91,7 +91,7 @@ def interrupted(work, delay_s: float) -> bool:
     return False
 
 
-@pytest.mark.parametrize("compiler", ["eager", "glass"])
+@pytest.mark.parametrize("compiler", ["eager", "program"])
 @pytest.mark.parametrize("warm", [0, 1, 5])
 def test_at_any_moment_of_a_training(compiler, warm, capsys):
     x = X(3)

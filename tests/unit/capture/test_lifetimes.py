@@ -12,7 +12,7 @@ from checking import X
 import glasshouse as gh
 from glasshouse import nn
 
-COMPILERS = pytest.mark.parametrize("compiler", ["eager", "glass"])
+COMPILERS = pytest.mark.parametrize("compiler", ["eager", "program"])
 
 
 def close(a, b):

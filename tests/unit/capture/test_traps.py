@@ -407,7 +407,7 @@ def test_15_effects_happen_in_order():
         seen.append(values)
 
     seen: list = []
-    for mode in ("eager", "inlined", "glass"):
+    for mode in ("eager", "inlined", "program"):
         check(views, X(3), [], mode=mode)
         check(tables, X(3), {"z": 1}, [], mode=mode)
         calls = len(seen) // 2  # the plain calls came first

@@ -18,10 +18,10 @@ import numpy as np
 from glasshouse.autograd.tape import Leaf, Walk, freed_error, recording, sequence
 from glasshouse.base.errors import GradError, OptionError
 from glasshouse.base.interrupts import held
+from glasshouse.capture.captured_step import CapturedStep, in_use
 from glasshouse.capture.front import VARYING
-from glasshouse.capture.lines import Lines
-from glasshouse.capture.planned import CapturedStep, in_use
-from glasshouse.capture.split import Half, split
+from glasshouse.capture.lines import LineRecorder
+from glasshouse.capture.split import GraphHalf, split
 from glasshouse.compile.program import compiled, compiled_graph, run_timed, settle, warn_once
 from glasshouse.compile.source_map import counts_of
 from glasshouse.compile.toolchain import CompileError
@@ -41,23 +41,23 @@ DATA, GRAD, KEY, OUT, COTANGENT, CONSTANT = range(6)
 MAX_PLANS = 64  # sets of sizes and numbers of one graph
 
 
-class NotFit(Exception):
+class NotCompilable(Exception):
     """A graph that is run as it is, since a Program would not do the same."""
 
 
-def glass(graph_module: GraphModule, example_inputs) -> "Glass":
+def compile_to_program(graph_module: GraphModule, example_inputs) -> "CompiledGraph":
     """The callable that runs a captured graph as a compiled Program."""
-    return Glass(graph_module)
+    return CompiledGraph(graph_module)
 
 
-class Glass:
+class CompiledGraph:
     """A captured graph with its Programs: for each set of shapes of tensors, by the numbers that
     became part of a Program; None for what is run as it is. With a `budget` their memory stays
     within it."""
 
     def __init__(self, module: GraphModule, budget=None):
         self.module, self.budget = module, budget
-        self.plans: dict[tuple, list[Plan | None]] = {}
+        self.plans: dict[tuple, list[CapturedProgram | None]] = {}
         self.count = 0  # of all plans
         self.sized = any(node.meta.get("sizes") for node in module.graph.find("placeholder"))
 
@@ -79,10 +79,10 @@ class Glass:
         backend = backends.current()
         # What the trace of the first call recorded is done again here: nobody needs its values.
         backend.recorder.forget()
-        plan = kept = Plan(self.module, backend, self.budget)
+        plan = kept = CapturedProgram(self.module, backend, self.budget)
         try:
             plan.record(inputs)
-        except NotFit:
+        except NotCompilable:
             kept = None
         self.plans.setdefault(key, []).append(kept)
         self.count += 1
@@ -90,11 +90,11 @@ class Glass:
         return outs
 
 
-class Kernelled:
+class BoundProgram:
     """A Program with where its inputs come from: of a recording, or of a half of it."""
 
     def __init__(
-        self, recorded, known: dict[int, tuple], constants, runner, half: Half | None = None
+        self, recorded, known: dict[int, tuple], constants, runner, half: GraphHalf | None = None
     ):
         places = [
             known.get(id(leaf)) or ((CONSTANT, leaf) if id(leaf) in constants else None)
@@ -103,7 +103,7 @@ class Kernelled:
         sources = range(len(places)) if half is None else half.sources
         self.fetches: list[Any] = [places[at] if at >= 0 else (OUT, ~at) for at in sources]
         if None in self.fetches:
-            raise NotFit
+            raise NotCompilable
         self.scalars = [
             (runner.links.get(node), node.scalar, node.spec.dtype.kind)
             for node in recorded.nodes
@@ -125,7 +125,7 @@ class Kernelled:
             self.program.lines = runner.lines.of(recorded)
         except CompileError as error:
             warn_once(str(error))
-            raise NotFit from None
+            raise NotCompilable from None
 
     def packed(self, inputs) -> list[bytes]:
         """The numbers of a call as the kernels read them."""
@@ -146,15 +146,15 @@ class Kernelled:
         return run_timed(self.program, self.events, run)
 
 
-class Plan:
+class CapturedProgram:
     """The Program of a graph (and one for its gradients), and where everything goes."""
 
     def __init__(self, module: GraphModule, backend, budget=None):
         self.module, self.backend, self.budget = module, backend, budget
         self.owned = owned_tensors(module)
         self.fixed: dict[int, Any] = {}  # inputs that are numbers and became part of the Program
-        self.forward: Kernelled | None = None
-        self.backward: Backward | None = None
+        self.forward: BoundProgram | None = None
+        self.backward: BackwardProgram | None = None
         self.outs: Any = None
         self.is_first = True  # of later runs
         self.most_bytes: int | None = None  # in use before a run, for it to be within a budget
@@ -179,7 +179,7 @@ class Plan:
             known.setdefault(id(data), (DATA, i))
             if grad is not None:
                 known.setdefault(id(grad.data), (GRAD, i))
-        runner, began = Runner(self.module, self.backend.recorder), next(sequence)
+        runner, began = RecordingInterpreter(self.module, self.backend.recorder), next(sequence)
         outs = self.outs = runner.observed(inputs)
         self.keys = [generator for generator, _ in runner.draws]
         known |= {id(key.data): (KEY, i) for i, (_, key) in enumerate(runner.draws)}
@@ -195,7 +195,7 @@ class Plan:
         recorder = self.backend.recorder
         mark = len(recorder.pending)
         if tracked:
-            self.backward = Backward(self, tracked, [b[2:] for b in before], began)
+            self.backward = BackwardProgram(self, tracked, [b[2:] for b in before], began)
             with unwatched(), runner.lines:
                 self.backward.walk(constants)
         pending, recorder.pending, recorder.held_bytes = recorder.pending, [], 0
@@ -218,7 +218,7 @@ class Plan:
             recorded = describe(pending, [x for x in wanted if x.value is None])
             del pending
             if recorded is not None:
-                self.forward = Kernelled(recorded, known, constants, runner)
+                self.forward = BoundProgram(recorded, known, constants, runner)
                 self.run_first(recorded, known)
             if self.backward is not None:
                 recorded = describe(later, self.backward.wanted())
@@ -230,7 +230,7 @@ class Plan:
 
     nodes: list[Lazy] = []
 
-    def run_first(self, recorded, known, half: Half | None = None, count=None) -> None:
+    def run_first(self, recorded, known, half: GraphHalf | None = None, count=None) -> None:
         """Run the Program of a recording, or of its first half, for the first `count` outputs."""
         leaves, donated, owns = recorded.leaves, recorded.donated, self.forward.program.owns
         if half is not None:  # its inputs are read again in the backward pass
@@ -249,7 +249,7 @@ class Plan:
             order = [id(x) in early for x in recorded.nodes]
             at = order.count(True)
             if not all(order[:at]):
-                raise NotFit
+                raise NotCompilable
             count = sum(place < at for place in recorded.outputs)
             return CapturedStep(recorded, count, given=[s.nbytes for s in self.backward.specs])
         places = [known.get(id(leaf), (None, None)) for leaf in recorded.leaves]
@@ -267,14 +267,14 @@ class Plan:
         blocks, most_bytes = self.budget.plan(step, recorded)
         with step.applied(blocks):
             if step.count is None:
-                self.forward = Kernelled(recorded, known, constants, runner)
+                self.forward = BoundProgram(recorded, known, constants, runner)
                 self.run_first(recorded, known)
                 return
             self.most_bytes = most_bytes  # an optimizer may make its state outside of the graph
             first, second = split(step.rewritten(), step.count)
-            self.forward = Kernelled(recorded, known, constants, runner, first)
+            self.forward = BoundProgram(recorded, known, constants, runner, first)
             own = {**known, **self.backward.known}
-            self.backward.part = Kernelled(recorded, own, constants, runner, second)
+            self.backward.part = BoundProgram(recorded, own, constants, runner, second)
             self.run_first(recorded, known, first, step.count)
             self.backward.place(recorded.nodes, recorded.outputs[step.count :], known)
 
@@ -293,7 +293,7 @@ class Plan:
             elif id(out) in index:
                 self.results.append((None, index[id(out)], None))
             elif id(out) in gradients:
-                self.results.append((None, None, Gradient(gradients[id(out)])))
+                self.results.append((None, None, GradientOutput(gradients[id(out)])))
             else:
                 self.results.append((source(out), is_spent(out.node), out.spec))
         self.updates = [(i, source(handles[i]), handles[i].spec) for i in changed]
@@ -326,7 +326,7 @@ class Plan:
                 ready(h, self.backend)
         data = [h.data for h in handles]
         keys = [generator.key() for generator in self.keys]
-        sources = Sources(data, handles, keys, self.backend)
+        sources = RunPayloads(data, handles, keys, self.backend)
         if self.forward is not None:
             donated = () if self.backward is not None else self.donated(data)
             payloads = [sources.get(place) for place in self.forward.fetches]
@@ -347,7 +347,7 @@ class Plan:
             h.data, h.spec, h.backend = payload, spec, backend
         for i, grad in graded:
             handles[i].grad = grad
-        outs = tuple(handles[x].grad if type(x) is Gradient else x for x in made)
+        outs = tuple(handles[x].grad if type(x) is GradientOutput else x for x in made)
         if self.backward is not None:
             draws = list(zip(self.keys, keys, strict=True))
             self.backward.attach(outs, handles, before, sources.outs, draws, inputs)
@@ -360,7 +360,7 @@ class Plan:
             return spec if what is None else handles[what]
         tensor = box(get(place), spec, self.backend)
         if what:
-            tensor.node = Spent(spec)
+            tensor.node = SpentNode(spec)
         return tensor
 
     def donated(self, data: list[Lazy]) -> list[int]:
@@ -374,11 +374,11 @@ class Plan:
         return found
 
 
-class Gradient(int):
+class GradientOutput(int):
     """The number of the tensor whose gradient an output is."""
 
 
-class Sources:
+class RunPayloads:
     """The payloads of one run by place."""
 
     __slots__ = ("data", "handles", "keys", "outs", "backend", "cotangents")
@@ -426,7 +426,7 @@ def unwatched():
         watchers[:], timers[:] = told
 
 
-class Placed(Interpreter):
+class ScopedInterpreter(Interpreter):
     """Runs a graph with each call in the module that it belongs to."""
 
     def run(self, *args):
@@ -446,13 +446,13 @@ def eager(graph_module, example_inputs):
     """The compiler that runs the graph as it is."""
 
     def run(*inputs):
-        return Placed(graph_module).run(*inputs) if watchers else forward(*inputs)
+        return ScopedInterpreter(graph_module).run(*inputs) if watchers else forward(*inputs)
 
     forward = graph_module.forward
     return run
 
 
-class Runner(Placed):
+class RecordingInterpreter(ScopedInterpreter):
     """Runs a graph and notes which recorded scalars it was given as numbers, and the lines."""
 
     def __init__(self, module: GraphModule, recorder):
@@ -463,7 +463,7 @@ class Runner(Placed):
         self.fixed: set[int] = set()
         self.draws: list = []
         self.imported: list[Lazy] = []
-        self.lines = Lines()
+        self.lines = LineRecorder()
         self.order = {n: i for i, n in enumerate(module.graph.find("placeholder"))}
 
     def observed(self, inputs) -> tuple:
@@ -497,13 +497,13 @@ class Runner(Placed):
         return result
 
 
-class Backward:
+class BackwardProgram:
     """The gradients of a graph's results with respect to the tensors it read, as a Program."""
 
-    def __init__(self, plan: Plan, tracked: list[Tensor], nodes, began: int):
+    def __init__(self, plan: CapturedProgram, tracked: list[Tensor], nodes, began: int):
         self.plan, self.tracked, self.nodes, self.began = plan, tracked, nodes, began
         self.specs = [x.spec for x in tracked]
-        self.part: Kernelled | None = None
+        self.part: BoundProgram | None = None
 
     def walk(self, constants: dict) -> None:
         """Record the gradients for cotangents that are given later."""
@@ -526,7 +526,7 @@ class Backward:
                 arrived[node] = slots
                 return False
             if isinstance(node, Leaf) or node.seq < self.began:
-                raise NotFit
+                raise NotCompilable
             return True
 
         with without_hooks(targets), recording(None, False), phase("backward"):
@@ -546,7 +546,7 @@ class Backward:
         """Make the Program of what was recorded."""
         if recorded is None:
             return self.place([], [], known)
-        self.part = Kernelled(recorded, {**known, **self.known}, constants, runner)
+        self.part = BoundProgram(recorded, {**known, **self.known}, constants, runner)
         return self.place(recorded.nodes, recorded.outputs, known)
 
     def place(self, nodes, outputs, known) -> None:
@@ -565,7 +565,7 @@ class Backward:
             self.slots = [where[id(x)] for x in self.tracked]
             self.tracked = []
         data, keys = [b[0] for b in before], [key for _, key in draws]
-        sources = Sources(data, handles, keys, self.plan.backend)
+        sources = RunPayloads(data, handles, keys, self.plan.backend)
         sources.outs = list(nodes)
         scalars = self.part.packed(inputs) if self.part is not None else []
         node = ProgramNode(self, sources, scalars, [b[2:] for b in before])
@@ -604,7 +604,7 @@ def on_tape(starts, ends=()):
                 stack.extend(p[0] for p in getattr(node, "parents", ()) if p is not None)
 
 
-class Spent:
+class SpentNode:
     """The tape's node of a result whose backward was part of the graph."""
 
     def __init__(self, spec):
@@ -625,7 +625,7 @@ class ProgramNode:
     freed = False
     grad_hooks = scope = None
 
-    def __init__(self, backward: Backward, sources: Sources, scalars, places):
+    def __init__(self, backward: BackwardProgram, sources: RunPayloads, scalars, places):
         self.backward, self.sources, self.scalars = backward, sources, scalars
         self.places = [places[i] for i, _, _ in backward.grads]
         self.parents = tuple(self.places)

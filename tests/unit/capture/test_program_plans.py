@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 import glasshouse as gh
-from glasshouse.capture.glass import Glass
+from glasshouse.capture.program_compiler import CompiledGraph
 
 
 def test_a_number_and_a_size_that_vary_share_programs(monkeypatch):
-    made, first = [], Glass.first
-    monkeypatch.setattr(Glass, "first", lambda *args: made.append(args) or first(*args))
+    made, first = [], CompiledGraph.first
+    monkeypatch.setattr(CompiledGraph, "first", lambda *args: made.append(args) or first(*args))
 
     @gh.optimize(dynamic=True)
     def fn(x, rate):
