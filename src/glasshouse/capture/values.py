@@ -2,8 +2,8 @@
 
 The first call of a function is run by the interpreter for real; a Var pairs each value with its
 origin, from which a later call finds or makes the same: None (a constant), a ValueSource (a path
-from the arguments), a Node (computed by the graph), Recipe (a new container, object, function …),
-or SymbolicNumber (arithmetic on numbers that vary)."""
+from the arguments), an IRNode (computed by the graph), a Recipe (a new container, object, function,
+…), or a SymbolicNumber (arithmetic on numbers that vary)."""
 
 import functools
 import operator
