@@ -21,7 +21,7 @@ from glasshouse.compile.program import settle
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import Source, StepInfo
 from glasshouse.dispatch.bind import watchers
-from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
 from glasshouse.graph.graph import Origin, graph_of
 

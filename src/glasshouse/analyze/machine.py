@@ -17,7 +17,7 @@ from glasshouse.base.errors import OptionError, suggest
 from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import Source, StepInfo
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.cost import MATRIX, Call
+from glasshouse.dispatch.call import MATRIX, Call
 from glasshouse.graph.graph import Origin
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.ops.window import window_scatter, window_select

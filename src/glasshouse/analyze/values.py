@@ -8,7 +8,7 @@ from glasshouse.analyze.saving import TIMES, Saved, Value, cut_at, exact, min_cu
 from glasshouse.analyze.step import StepAnalysis, occupancy
 from glasshouse.compile.lower import find_epilogues
 from glasshouse.compile.plan_memory import aligned_bytes
-from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Node, needed_nodes
 from glasshouse.graph.named import names_of

@@ -14,9 +14,9 @@ from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
 from glasshouse.compile.code import HOST, KERNEL, ONEDNN, Code, HostCall, Place, Step
-from glasshouse.compile.door import open_door
 from glasshouse.compile.emit_c import Source
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
+from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.toolchain import NATIVE
 from glasshouse.dispatch.backend import quiet
@@ -58,7 +58,7 @@ class Runner:
             )
             cls.library = library
             cls.sees_arrays = can_see(library)
-            open_door()
+            load_replay()
         return cls.library
 
 

@@ -4,7 +4,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from glasshouse.compile.steps import Kernel
-from glasshouse.dispatch.cost import Call, call_of
+from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Node, Origin
 from glasshouse.graph.record import Recording

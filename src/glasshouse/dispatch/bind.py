@@ -42,7 +42,7 @@ class Hooks:
     tensor_class: type  # set by `tensor`: the class that boxes a backend's result
     record: Callable  # set by `autograd`: record(primitive, args, attrs, specs, result)
     tape: tuple  # set by `autograd`: the class of the tape's nodes, and what numbers them
-    run: Callable  # `run`; from the first Program on, what native/door.c has in its place
+    run: Callable  # `run`; from the first Program on, what native/replay.c has in its place
     pull: Callable | None = None  # set with it: pull(node, slots, create_graph)
     compose: Callable  # compose((fn, scalars), args, named), see dispatch/compose.py
     default_backend: Callable  # set by `dispatch.backend`: () -> TensorBackend

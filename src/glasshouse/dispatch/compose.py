@@ -2,7 +2,7 @@
 
 What a pure function of tensors and static arguments calls depends on the specs of the tensors, on
 the arguments and on what is in force, never on contents. Once a call was seen, the door in C
-(native/door.c) makes the same primitive calls again without running the Python between them."""
+(native/replay.c) makes the same primitive calls again without running the Python between them."""
 
 import functools
 

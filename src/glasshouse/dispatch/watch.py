@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from glasshouse.base.errors import OptionError, check_least, type_name
 from glasshouse.base.interrupts import Living
 from glasshouse.dispatch.bind import timers, watchers
-from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.call import call_of
 
 
 class DeviceTimes(NamedTuple):
@@ -44,7 +44,7 @@ class Watcher:
     """What can be told; times are `time.perf_counter_ns`, a call's end is now."""
 
     wants_begin = True  # False: `op` is told no time; nor is it told of pulls and Program runs
-    writer: Any = None  # what native/door.c does for `op` with calls that it makes again
+    writer: Any = None  # what native/replay.c does for `op` with calls that it makes again
 
     def watch(self) -> None:
         watchers.append(self)

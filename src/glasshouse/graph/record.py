@@ -155,7 +155,7 @@ def with_ancestors(wanted, limit: float = float("inf")) -> list[Lazy]:
 
 
 class InC:
-    """What native/door.c does in place of functions here, once it is loaded."""
+    """What native/replay.c does in place of functions here, once it is loaded."""
 
     needed: Any = None
     forget: Any = None

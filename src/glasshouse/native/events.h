@@ -98,5 +98,5 @@ static PyObject *write_event(Events *e, PyObject *by[3], PyObject *thread, int64
 }
 
 static PyType_Slot events_slots[] = {{Py_tp_new, new_events}, {Py_tp_dealloc, free_events}, {0, NULL}};
-static PyType_Spec events_spec = {"door.Events", sizeof(Events), 0, Py_TPFLAGS_DEFAULT, events_slots};
+static PyType_Spec events_spec = {"replay.Events", sizeof(Events), 0, Py_TPFLAGS_DEFAULT, events_slots};
 static PyTypeObject *events_type;

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import OptionError
-from glasshouse.dispatch.cost import Call
+from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.text import writable
 from glasshouse.profile.trace import Trace

@@ -5,9 +5,9 @@ from threading import get_ident
 from typing import NamedTuple
 
 from glasshouse.base.errors import OptionError, check_known, type_name
-from glasshouse.compile.door import call_again
+from glasshouse.compile.replay import call_again
 from glasshouse.dispatch.bind import state, watchers
-from glasshouse.dispatch.cost import call_of, key_of
+from glasshouse.dispatch.call import call_of, key_of
 from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import Tally, Watcher, kept, tallies
 from glasshouse.profile.text import percent, scaled, table
@@ -100,7 +100,7 @@ class FlopCounter(Watcher):
     # -- counting ------------------------------------------------------------------------------
 
     def first_again(self, again: tuple, scope, phase: str) -> list:
-        """What is counted of a call as `Seen.again` of compile/door.py gives it."""
+        """What is counted of a call as `Seen.again` of compile/replay.py gives it."""
         self.again.append(again)
         return [1, call_again(again), path_of(scope), phase]
 

@@ -17,11 +17,11 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.compile import toolchain
-from glasshouse.compile.door import Door, call_again
+from glasshouse.compile.replay import Door, call_again
 from glasshouse.dispatch import backend as backends
 from glasshouse.dispatch.bind import bind, hooks, state
+from glasshouse.dispatch.call import call_of, key_of
 from glasshouse.dispatch.compose import CALL
-from glasshouse.dispatch.cost import call_of, key_of
 from glasshouse.dispatch.scope import path_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, Watcher
 from glasshouse.graph.record import Lazy, Numbers
@@ -223,7 +223,7 @@ def about(call, scope, phase: str) -> tuple[int, int]:
 
 
 def about_again(again: tuple, scope, phase: str) -> tuple[int, int]:
-    """The same of a call as `Seen.again` of compile/door.py gives it."""
+    """The same of a call as `Seen.again` of compile/replay.py gives it."""
     return about(call_again(again), scope, phase)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import check_known
-from glasshouse.dispatch.cost import Call
+from glasshouse.dispatch.call import Call
 from glasshouse.profile.counter import OUTSIDE, Sums, ordered, prefixes
 from glasshouse.profile.record import COMPUTED, MODULE, REGION, STEP
 from glasshouse.profile.text import milliseconds, percent, scaled, table

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse.base.errors import PACKAGE
-from glasshouse.dispatch.cost import Call
+from glasshouse.dispatch.call import Call
 from glasshouse.profile import record as recorded
 from glasshouse.profile.captured import capture_data
 

@@ -9,7 +9,7 @@ import pytest
 import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.flags import flags
-from glasshouse.compile import door, program
+from glasshouse.compile import program, replay
 from glasshouse.graph import record
 from glasshouse.graph.graph import graph_of, print_graph, run, verify
 from glasshouse.graph.record import recorder
@@ -131,8 +131,8 @@ def test_long_recordings_are_cut_and_do_not_leak():
 
 def test_memory_held_by_inputs_cuts_a_recording(request):
     limits = record.MAX_PENDING, record.MAX_HELD_BYTES
-    request.addfinalizer(lambda: door.set_limits(*limits))
-    door.set_limits(limits[0], 100_000)
+    request.addfinalizer(lambda: replay.set_limits(*limits))
+    replay.set_limits(limits[0], 100_000)
     for _ in range(50):
         gh.asarray(np.zeros(1000)) + 1
         assert recorder.held_bytes <= 120_000

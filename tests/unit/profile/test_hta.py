@@ -9,7 +9,7 @@ from tests.unit.profile.test_profiler import prof  # noqa: F401  a fixture
 import glasshouse as gh
 from glasshouse.base import Spec
 from glasshouse.compile.source_map import Source, StepInfo
-from glasshouse.dispatch.cost import call_of
+from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
 from glasshouse.graph.graph import Origin
 from glasshouse.profile import chrome, hta

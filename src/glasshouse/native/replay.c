@@ -172,7 +172,7 @@ static PyObject *recording_backend(PyObject **memo) {
 
 /* ---------------------------------------------------------------- the same calls again */
 
-/* The calls of a template (compile/door.py) that are being made: place i is the i-th of them, place
+/* The calls of a template (compile/replay.py) that are being made: place i is the i-th of them, place
    -1 - i the i-th payload or tensor that is given. */
 typedef struct {
     PyObject *backend, *calls, *given, *tensors, *scalar; /* `tensors`: NULL where nothing is tracked */
@@ -699,7 +699,7 @@ static int offset_of(PyTypeObject *type, const char *name, Py_ssize_t *offset) {
     if (!descr) return -1;
     int is_slot = Py_IS_TYPE(descr, &PyMemberDescr_Type);
     if (is_slot) *offset = ((PyMemberDescrObject *)descr)->d_member->offset;
-    else PyErr_Format(PyExc_TypeError, "door: expected %s to be a slot of %s.", name, type->tp_name);
+    else PyErr_Format(PyExc_TypeError, "replay: expected %s to be a slot of %s.", name, type->tp_name);
     Py_DECREF(descr);
     return is_slot ? 0 : -1;
 }
@@ -742,9 +742,9 @@ static PyMethodDef functions[] = {
     {"forget", forget, METH_O, "Let nodes go of their operands."},
     {NULL},
 };
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "door", NULL, -1, functions};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "replay", NULL, -1, functions};
 
-PyMODINIT_FUNC PyInit_door(void) {
+PyMODINIT_FUNC PyInit_replay(void) {
 #define INTERN(name) s_##name = PyUnicode_InternFromString(#name);
     NAMES(INTERN)
     if (!(zero = PyLong_FromLong(0))) return NULL;

@@ -2,7 +2,7 @@
 
 The first call of a kind, and the first pull of a rule for it, go through dispatch/bind.py and the
 card. What they recorded is remembered with the primitive, the specs and the attrs, and recorded
-anew by native/door.c when the same comes again. A rule has to make the same calls for the same
+anew by native/replay.c when the same comes again. A rule has to make the same calls for the same
 specs and attrs, as cards do; one that reads a value, or makes a constant, is run each time."""
 
 from contextlib import contextmanager
@@ -15,8 +15,8 @@ from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
 from glasshouse.dispatch.backend import Default
 from glasshouse.dispatch.bind import hooks, run, state, timers, watchers
+from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.compose import run_composed
-from glasshouse.dispatch.cost import Call, call_of
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph import record
 from glasshouse.graph.record import INDEXED, Lazy
@@ -26,18 +26,18 @@ MOST_CALLS = 400  # of a composed function
 
 
 class Door:
-    """native/door.c, once it is loaded."""
+    """native/replay.c, once it is loaded."""
 
     native: Any = None
 
 
-def open_door() -> None:
+def load_replay() -> None:
     """From now on calls that were seen are recorded by C, where it compiles: it needs Python's
     headers too."""
-    if Door.native is not None or flags.door == "python":
+    if Door.native is not None or flags.replay == "python":
         return
     try:
-        native = toolchain.extension(toolchain.NATIVE / "door.c")
+        native = toolchain.extension(toolchain.NATIVE / "replay.c")
     except toolchain.CompileError as error:
         if flags.debug:
             print(f"[gh] calls are recorded by Python: {error}")
@@ -146,7 +146,7 @@ class Seen(Watcher):
         )
 
     def again(self, scalar: bytes | None = None) -> tuple:
-        """The calls as native/door.c makes them: (signature, places, spec, scalar, primitive,
+        """The calls as native/replay.c makes them: (signature, places, spec, scalar, primitive,
         specs, attrs, about the tape). `scalar` is the one that varies.
 
         Raises: KeyError for an operand that is not given, such as a constant.

@@ -11,7 +11,7 @@ import glasshouse as gh
 from glasshouse import nn
 from glasshouse.base.errors import GradError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.flags import flags
-from glasshouse.compile import door
+from glasshouse.compile import replay
 from glasshouse.compile.executable import Runner
 from glasshouse.dispatch.bind import hooks
 from glasshouse.dispatch.compose import composed
@@ -21,7 +21,7 @@ from glasshouse.nn import functional
 
 Runner.get()
 F = functional
-needs_door = pytest.mark.skipif(door.Door.native is None, reason="the door in C is not there")
+needs_replay = pytest.mark.skipif(replay.Door.native is None, reason="the door in C is not there")
 RNG = np.random.default_rng(0)
 
 
@@ -84,11 +84,11 @@ def recorded(program, tracked):
     return nodes, [loss.numpy(), *(p.grad.numpy() for p in leaves if p.grad is not None)]
 
 
-@needs_door
+@needs_replay
 @pytest.mark.parametrize("tracked", ["", "x", "w", "xw"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_both_doors_record_the_same(name, tracked):
-    with door.in_python():
+    with replay.in_python():
         nodes, values = recorded(PROGRAMS[name], tracked)
     for _ in range(4):  # unknown, half known, known
         again, found = recorded(PROGRAMS[name], tracked)
@@ -115,7 +115,7 @@ def training(optimizer, autocast: bool, steps: int = 5):
     return losses, [p.numpy() for p in (*model.parameters(), *model.buffers())]
 
 
-@needs_door
+@needs_replay
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_training_is_the_same(name, autocast):
@@ -124,7 +124,7 @@ def test_training_is_the_same(name, autocast):
     def optimizer(parameters):
         return getattr(gh.optim, name)(parameters, **options)
 
-    with door.in_python():
+    with replay.in_python():
         losses, parameters = training(optimizer, autocast)
     found, made = training(optimizer, autocast)
     assert found == losses
@@ -152,7 +152,7 @@ def stack_within(event) -> list[str]:
     return stack[: next(i for i, line in enumerate(stack) if " run" in line or "run " in line)]
 
 
-@needs_door
+@needs_replay
 def test_watchers_are_told_the_same():
     model, x = Net(), data(2, 3, 8, 8)
 
@@ -160,7 +160,7 @@ def test_watchers_are_told_the_same():
         F.mse_loss(model(x), data(2, 5)).backward()
         model.zero_grad()
 
-    with door.in_python():
+    with replay.in_python():
         run()
         expected = counted(run)
     for _ in range(3):
@@ -172,7 +172,7 @@ def test_watchers_are_told_the_same():
     assert stacks[0] == stacks[1]
 
 
-@needs_door
+@needs_replay
 def test_a_composed_function_runs_once_for_each_kind_of_arguments():
     ran = []
 
@@ -197,7 +197,7 @@ def test_a_composed_function_runs_once_for_each_kind_of_arguments():
     assert square_plus(x.astype("float64"), 3).dtype is gh.float64
 
 
-@needs_door
+@needs_replay
 def test_what_is_not_pure_is_run_each_time():
     ran = []
 
@@ -217,7 +217,7 @@ def test_what_is_not_pure_is_run_each_time():
     assert len({draws(gh.asarray([1.0])).item() for _ in range(5)}) == 5
 
 
-@needs_door
+@needs_replay
 def test_scalars_that_vary_need_no_new_calls_and_stay_themselves():
     x, before = data(5, 7), None
     for i in range(300):
@@ -232,7 +232,7 @@ def test_scalars_that_vary_need_no_new_calls_and_stay_themselves():
             assert np.signbit(found[0]) == np.signbit(np.float32(special))
 
 
-@needs_door
+@needs_replay
 def test_equal_payloads_of_different_leaves_keep_their_places_on_the_tape():
     for _ in range(3):
         x = gh.tensor([1.0, 2.0], requires_grad=True)
@@ -242,7 +242,7 @@ def test_equal_payloads_of_different_leaves_keep_their_places_on_the_tape():
     assert (x.grad.tolist(), twin.grad.tolist()) == ([3.0, 6.0], [1.0, 2.0])
 
 
-@needs_door
+@needs_replay
 def test_names_and_positional_strings_are_told_apart():
     added = composed(lambda x, what="1", n=0: x + int(what) + n)
     for _ in range(3):
@@ -251,7 +251,7 @@ def test_names_and_positional_strings_are_told_apart():
             added(gh.zeros(1), "n", 3)
 
 
-@needs_door
+@needs_replay
 @pytest.mark.parametrize("count", [8, 9, 12, 70])
 def test_rules_of_calls_with_many_operands(count):
     joined = composed(lambda x: gh.concat([x * i for i in range(count)]))
@@ -273,7 +273,7 @@ class Evaluates:
         Evaluates.count += (self.x + 1).sum().item() == 10.5
 
 
-@needs_door
+@needs_replay
 def test_a_finalizer_may_evaluate_in_the_middle_of_a_call():
     x, layer, before = gh.ones((4, 4)), nn.LayerNorm(4), gc.get_threshold()
     gc.set_threshold(37, 2, 2)
@@ -288,7 +288,7 @@ def test_a_finalizer_may_evaluate_in_the_middle_of_a_call():
     assert Evaluates.count == 600
 
 
-@needs_door
+@needs_replay
 def test_a_call_is_not_known_if_it_is_evaluated_while_it_is_learnt(monkeypatch):
     def remember(known, key, value):  # as where a collection comes here
         gh.backends.current().evaluate()
@@ -296,15 +296,15 @@ def test_a_call_is_not_known_if_it_is_evaluated_while_it_is_learnt(monkeypatch):
 
     x, known = gh.ones((3, 11)), gh.backends.current().known
     F.softmax(x, dim=-1)  # the calls within are known, the whole is to be learnt
-    for key in [k for k, v in known.items() if isinstance(v, door.Composition) and v.calls[1:]]:
+    for key in [k for k, v in known.items() if isinstance(v, replay.Composition) and v.calls[1:]]:
         del known[key]
     with monkeypatch.context() as patched:
-        patched.setattr(door, "remember", remember)
+        patched.setattr(replay, "remember", remember)
         F.softmax(x, dim=-1)
     assert F.softmax(x, dim=-1).sum().item() == pytest.approx(3)
 
 
-@needs_door
+@needs_replay
 def test_a_watcher_may_evaluate_in_the_middle_of_a_call():
     class Reads(Watcher):
         seen: ClassVar[list] = []
@@ -324,7 +324,7 @@ def test_a_watcher_may_evaluate_in_the_middle_of_a_call():
     assert [y.sum().item() for y in made] == [4.0] * 20
 
 
-@needs_door
+@needs_replay
 def test_what_is_in_force_counts():
     x = data(3, 3).requires_grad_()
     w = data(3, 3)
@@ -343,7 +343,7 @@ def test_what_is_in_force_counts():
         assert gh.grad(lambda v: F.gelu(v).sum())(w).shape == (3, 3)
 
 
-@needs_door
+@needs_replay
 def test_errors_are_raised_each_time_where_they_were():
     x = data(3, 4)
     for _ in range(4):
@@ -357,7 +357,7 @@ def test_errors_are_raised_each_time_where_they_were():
             x.sum().backward()
 
 
-@needs_door
+@needs_replay
 def test_a_replaced_primitive_is_used_at_once_and_no_longer_than_asked():
     x = data(4).requires_grad_()
     for _ in range(4):
@@ -367,7 +367,7 @@ def test_a_replaced_primitive_is_used_at_once_and_no_longer_than_asked():
     assert (x + 1).tolist() == (1 + x).tolist()
 
 
-@needs_door
+@needs_replay
 def test_gradients_of_gradients_hooks_and_kept_graphs():
     x, seen = data(4).requires_grad_(), []
     for _ in range(4):
@@ -375,7 +375,7 @@ def test_gradients_of_gradients_hooks_and_kept_graphs():
         y = (F.gelu(x) ** 2).sum()
         (first,) = gh.autograd.grad(y, x, create_graph=True)
         (second,) = gh.autograd.grad(first.sum(), x)
-        with door.in_python():
+        with replay.in_python():
             z = (F.gelu(x) ** 2).sum()
             (g,) = gh.autograd.grad(z, x, create_graph=True)
             (expected,) = gh.autograd.grad(g.sum(), x)
@@ -390,7 +390,7 @@ def test_gradients_of_gradients_hooks_and_kept_graphs():
         x.grad = None
 
 
-@needs_door
+@needs_replay
 def test_threads_record_for_themselves():
     x, failed = data(6, 6), []
 
@@ -414,26 +414,26 @@ def test_threads_record_for_themselves():
     assert not failed
 
 
-@needs_door
+@needs_replay
 def test_many_sizes_do_not_pile_up(monkeypatch):
-    monkeypatch.setattr(door, "MOST_KNOWN", 64)
+    monkeypatch.setattr(replay, "MOST_KNOWN", 64)
     for n in range(1, 120):
         assert F.softmax(data(n, 3), dim=-1).sum().item() == pytest.approx(n)
         assert len(gh.backends.current().known) <= 64, n
 
 
 def test_without_the_door_all_goes_through_python():
-    with door.in_python():
-        assert flags.door in ("auto", "python")
+    with replay.in_python():
+        assert flags.replay in ("auto", "python")
         x = data(3).requires_grad_()
         F.gelu(x).sum().backward()
         assert x.grad.shape == (3,)
 
 
-@needs_door
+@needs_replay
 def test_python_within_python_stays_python():
-    with door.in_python():
-        with door.in_python():
+    with replay.in_python():
+        with replay.in_python():
             pass
         assert hooks.pull is None
-    assert hooks.pull is door.Door.native.pull
+    assert hooks.pull is replay.Door.native.pull
