@@ -30,13 +30,13 @@ from glasshouse.analyze import (
     symbolic_trace,
     vary,
 )
-from glasshouse.analyze.planner import Applied, candidates_of
-from glasshouse.analyze.planner import Block as Recomputed
 from glasshouse.analyze.step import with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.cli.bench_worker import CASES, Ours, forget_peak, peak_bytes
 from glasshouse.cli.info import read_fields
 from glasshouse.nn import functional as F
+from glasshouse.remat.planner.planner import Applied, candidates_of
+from glasshouse.remat.planner.planner import Block as Recomputed
 
 PLANNED = {"resnet50": 8, "vit_b_16": 4, "bert": 2}  # planned and run with batches of
 OPTIMIZERS = (("SGD", {"momentum": 0.9}), ("Adam", {}), ("AdamW", {}), ("RMSprop", {}))

@@ -17,10 +17,21 @@ def imported_names(node) -> list[str]:
     return [node.module or ""]
 
 
+def storey_of(module: str, layers: dict) -> str:
+    """The storey of a module, "graph.record": the entry of layers.toml with most of its path.
+    A folder stands for its page of names, "analyze.__init__", which may have its own entry."""
+    parts = module.split(".")
+    if PACKAGE.joinpath(*parts).is_dir():
+        parts.append("__init__")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    front = PACKAGE.joinpath(parts[0]).with_suffix(".py").exists() or parts[0] == "__init__"
+    return "." if front else next((name for name in names if name in layers), parts[0])
+
+
 def check_file(path: Path, layers: dict) -> list[str]:
     """Messages about the imports of one file that its layer does not allow."""
     where = path.relative_to(PACKAGE)
-    layer = where.parts[0] if len(where.parts) > 1 else "."
+    layer = storey_of(".".join(where.with_suffix("").parts), layers)
     if layer not in layers:
         return [f"{where}:1: {layer} is not in layers.toml. Say there what it is for."]
     allowed = {layer, *layers[layer]["may_import"]}
@@ -39,11 +50,9 @@ def check_file(path: Path, layers: dict) -> list[str]:
             problems.append(f"{where}:{node.lineno}: relative import. Name the module in full.")
         for name in imported_names(node):
             package, _, rest = name.partition(".")
-            target = rest.partition(".")[0]
-            if not target or (PACKAGE / f"{target}.py").exists():
-                target = "."
+            target = storey_of(rest, layers) if rest else "."
             if package != PACKAGE.name:
-                if id(node) in inside and not may_defer(where, layers):
+                if id(node) in inside and not may_defer(where, layers[layer]):
                     problems.append(f"{where}:{node.lineno}: {name} is imported inside a function.")
             elif id(node) in inside:
                 problems.append(f"{where}:{node.lineno}: {name} is imported inside a function.")
@@ -54,9 +63,9 @@ def check_file(path: Path, layers: dict) -> list[str]:
     return problems
 
 
-def may_defer(where: Path, layers: dict) -> bool:
-    """Whether a file may import third-party packages inside functions."""
-    places = layers.get(where.parts[0], {}).get("may_defer_third_party", ())
+def may_defer(where: Path, layer: dict) -> bool:
+    """Whether a file of a layer may import third-party packages inside functions."""
+    places = layer.get("may_defer_third_party", ())
     return any(where.is_relative_to(place) for place in places)
 
 

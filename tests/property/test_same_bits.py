@@ -7,10 +7,10 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import plan
-from glasshouse.analyze.planner import Applied, Block, candidates_of
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES, Ours
 from glasshouse.nn import functional as F
+from glasshouse.remat.planner.planner import Applied, Block, candidates_of
 
 UNARY = ("exp", "tanh", "sin", "erf", "log1p", "sqrt", "floor")
 WIDTHS = (1, 2, 3, 7, 16, 31, 50, 197, 4097, 9001)  # of rows: even, uneven, and longer than a chunk

@@ -44,18 +44,44 @@ def test_imports_go_down_only(capsys, layers):
     ],
 )
 def test_the_layer_check_finds_violations(tmp_path, layers, line, message):
-    bad = tmp_path / "src" / "glasshouse" / "ops" / "bad.py"
-    bad.parent.mkdir(parents=True)
-    bad.write_text(line + "\n")
+    found = problems_of(line, "ops/bad.py", tmp_path, layers)
+    assert any(message in text and "ops/bad.py:" in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        ("remat/passes/x.py", "from glasshouse.remat.planner import chain", "remat.planner"),
+        ("compile/x.py", "from glasshouse.remat.planner.chain import Chain", "remat.planner"),
+        ("compile/x.py", "from glasshouse.remat.passes.recompute import recompute", None),
+        ("analyze/x.py", "from glasshouse.remat.planner.chain import Chain", "remat.planner"),
+        ("analyze/__init__.py", "from glasshouse.remat.planner.plan import plan", None),
+        ("remat/planner/x.py", "from glasshouse.analyze import step", "analyze.__init__"),
+        ("remat/planner/x.py", "from glasshouse.analyze.step import step", None),
+        ("remat/planner/x.py", "def f():\n    import scipy", "inside a function"),
+        ("remat/planner/solvers.py", "def f():\n    import scipy", None),
+    ],
+)
+def test_parts_of_storeys_have_rules_of_their_own(tmp_path, layers, file, line, message):
+    found = problems_of(line, file, tmp_path, layers)
+    assert bool(found) == bool(message) and (message or "") in "".join(found), found
+
+
+def problems_of(text: str, file: str, tmp_path, layers) -> list[str]:
+    """What the layer check says of a file with this text."""
+    path = tmp_path / "src" / "glasshouse" / file
+    for package in ("analyze", "remat/passes", "remat/planner"):
+        path.parents[file.count("/")].joinpath(package).mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
     scope = layers["check_file"].__globals__
     before = scope["PACKAGE"]
     scope["PACKAGE"] = tmp_path / "src" / "glasshouse"
     try:
         rules = tomllib.loads((PACKAGE / "layers.toml").read_text())
-        found = layers["check_file"](bad, rules)
+        return layers["check_file"](path, rules)
     finally:
         scope["PACKAGE"] = before
-    assert any(message in text and "ops/bad.py:" in text for text in found), found
 
 
 def public_names() -> list[str]:
@@ -129,7 +155,10 @@ def test_flags_are_documented():
 def test_every_storey_says_what_it_is_for():
     storeys = tomllib.loads((PACKAGE / "layers.toml").read_text())
     folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert folders | {"."} == set(storeys)
+    parts = {name for name in storeys if "." in name.strip(".")}
+    assert folders | {"."} == set(storeys) - parts
+    modules = [PACKAGE.joinpath(*name.split(".")) for name in parts]
+    assert all(path.is_dir() or path.with_suffix(".py").exists() for path in modules)
     assert all(storey["purpose"].endswith(".") for storey in storeys.values())
 
 

@@ -10,7 +10,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from glasshouse.analyze.blocks import Applied
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.meta import address_of, meta_backend, placed, specs_of, without_storage
 from glasshouse.base.errors import OptionError, type_name
@@ -263,7 +262,7 @@ def arena_rows(plan, nbytes: int) -> list[MemoryRow]:
     return [*rows, MemoryRow("unused arena", "", nbytes - sum(row.nbytes for row in rows))]
 
 
-class Trainer:
+class TrainingStep:
     """A model with its loss, optimizer and inputs, whose steps run without storage."""
 
     def __init__(self, model, loss: Callable | None, optimizer, inputs, autocast: str | None):
@@ -278,10 +277,6 @@ class Trainer:
             )
         self.specs = specs_of(inputs)
         self.model, self.loss, self.optimizer, self.autocast = model, loss, optimizer, autocast
-
-    def applied(self, blocks):
-        """Context: these blocks compute again."""
-        return Applied(self.model, blocks)
 
     def run(self, optimizer, inputs) -> None:
         optimizer.zero_grad()
@@ -385,7 +380,7 @@ def step(
     profile = MachineProfile.load(machine)
     if not isinstance(steps, int) or steps < 1:
         raise OptionError("step", "1 step or more", repr(steps), "Two show the steady state.")
-    return Trainer(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
+    return TrainingStep(model, loss, optimizer, inputs, autocast).analyse(steps, profile)
 
 
 def with_batch(inputs, batch: int) -> list:

@@ -14,7 +14,7 @@ import numpy as np
 
 from glasshouse import memory
 from glasshouse.analyze.machine import MachineProfile, work_of
-from glasshouse.analyze.step import StepAnalysis, Trainer, with_batch
+from glasshouse.analyze.step import StepAnalysis, TrainingStep, with_batch
 from glasshouse.analyze.update import is_separable, places_of, with_update
 from glasshouse.base.dtype import uint8
 from glasshouse.base.errors import OptionError
@@ -150,7 +150,7 @@ class vary:
         machine: MachineProfile | str = "cpu2",
         dtypes=(None, "bfloat16"),
     ):
-        self.trainer = lambda n: Trainer(model, loss, optimizer, inputs(n), autocast)
+        self.trainer = lambda n: TrainingStep(model, loss, optimizer, inputs(n), autocast)
         self.machine, self.steps = MachineProfile.load(machine), steps
         self.records: dict[int, Record] = {}
         self.known: dict[int, Costs] = {}

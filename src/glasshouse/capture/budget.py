@@ -1,7 +1,5 @@
 """The compiler of `optimize(memory_budget=…)`: the default one, within a plan."""
 
-from glasshouse.analyze.blocks import Block
-from glasshouse.analyze.planner import Planned
 from glasshouse.capture.captured_step import (
     CapturedStep,
     check_budget,
@@ -9,6 +7,8 @@ from glasshouse.capture.captured_step import (
     plan_captured,
 )
 from glasshouse.capture.program_compiler import CompiledGraph
+from glasshouse.remat.planner.blocks import Block
+from glasshouse.remat.planner.planner import Planned
 
 
 class BudgetCompiler:

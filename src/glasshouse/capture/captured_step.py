@@ -1,17 +1,14 @@
 """Plans for captured calls: what a graph of a training step computes again to fit a budget.
 
 A captured call is planned from its recording, in which both passes stand: each choice is tried as a
-rewriting of that graph (`graph/rerun.py`, `graph/recompute.py`) and planned up to its memory."""
+rewriting of that graph (`remat/passes`) and planned up to its memory."""
 
 import gc
 from collections import Counter
 from typing import NamedTuple
 
 from glasshouse import memory
-from glasshouse.analyze.blocks import Block, asked, candidates_of
-from glasshouse.analyze.chain import Chain, Option
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.planner import Planned, Planner, in_bytes
 from glasshouse.analyze.step import StepAnalysis
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import having
@@ -21,7 +18,10 @@ from glasshouse.compile.plan import Plan as MemoryPlan
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import Recording
-from glasshouse.graph.rerun import BEHIND
+from glasshouse.remat.passes.rerun import BEHIND
+from glasshouse.remat.planner.blocks import Block, asked, candidates_of
+from glasshouse.remat.planner.chain import Chain, Option
+from glasshouse.remat.planner.planner import Planned, Planner, in_bytes
 
 
 class CapturedRun(NamedTuple):

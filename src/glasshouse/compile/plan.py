@@ -13,8 +13,8 @@ from glasshouse.compile.plan_memory import plan_memory
 from glasshouse.compile.source_map import StepInfo, step_infos
 from glasshouse.compile.steps import Buffer, Kernel
 from glasshouse.graph.graph import Graph, verify
-from glasshouse.graph.recompute import recompute
 from glasshouse.graph.simplify import PASSES as SIMPLER
+from glasshouse.remat.passes.recompute import recompute
 
 PASSES = (*SIMPLER, ("recompute", recompute))
 ARENA_TAG = memory.Tag("arena")

@@ -4,7 +4,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import step, vary
-from glasshouse.analyze.step import Trainer, with_batch
+from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES, Ours
 
@@ -39,7 +39,7 @@ def test_optimizers_of_the_six_models(name, autocast, monkeypatch):
         n = inputs[0].shape[0]
         costs.prepare((n,), (autocast,))
         whole = {o: step(*arguments, made(o, model), inputs, autocast=autocast) for o in OPTIMIZERS}
-        monkeypatch.setattr(Trainer, "analyse", None)  # from here on nothing is analysed whole
+        monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing is analysed whole
         for optimizer, found in whole.items():
             check(costs(n, made(optimizer, model), autocast), found)
 
@@ -109,7 +109,7 @@ def test_optimizers_and_dtypes_are_known_after_the_first_question(name, own, mon
         }
         costs = vary(*arguments, made(own, model), lambda n: with_batch(inputs, n))
         check(costs(n), whole[own, None])
-        monkeypatch.setattr(Trainer, "analyse", None)  # from here on nothing is analysed whole
+        monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing is analysed whole
         check(costs(n, autocast="bfloat16"), whole[own, "bfloat16"])
         for (kind, autocast), found in whole.items():
             check(costs(n, made(kind, model), autocast), found)

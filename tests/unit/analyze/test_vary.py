@@ -5,7 +5,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import max_batch, step, vary
-from glasshouse.analyze.step import Trainer, with_batch
+from glasshouse.analyze.step import TrainingStep, with_batch
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES, Ours
@@ -46,7 +46,7 @@ def test_values_in_between_are_told_without_an_analysis(inputs_of, exact, monkey
         for n in (80, 96, 112, 128):
             assert costs(n)[:3] == costs_of(step(model, loss, opt, inputs_of(n)))
         expected = {n: step(model, loss, opt, inputs_of(n)) for n in (81, 100, 111, 127)}
-        monkeypatch.setattr(Trainer, "analyse", None)  # from here on nothing can be analysed
+        monkeypatch.setattr(TrainingStep, "analyse", None)  # from here on nothing can be analysed
         for n, found in expected.items():
             check(costs(n), found, exact)
 

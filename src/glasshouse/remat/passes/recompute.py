@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from glasshouse.dispatch import primitives, state
 from glasshouse.graph.graph import Graph, Node, Origin, needed_nodes, users_of
-from glasshouse.graph.named import asked_values
-from glasshouse.graph.rerun import is_backward, rerun, whole_modules, within
+from glasshouse.remat.passes.names import asked_values
+from glasshouse.remat.passes.rerun import is_backward, rerun, whole_modules, within
 
 CHEAP = ("elementwise", "compare", "cast", "movement", "create", "random")
 SMALL_BYTES = 1 << 16  # smaller values are kept

@@ -6,10 +6,10 @@ own; nothing of it is chosen where the host's memory is the device's."""
 
 from itertools import accumulate
 
-from glasshouse.analyze.chain import Course, Stage, held_bytes
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis
 from glasshouse.compile.plan_memory import aligned_bytes
+from glasshouse.remat.planner.chain import Course, Stage, held_bytes
 
 
 class Link:

@@ -1,26 +1,27 @@
 """The recomputation planner: what to compute again so that a training step fits a budget.
 
 There are two means. *Elementwise*: activations, normalised values and the like that backward can
-make again from what it keeps anyway are dropped (`graph/recompute.py`), at almost no cost. *Whole*:
-a block is checkpointed, keeps its arguments only, and runs a second time. The planner estimates
-from three analyses what each block saves and costs either way, chooses by a dynamic program, and
-analyses the step with its choices: the budget is met, or an error names the least possible."""
+make again from what it keeps anyway are dropped (`passes/recompute.py`), at almost no cost.
+*Whole*: a block is checkpointed, keeps its arguments only, and runs a second time. The planner
+estimates from three analyses what each block saves and costs either way, chooses by a dynamic
+program, and analyses the step with its choices: the budget is met, or an error names the least
+possible."""
 
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import NamedTuple
 
-from glasshouse.analyze.blocks import Applied, Block, candidates_of, first_argument, key_of
-from glasshouse.analyze.chain import Chain, Option, Stage, chain_of, cheapest, widened
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.offload import Link
-from glasshouse.analyze.step import StepAnalysis, Trainer
+from glasshouse.analyze.step import StepAnalysis, TrainingStep
 from glasshouse.analyze.trace import forwards_replaced
-from glasshouse.analyze.values import Values
 from glasshouse.base.errors import OptionError, check_known, type_name
 from glasshouse.compile.plan import no_collection
 from glasshouse.nn.module import Module
 from glasshouse.profile.text import milliseconds, percent, scaled, table
+from glasshouse.remat.planner.blocks import Applied, Block, candidates_of, first_argument, key_of
+from glasshouse.remat.planner.chain import Chain, Option, Stage, chain_of, cheapest, widened
+from glasshouse.remat.planner.offload import Link
+from glasshouse.remat.planner.values import Values
 
 MAX_CHECKS = 8  # choices that are analysed for a budget
 MAX_FAILS = 2  # blocks that a choice is tried without in vain
@@ -49,7 +50,7 @@ class Planned:
 
     def code(self) -> str:
         lines = "".join(f"    {block.code()},\n" for block in self.blocks)
-        head = "from glasshouse.analyze.planner import Applied, Block\n\n"
+        head = "from glasshouse.remat.planner.planner import Applied, Block\n\n"
         return f"{head}blocks = [\n{lines}]\nApplied(model, blocks)\n"
 
     def table(self) -> str:
@@ -121,6 +122,14 @@ class Plan(Planned, AbstractContextManager):
 
     def __exit__(self, *exc_info):
         self.remove()
+
+
+class ModelStep(TrainingStep):
+    """A training step whose model can be made to compute blocks again."""
+
+    def applied(self, blocks):
+        """Context: these blocks compute again."""
+        return Applied(self.model, blocks)
 
 
 def estimated(path: str, plain: Stage, stage: Stage, *how) -> Block:
@@ -428,7 +437,7 @@ def plan(
     chosen = MachineProfile.load(machine)
     for path in blocks or ():
         check_known("plan", "paths of modules", path, dict(model.named_modules()))
-    trainer = Trainer(model, loss, optimizer, inputs, autocast)
+    trainer = ModelStep(model, loss, optimizer, inputs, autocast)
     return Plan(Planner(trainer, list(blocks or candidates_of(model)), chosen, solver), budget)
 
 

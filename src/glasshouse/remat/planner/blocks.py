@@ -17,7 +17,7 @@ from glasshouse.transforms.checkpoint import checkpoint
 class Block(NamedTuple):
     """A module that computes again: all of it (`whole`), or its elementwise work, and convolutions
     of up to `convs` FLOPs a byte; about the bytes that this saves, and the ns it takes. Or a value
-    by its name (`graph/named.py`). With `offload` what the module saves waits in host memory."""
+    by its name (`passes/names.py`). With `offload` what the module saves waits in host memory."""
 
     path: str
     saved_bytes: int = 0

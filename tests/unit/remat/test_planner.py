@@ -9,14 +9,14 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.analyze import MachineProfile, plan, step
-from glasshouse.analyze import planner as planner_module
-from glasshouse.analyze.chain import Option, Stage, cheapest
-from glasshouse.analyze.offload import Link
-from glasshouse.analyze.planner import Applied, Block, Planner, candidates_of, key_of
-from glasshouse.analyze.step import Trainer
 from glasshouse.base.errors import OptionError
 from glasshouse.base.flags import flags
 from glasshouse.cli.bench_worker import CASES, Ours
+from glasshouse.remat.planner import planner as planner_module
+from glasshouse.remat.planner.blocks import Applied, Block, candidates_of, key_of
+from glasshouse.remat.planner.chain import Option, Stage, cheapest
+from glasshouse.remat.planner.offload import Link
+from glasshouse.remat.planner.planner import ModelStep, Planner
 
 
 class Block1(gh.nn.Module):
@@ -248,7 +248,7 @@ def uneven() -> Planner:
     gh.random.seed(0)
     model = gh.nn.Sequential(*(Uneven(width) for width in (384, 1024, 128, 640)))
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
-    trainer = Trainer(model, LOSS, opt, [((384, 256), "float32")] * 2, None)
+    trainer = ModelStep(model, LOSS, opt, [((384, 256), "float32")] * 2, None)
     return Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
 
 
@@ -299,7 +299,7 @@ def test_budgets_of_the_six_models_are_met_or_refused(name):
     model = CASES[name].make(**options)
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
     with flags.override(compile="always"):
-        trainer = Trainer(model, Ours.loss_of, opt, arrays, None)
+        trainer = ModelStep(model, Ours.loss_of, opt, arrays, None)
         planner = Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
         plain, outcomes, refused = planner.plain.peak_bytes, {}, []
         lowest = planner.least.peak_bytes
@@ -354,7 +354,7 @@ def test_blocks_are_offloaded_where_a_link_is_fast_enough():
 def test_time_of_a_link_is_what_the_next_block_leaves():
     with flags.override(compile="always"):
         model, opt, data = wide()
-        trainer = Trainer(model, LOSS, opt, data, None)
+        trainer = ModelStep(model, LOSS, opt, data, None)
         analysis = trainer.analyse(2, MachineProfile.load("cpu2"))
         paths = candidates_of(model)
         for rate in (1e6, 1e8, 1e12):
@@ -434,7 +434,7 @@ def test_containers_keep_less_than_their_blocks():
     model = Contained()
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
     with flags.override(compile="always"):
-        trainer = Trainer(model, LOSS, opt, [((8192, 32), "float32")] * 2, None)
+        trainer = ModelStep(model, LOSS, opt, [((8192, 32), "float32")] * 2, None)
         planner = Planner(trainer, candidates_of(model), MachineProfile.load("cpu2"))
         flat = planner.check([Block(path, 0, 0.0) for path in planner.paths])
         deep = planner.check(nested(model, "first", "last"))
@@ -450,7 +450,7 @@ def test_few_of_many_equal_blocks_stand_for_all(monkeypatch):
     model = gh.nn.Sequential(*(Uneven(512) for _ in range(9)))
     opt = gh.optim.SGD(model.parameters(), lr=0.1)
     with flags.override(compile="always"):
-        trainer = Trainer(model, LOSS, opt, [((384, 256), "float32")] * 2, None)
+        trainer = ModelStep(model, LOSS, opt, [((384, 256), "float32")] * 2, None)
         chains = []
         for least in (planner_module.MIN_ROW, 99):
             monkeypatch.setattr(planner_module, "MIN_ROW", least)

@@ -2,18 +2,18 @@
 
 from functools import cached_property
 
-from glasshouse.analyze.blocks import Block
 from glasshouse.analyze.machine import MachineProfile
-from glasshouse.analyze.saving import TIMES, Saved, Value, cut_at, exact, min_cut
 from glasshouse.analyze.step import StepAnalysis, occupancy
 from glasshouse.compile.lower import find_epilogues
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Node, needed_nodes
-from glasshouse.graph.named import names_of
-from glasshouse.graph.recompute import LIGHT_FLOPS, is_cheap, is_kept, is_view
-from glasshouse.graph.rerun import within
+from glasshouse.remat.passes.names import names_of
+from glasshouse.remat.passes.recompute import LIGHT_FLOPS, is_cheap, is_kept, is_view
+from glasshouse.remat.passes.rerun import within
+from glasshouse.remat.planner.blocks import Block
+from glasshouse.remat.planner.solvers import TIMES, Saved, Value, cut_at, exact, min_cut
 
 
 class Values:

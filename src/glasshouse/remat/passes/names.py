@@ -4,7 +4,7 @@ A plan names values that are to be made again, and with "=" behind the name what
 that; names are the same in each recording of a model."""
 
 from glasshouse.graph.graph import Node
-from glasshouse.graph.rerun import is_backward
+from glasshouse.remat.passes.rerun import is_backward
 
 
 def names_of(nodes: list[Node]) -> dict[int, str]:

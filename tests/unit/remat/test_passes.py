@@ -9,11 +9,11 @@ from glasshouse.base.flags import flags
 from glasshouse.capture.split import split
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of, needed_nodes, run, verify
-from glasshouse.graph.named import names_of
-from glasshouse.graph.recompute import recompute
 from glasshouse.graph.record import recorder
-from glasshouse.graph.rerun import is_backward, rerun, within
 from glasshouse.graph.simplify import PASSES
+from glasshouse.remat.passes.names import names_of
+from glasshouse.remat.passes.recompute import recompute
+from glasshouse.remat.passes.rerun import is_backward, rerun, within
 
 
 class Net(gh.nn.Module):

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from glasshouse.analyze.chain import Option, Stage, cheapest
-from glasshouse.analyze.saving import Flow, Value, cut_at, exact, min_cut, needed
+from glasshouse.remat.planner.chain import Option, Stage, cheapest
+from glasshouse.remat.planner.solvers import Flow, Value, cut_at, exact, min_cut, needed
 
 BACKWARD = 2  # a backward pass takes about twice as long as a forward pass
 
