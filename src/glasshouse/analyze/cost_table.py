@@ -78,8 +78,8 @@ class Profiler(Interpreter):
         self.made: dict[IRNode, dict[int, int]] = {}
         self.kept: list = []  # payloads, so that ids stay theirs
         self.unknown: list[str] = []  # nodes of which no more is known than a shape
-        self.params = {id(p.data) for p in module.parameters()}
-        self.params |= {id(b.data) for b in module.buffers()}
+        self.params = {id(p.payload) for p in module.parameters()}
+        self.params |= {id(b.payload) for b in module.buffers()}
 
     def run_node(self, node: IRNode):
         spec = node.meta.get("spec")
@@ -95,7 +95,7 @@ class Profiler(Interpreter):
         if node.op in ("placeholder", "get_attr", "output"):
             value = super().run_node(node)
             for x in all_of(Value, value) if node.op == "placeholder" else ():
-                self.made[node][id(x.data)] = x.nbytes
+                self.made[node][id(x.payload)] = x.nbytes
             return value
         with FlopCounter() as forward:
             out = super().run_node(node)
@@ -122,15 +122,15 @@ class Profiler(Interpreter):
 
     def count_storage(self, node: IRNode, results, operands) -> None:
         """What the node makes, and what its part of the tape keeps."""
-        before = {id(storage(x.data)) for x in operands}
+        before = {id(storage(x.payload)) for x in operands}
         for x in results:
-            root = storage(x.data)
+            root = storage(x.payload)
             if id(root) not in before and root is not None:
                 self.made[node][id(root)] = root.spec.nbytes
         places = tape_behind(results)
         statistics = self.convention == "colossal" and operands and statistics_of(self, node)
         if statistics and places:  # there a normalisation keeps its operand and two numbers a row
-            root, places = storage(operands[0].data), []
+            root, places = storage(operands[0].payload), []
             for key, nbytes in ((id(root), root.spec.nbytes), (-id(node), statistics)):
                 self.saved.setdefault(key, nbytes)
                 self.saved_by[node].add(key)

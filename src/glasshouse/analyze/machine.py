@@ -186,11 +186,11 @@ def measured(make, name: str = "") -> tuple[float, float, float]:
     apart: threads that have slept take a millisecond to wake."""
     times: dict[tuple, list[float]] = {}
     with flags.override(compile="always"):
-        backends.current().evaluate([y.data for y in make()])
+        backends.current().evaluate([y.payload for y in make()])
         for _ in range(REPEATS):
             made = make()
             with profile() as prof:
-                backends.current().evaluate([y.data for y in made])
+                backends.current().evaluate([y.payload for y in made])
             trace = prof.trace
             for program, step, begin, end in zip(*trace.steps[:2], *trace.steps[3:5], strict=True):
                 info = trace.info(int(program), int(step))

@@ -16,7 +16,7 @@ from glasshouse.ir.node import all_of, map_nodes, parts_of, with_parts
 from glasshouse.tensor import random
 
 CONTAINERS = (dict, OrderedDict, list, set, deque)  # whose contents an analysis leaves alone
-HELD = ("data", "backend", "spec", "node", "slot", "grad")  # by a tensor, before it became meta
+HELD = ("payload", "backend", "spec", "node", "slot", "grad")  # by a tensor, before it became meta
 
 
 def meta_backend():
@@ -91,13 +91,13 @@ def placed(spec: Spec, backend, owned: bool = False) -> Value:
 
 def is_owned(tensor: Value) -> bool:
     """Whether a tensor's memory is, or will be, the manager's."""
-    data = tensor.data
+    data = tensor.payload
     return getattr(data, "value", None) is None or getattr(data, "owned", True)
 
 
 def address_of(tensor: Value | None) -> int | None:
     """Where a meta tensor lies; None if there is none, or its memory is NumPy's."""
-    buffer = getattr(getattr(getattr(tensor, "data", None), "value", None), "buffer", None)
+    buffer = getattr(getattr(getattr(tensor, "payload", None), "value", None), "buffer", None)
     return None if buffer is None else buffer.address
 
 
@@ -131,7 +131,7 @@ def without_storage(model, optimizer, backend):
     try:
         for t in held:
             if t in members or t.backend.name == "meta":
-                t.data, t.backend = backend.leaf(t.spec, is_owned(t)), backend
+                t.payload, t.backend = backend.leaf(t.spec, is_owned(t)), backend
             elif is_owned(t):
                 room.append(backend.leaf(t.spec))
             if t.grad is not None:

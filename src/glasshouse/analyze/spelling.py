@@ -96,7 +96,7 @@ def spelled(model: Module, tracer, primitives: bool):
         return tracer.call_whole(plain_call, (module, *args), kwargs, make)  # with its hooks
 
     def detached(x):  # a value of its own, so that the tracer can tell them apart
-        known = id(x.data) in tracer.nodes or id(x.data) in tracer.paths
+        known = id(x.payload) in tracer.nodes or id(x.payload) in tracer.paths
         return placed(x.spec, x.backend) if known and x.mode is None else plain_detach(x)
 
     def of_function(fn):

@@ -89,7 +89,7 @@ class Tracer(Mode):
         self.with_regions = with_regions
         self.nodes: dict[int, IRNode] = {}  # by the id of the payload
         self.kept: list = []  # payloads, so that ids stay theirs
-        self.began = {name: tensor.data for name, tensor in members_of(model)}
+        self.began = {name: tensor.payload for name, tensor in members_of(model)}
         self.paths = {id(data): name for name, data in self.began.items()}
         self.handles = {id(tensor): name for name, tensor in members_of(model)}
         self.inputs: list[tuple[IRNode, Value, Any]] = []  # with what they held
@@ -98,8 +98,8 @@ class Tracer(Mode):
         self.depth, self.num_outer = 0, len(autocast_modes())
 
     def know(self, value, node: IRNode) -> None:
-        self.nodes[id(value.data)] = node
-        self.kept.append(value.data)
+        self.nodes[id(value.payload)] = node
+        self.kept.append(value.payload)
 
     def describe(self, node: IRNode, out) -> None:
         specs = [x.spec for x in all_of(Value, out)]
@@ -116,9 +116,9 @@ class Tracer(Mode):
 
     def node_of(self, x) -> Any:
         """The node that gives a value; a read of the model's member, or of a constant."""
-        node = self.nodes.get(id(x.data))
+        node = self.nodes.get(id(x.payload))
         if node is None:
-            path = self.paths.get(id(x.data))
+            path = self.paths.get(id(x.payload))
             if path is None:
                 names = (f"constant_{n}" for n in count(len(self.constants)))
                 path = next(name for name in names if not hasattr(self.model, name))
@@ -138,10 +138,10 @@ class Tracer(Mode):
 
     def write(self, place: IRNode, x: Value) -> IRNode:
         """The node of a member or input, which from here on has what `x` has."""
-        node = self.graph.call_method("copy_", (place, self.nodes[id(x.data)]))
+        node = self.graph.call_method("copy_", (place, self.nodes[id(x.payload)]))
         if isinstance(x, Parameter):
             node.meta["within"] = (NO_GRAD,)
-        x.data = placed(x.spec, x.backend).data  # what it was written from may be used on
+        x.payload = placed(x.spec, x.backend).payload  # what it was written from may be used on
         self.know(x, place)
         return place
 
@@ -168,8 +168,8 @@ class Tracer(Mode):
         """Nodes that leave in members and inputs what the forward has left in them."""
         now = [(name, x, self.began.get(name)) for name, x in members_of(model)]
         for place, x, before in (*now, *self.inputs):
-            made = self.nodes.get(id(x.data))
-            if before is not x.data and made is not None and made.op != "get_attr":
+            made = self.nodes.get(id(x.payload))
+            if before is not x.payload and made is not None and made.op != "get_attr":
                 self.write(self.read(place, x) if isinstance(place, str) else place, x)
 
     def result_of(self, x) -> Any:
@@ -191,7 +191,7 @@ class Tracer(Mode):
         node = self.graph.placeholder(target)
         value = map_nodes(given, lambda spec: placed(spec, state.backend), Spec)
         self.give_out(node, value)
-        self.inputs += [(self.nodes[id(x.data)], x, x.data) for x in all_of(Value, value)]
+        self.inputs += [(self.nodes[id(x.payload)], x, x.payload) for x in all_of(Value, value)]
         return value
 
     def call_whole(
@@ -213,7 +213,7 @@ class Tracer(Mode):
             out = (run or fn)(*args, **kwargs)
         finally:
             self.depth -= 1
-        if not new_only or any(id(x.data) not in self.nodes for x in all_of(Value, out)):
+        if not new_only or any(id(x.payload) not in self.nodes for x in all_of(Value, out)):
             self.give_out(make(operands, named), out)
         return out
 

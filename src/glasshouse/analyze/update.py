@@ -166,7 +166,7 @@ def analysed(optimizer: Optimizer, units, steps: int) -> list[list[Update]] | No
 def payloads_of(optimizer: Optimizer) -> list[set[int]]:
     """Of each parameter, with its gradient and state."""
     held = ((p, p.grad, *optimizer.state.get(p, {}).values()) for p in optimizer.parameters())
-    return [{id(x.data) for x in own if isinstance(x, Value)} for own in held]
+    return [{id(x.payload) for x in own if isinstance(x, Value)} for own in held]
 
 
 def gradient_of(leaf: Value, backend, how: str) -> Value:

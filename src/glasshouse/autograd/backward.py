@@ -51,7 +51,7 @@ def check_seed(where: str, y, g):
         )
     if g.dtype is not y.dtype:
         raise DTypeError(where, f"a gradient of dtype {y.dtype.name}", g.dtype.name, "Cast it.")
-    return g.data if g.mode is not None and g.mode is y.mode else g
+    return g.payload if g.mode is not None and g.mode is y.mode else g
 
 
 def backward(outputs, gradients=None, retain_graph=None, create_graph: bool = False) -> None:

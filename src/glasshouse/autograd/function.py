@@ -50,13 +50,13 @@ class FunctionNode(Node):
                     got,
                     "Return a tensor shaped as the argument.",
                 )
-            pulled.append((parent, g.data if g.mode is not None and g.mode is self.mode else g))
+            pulled.append((parent, g.payload if g.mode is not None and g.mode is self.mode else g))
         return pulled
 
     def relink(self, tensor):
         """A saved result of forward with its place on the tape, for gradients of gradients."""
         for slot, data in enumerate(self.out_data):
-            if tensor.node is None and tensor.data is data:
+            if tensor.node is None and tensor.payload is data:
                 tensor = fresh(tensor, tensor.mode)
                 tensor.node, tensor.slot = self, slot
         return tensor
@@ -125,7 +125,7 @@ class Function:
         pairs = zip(values, needs, strict=True)
         node.parents = tuple((v.node, v.slot) if n else None for v, n in pairs)
         node.specs = [None if v is None else v.spec for v in values]
-        node.out_data = [y.data for y in results]
+        node.out_data = [y.payload for y in results]
         settle(node, results, mode)
         return results if isinstance(out, tuple) else results[0]
 
@@ -152,6 +152,6 @@ def fresh(y, mode):
     """A new handle on the result `y`, so that marking it leaves the saved tensors alone."""
     if mode is not None and y.mode is not mode:
         return mode.constant(y)
-    copy = box(y.data, y.spec, y.backend)
+    copy = box(y.payload, y.spec, y.backend)
     copy.mode = y.mode
     return copy

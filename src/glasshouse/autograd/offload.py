@@ -20,7 +20,9 @@ class Parked:
     def move(self, host) -> None:
         """Put the value into memory of the host; the device's is free when nobody else has it."""
         own = self.tensor
-        array = np.array(own.backend.to_numpy(own.data))  # a copy: some backends share their memory
+        array = np.array(
+            own.backend.to_numpy(own.payload)
+        )  # a copy: some backends share their memory
         self.tensor = box(host.from_numpy(array), own.spec, host)
 
 
@@ -43,7 +45,7 @@ def saved_on_host(host: str = "numpy", smallest_bytes: int = 1 << 16):
     known: dict[int, Parked] = {}  # each value once, which lives as long as it is here
 
     def pack(tensor):
-        return known.get(id(tensor.data)) or known.setdefault(id(tensor.data), Parked(tensor))
+        return known.get(id(tensor.payload)) or known.setdefault(id(tensor.payload), Parked(tensor))
 
     with saved_tensors_hooks(pack, lambda parked: parked.tensor):
         yield

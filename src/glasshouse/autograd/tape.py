@@ -106,8 +106,8 @@ def record(primitive, args, attrs, specs, result, mode=None) -> None:
     node.primitive, node.attrs = primitive, attrs
     node.parents = tuple([None if arg.node is None else (arg.node, arg.slot) for arg in args])
     node.specs = specs
-    node.saved = tuple([arg.data if k else None for arg, k in zip(args, keep, strict=True)])
-    node.saved_out = [out.data if keep_out else None for out in outputs]
+    node.saved = tuple([arg.payload if k else None for arg, k in zip(args, keep, strict=True)])
+    node.saved_out = [out.payload if keep_out else None for out in outputs]
     node.backend = outputs[0].backend
     if state.saved_hooks is not None and mode is None:
         node.saved = packed(args, node.saved)
@@ -130,8 +130,8 @@ class Packed:
     def payload(self, backend):
         tensor = self.unpack(self.packed)
         if tensor.backend is backend:
-            return tensor.data
-        return backend.from_numpy(tensor.backend.to_numpy(tensor.data))
+            return tensor.payload
+        return backend.from_numpy(tensor.backend.to_numpy(tensor.payload))
 
 
 def packed(tensors, kept) -> tuple:
@@ -142,7 +142,7 @@ def packed(tensors, kept) -> tuple:
         [
             data
             if data is None or isinstance(x.node, Leaf)
-            else Packed(pack(box(x.data, x.spec, x.backend)), unpack)
+            else Packed(pack(box(x.payload, x.spec, x.backend)), unpack)
             for x, data in zip(tensors, kept, strict=True)
         ]
     )

@@ -41,7 +41,7 @@ FIXED = (
     "requires_grad",
     "is_leaf",
 )
-STATE = {"data", "spec", "backend", "mode", "node", "slot", "grad"}  # what a trace may write
+STATE = {"payload", "spec", "backend", "mode", "node", "slot", "grad"}  # what a trace may write
 TABLES = ("_parameters", "_buffers", "_modules")
 OPERATIONS = tuple(
     f"glasshouse.{name}"
@@ -311,7 +311,7 @@ class GlasshouseFront(FrontEnd):
             return constant(getattr(value, name))
         if name == "__class__":
             return Var(type(value))
-        if name in value.__dict__ and name not in ("data", "node", "slot", "mode", "backend"):
+        if name in value.__dict__ and name not in ("payload", "node", "slot", "mode", "backend"):
             if not isinstance(var.origin, ValueSource):
                 return Var(value.__dict__[name])
             inside = tracer.guards.source("dict", var.origin)

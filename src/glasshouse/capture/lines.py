@@ -21,7 +21,7 @@ class LineRecorder(Watcher):
     def op(self, primitive, specs, attrs, out, result, begin_ns):
         line = self.forward.get(state.seq, self.now)
         for tensor in result if type(result) is tuple else (result,):
-            self.known[tensor.data] = line
+            self.known[tensor.payload] = line
             if tensor.node is not None:
                 self.forward.setdefault(tensor.node.seq, line)
 

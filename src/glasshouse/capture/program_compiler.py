@@ -174,22 +174,22 @@ class CapturedProgram:
         """Run on lazy tensors; `outs` gets the outputs."""
         handles, known = self.handles(inputs), {}
         told_apart(handles, self.backend)
-        before = [(h.data, h.__dict__.get("grad"), h.node, h.slot) for h in handles]
+        before = [(h.payload, h.__dict__.get("grad"), h.node, h.slot) for h in handles]
         for i, (data, grad, _, _) in enumerate(before):
             known.setdefault(id(data), (DATA, i))
             if grad is not None:
-                known.setdefault(id(grad.data), (GRAD, i))
+                known.setdefault(id(grad.payload), (GRAD, i))
         runner, began = RecordingInterpreter(self.module, self.backend.recorder), next(sequence)
         outs = self.outs = runner.observed(inputs)
         self.keys = [generator for generator, _ in runner.draws]
-        known |= {id(key.data): (KEY, i) for i, (_, key) in enumerate(runner.draws)}
+        known |= {id(key.payload): (KEY, i) for i, (_, key) in enumerate(runner.draws)}
         constants = {id(x): x for x in runner.imported}
         self.fixed = {i: inputs[i] for i in runner.fixed}
-        changed = [i for i, h in enumerate(handles) if h.data is not before[i][0]]
+        changed = [i for i, h in enumerate(handles) if h.payload is not before[i][0]]
         graded = [i for i, h in enumerate(handles) if h.__dict__.get("grad") is not before[i][1]]
-        wanted = [x.data for x in outs if isinstance(x, Tensor)]
-        wanted += [handles[i].data for i in changed]
-        wanted += [handles[i].grad.data for i in graded if handles[i].grad is not None]
+        wanted = [x.payload for x in outs if isinstance(x, Tensor)]
+        wanted += [handles[i].payload for i in changed]
+        wanted += [handles[i].grad.payload for i in graded if handles[i].grad is not None]
         results = distinct([*outs, *(handles[i] for i in changed)])
         tracked = [x for x in results if is_open(x, began)]
         recorder = self.backend.recorder
@@ -258,7 +258,7 @@ class CapturedProgram:
             for n, (kind, i) in enumerate(places)
             if kind == DATA and i in changed and recorded.leaves[n].owned
         ]
-        freed = [x.nbytes for i, x in old.items() if (GRAD, i) not in places and x.data.owned]
+        freed = [x.nbytes for i, x in old.items() if (GRAD, i) not in places and x.payload.owned]
         return CapturedStep(recorded, None, donated, freed)
 
     def run_planned(self, step: CapturedStep, recorded, known, constants, runner) -> None:
@@ -284,7 +284,7 @@ class CapturedProgram:
         gradients = {id(handles[i].grad): i for i in graded if handles[i].grad is not None}
 
         def source(tensor) -> tuple:
-            return known.get(id(tensor.data), (CONSTANT, tensor.data))
+            return known.get(id(tensor.payload), (CONSTANT, tensor.payload))
 
         self.results: list[tuple] = []
         for out in outs:
@@ -321,10 +321,10 @@ class CapturedProgram:
         if self.updates and len(set(map(id, handles))) < len(handles):
             return self.module.run(self.module, *inputs)  # one tensor given twice, and written to
         for h in handles:
-            data = h.data
+            data = h.payload
             if type(data) is not Lazy or data.value is None:
                 ready(h, self.backend)
-        data = [h.data for h in handles]
+        data = [h.payload for h in handles]
         keys = [generator.key() for generator in self.keys]
         sources = RunPayloads(data, handles, keys, self.backend)
         if self.forward is not None:
@@ -344,7 +344,7 @@ class CapturedProgram:
         made = [self.result(r, handles, get) for r in self.results]
         for i, payload, spec in news:
             h = handles[i]
-            h.data, h.spec, h.backend = payload, spec, backend
+            h.payload, h.spec, h.backend = payload, spec, backend
         for i, grad in graded:
             handles[i].grad = grad
         outs = tuple(handles[x].grad if type(x) is GradientOutput else x for x in made)
@@ -381,24 +381,24 @@ class GradientOutput(int):
 class RunPayloads:
     """The payloads of one run by place."""
 
-    __slots__ = ("data", "handles", "keys", "outs", "backend", "cotangents")
+    __slots__ = ("payloads", "handles", "keys", "outs", "backend", "cotangents")
 
     def __init__(self, data, handles, keys, backend):
-        self.data, self.handles, self.keys, self.backend = data, handles, keys, backend
+        self.payloads, self.handles, self.keys, self.backend = data, handles, keys, backend
         self.outs: list[Lazy] = []
         self.cotangents: list[Lazy] = []
 
     def get(self, place: tuple) -> Lazy:
         kind, at = place
         if kind == DATA:
-            return self.data[at]
+            return self.payloads[at]
         if kind == OUT:
             return self.outs[at]
         if kind == GRAD:
             ready(self.handles[at].grad, self.backend)
-            return self.handles[at].grad.data
+            return self.handles[at].grad.payload
         if kind == KEY:
-            return self.keys[at].data
+            return self.keys[at].payload
         return self.cotangents[at] if kind == COTANGENT else at
 
 
@@ -409,7 +409,7 @@ def undone_if_refused(handles: list[Tensor], before, generators):
         yield
     except OptionError:
         for h, (data, grad, node, slot) in zip(handles, before, strict=True):
-            h.data, h.spec, h.grad, h.node, h.slot = data, data.spec, grad, node, slot
+            h.payload, h.spec, h.grad, h.node, h.slot = data, data.spec, grad, node, slot
         for generator in generators:
             generator.draws -= 1
         raise
@@ -540,7 +540,7 @@ class BackwardProgram:
 
     def wanted(self) -> list[Lazy]:
         """The gradients that are still to be computed."""
-        return [g.data for g in self.found.values() if g.data.value is None]
+        return [g.payload for g in self.found.values() if g.payload.value is None]
 
     def compile(self, recorded, known, constants, runner) -> None:
         """Make the Program of what was recorded."""
@@ -553,7 +553,8 @@ class BackwardProgram:
         """Note where each gradient comes from; the Program makes these outputs."""
         known = {**known, **self.known} | {id(nodes[at]): (-1, k) for k, at in enumerate(outputs)}
         self.grads = [
-            (i, known.get(id(g.data), (CONSTANT, g.data)), g.spec) for i, g in self.found.items()
+            (i, known.get(id(g.payload), (CONSTANT, g.payload)), g.spec)
+            for i, g in self.found.items()
         ]
         del self.found, self.cotangents, self.nodes, self.places  # the first call's tape
 
@@ -642,7 +643,7 @@ class ProgramNode:
         given = [zeros(spec) if c is None else c for c, spec in pairs]
         for tensor in given:
             ready(tensor, backend)
-        sources.cotangents = [tensor.data for tensor in given]
+        sources.cotangents = [tensor.payload for tensor in given]
         values: list = []
         if part is not None:
             found = part.run([sources.get(p) for p in part.fetches], self.scalars)
@@ -694,19 +695,19 @@ def told_apart(handles: list[Tensor], backend) -> None:
     """Have tensors and their gradients computed, each with a payload of its own."""
     seen: dict[int, Lazy] = {}
     tensors = distinct(t for h in handles for t in (h, h.__dict__.get("grad")) if t is not None)
-    backend.evaluate(tuple(t.data for t in tensors if t.backend is backend))
+    backend.evaluate(tuple(t.payload for t in tensors if t.backend is backend))
     for tensor in tensors:
         ready(tensor, backend)
-        payload = tensor.data
+        payload = tensor.payload
         if id(payload) in seen:
             payload.owned = False
-            payload = tensor.data = computed(payload.value, payload.spec, False)
+            payload = tensor.payload = computed(payload.value, payload.spec, False)
         seen[id(payload)] = payload
 
 
 def ready(tensor: Tensor, backend) -> None:
     """Have a tensor on the backend, computed."""
     if tensor.backend is not backend:
-        tensor.data, tensor.backend = backend.from_numpy(tensor.numpy()), backend
-    if tensor.data.value is None:
-        backend.evaluate((tensor.data,))
+        tensor.payload, tensor.backend = backend.from_numpy(tensor.numpy()), backend
+    if tensor.payload.value is None:
+        backend.evaluate((tensor.payload,))

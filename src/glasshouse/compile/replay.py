@@ -132,7 +132,7 @@ class Seen(Watcher):
         if primitive.num_outputs != 1 or primitive.kind == "random" or primitive.name in INDEXED:
             self.sound = False
             return
-        data, node = result.data, result.node
+        data, node = result.payload, result.node
         self.calls.append((primitive, tuple(specs), attrs, out, data, node))
 
     def is_whole(self) -> bool:
@@ -173,7 +173,7 @@ class Seen(Watcher):
         for i, given in enumerate(tensors):
             if x is given:
                 return -1 - i, False
-        place = self.places[id(x.data)]
+        place = self.places[id(x.payload)]
         tracked = x.node is not None
         if place < 0 or x.mode is not None or tracked and x.node is not self.calls[place][5]:
             raise KeyError
@@ -205,7 +205,7 @@ def template_of(node, pulled, seen: Seen) -> Template | None:
         return None
     try:
         calls = seen.again()
-        places = tuple(seen.places[id(c.data)] for _, c in found)
+        places = tuple(seen.places[id(c.payload)] for _, c in found)
     except KeyError:
         return None
     return Template(calls, places, tuple(i for i, _ in found), tuple(c.spec for _, c in found))
@@ -223,10 +223,10 @@ def seeing(seen: Seen):
 
 def learn(fn, args, named, backend, key, tensors, scalar):
     """fn(*args, **named), for the first time with such arguments."""
-    given = [x.data for x in tensors]
+    given = [x.payload for x in tensors]
     with seeing(Seen(backend, given)) as seen:
         result = fn(*args, **named)
-    untouched = all(x.data is data for x, data in zip(tensors, given))
+    untouched = all(x.payload is data for x, data in zip(tensors, given))
     made = composition(seen, tensors, scalar, result) if untouched else None
     remember(backend.known, key, made)
     return result

@@ -79,7 +79,7 @@ def run(primitive, args, attrs):
             "Convert with gh.asarray, or call the array function gh.<name>.",
         ) from None
     spec = primitive.infer(*specs, **attrs)
-    data = [arg.data if arg.backend is backend else move(arg, backend) for arg in args]
+    data = [arg.payload if arg.backend is backend else move(arg, backend) for arg in args]
     out = backend.run(primitive, data, attrs, spec)
     if flags.verify:
         check_result(primitive, backend, out, spec)
@@ -100,7 +100,7 @@ hooks.run = run
 def box(data, spec, backend):
     """A tensor around a backend's payload."""
     tensor: Any = object.__new__(hooks.tensor_class)
-    tensor.data = data
+    tensor.payload = data
     tensor.spec = spec
     tensor.backend = backend
     return tensor
@@ -122,9 +122,9 @@ def move(arg, backend):
         )
     if flags.debug:
         print(f"[gh] {arg.spec} moves from {arg.backend.name} to {backend.name}")
-    arg.data = backend.from_numpy(arg.backend.to_numpy(arg.data))
+    arg.payload = backend.from_numpy(arg.backend.to_numpy(arg.payload))
     arg.backend = backend
-    return arg.data
+    return arg.payload
 
 
 def check_result(primitive, backend, out, spec):

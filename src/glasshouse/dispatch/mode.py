@@ -35,7 +35,7 @@ class Mode:
 
 
 class Level(Mode):
-    """A mode whose values wrap values of the level below, in `data`: a transform."""
+    """A mode whose values wrap values of the level below, in `payload`: a transform."""
 
     records = False  # whether it is a tape that records now
     hides = False  # whether its values show no contents, since they differ by example
@@ -52,15 +52,15 @@ class Level(Mode):
 
     def lower(self, value):
         """The value below, if `value` is of this level; else `value` itself."""
-        return value.data if value.mode is self else value
+        return value.payload if value.mode is self else value
 
     def concrete(self, value):
         """The value below, which has the same contents."""
-        return value.data
+        return value.payload
 
     def detach(self, value):
         """`value` cut off from all tapes, of this level and below."""
-        return self.wrap(value.data.detach())
+        return self.wrap(value.payload.detach())
 
 
 def active_modes() -> tuple:

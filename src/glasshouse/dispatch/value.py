@@ -99,11 +99,11 @@ def less_equal(lhs, rhs):
 
 class Value:
     """Something with a spec that primitives apply to. `mode` is the transform that owns the value
-    (None for ordinary tensors), `node` and `slot` its place on the autograd tape, `data` its
-    payload: a backend's array, or the value one level down."""
+    (None for ordinary tensors), `node` and `slot` its place on the autograd tape, `payload`
+    a backend's array, or the value one level down."""
 
     spec: Spec
-    data: object
+    payload: object
     backend = None
     mode = None
     node = None
@@ -185,14 +185,14 @@ def levels(x: Value):
     """The value, and those that it wraps, down to the ordinary one."""
     while x.mode is not None:
         yield x
-        x = x.data
+        x = x.payload
     yield x
 
 
 def ordinary(x: Value):
     """The ordinary tensor that a value of transforms stands on."""
     while x.mode is not None:
-        x = x.data
+        x = x.payload
     return x
 
 

@@ -23,7 +23,7 @@ static PyObject *state, *flags, *defaults, *watchers, *timers, *clock_ns, *slow,
 static PyTypeObject *dtype_type, *tensor_type, *lazy_type, *node_type;
 static Py_ssize_t most_pending, most_held_bytes;
 
-#define NAMES(X) X(spec) X(data) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) X(seq) X(thread) X(writer) \
+#define NAMES(X) X(spec) X(payload) X(backend) X(node) X(slot) X(mode) X(known) X(recorder) X(replaced) X(seq) X(thread) X(writer) \
     X(verify) X(evaluate) X(pending) X(held_bytes) X(records) X(scope) X(phase) X(op) \
     X(key) X(name) X(modes) X(values_hidden) X(varying) X(imported) X(saved_hooks) X(__dict__)
 #define DECLARE(name) static PyObject *s_##name;
@@ -103,7 +103,7 @@ static PyObject *waiting(PyObject *signature, PyObject *inputs, PyObject *spec, 
 /* A tensor around a payload. */
 static PyObject *boxed(PyObject *data, PyObject *spec, PyObject *backend) {
     PyObject *made = tensor_type->tp_alloc(tensor_type, 0);
-    if (made && (PyObject_SetAttr(made, s_data, data) || PyObject_SetAttr(made, s_spec, spec) ||
+    if (made && (PyObject_SetAttr(made, s_payload, data) || PyObject_SetAttr(made, s_spec, spec) ||
                  PyObject_SetAttr(made, s_backend, backend)))
         Py_CLEAR(made);
     return made;
@@ -321,7 +321,7 @@ static int is_traced(void) {
 /* What the rules of a call are given: its cotangent, its result, its operands, as payloads; and, as a
    number, which operands are tracked and which payloads are one. */
 static PyObject *given_to_rules(PyObject *node, PyObject *g, PyObject **key) {
-    PyObject *saved = get(node, tape.saved), *data = PyObject_GetAttr(g, s_data);
+    PyObject *saved = get(node, tape.saved), *data = PyObject_GetAttr(g, s_payload);
     Py_ssize_t n = 2 + PyTuple_GET_SIZE(saved), bit = MOST;
     PyObject *given = data ? PyTuple_New(n) : NULL;
     if (!given) { Py_XDECREF(data); return NULL; }
@@ -446,7 +446,7 @@ static int add_tensor(Request *r, PyObject *x) {
     Py_XDECREF(mode);
     if (!backend || !mode) return -1;
     if (backend != r->backend || mode != Py_None) return 0;
-    PyObject *node = PyObject_GetAttr(x, s_node), *data = node ? PyObject_GetAttr(x, s_data) : NULL;
+    PyObject *node = PyObject_GetAttr(x, s_node), *data = node ? PyObject_GetAttr(x, s_payload) : NULL;
     Py_XDECREF(node);
     if (!data) return -1;
     for (Py_ssize_t i = 0; i < r->seen; i++) {

@@ -240,7 +240,7 @@ def writer_of_calls(recorder: Recorder):
             return
         now = state.__dict__
         first = result[0] if type(result) is tuple else result
-        seq, node, data, kind = now["seq"], first.node, first.data, IS_COMPUTED
+        seq, node, data, kind = now["seq"], first.node, first.payload, IS_COMPUTED
         if seq < 0 and node is not None:
             seq = node.seq
         if type(data) is Lazy:
@@ -321,7 +321,7 @@ def fast_stack_key() -> Callable:
 
 def mark_parts(results, event: int) -> None:
     for part in results:
-        part.data.event = event
-        for node in part.data.inputs:
+        part.payload.event = event
+        for node in part.payload.inputs:
             if node.value is None:
                 node.event = event

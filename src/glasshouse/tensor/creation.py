@@ -40,7 +40,7 @@ def eval(*tensors) -> None:
         check_type("eval", x, Value, "tensors", "Pass what operations returned.")
     lowest = [values.ordinary(x) for x in tensors]
     for backend in {x.backend for x in lowest} | {backends.current()}:
-        backend.evaluate([x.data for x in lowest if x.backend is backend])
+        backend.evaluate([x.payload for x in lowest if x.backend is backend])
 
 
 def asarray(obj, /, dtype=None, *, device=None, copy=None):

@@ -170,12 +170,12 @@ class Tensor(Value):
         """The same contents, not on any tape."""
         if self.mode is not None:
             return self.mode.detach(self)
-        return box(self.data, self.spec, self.backend)
+        return box(self.payload, self.spec, self.backend)
 
     # -- writing ---------------------------------------------------------------------------
     def rebind(self, value) -> None:
         """Make this handle show `value`, with its place on the tape."""
-        self.data, self.spec, self.backend = value.data, value.spec, value.backend
+        self.payload, self.spec, self.backend = value.payload, value.spec, value.backend
         self.mode = value.mode
         if value.node is not None or not (isinstance(self.node, Leaf) and not recording(self)):
             self.node, self.slot = value.node, value.slot
@@ -246,7 +246,7 @@ class Tensor(Value):
         value = self
         while value.mode is not None:
             value = value.mode.concrete(value)
-        array = value.backend.to_numpy(value.data).view()
+        array = value.backend.to_numpy(value.payload).view()
         array.flags.writeable = False
         return array
 
@@ -330,7 +330,7 @@ class Tensor(Value):
         """What another library reads: the payload itself, unless its positions share memory."""
         check_visible()
         if self.mode is None:
-            payload = self.backend.exported(self.data)
+            payload = self.backend.exported(self.payload)
             strides = getattr(payload, "strides", ())
             shares = isinstance(strides, tuple) and 0 in strides
             if hasattr(payload, "__dlpack__") and not shares:

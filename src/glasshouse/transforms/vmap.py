@@ -42,7 +42,7 @@ class VmapMode(Level):
             if primitive.name == "random_bits":
                 return self.random(primitive, args, attrs, below)
             return below(primitive, args, attrs)
-        operands = [a.data if b else a for a, b in zip(args, batched, strict=True)]
+        operands = [a.payload if b else a for a, b in zip(args, batched, strict=True)]
         # The specs of one example, so that errors speak of what the user wrote.
         primitive.infer(*[arg.spec for arg in args], **attrs)
         result = primitive.batch(batched, *operands, **attrs)
@@ -156,6 +156,6 @@ def finish(mode: VmapMode, out, out_axes):
                 )
             results.append(leaf)
             continue
-        batched = leaf.data if leaf.mode is mode else mode.constant(leaf).data
+        batched = leaf.payload if leaf.mode is mode else mode.constant(leaf).payload
         results.append(move_axes(batched, (0,), (check_axis("vmap", axis, batched.ndim),)))
     return unflatten(treedef, results)

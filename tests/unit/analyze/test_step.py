@@ -124,7 +124,7 @@ def test_pending_weights_are_not_computed_and_not_lost():
     layer = gh.nn.Linear(64, 64)
     opt = gh.optim.SGD(layer.parameters(), lr=0.1)
     step(layer, gh.nn.functional.mse_loss, opt, [((8, 64), "float32")] * 2)
-    assert layer.weight.data.value is None
+    assert layer.weight.payload.value is None
     assert (layer.weight.numpy() == expected).all()
 
 

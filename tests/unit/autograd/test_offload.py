@@ -61,8 +61,8 @@ def test_what_is_saved_moves_to_the_host(monkeypatch):
         assert moves and all(one.tensor.backend.name == "numpy" for one in moves)
         large = {one.tensor.shape for one in moves}
         assert (256, 256) in large and all(np.prod(s) * 4 >= 1 << 16 for s in large)
-        parameters = [p.data for p in model.parameters()]
-        assert not any(one.tensor.data is p for one in moves for p in parameters)
+        parameters = [p.payload for p in model.parameters()]
+        assert not any(one.tensor.payload is p for one in moves for p in parameters)
         assert len(moves) == len({id(one) for one in moves})
         y.sum().backward()
         assert all(p.grad.backend.name == "lazy" for p in model.parameters())

@@ -39,7 +39,7 @@ class Counter:
     def __init__(self):
         self.net = nn.Linear(3, 2)
         for p in self.net.parameters():
-            p.data = gh.zeros(p.shape).data
+            p.payload = gh.zeros(p.shape).payload
         self.opt = gh.optim.SGD(self.net.parameters(), lr=1.0)
         self.count = self.ended = self.depth = 0
 

@@ -238,7 +238,7 @@ def test_values_of_a_first_call_die(compiler):
     x = X(100)
     y = fast(x)
     gh.eval(y)
-    refs = [weakref.ref(x), weakref.ref(y), weakref.ref(y.data)]
+    refs = [weakref.ref(x), weakref.ref(y), weakref.ref(y.payload)]
     del x, y
     assert not living(refs)
 

@@ -58,11 +58,11 @@ def training(seed=0):
 
 def test_nothing_is_computed_before_it_is_needed():
     x = gh.ones((3,)) + 1
-    assert x.data.value is None
+    assert x.payload.value is None
     for read in (gh.Tensor.numpy, gh.Tensor.tolist, repr, np.asarray):
         y = x * 2
         read(y)
-        assert y.data.value is not None
+        assert y.payload.value is not None
     assert bool((x == 2).all()) and float(x[0]) == 2.0
 
 
@@ -90,7 +90,7 @@ def test_a_value_read_in_the_middle_splits_the_step_and_repeats_nothing(recordin
     assert len(recordings) == 2
     computed = [id(node) for r in recordings for node in r.nodes]
     assert len(set(computed)) == len(computed)
-    assert loss.data.value is not None
+    assert loss.payload.value is not None
 
 
 def test_results_are_those_of_the_numpy_backend():
@@ -223,7 +223,7 @@ def test_graphs_print_as_python_that_runs_and_passes_keep_their_meaning():
     w = gh.asarray(np.random.default_rng(1).random((4, 4), np.float32))
     y = nn.functional.softmax(nn.functional.relu(x @ w.mT + 0.37) * 2.5, dim=-1)
     z = gh.sort(y, axis=1)
-    recording = record.describe(recorder.pending, [y.data, z.data])
+    recording = record.describe(recorder.pending, [y.payload, z.payload])
     graph = graph_of(recording)
     arrays = [leaf.value for leaf in recording.leaves]
     expected = run(graph, arrays, recording.scalars)

@@ -65,7 +65,7 @@ def check(shape, seed: int = 0, dtype: str = "float32") -> None:
     inputs = [a.astype(gh.asarray(0, dtype=dtype).dtype.np) for a in operands(shape, seed)]
     with flags.override(compile="always"), program.plans_kept():
         found = passes(shape, *inputs)
-        backends.current().evaluate([y.data for y in found.values()])
+        backends.current().evaluate([y.payload for y in found.values()])
     kinds = [
         step.kind
         for entry in program.programs.values()
@@ -193,7 +193,7 @@ def trained():
     x, w = (gh.tensor(a, requires_grad=True) for a in (x, w))
     y = conv2d(x, w, padding=1)
     y.backward(gh.asarray(g))
-    backends.current().evaluate([t.data for t in (y, x.grad, w.grad)])
+    backends.current().evaluate([t.payload for t in (y, x.grad, w.grad)])
     return [t.numpy() for t in (y, x.grad, w.grad)]
 
 

@@ -55,7 +55,7 @@ def test_dlpack_with_torch_without_a_copy():
     assert again.tolist() == [0.0, 1.0, 2.0]
     with gh.backends.use("torch"):
         x = gh.asarray(np.arange(3.0))
-        assert torch.from_dlpack(x).data_ptr() == x.data.data_ptr()
+        assert torch.from_dlpack(x).data_ptr() == x.payload.data_ptr()
 
 
 @pytest.mark.parametrize("dtype", [d.name for d in all_dtypes])

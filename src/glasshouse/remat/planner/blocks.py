@@ -89,14 +89,14 @@ def checkpointed(module: Module):
         if state.phase != "recompute":
             return forward(*args, **kwargs)
         before = [(m, dict(m._buffers)) for m in module.modules()]
-        held = [(b, b.data, b.spec) for b in module.buffers()]
+        held = [(b, b.payload, b.spec) for b in module.buffers()]
         try:
             return forward(*args, **kwargs)
         finally:
             for m, own in before:
                 m._buffers.update(own)
             for b, data, spec in held:
-                b.data, b.spec = data, spec
+                b.payload, b.spec = data, spec
 
     return checkpoint(run)
 
