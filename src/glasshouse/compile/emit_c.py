@@ -7,30 +7,30 @@ block. Sums of float32 go in float32 over at most `BLOCK` rows or `CHUNK` elemen
 in float64. Their order depends on the shape alone, not on the number of threads or on what else the
 kernel computes, and no product is fused into a sum: a value has the same bits in every kernel."""
 
-import math
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
 from glasshouse.base.dtype import DType
+from glasshouse.compile.c_text import (
+    C_TYPES,
+    SUFFIX,
+    CardCall,
+    bitcast_text,
+    compute_type,
+    guarded,
+    kernel_of,
+    literal,
+    loaded,
+    rounded,
+    stored,
+    text_of_call,
+)
 from glasshouse.compile.expr import Expr, walk
 from glasshouse.compile.steps import Buffer, Kernel, Root, kernel_order
 from glasshouse.compile.view import View
 
-C_TYPES = {
-    "bool": "uint8_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float32": "float",
-    "float64": "double",
-} | {f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)}
-SUFFIX = {"float16": "f32", "bfloat16": "f32", "float32": "f32", "float64": "f64", "bool": "u8"} | {
-    f"{u}int{n}": f"{u or 'i'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)
-}
-SHORT = {"float16": "f16", "bfloat16": "bf16"}
-INFIX = {"add": "+", "sub": "-", "mul": "*", "equal": "==", "less": "<", "bitwise_and": "&",
-         "bitwise_or": "|", "bitwise_xor": "^"}  # fmt: skip
 SIGNS = {"sum": "+", "prod": "*", "any": "|", "all": "&"}  # of reductions
 PARALLEL = "parallel for schedule(static)"
 PARALLEL_WORK = 20_000  # cycles or so below which starting the other cores costs more than it saves
@@ -40,6 +40,7 @@ BLOCK = 128  # rows that are added up in float32 before going on in float64
 MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
 SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
 FUSED = '__attribute__((optimize("fp-contract=fast"))) '  # products of matrices, by their sums
+BODY = "/* the kernel */\n"  # between the helpers of cards and the kernel that needs them
 SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 
 
@@ -47,34 +48,16 @@ SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 class Source:
     """A kernel in C: `text` is the function without its name, `args` what its pointers mean.
     An arg is (buffer, offset in elements), ("scalar", number) or ("error", 0). Offsets are no part
-    of the text, so that one function serves all slices of a value."""
+    of the text, so that one function serves all slices of a value. What cards bring for their
+    kernel texts stands before `BODY`."""
 
     text: str
     args: list
 
     def named(self, name: str) -> str:
+        helpers, _, body = self.text.rpartition(BODY)
         options = FUSED if "gh_winograd" in self.text else ""
-        return f"{options}void {name}(void **a) {{\n{self.text}}}\n"
-
-
-def compute_type(dtype: DType) -> str:
-    return "float" if dtype.name in SHORT else C_TYPES[dtype.name]
-
-
-def literal(value, dtype: DType) -> str:
-    if dtype.is_bool:
-        return "1" if value else "0"
-    if dtype.is_integer:
-        value = int(value)
-        suffix = "ULL" if dtype.kind == "uint" else "LL"
-        text = f"(-{-value - 1}LL - 1)" if value == -(2**63) else f"{value}{suffix}"
-        return f"(({C_TYPES[dtype.name]}){text})"
-    value = float(dtype.np.type(value))
-    if math.isnan(value):
-        return f"(({compute_type(dtype)})NAN)"
-    text = "INFINITY" if math.isinf(value) else value.hex().lstrip("-")
-    sign = "-" if math.copysign(1, value) < 0 else ""
-    return f"(({compute_type(dtype)}){sign}{text})"
+        return f"{helpers}{options}void {name}(void **a) {{\n{body}}}\n"
 
 
 def emit(kernel: Kernel) -> Source:
@@ -91,6 +74,7 @@ class Emitter:
         self.indent = 1
         self.scratch: dict[int, str] = {}
         self.inner_known: dict[int, bool] = {}  # what `is_inner` found
+        self.helpers: dict[str, None] = {}  # C that the texts of cards need
         self.filled: set[int] = set()  # the scratch rows that hold their values
         self.set_loops()
 
@@ -192,7 +176,9 @@ class Emitter:
                 head.append(f"  {self.scalar_text(k, what[2])}")
             else:
                 head.append(f"  int64_t *b{k} = a[{k}];")
-        return Source(canonical("\n".join([*head, *self.lines]) + "\n"), [w[:2] for w in self.args])
+        text = canonical("\n".join([*head, *self.lines]) + "\n")
+        helpers = "".join(map(guarded, self.helpers))
+        return Source(helpers + BODY + text if helpers else text, [w[:2] for w in self.args])
 
     def scalar_text(self, k: int, dtype: DType) -> str:
         """A scalar argument as a local constant of its dtype."""
@@ -240,8 +226,11 @@ class Emitter:
             return f"gh_random((uint64_t)({self.index(expr.view)}), {', '.join(args)})"
         if op == "gather":
             return self.gather_text(expr, args[0])
-        text = operation(expr, args)
-        return text if op in EXACT else rounded(text, dtype)
+        if op == "bitcast":
+            return bitcast_text(args[0], expr.args[0].dtype, dtype)
+        if kernel_of(op).helpers:
+            self.helpers[kernel_of(op).helpers] = None
+        return text_of_call(call_of_expr(expr), args)
 
     def gather_text(self, expr: Expr, position: str) -> str:
         stride, size = expr.value
@@ -502,7 +491,7 @@ def canonical(text: str) -> str:
     def rename(match):
         return names.setdefault(match[0], f"{match[1]}{len(names)}")
 
-    return re.sub(r"\b(v|t|s|r|part|kept)\d+\b", rename, text)
+    return re.sub(r"\b(v|t|s|r|part|kept)\d+\b(?!\()", rename, text)
 
 
 def decoded(flat: str, axes) -> list[str]:
@@ -539,53 +528,9 @@ def merge_axes(axes, domain, views) -> list[Loop]:
     return loops
 
 
-def loaded(element: str, dtype: DType) -> str:
-    """A stored element as it is computed with."""
-    short = SHORT.get(dtype.name)
-    return f"gh_{short}_to_f32({element})" if short else element
-
-
-def stored(value: str, dtype: DType) -> str:
-    """A computed value as it is stored."""
-    short = SHORT.get(dtype.name)
-    return f"gh_f32_to_{short}({value})" if short else value
-
-
-EXACT = ("where", "neg", "abs", "maximum", "minimum", "cast", "bitcast")  # need no rounding
-
-
-def rounded(value: str, dtype: DType) -> str:
-    """A result in its dtype: narrow floats are computed in float32, and rounded at once."""
-    return loaded(stored(value, dtype), dtype)
-
-
-def operation(expr: Expr, args: list[str]) -> str:
-    """One elementwise primitive in C."""
-    op, dtype = expr.op, expr.dtype
-    operand = expr.args[0].dtype
-    c = compute_type(dtype)
-    if op in INFIX:
-        text = f"{args[0]} {INFIX[op]} {args[1]}"
-        return text if not dtype.is_integer else f"({c})({text})"
-    if op == "where":
-        return f"{args[0]} ? {args[1]} : {args[2]}"
-    if op == "neg":
-        return f"({c})(-{args[0]})"
-    if op == "cast":
-        return cast_text(args[0], operand, dtype)
-    if op == "bitcast":
-        return f"gh_bitcast({C_TYPES[operand.name]}, {c}, {args[0]})"
-    if op == "div" and dtype.is_floating:
-        return f"{args[0]} / {args[1]}"
-    return f"gh_{op}_{SUFFIX[dtype.name]}({', '.join(args)})"
-
-
-def cast_text(value: str, source: DType, target: DType) -> str:
-    """A conversion; narrow floats are rounded at once, although computed in float32."""
-    if target.is_bool:
-        return value if source.is_bool else f"(uint8_t)({value} != 0)"
-    text = f"({compute_type(target)}){value}"
-    return text if source is target else rounded(text, target)
+def call_of_expr(expr: Expr) -> CardCall:
+    operands = tuple(a.dtype for a in expr.args)
+    return CardCall(expr.op, operands, expr.dtype, expr.value or ())
 
 
 # -- reductions -------------------------------------------------------------------------------

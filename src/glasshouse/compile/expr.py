@@ -9,18 +9,22 @@ from typing import Any
 
 from glasshouse.base.dtype import DType, int64
 from glasshouse.compile.view import View
+from glasshouse.dispatch.primitive import primitives
 
 # About how many cycles for a vector of results, beside 1 for an addition: what computing a value
-# again costs, set against a load from memory.
-COSTS = {"div": 4, "sqrt": 4, "remainder": 6, "exp": 10, "expm1": 12, "log": 12, "log1p": 14,
-         "tanh": 16, "erf": 16, "sin": 16, "cos": 16, "tan": 20, "atan2": 30, "pow": 40,
-         "random": 40, "gather": 6}  # fmt: skip
+# again costs, set against a load from memory. Those of cards stand in their kernel texts.
+COSTS = {"random": 40, "gather": 6}
+
+
+def cost_of(op: str) -> int:
+    card = primitives.get(op)
+    return COSTS.get(op, 1) if card is None or card.kernel is None else card.kernel.cost
 
 
 class Expr:
-    """One value. `view` is a load's or position's; `value` a constant, a scalar's number or such.
-    `cost`, `size` (operations) and `loads` (the views loaded) are those of the whole expression, a
-    shared part counting once for each use in `cost` and `size`."""
+    """One value. `view` is a load's or position's; `value` a constant, a scalar's number or a
+    card's attrs. `cost`, `size` (operations) and `loads` (the views loaded) are those of the whole
+    expression, a shared part counting once for each use in `cost` and `size`."""
 
     __slots__ = ("op", "args", "dtype", "view", "value", "cost", "size", "loads", "number")
     op: str
@@ -53,7 +57,7 @@ class Exprs:
             found = self.known[key] = Expr()
             found.op, found.args, found.dtype = op, tuple(args), dtype
             found.view, found.value = view, value
-            found.cost = COSTS.get(op, 1) + sum(a.cost for a in args)
+            found.cost = cost_of(op) + sum(a.cost for a in args)
             found.size = 1 + sum(a.size for a in args)
             own = (view,) if op in ("load", "gather") else ()
             found.loads = tuple(dict.fromkeys(chain(own, *(a.loads for a in args))))

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from glasshouse.base.shape import Spec
 from glasshouse.compile import view as views
+from glasshouse.compile.c_text import is_written, numbers_of
 from glasshouse.compile.expr import Expr, Exprs
 from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
 from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Graph, Node, users_of
-from glasshouse.graph.simplify import is_elementwise, relu_operand
+from glasshouse.graph.simplify import relu_operand
 from glasshouse.targets.cpu import onednn, winograd
 from glasshouse.targets.cpu import windows as template
 
@@ -116,7 +117,8 @@ class Lowering:
             return self.random_bits(node)
         if op == "gather":
             return self.gather(node)
-        return make(op, [self.expr[x.number] for x in node.inputs], node.dtype)
+        operands = [self.expr[x.number] for x in node.inputs]
+        return make(op, operands, node.dtype, value=numbers_of(node.attrs) or None)
 
     def random_bits(self, node: Node) -> Expr:
         """The counter is the position in row-major order; the key's words are loaded."""
@@ -382,7 +384,7 @@ def is_fusable(node: Node) -> bool:
         return True
     if op in REDUCTIONS:
         return node.inputs[0].spec.size > 0
-    return node.inputs[0].shape == (4,) if op == "random_bits" else is_elementwise(op)
+    return node.inputs[0].shape == (4,) if op == "random_bits" else is_written(node)
 
 
 def is_per_row(expr: Expr) -> bool:

@@ -4,6 +4,7 @@ from glasshouse.dispatch.autocast import autocast, is_autocast_enabled
 from glasshouse.dispatch.backend import TensorBackend, quiet
 from glasshouse.dispatch.bind import bind, box, hooks, state, timers, watchers
 from glasshouse.dispatch.call import Cost, cost_of
+from glasshouse.dispatch.kernel_text import KernelText
 from glasshouse.dispatch.mode import Level, Mode, active_modes
 from glasshouse.dispatch.primitive import (
     DTYPE_GROUPS,
@@ -39,6 +40,7 @@ __all__ = [
     "Arr",
     "Cost",
     "ErrorSample",
+    "KernelText",
     "Mode",
     "OpCall",
     "Primitive",

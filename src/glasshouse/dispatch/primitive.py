@@ -8,6 +8,7 @@ import numpy as np
 
 from glasshouse.base import DType, OptionError, Spec, all_dtypes, as_dtype, check_known
 from glasshouse.dispatch.bind import bind
+from glasshouse.dispatch.kernel_text import KernelText
 
 LINEAR = "linear"  # a jvp: the primitive itself, applied with one operand replaced by its tangent
 
@@ -125,7 +126,9 @@ class Primitive:
     batch   (batched, *operands, **attrs) -> result(s) with the batch axis in front
     flops   (*specs, **attrs) -> count, a multiply-add being 2;  bytes: read plus written
     exact_flops    the same without work on padding, where that differs
-    complex_flops  real operations in place of each one on complex operands"""
+    complex_flops  real operations in place of each one on complex operands
+    kernel         how fused kernels write an element; a card without is a step of the host
+    composition    (*operands, **attrs) -> result(s) of other cards: what Programs have instead"""
 
     name: str
     kind: str
@@ -147,6 +150,8 @@ class Primitive:
     autocast: str | None = None  # "lower": runs in the 16-bit type of an autocast
     exact_flops: Callable | None = None
     complex_flops: int = 4
+    kernel: KernelText | None = None
+    composition: Callable | None = None
     parsed_rules: dict[int, Rule | None] = field(default_factory=dict, init=False)
     kept_cache: dict = field(default_factory=dict, init=False)
 
@@ -179,6 +184,8 @@ class Primitive:
 
 
 primitives: dict[str, Primitive] = {}
+# What graphs and expressions call what is no card.
+RESERVED = frozenset(("input", "pick", "load", "scalar", "reduced", "random"))
 
 
 def moved_bytes(specs: tuple[Spec, ...], out) -> int:
@@ -196,14 +203,16 @@ def define(
     bytes: Callable | None = None,
     dtypes: str | tuple[DType, ...] = "all",
     traits=(),
+    kernel=None,
     **rest,
 ) -> Primitive:
     """The new card, in the registry; `rest` are its other fields.
 
-    Raises: OptionError if known.
+    Raises: OptionError for a name that is known, or reserved
     """
-    if name in primitives:
-        raise OptionError("define", "a new name", f"{name!r} twice", "Choose another name.")
+    if name in primitives or name in RESERVED:
+        got = f"{name!r}, which is {'reserved' if name in RESERVED else 'known'}"
+        raise OptionError("define", "a new name", got, "Choose another name.")
     card = primitives[name] = Primitive(
         name,
         kind,
@@ -214,6 +223,7 @@ def define(
         bytes=bytes or (lambda *specs, **attrs: moved_bytes(specs, infer(*specs, **attrs))),
         dtypes=DTYPE_GROUPS[dtypes] if isinstance(dtypes, str) else tuple(dtypes),
         traits=frozenset(traits),
+        kernel=KernelText.of(kernel),
         **rest,
     )
     return card

@@ -5,7 +5,7 @@ import numpy as np
 from glasshouse.base import DTypeError, ShapeError, Spec
 from glasshouse.base import dtype as dtypes
 from glasshouse.base.dtype import bool_, complex128, float16, float32, int64, real_dtype
-from glasshouse.dispatch import LINEAR, Arr, card, find, refusal, reshape, sample, zeros
+from glasshouse.dispatch import LINEAR, Arr, KernelText, card, find, refusal, reshape, sample, zeros
 
 
 def infer_cast(x: Spec, *, dtype) -> Spec:
@@ -25,6 +25,10 @@ def cast_vjp(g, _y, _x, **_):
     return cast(g, dtype=_x.dtype)
 
 
+def cast_text(operands, result) -> str:
+    return "(uint8_t)({x} != 0)" if result.is_bool else "({type}){x}"
+
+
 @card(
     "elementwise",
     infer=infer_cast,
@@ -41,6 +45,7 @@ def cast_vjp(g, _y, _x, **_):
     ],
     error_samples=[refusal(DTypeError, "gh.real", (2,), on="complex64", dtype=float32)],
     traits=("elementwise", "linear"),
+    kernel=KernelText(cast_text, cost=1),
 )
 def cast(x, *, dtype):
     """x converted to `dtype`; floats to integers round toward 0.

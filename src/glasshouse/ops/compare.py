@@ -3,11 +3,12 @@
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec, bool_
-from glasshouse.dispatch import Arr, card, define, refusal, sample, zeros
+from glasshouse.dispatch import Arr, KernelText, card, define, refusal, sample, zeros
+from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.ops.elementwise import batch_elementwise, elementwise, infer_same, mismatch
 
 
-def comparison(name, doc, *, ref, dtypes, why):
+def comparison(name, doc, *, ref, kernel, dtypes, why):
     check = infer_same(name, dtypes)
     errors = [refusal(ShapeError, "equal shape", (2,), (3,))]
     if dtypes != "all":
@@ -25,6 +26,7 @@ def comparison(name, doc, *, ref, dtypes, why):
         error_samples=errors,
         dtypes=dtypes,
         traits=("elementwise",),
+        kernel=KernelText(kernel, cost=1),
         source="IEEE 754-2019, 5.11",
     )
 
@@ -33,6 +35,7 @@ equal = comparison(
     "equal",
     "True where x equals y; NaN equals nothing.",
     ref=np.equal,
+    kernel="{x} == {y}",
     dtypes="all",
     why="not (x < y or y < x) is true for NaN, and complex numbers have no order",
 )
@@ -40,6 +43,7 @@ less = comparison(
     "less",
     "True where x is below y; false for NaN.",
     ref=np.less,
+    kernel="{x} < {y}",
     dtypes="ordered",
     why="the order every other comparison is made of",
 )
@@ -78,6 +82,7 @@ def infer_where(condition: Spec, x: Spec, y: Spec) -> Spec:
         refusal(ShapeError, "equal shape", Arr((2,), dtype="bool"), (2,), (3,)),
     ],
     traits=("elementwise",),
+    kernel=KernelText("{x} ? {y} : {z}", cost=1, exact=True),
 )
 def where(condition, x, y):
     """x where the condition is true, else y.
@@ -87,9 +92,9 @@ def where(condition, x, y):
 
 
 LOGIC = {
-    "bitwise_and": "The bits set in both x and y; for booleans, and.",
-    "bitwise_or": "The bits set in x or y; for booleans, or.",
-    "bitwise_xor": "The bits set in just one of x and y; not, with all bits set in y.",
+    "bitwise_and": ("&", "The bits set in both x and y; for booleans, and."),
+    "bitwise_or": ("|", "The bits set in x or y; for booleans, or."),
+    "bitwise_xor": ("^", "The bits set in just one of x and y; not, with all bits set in y."),
 }
 bitwise_and, bitwise_or, bitwise_xor = (
     elementwise(
@@ -100,8 +105,9 @@ bitwise_and, bitwise_or, bitwise_xor = (
         dtypes="bitwise",
         why="arithmetic does not reach single bits",
         traits=("commutative", "associative"),
+        kernel=operator_text(sign),
     )
-    for name, doc in LOGIC.items()
+    for name, (sign, doc) in LOGIC.items()
 )
 shift_right = elementwise(
     "shift_right",
@@ -109,5 +115,6 @@ shift_right = elementwise(
     ref=np.right_shift,
     ranges=((0, 90), (0, 4)),
     dtypes="integer",
+    kernel=function_text("shift_right", operands=2),
     why="division by 2**y overflows for the sign bit",
 )

@@ -10,7 +10,8 @@ from inspect import signature
 import numpy as np
 
 from glasshouse.base import DTypeError, ShapeError, Spec
-from glasshouse.dispatch import LINEAR, Arr, Rule, bind, define, primitives
+from glasshouse.dispatch import LINEAR, Arr, KernelText, Rule, bind, define, primitives
+from glasshouse.dispatch.kernel_text import function_text, operator_text
 from glasshouse.dispatch.primitive import DTYPE_GROUPS, refusal, sample
 from glasshouse.dispatch.value import broadcast_to, full
 from glasshouse.ops.cast import conj
@@ -91,6 +92,8 @@ def elementwise(
     traits=(),
     source="standard",
     complex_flops=4,
+    kernel=None,
+    composition=None,
 ):
     """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
     `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high)."""
@@ -120,6 +123,8 @@ def elementwise(
         error_samples=errors,
         dtypes=dtypes,
         traits=("elementwise", *traits),
+        kernel=kernel,
+        composition=composition,
     )
 
 
@@ -154,6 +159,7 @@ neg = elementwise(
     ref=np.negative,
     vjp=(lambda g, _y, _x: -g,),
     jvp=LINEAR,
+    kernel=KernelText("({type})(-{x})", cost=1, exact=True),
     why="0 - x gives +0 for x = 0, and every gradient rule needs it cheaply",
     traits=("linear",),
     complex_flops=2,
@@ -165,6 +171,7 @@ abs_ = elementwise(
     ranges=((0.2, 2),),
     dtypes="real",
     derivatives=(lambda _y, x: sign_of(x),),
+    kernel=function_text("abs", exact=True),
     why="maximum(x, -x) is wrong for NaN's and zero's sign, and needs two passes",
 )
 floor = elementwise(
@@ -175,6 +182,7 @@ floor = elementwise(
     dtypes="floating",
     vjp=(zero_rule,),
     jvp=(None,),
+    kernel=function_text("floor"),
     why="no other primitive rounds down; ceil and trunc are made of it",
 )
 round_ = elementwise(
@@ -185,6 +193,7 @@ round_ = elementwise(
     dtypes="floating",
     vjp=(zero_rule,),
     jvp=(None,),
+    kernel=function_text("round"),
     why="floor(x + 0.5) is wrong for halves and for large x",
     source="IEEE 754-2019, 5.3.1",
 )
@@ -193,6 +202,7 @@ exp = polynomial(
     "e to the power x.",
     ref=np.exp,
     derivatives=(lambda y, _x: y,),
+    kernel=function_text("exp", cost=10),
     why="needs its own range reduction and polynomial",
 )
 expm1 = polynomial(
@@ -201,6 +211,7 @@ expm1 = polynomial(
     ref=np.expm1,
     ranges=((-1, 1),),
     derivatives=(lambda y, _x: y + 1,),
+    kernel=function_text("expm1", cost=12),
     why="exp(x) - 1 cancels near 0",
 )
 log = polynomial(
@@ -210,6 +221,7 @@ log = polynomial(
     ranges=((0.3, 3),),
     vjp=(lambda g, _y, x: g / conj(x),),
     jvp=(lambda t, y, x: t / x,),
+    kernel=function_text("log", cost=12),
     why="needs its own range reduction and polynomial",
 )
 log1p = polynomial(
@@ -219,6 +231,7 @@ log1p = polynomial(
     ranges=((-0.5, 2),),
     vjp=(lambda g, _y, x: g / conj(x + 1),),
     jvp=(lambda t, y, x: t / (x + 1),),
+    kernel=function_text("log1p", cost=14),
     why="log(1 + x) cancels near 0",
 )
 sqrt = elementwise(
@@ -229,6 +242,7 @@ sqrt = elementwise(
     dtypes="inexact",
     vjp=(lambda g, y, _x: g / conj(y + y),),
     jvp=(lambda t, y, x: t / (y + y),),
+    kernel=function_text("sqrt", cost=4),
     why="correctly rounded by the hardware, which x ** 0.5 is not",
     source="IEEE 754-2019, 5.4.1",
 )
@@ -237,6 +251,7 @@ sin = polynomial(
     "The sine of x, in radians.",
     ref=np.sin,
     derivatives=(lambda _y, x: cos(x),),
+    kernel=function_text("sin", cost=16),
     why="needs its own range reduction and polynomial",
 )
 cos = polynomial(
@@ -244,6 +259,7 @@ cos = polynomial(
     "The cosine of x, in radians.",
     ref=np.cos,
     derivatives=(lambda _y, x: -sin(x),),
+    kernel=function_text("cos", cost=16),
     why="sin(x + pi/2) loses digits for large x",
 )
 tanh = polynomial(
@@ -251,6 +267,7 @@ tanh = polynomial(
     "The hyperbolic tangent of x.",
     ref=np.tanh,
     derivatives=(lambda y, _x: 1 - y * y,),
+    kernel=function_text("tanh", cost=16),
     why="its exponential form overflows and cancels; a hot activation in its own right",
 )
 erf = elementwise(
@@ -261,6 +278,7 @@ erf = elementwise(
     dtypes="floating",
     flops=POLYNOMIAL,
     derivatives=(lambda _y, x: exp(-x * x) * (2 / math.sqrt(math.pi)),),
+    kernel=function_text("erf", cost=16),
     why="no closed form in the other primitives",
     source="ISO C, 7.12.8.1",
 )
@@ -272,6 +290,7 @@ add = elementwise(
     dtypes="all",
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: g),
     jvp=(lambda t, *_: t, lambda t, *_: t),
+    kernel=operator_text("+", of_booleans="|"),
     why="the sum everything else is made of",
     traits=("commutative", "associative"),
     complex_flops=2,
@@ -282,6 +301,7 @@ sub = elementwise(
     ref=np.subtract,
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, _a, _b: -g),
     jvp=(lambda t, *_: t, lambda t, *_: -t),
+    kernel=operator_text("-"),
     why="x + (-y) takes two passes over memory on an eager backend",
     complex_flops=2,
 )
@@ -292,6 +312,7 @@ mul = elementwise(
     dtypes="all",
     derivatives=(lambda _y, _a, b: b, lambda _y, a, _b: a),
     complex_flops=6,  # products 4, sums 2
+    kernel=operator_text("*", of_booleans="&"),
     why="the product everything else is made of",
     traits=("commutative", "associative"),
 )
@@ -305,6 +326,9 @@ div = elementwise(
     vjp=(lambda g, _y, _a, b: g / conj(b), lambda g, y, _a, b: -g * conj(y / b)),
     jvp=(lambda t, y, a, b: t / b, lambda t, y, a, b: -t * y / b),
     complex_flops=11,  # a product with the conjugate, |y|², two quotients
+    kernel=KernelText(
+        {"float": "{x} / {y}"} | dict.fromkeys(("int", "uint"), "gh_div_{suffix}({x}, {y})")
+    ),
     why="x · y**-1 rounds twice, and integers have no inverse",
 )
 remainder = elementwise(
@@ -315,6 +339,7 @@ remainder = elementwise(
     dtypes="real",
     vjp=(lambda g, _y, _a, _b: g, lambda g, _y, a, b: -g * (a // b)),
     jvp=(lambda t, *_: t, lambda t, y, a, b: -t * (a // b)),
+    kernel=function_text("remainder", cost=6, operands=2),
     why="computed from the rounded quotient it is wrong for large x / y",
 )
 
@@ -347,6 +372,7 @@ pow_ = elementwise(
     ranges=((0.3, 2), (0.2, 2.5)),
     flops=2 * POLYNOMIAL,
     derivatives=(d_pow_base, d_pow_exponent),
+    kernel=function_text("pow", cost=40, operands=2),
     why="exp(y · log(x)) loses digits, and fails for negative x and for integers",
 )
 
@@ -363,6 +389,7 @@ maximum = elementwise(
     ref=np.maximum,
     dtypes="real",
     derivatives=(lambda _y, a, b: tie_weight(a, b), lambda _y, a, b: tie_weight(b, a)),
+    kernel=function_text("maximum", exact=True, operands=2),
     why="where(x > y, x, y) drops NaN in x",
     traits=("commutative", "associative", "idempotent"),
 )
@@ -372,6 +399,7 @@ minimum = elementwise(
     ref=np.minimum,
     dtypes="real",
     derivatives=(lambda _y, a, b: tie_weight(b, a), lambda _y, a, b: tie_weight(a, b)),
+    kernel=function_text("minimum", exact=True, operands=2),
     why="-maximum(-x, -y) is wrong for unsigned integers",
     traits=("commutative", "associative", "idempotent"),
 )
@@ -394,6 +422,7 @@ atan2 = elementwise(
         lambda _y, a, b: b / squared_length(a, b),
         lambda _y, a, b: -a / squared_length(a, b),
     ),
+    kernel=function_text("atan2", cost=30, operands=2),
     why="every inverse trigonometric function is made of it; a quotient loses the quadrant",
     source="ISO C, 7.12.4.4",
 )
