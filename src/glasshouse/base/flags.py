@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 from glasshouse.base.errors import OptionError, check_known
+from glasshouse.base.units import ByteCount
 
 
 class having(AbstractContextManager):
@@ -53,19 +54,28 @@ class Flag:
             self.variable,
             f"a value of type {self.kind.__name__}",
             repr(text),
-            f"Unset it or use e.g. {self.default!r}.",
+            f"Unset it or use e.g. {str(self.default)!r}.",
         )
 
 
 declared = (
     Flag("backend", str, "lazy", "backend used at start: lazy, numpy, torch, torch:cuda, stub"),
     Flag("cache", str, "", "folder for compiled code; empty: .cache/glasshouse in the user's home"),
+    Flag(
+        "cache_bytes", ByteCount, ByteCount("2GiB"), "most bytes of compiled code on disk; 0: all"
+    ),
     Flag("cc", str, "", "C compiler; empty: the first found of cc, gcc, clang"),
     Flag("compile", str, "auto", "auto: Programs seen again or large; always; never"),
     Flag("debug", int, 0, "1 prints fallbacks and moves between backends; 3 the passes"),
     Flag("memory", str, "caching", "memory manager used at start: caching, direct"),
     Flag("memory_limit", int, 0, "bytes that a memory manager may reserve; 0: no limit"),
     Flag("onednn", str, "", "oneDNN's shared library; empty: the one installed beside Python"),
+    Flag(
+        "program_bytes",
+        ByteCount,
+        ByteCount("256MiB"),
+        "most bytes of Programs in memory, those used longest ago go; 0: no limit",
+    ),
     Flag("replay", str, "auto", "auto: calls made before are recorded by C; python: all by Python"),
     Flag("strict", bool, False, "a primitive that falls back to its reference is an error"),
     Flag("verify", bool, False, "check every backend result and every gradient against its spec"),

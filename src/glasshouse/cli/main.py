@@ -14,6 +14,7 @@ from glasshouse.base.errors import BackendError, CheckpointError, DeviceError, O
 from glasshouse.base.flags import declared, flags
 from glasshouse.cli.analyze import analyze, calibrate_command
 from glasshouse.cli.bench import bench
+from glasshouse.cli.cache import cache
 from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
@@ -145,5 +146,5 @@ def show_flags():
     console().print(table)
 
 
-for command in (analyze, bench, calibrate_command, explain, flops, profile, show):
+for command in (analyze, bench, cache, calibrate_command, explain, flops, profile, show):
     main.add_command(command)

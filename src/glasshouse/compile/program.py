@@ -6,6 +6,7 @@ import pickle
 import threading
 import warnings
 from contextlib import contextmanager
+from itertools import count
 from time import perf_counter_ns
 
 import numpy as np
@@ -35,20 +36,30 @@ from glasshouse.targets.cpu import onednn
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
+KEY_BYTES = 40  # of a recording's key, for each of its numbers: a place in a tuple and an integer
+SMALL_ENTRIES = 512  # after so many new structures their bytes are counted
 trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
 
 
 class Entry:
     """What is known of a structure: about how long its references took, and its Program."""
 
-    __slots__ = ("spent_s", "program", "failed", "references")
+    __slots__ = ("spent_s", "program", "failed", "references", "used", "key_bytes")
 
-    def __init__(self):
-        self.spent_s, self.program, self.failed = 0.0, None, False
+    def __init__(self, key_bytes: int = 0):
+        self.spent_s, self.failed = 0.0, False
+        self.program: Program | None = None
         self.references: References | None = None  # made when a run without Program is watched
+        self.used, self.key_bytes = 0, key_bytes
+
+    @property
+    def nbytes(self) -> int:
+        """About how much memory the entry keeps."""
+        return self.key_bytes + (0 if self.program is None else self.program.nbytes)
 
 
 programs: dict[tuple, Entry] = {}
+uses = count()  # numbers the runs
 
 
 def run_recording(recording: Recording) -> None:
@@ -70,7 +81,32 @@ def entry_of(recording: Recording) -> Entry:
     key: tuple = recording.key
     if state.recompute or not flags.winograd:
         key = (key, state.recompute, flags.winograd)
-    return programs.get(key) or programs.setdefault(key, Entry())
+    entry = programs.get(key) or add_entry(key, KEY_BYTES * len(recording.key))
+    entry.used = next(uses)
+    return entry
+
+
+def add_entry(key: tuple, key_bytes: int) -> Entry:
+    """An entry for a new structure; now and then others are evicted."""
+    entry = programs.setdefault(key, Entry(key_bytes))
+    if len(programs) % SMALL_ENTRIES == 0:
+        evict_programs(entry)
+    return entry
+
+
+def evict_programs(kept_entry: Entry) -> None:
+    """Forget what was used longest ago, until all entries are within GH_PROGRAM_BYTES.
+
+    What runs meanwhile goes on: who runs a Program refers to it."""
+    entries = list(programs.items())
+    excess = sum(entry.nbytes for _, entry in entries) - flags.program_bytes
+    if not flags.program_bytes or excess <= 0:
+        return
+    for key, entry in sorted(entries, key=lambda pair: pair[1].used):
+        if excess <= 0:
+            break
+        if entry is not kept_entry and programs.pop(key, None) is not None:
+            excess -= entry.nbytes
 
 
 def compiled(recording: Recording) -> Program:
@@ -81,6 +117,7 @@ def compiled(recording: Recording) -> Program:
     entry = entry_of(recording)
     if entry.program is None:
         entry.program = make_program(recording)
+        evict_programs(entry)
     return entry.program
 
 
@@ -140,9 +177,10 @@ def program_for(entry: Entry, recording: Recording) -> Program | None:
     if entry.program is None and not entry.failed and is_worth_compiling(entry, recording):
         try:
             entry.program = make_program(recording)
+            evict_programs(entry)
         except CompileError as error:
             entry.failed = True
-            warn_once(str(error))
+            warn_once(error)
         except Exception as error:
             if flags.verify or flags.strict:
                 raise
@@ -174,13 +212,12 @@ class Warned:
     yet = False
 
 
-def warn_once(reason: str) -> None:
+def warn_once(error: CompileError) -> None:
     """Say, the first time, that nothing is compiled."""
     if not Warned.yet:
         Warned.yet = True
         warnings.warn(
-            f"glasshouse: programs are not compiled, and run slower ({reason}). Install gcc or "
-            "clang, or set GH_CC.",
+            f"glasshouse: programs are not compiled, and run slower ({error}). {error.fix}",
             stacklevel=2,
         )
 

@@ -1,20 +1,20 @@
 """Compiled code on disk: a process finds what another one compiled from the same recording.
 
-An entry lies beside the libraries in the folder of `toolchain`, private to the user, and is checked
-against its digest before it is read. Its name is the digest of all that code depends on: the
-recording, this package's compiler, the C compiler and processor, and oneDNN with its threads."""
+An entry lies beside the libraries in the folder of `disk_cache`, private to the user, and is
+checked against its digest before it is read. Its name is the digest of all that code depends on:
+the recording, this package's compiler, the C compiler and processor, and oneDNN with its threads.
+"""
 
 import functools
 import os
 import pickle
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from glasshouse.base.dtype import DType
 from glasshouse.base.flags import flags
-from glasshouse.compile import toolchain
+from glasshouse.compile import disk_cache, toolchain
 from glasshouse.compile.code import Code
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
@@ -48,7 +48,7 @@ def key_of(recording: Recording) -> str:
         text = "\n".join([*described(recording), repr(state.recompute), surroundings()])
     except (Unwritten, CompileError, OSError):
         return ""
-    return toolchain.digest(text.encode())[:40]
+    return disk_cache.digest(text.encode())[:40]
 
 
 def described(recording: Recording) -> list[str]:
@@ -93,7 +93,7 @@ def compiler_digest() -> str:
         for p in (PACKAGE / name).rglob("*.*")
         if p.suffix in (".py", ".c", ".h")
     )
-    return toolchain.digest(b"\0".join(p.read_bytes() for p in files))
+    return disk_cache.digest(b"\0".join(p.read_bytes() for p in files))
 
 
 def surroundings() -> str:
@@ -113,7 +113,7 @@ def onednn_identity() -> str:
 
 
 def load(key: str) -> Code | None:
-    data = toolchain.read_entry(path_of(key)) if key else None
+    data = disk_cache.read_entry(path_of(key)) if key else None
     try:
         return None if data is None else pickle.loads(data)
     except Exception:  # of another version of a library that something is made of
@@ -130,9 +130,13 @@ def packed(code: Code) -> bytes:
 
 def save(key: str, data: bytes) -> None:
     """Store code; a folder that cannot be written to costs only the time of compiling again."""
-    with suppress(OSError):
-        toolchain.write_entry(path_of(key), data)
+    path = path_of(key)
+    try:
+        disk_cache.write_entry(path, data)
+    except OSError as error:
+        if error.errno in disk_cache.FULL:
+            disk_cache.warn_full(path.parent)
 
 
 def path_of(key: str) -> Path:
-    return toolchain.usable_cache(toolchain.cache_folder()) / f"{key}.code"
+    return disk_cache.open_cache(disk_cache.cache_folder()) / f"{key}.code"

@@ -1,12 +1,13 @@
-"""The C compiler and the cache of what it made.
+"""The C compiler, and the shared libraries that it makes.
 
-The cache is a folder of the user's own. An entry is a shared library and the digest of its
-contents, which is checked before it is loaded; both are written under other names and then moved
-into place, so that processes may share the folder and a crash leaves no half entry."""
+They lie in the folder of disk_cache.py. A library is checked against its digest before it is
+loaded; both are written under other names and then moved into place, so that processes may share
+the folder and a crash leaves no half entry."""
 
+import _ctypes
 import ctypes
+import errno
 import functools
-import hashlib
 import importlib.machinery
 import importlib.util
 import os
@@ -15,12 +16,24 @@ import shutil
 import signal
 import subprocess
 import sysconfig
-import tempfile
-import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from glasshouse.base.flags import flags
+from glasshouse.compile.disk_cache import (
+    FULL,
+    cache_folder,
+    digest,
+    full_fix,
+    open_cache,
+    place_entry,
+    read_entry,
+    temporary_folder,
+    temporary_parent,
+    warn_full,
+    work_folder,
+)
 
 NATIVE = Path(__file__).parent.parent / "native"
 OPTIONS = (
@@ -32,7 +45,17 @@ TIMEOUT_S = 300  # for one call of the compiler
 
 
 class CompileError(Exception):
-    """The compiler is missing, failed, was killed or took too long."""
+    """The compiler is missing, failed, was killed or took too long; `fix` says what to do."""
+
+    fix = "Install gcc or clang, or set GH_CC."
+
+
+class DiskFull(CompileError):
+    """Compiled code can be written nowhere."""
+
+    def __init__(self, *folders: Path):
+        super().__init__(f"no space is left on the disks of {' and '.join(map(str, folders))}")
+        self.fix = full_fix()
 
 
 @functools.cache
@@ -49,7 +72,14 @@ def find_compiler() -> list[str]:
 
 
 def run(command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+    )
 
 
 @functools.cache
@@ -65,6 +95,11 @@ def identity() -> str:
 
 
 @functools.cache
+def identity_digest() -> str:
+    return digest(identity().encode())
+
+
+@functools.cache
 def processor() -> str:
     """What the processor can do, as the system lists it; its name where it does not."""
     try:
@@ -72,33 +107,6 @@ def processor() -> str:
         return next(line for line in lines if "flags" in line)
     except (OSError, StopIteration):
         return platform.processor()
-
-
-def cache_folder() -> Path:
-    """Where compiled code lies: GH_CACHE, or glasshouse in the user's cache folder."""
-    return Path(flags.cache) if flags.cache else Path.home() / ".cache" / "glasshouse"
-
-
-@functools.cache
-def usable_cache(folder: Path) -> Path:
-    """The folder, made if need be and private to the user; else a temporary one, with a warning."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o022:
-            raise OSError("others may write to it")
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        kept = "compiled code is kept for this process only. Set GH_CACHE to a folder of your own."
-        warnings.warn(
-            f"glasshouse: the cache {folder} is not usable ({error}); {kept}", stacklevel=2
-        )
-        return Path(tempfile.mkdtemp(prefix="glasshouse-"))
-
-
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def compile_all(sources: list[str]) -> list[ctypes.CDLL]:
@@ -114,7 +122,7 @@ def compile_all(sources: list[str]) -> list[ctypes.CDLL]:
 
 def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:
     """The shared library of one C source; `more` are further options."""
-    key = digest("\n".join((identity(), *more, source)).encode())[:40]
+    key = digest("\n".join((identity_digest(), *more, source)).encode())[:40]
     return library(key, source, more)
 
 
@@ -132,74 +140,79 @@ def extension(path: Path):
     return module
 
 
-loaded: dict[str, ctypes.CDLL] = {}
+# Libraries by key, as long as somebody uses them.
+loaded: weakref.WeakValueDictionary[str, ctypes.CDLL] = weakref.WeakValueDictionary()
 
 
 def library(key: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
-    """The loaded library of a key; compiled if the cache has no sound entry."""
-    if key not in loaded:
-        path = usable_cache(cache_folder()) / f"{key}.so"
-        found = load_entry(path)
-        if found is None:
-            try:
-                build(source, path, more)
-            except OSError as error:  # disk full, folder gone
-                path = Path(tempfile.mkdtemp(prefix="glasshouse-")) / path.name
-                try:
-                    build(source, path, more)
-                except OSError:
-                    raise CompileError(f"cannot write compiled code: {error}") from error
-            found = load_entry(path)
-            if found is None:
-                raise CompileError(f"{path} does not load")
-        loaded[key] = found
-    return loaded[key]
+    """The loaded library of a key; compiled if the cache has no sound entry.
 
-
-def load_entry(path: Path) -> ctypes.CDLL | None:
-    try:
-        return None if read_entry(path) is None else ctypes.CDLL(str(path))
-    except OSError:
-        return None
-
-
-def read_entry(path: Path) -> bytes | None:
-    """The contents of an entry if they have the digest written beside it."""
-    try:
-        data = path.read_bytes()
-        return data if digest(data) == path.with_suffix(".sha256").read_text() else None
-    except OSError:
-        return None
-
-
-def write_entry(path: Path, data: bytes) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
-        made.write_bytes(data)
-        place_entry(made, path)
-
-
-def place_entry(made: Path, path: Path) -> None:
-    """Move a finished file to its place, its digest beside it.
-
-    Raises: OSError
+    Raises: CompileError
     """
-    mark = made.with_suffix(".sha256")
-    mark.write_text(digest(made.read_bytes()))
-    os.replace(made, path)
-    os.replace(mark, path.with_suffix(".sha256"))
+    found = loaded.get(key)
+    if found is None:
+        folder = open_cache(cache_folder())
+        found = load_library(folder / f"{key}.so")
+        if found is None:
+            found = build_library(folder, f"{key}.so", source, more)
+        found = loaded.setdefault(key, found)
+    return found
 
 
-def build(source: str, path: Path, more: tuple[str, ...]) -> None:
-    """Compile into the entry at `path`.
+def build_library(folder: Path, name: str, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
+    """Compile a library into the folder; where that cannot be written, into a temporary one.
+
+    Raises: CompileError
+    """
+    try:
+        return build(folder / name, source, more)
+    except OSError as error:  # disk full, folder gone
+        first = error
+    try:
+        made = build(temporary_folder() / name, source, more)
+    except OSError as error:
+        if error.errno in FULL:
+            raise DiskFull(folder, temporary_parent()) from error
+        raise CompileError(f"cannot write compiled code: {first}") from error
+    if first.errno in FULL:
+        warn_full(folder)
+    return made
+
+
+def load_library(path: Path) -> ctypes.CDLL | None:
+    """The library of an entry, unloaded again when nothing refers to it any more."""
+    try:
+        if read_entry(path) is None:
+            return None
+        found = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    weakref.finalize(found, _ctypes.dlclose, found._handle).atexit = False
+    return found
+
+
+def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
+    """Compile into the entry at `path`, and load it.
 
     Raises: CompileError, OSError
     """
     command = find_compiler()
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        text, out = Path(folder) / "source.c", Path(folder) / "made.so"
+    with work_folder(path.parent) as folder:
+        text, out = folder / "source.c", folder / "made.so"
         text.write_text(source)
-        call = [*command, *OPTIONS, f"-I{NATIVE}", *more, str(text), "-o", str(out), "-lm"]
+        # The compiler's own files too lie in the folder.
+        call = [
+            "env",
+            f"TMPDIR={folder}",
+            *command,
+            *OPTIONS,
+            f"-I{NATIVE}",
+            *more,
+            str(text),
+            "-o",
+            str(out),
+            "-lm",
+        ]
         try:
             done = run(call, TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -207,5 +220,20 @@ def build(source: str, path: Path, more: tuple[str, ...]) -> None:
         if done.returncode == -signal.SIGINT:  # as we are, by the same key
             raise KeyboardInterrupt
         if done.returncode != 0:
+            if os.strerror(errno.ENOSPC) in done.stderr or is_full(folder):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
             raise CompileError(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
         place_entry(out, path)
+    found = load_library(path)
+    if found is None:
+        raise CompileError(f"{path} does not load")
+    return found
+
+
+def is_full(folder: Path) -> bool:
+    """Whether not even a page can be written: the compiler's own words may be in any language."""
+    try:
+        (folder / "page").write_bytes(bytes(1 << 12))
+    except OSError as error:
+        return error.errno in FULL
+    return False

@@ -1,5 +1,6 @@
 """Stored code: found by what it was compiled from, checked, and never trusted blindly."""
 
+import errno
 import os
 import pickle
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import program, store, toolchain
+from glasshouse.compile import disk_cache, program, store, toolchain
 from glasshouse.graph import record
 from glasshouse.targets.cpu import onednn
 
@@ -157,7 +158,7 @@ def test_a_spoilt_entry_is_compiled_again(empty, spoil):
 def test_an_entry_that_does_not_unpickle_is_compiled_again(empty):
     value = model().item()
     (path,) = entries(empty)
-    toolchain.write_entry(path, b"\x80\x05cno_such_module\nthing\n.")
+    disk_cache.write_entry(path, b"\x80\x05cno_such_module\nthing\n.")
     program.programs.clear()
     assert model().item() == value
 
@@ -176,7 +177,7 @@ def test_code_for_another_onednn_is_compiled_again(empty):
         for step in code.steps
     ]
     assert steps != code.steps
-    toolchain.write_entry(path, pickle.dumps(code._replace(steps=steps)))
+    disk_cache.write_entry(path, pickle.dumps(code._replace(steps=steps)))
     program.programs.clear()
     assert model().item() == value
     assert store.load(path.stem) == code
@@ -184,10 +185,12 @@ def test_code_for_another_onednn_is_compiled_again(empty):
 
 def test_a_full_disk_costs_only_time(empty, monkeypatch):
     def full(_path, _data):
-        raise OSError("No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(toolchain, "write_entry", full)
-    assert np.isfinite(model().item()) and entries(empty) == []
+    monkeypatch.setattr(disk_cache, "write_entry", full)
+    disk_cache.warn_full.cache_clear()
+    with pytest.warns(UserWarning, match="no space is left"):
+        assert np.isfinite(model().item()) and entries(empty) == []
 
 
 def test_programs_that_are_shown_keep_their_plans(empty):

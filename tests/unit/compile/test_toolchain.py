@@ -2,8 +2,10 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -14,18 +16,31 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import code, executable, program, toolchain
+from glasshouse.compile import code, disk_cache, executable, kernel_cache, program, toolchain
 from glasshouse.targets.cpu import onednn
 
 
 def clear():
-    for cached in (toolchain.find_compiler, toolchain.identity, toolchain.usable_cache):
+    for cached in (
+        toolchain.find_compiler,
+        toolchain.identity,
+        toolchain.identity_digest,
+        disk_cache.open_cache,
+        disk_cache.temporary_folder,
+        disk_cache.warn_full,
+    ):
         cached.cache_clear()
     onednn.load_library.cache_clear()
-    toolchain.loaded.clear()
-    program.programs.clear()
+    forget_compiled()
     program.Warned.yet = False
     executable.Runner.library = None
+
+
+def forget_compiled():
+    """Have Programs and libraries looked up on disk again."""
+    toolchain.loaded.clear()
+    kernel_cache.loaded_kernels.clear()
+    program.programs.clear()
 
 
 @pytest.fixture
@@ -51,7 +66,7 @@ def warned(times, text):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         compute()
-        program.programs.clear()
+        forget_compiled()
         compute()
     messages = [str(w.message) for w in caught if "glasshouse" in str(w.message)]
     assert len(messages) == times, messages
@@ -75,8 +90,7 @@ def test_compiled_code_is_kept_and_found_again(fresh):
     assert made and all(path.with_suffix(".sha256").exists() for path in made)
     stamps = [path.stat().st_mtime_ns for path in made]
     flags.cc = script(fresh, "exit 1")  # nothing may be compiled again
-    toolchain.loaded.clear()
-    program.programs.clear()
+    forget_compiled()
     compute()
     flags.cc = ""
     assert [path.stat().st_mtime_ns for path in entries()] == stamps
@@ -101,18 +115,101 @@ def test_a_compiler_that_fails(fresh, monkeypatch, body, text):
     assert entries() == []
 
 
-def test_a_full_disk(fresh, monkeypatch):
-    real, full = os.replace, []
+def fill_disk(monkeypatch, *folders):
+    """Have every file written below these folders meet a full disk."""
+    real = Path.write_text
 
-    def replace(source, target):
-        if str(target).startswith(flags.cache):
-            full.append(target)
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(source, target)
+    def write_text(path, *args, **named):
+        if any(path.is_relative_to(folder) for folder in folders):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(path, *args, **named)
 
-    monkeypatch.setattr(toolchain.os, "replace", replace)
-    compute()  # from a temporary folder
-    assert full and entries() == []
+    monkeypatch.setattr(Path, "write_text", write_text)
+
+
+def test_a_full_disk_of_the_cache(fresh, monkeypatch):
+    fill_disk(monkeypatch, flags.cache)
+    warned(1, f"no space is left on the disk of the cache {flags.cache}")  # one, and it computes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no word of a missing compiler
+        compute()
+    assert entries() == []
+
+
+def test_a_full_disk_of_the_temporary_folder_is_not_noticed(fresh, monkeypatch):
+    fill_disk(monkeypatch, "/dev/full", tempfile.gettempdir() + "/glasshouse-")
+    monkeypatch.setenv("TMPDIR", "/nowhere")  # the compiler's own files too lie in the cache
+    warned(0, "")
+    assert entries()
+
+
+def test_full_disks_of_both(fresh, monkeypatch):
+    fill_disk(monkeypatch, flags.cache, tempfile.gettempdir())
+    warned(1, f"{tempfile.gettempdir()}). Free space (`glasshouse cache --clear`")
+    assert entries() == []
+
+
+def test_a_compiler_that_meets_a_full_disk(fresh):
+    """The compiler says so in its own way; what is compiled elsewhere is used."""
+    real, folder = toolchain.find_compiler()[0], Path(flags.cache)
+    compiler = script(
+        fresh,
+        f'case "$TMPDIR" in {folder}*) echo "cannot write: {os.strerror(errno.ENOSPC)}" >&2;'
+        f' exit 1;; esac\nexec {real} "$@"',
+    )
+    toolchain.find_compiler.cache_clear()
+    with flags.override(cc=compiler):
+        warned(1, "no space is left")
+    assert entries() == []
+
+
+def test_what_killed_processes_left_is_removed(fresh, monkeypatch):
+    folder = Path(flags.cache)
+    folder.mkdir(mode=0o700)
+    body = 'if [ "$1" = --version ]; then echo fake; exit 0; fi\nexec sleep 60'
+    code = "import glasshouse as gh; (gh.ones(3) + 1).numpy()"
+    environment = {
+        **os.environ,
+        "GH_CC": script(fresh, body),
+        "GH_CACHE": str(folder),
+        "GH_COMPILE": "always",
+        "GH_BACKEND": "lazy",
+        "PYTHONPATH": str(Path(gh.__file__).parents[1]),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, start_new_session=True
+    )
+    for _ in range(400):
+        if list(folder.glob("work-*/source.c")):
+            break
+        time.sleep(0.05)
+    assert list(folder.glob("work-*/source.c"))
+    monkeypatch.setattr(disk_cache, "LOCK_S", 0)
+    disk_cache.remove_stale(folder, disk_cache.WORK)
+    assert list(folder.glob("work-*"))  # its process is at work
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    disk_cache.open_cache(folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_temporary_folders_end_with_their_process(fresh):
+    code = (
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import glasshouse as gh; print((gh.ones(3) + 1).sum().item())"
+    )
+    environment = {
+        **os.environ,
+        "GH_CACHE": "/dev/null/cache",
+        "GH_COMPILE": "always",
+        "GH_BACKEND": "lazy",
+        "TMPDIR": str(fresh),
+        "PYTHONPATH": str(Path(gh.__file__).parents[1]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, text=True, capture_output=True, check=True
+    )
+    assert float(done.stdout) == 6 and list(fresh.iterdir()) == []
 
 
 def test_a_cache_that_cannot_be_written(fresh):
@@ -132,12 +229,11 @@ def test_a_corrupted_entry_is_made_again(fresh):
         data = path.read_bytes()
         path.unlink()  # the old file is mapped
         path.write_bytes(data[:100] + b"spoilt")
-    toolchain.loaded.clear()
-    program.programs.clear()
+    forget_compiled()
     executable.Runner.library = None
     compute()
     for path in entries():
-        assert toolchain.load_entry(path) is not None
+        assert toolchain.load_library(path) is not None
 
 
 def test_several_processes_share_the_cache(fresh):
@@ -164,7 +260,7 @@ def test_several_processes_share_the_cache(fresh):
     ]
     answers = {process.communicate(timeout=120)[0] for process in running}
     assert len(answers) == 1 and all(process.returncode == 0 for process in running)
-    assert all(toolchain.load_entry(path) is not None for path in entries())
+    assert all(toolchain.load_library(path) is not None for path in entries())
 
 
 def test_threads_that_compile_first_share_one_engine(fresh, monkeypatch):

@@ -16,6 +16,7 @@ import warnings
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint, c_void_p
 from math import prod
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from glasshouse.base import Spec, float32, uint8
 from glasshouse.base.flags import flags
@@ -27,6 +28,14 @@ SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
 DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_SCRATCHPAD, QUERY_NAME = 131, 132, 136, 8
 FEW_POSITIONS, PRODUCT_WEIGHTS = 256, 1 << 14  # of an image; elements at least
+CACHED_PRIMITIVES = 64  # that oneDNN keeps when no Program uses them
+# What objects are, by a part of the name of what makes them.
+DESTROYED = (
+    ("primitive_desc_create", "primitive_desc"),
+    ("memory_desc_create", "memory_desc"),
+    ("primitive_create", "primitive"),
+    ("attributes", "primitive_attr"),
+)
 Dims = c_int64 * 12
 
 
@@ -48,12 +57,17 @@ class Onednn(ctypes.Structure):
 
 class Object:
     """Something of oneDNN: `made_by` is the call that makes it, `pointer` where it is. Equal calls
-    give one object, and a stored object is made again by its call."""
+    give one object, and a stored object is made again by its call. `destroy(pointer)` is called
+    when nobody refers to the object any more."""
 
-    __slots__ = ("made_by", "pointer")
+    __slots__ = ("made_by", "pointer", "destroy", "__weakref__")
 
-    def __init__(self, made_by: tuple, pointer: c_void_p):
-        self.made_by, self.pointer = made_by, pointer
+    def __init__(self, made_by: tuple, pointer: c_void_p, destroy=None):
+        self.made_by, self.pointer, self.destroy = made_by, pointer, destroy
+
+    def __del__(self):
+        if self.destroy is not None:
+            self.destroy(self.pointer)
 
     def __reduce__(self):
         return remade, self.made_by
@@ -76,7 +90,9 @@ class Library:
         self.engine, self.stream = c_void_p(), c_void_p()
         self.call("dnnl_engine_create", byref(self.engine), c_int(CPU), c_size_t(0))
         self.call("dnnl_stream_create", byref(self.stream), self.engine, c_uint(1))
-        self.known: dict[tuple, Object] = {}
+        # A primitive lives as long as a Program uses it: oneDNN's own cache would keep it longer.
+        self.dll.dnnl_set_primitive_cache_capacity(c_int(CACHED_PRIMITIVES))
+        self.made: WeakValueDictionary[tuple, Object] = WeakValueDictionary()
         self.attr = self.object("attributes")
 
     def call(self, name: str, *args) -> None:
@@ -87,8 +103,19 @@ class Library:
     def object(self, *call) -> Object:
         """What a call makes: the name of a create function (without "dnnl_") and its arguments,
         "attributes", or "query" with a primitive's descriptor and what is asked for."""
-        found = self.known.get(call)
-        return found or self.known.setdefault(call, Object(call, self.pointer_of(*call)))
+        found = self.made.get(call)
+        if found is None:
+            made = Object(call, self.pointer_of(*call), self.destroyer_of(call[0]))
+            found = self.made.setdefault(call, made)
+        return found
+
+    def destroyer_of(self, name: str):
+        """The function that destroys what a call of this name makes, if it is not part of another
+        object."""
+        for begin, kind in DESTROYED:
+            if begin in name:
+                return getattr(self.dll, f"dnnl_{kind}_destroy")
+        return None
 
     def pointer_of(self, name: str, *args) -> c_void_p:
         if name == "query":
@@ -120,6 +147,12 @@ class Library:
 
     def query(self, primitive_desc: Object, what: int) -> Object:
         return self.object("query", primitive_desc, what)
+
+    def memory(self, desc: Object) -> Object:
+        """A memory object of its own, which the runner gives an address."""
+        made = c_void_p()
+        self.call("dnnl_memory_create", byref(made), desc.pointer, self.engine, c_void_p(None))
+        return Object((), made, self.dll.dnnl_memory_destroy)
 
     def size(self, desc: Object) -> int:
         return self.dll.dnnl_memory_desc_get_size(desc.pointer)
@@ -206,12 +239,13 @@ def make_record(call: Call, runner) -> Onednn:
         raise Unavailable(f"{call.implementation} became {dnnl.implementation(call.desc)}")
     primitive = dnnl.object("primitive_create", call.desc)
     table = (ExecArg * len(call.args))()
+    memories = []
     for entry, (number, desc) in zip(table, call.args, strict=True):
-        memory = c_void_p()
-        dnnl.call("dnnl_memory_create", byref(memory), desc.pointer, dnnl.engine, c_void_p(None))
-        entry.arg, entry.memory = number, memory.value
+        memory = dnnl.memory(desc)
+        memories.append(memory)
+        entry.arg, entry.memory = number, memory.pointer.value
     record = Onednn(primitive.pointer.value, dnnl.stream.value, ctypes.cast(table, c_void_p))
-    record.table = table  # kept alive with the record
+    record.parts = (table, primitive, memories)  # kept alive with the record
     # The functions of oneDNN that the runner calls.
     functions = (dnnl.dll.dnnl_memory_set_data_handle, dnnl.dll.dnnl_primitive_execute)
     runner.gh_use_onednn(*(ctypes.cast(f, c_void_p) for f in functions))

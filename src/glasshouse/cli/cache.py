@@ -1,0 +1,73 @@
+"""`glasshouse cache`: what compiled code lies on disk, and how to have less of it."""
+
+import time
+from pathlib import Path
+
+import click
+
+from glasshouse.base.flags import flags
+from glasshouse.base.units import ByteCount, format_bytes
+from glasshouse.compile.disk_cache import (
+    CacheEntry,
+    cache_folder,
+    clear_entries,
+    list_entries,
+    prune_entries,
+)
+
+KINDS = {".so": "libraries of kernels", ".code": "Programs"}
+
+
+class ByteCountType(click.ParamType):
+    """A number of bytes with a unit, such as 200MB."""
+
+    name = "size"
+
+    def convert(self, value, param, ctx):
+        try:
+            return ByteCount(value)
+        except ValueError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+@click.command("cache")
+@click.option("--to", "most_bytes", type=ByteCountType(), help="Prune to this size, e.g. 200MB.")
+@click.option("--clear", is_flag=True, help="Remove all compiled code.")
+def cache(most_bytes: int | None, clear: bool) -> None:
+    """Show, prune or clear the folder of compiled code.
+
+    What was used longest ago is pruned first. Programs that run go on; what they need again later
+    is compiled again."""
+    if clear and most_bytes is not None:
+        raise click.UsageError("Give --to SIZE or --clear, not both.")
+    folder = cache_folder()
+    if clear or most_bytes is not None:
+        removed = clear_entries(folder) if clear else prune_entries(folder, most_bytes)
+        click.echo(f"removed  {described(removed)}")
+    show_folder(folder)
+
+
+def show_folder(folder: Path) -> None:
+    entries = list_entries(folder)
+    limit = f"at most {flags.cache_bytes} (GH_CACHE_BYTES)" if flags.cache_bytes else "no limit"
+    click.echo(f"folder   {folder}")
+    click.echo(f"entries  {described(entries)}, {limit}")
+    for suffix, kind in KINDS.items():
+        of_kind = [entry for entry in entries if entry.path.suffix == suffix]
+        if of_kind:
+            click.echo(f"         {kind}: {described(of_kind)}")
+    if entries:
+        click.echo(f"oldest   last used {age_of(entries[0])}: {entries[0].path.name}")
+
+
+def described(entries: list[CacheEntry]) -> str:
+    return f"{len(entries)}, {format_bytes(sum(entry.nbytes for entry in entries))}"
+
+
+def age_of(entry: CacheEntry) -> str:
+    seconds = max(0.0, time.time() - entry.used_s)
+    for unit, length in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            number = int(seconds // length)
+            return f"{number} {unit}{'s' * (number > 1)} ago"
+    return "just now"

@@ -1,0 +1,290 @@
+"""The folder of compiled code: what lies in it, within how many bytes, and what crashes leave.
+
+An entry is one file of data (a shared library, or a Program's code) and a mark beside it: the
+digest of the data, whose time says when the entry was last used. A link names the library that
+holds a kernel. Whatever is made lies in a work folder first, which its process locks; the system
+lifts that lock however the process ends, so the next process knows which ones to remove."""
+
+import atexit
+import errno
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from glasshouse.base.flags import flags
+
+DATA_SUFFIXES = (".so", ".code")
+MARK, LINK = ".sha256", ".kernel"
+WORK = "work-"  # how the names of work folders begin …
+TEMPORARY = "glasshouse-"  # … and those of folders that stand in for the cache
+LOCK_S = 60  # a folder this young may belong to a process that is about to lock it
+PRUNE_PARTS = 50  # of the limit: what a process writes before it looks at the whole folder again
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """Files of one entry, their bytes, and when it was last used (seconds since 1970)."""
+
+    path: Path
+    nbytes: int
+    used_s: float
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where compiled code lies: GH_CACHE, or glasshouse in the user's cache folder."""
+    return Path(flags.cache) if flags.cache else Path.home() / ".cache" / "glasshouse"
+
+
+@functools.cache
+def open_cache(folder: Path) -> Path:
+    """The folder, made if need be and private to the user; else a temporary one, with a warning."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise OSError("others may write to it")
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        remove_stale(folder, WORK)
+        return folder
+    except OSError as error:
+        if error.errno in FULL:
+            warn_full(folder)
+        else:
+            warnings.warn(
+                f"glasshouse: the cache {folder} is not usable ({error}); compiled code is kept "
+                "for this process only. Set GH_CACHE to a folder of your own.",
+                stacklevel=2,
+            )
+        return temporary_folder()
+
+
+@functools.cache
+def warn_full(folder: Path) -> None:
+    """Say, once for each folder, that its disk is full."""
+    warnings.warn(
+        f"glasshouse: no space is left on the disk of the cache {folder}; compiled code is "
+        f"kept for this process only. {full_fix()}",
+        stacklevel=3,
+    )
+
+
+def full_fix() -> str:
+    return (
+        "Free space (`glasshouse cache --clear` empties the cache), or set GH_CACHE to a folder on "
+        "another disk."
+    )
+
+
+# -- folders that a process works in -----------------------------------------------------------
+
+
+class FolderLock:
+    """The lock that a process holds on a folder of its own as long as it works there."""
+
+    def __init__(self, folder: Path):
+        self.descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def release(self) -> None:
+        os.close(self.descriptor)
+
+
+@contextmanager
+def work_folder(parent: Path):
+    """A locked folder inside `parent`, removed at the end.
+
+    Raises: OSError
+    """
+    folder = Path(tempfile.mkdtemp(prefix=WORK, dir=parent))
+    try:
+        lock = FolderLock(folder)
+        try:
+            yield folder
+        finally:
+            lock.release()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def temporary_parent() -> Path:
+    return Path(tempfile.gettempdir())
+
+
+@functools.cache
+def temporary_folder() -> Path:
+    """A folder that stands in for the cache, removed when the process ends.
+
+    Raises: OSError
+    """
+    parent = temporary_parent()
+    remove_stale(parent, TEMPORARY)
+    folder = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=parent))
+    FolderLock(folder)
+    owner = os.getpid()
+
+    def remove():
+        if os.getpid() == owner:  # not a fork of it
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    return folder
+
+
+def remove_stale(parent: Path, prefix: str) -> None:
+    """Remove the folders that processes left which were killed."""
+    with suppress(OSError), os.scandir(parent) as found:
+        for entry in found:
+            if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False):
+                remove_if_stale(Path(entry.path))
+
+
+def remove_if_stale(folder: Path) -> None:
+    with suppress(OSError):
+        status = folder.stat()
+        if status.st_uid != os.getuid() or time.time() - status.st_mtime < LOCK_S:
+            return
+        FolderLock(folder).release()  # fails where its process still works in it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# -- entries -----------------------------------------------------------------------------------
+
+
+def read_entry(path: Path) -> bytes | None:
+    """The contents of an entry if they have the digest written beside it; it counts as used now."""
+    mark = path.with_suffix(MARK)
+    try:
+        data = path.read_bytes()
+        if digest(data) != mark.read_text():
+            return None
+    except OSError:
+        return None
+    with suppress(OSError):  # a folder that may only be read
+        os.utime(mark)
+    return data
+
+
+def write_entry(path: Path, data: bytes) -> None:
+    """Store data as an entry.
+
+    Raises: OSError
+    """
+    with work_folder(path.parent) as folder:
+        made = folder / path.name
+        made.write_bytes(data)
+        place_entry(made, path)
+
+
+def place_entry(made: Path, path: Path) -> None:
+    """Move a finished file to its place, its digest beside it.
+
+    Raises: OSError
+    """
+    mark = made.with_suffix(MARK)
+    mark.write_text(digest(made.read_bytes()))
+    nbytes = made.stat().st_size
+    os.replace(made, path)
+    os.replace(mark, path.with_suffix(MARK))
+    Written.count(path.parent, nbytes)
+
+
+def link_kernel(folder: Path, name: str, library: str) -> None:
+    """Note that the kernel of this name lies in a library of the folder. A folder that holds no
+    links costs only the time of compiling again."""
+    link = folder / f"{name}{LINK}"
+    with suppress(OSError):
+        link.unlink(missing_ok=True)
+        link.symlink_to(library)
+
+
+def library_of(folder: Path, name: str) -> Path | None:
+    """The library that holds a kernel."""
+    try:
+        return folder / os.readlink(folder / f"{name}{LINK}")
+    except OSError:
+        return None
+
+
+class Written:
+    """Bytes that this process wrote since it last pruned; at first as many as call for that."""
+
+    nbytes: int | None = None
+
+    @classmethod
+    def count(cls, folder: Path, nbytes: int) -> None:
+        """Prune the folder now and then, so that it stays within GH_CACHE_BYTES."""
+        if not flags.cache_bytes:
+            return
+        cls.nbytes = None if cls.nbytes is None else cls.nbytes + nbytes
+        if cls.nbytes is None or cls.nbytes * PRUNE_PARTS > flags.cache_bytes:
+            cls.nbytes = 0
+            prune_entries(folder, flags.cache_bytes)
+
+
+def list_entries(folder: Path) -> list[CacheEntry]:
+    """The entries of the folder, that used longest ago first."""
+    entries = []
+    with suppress(OSError), os.scandir(folder) as found:
+        files = {file.name: file for file in found}
+        for file in files.values():
+            path = Path(file.path)
+            if path.suffix not in DATA_SUFFIXES:
+                continue
+            with suppress(OSError):  # another process removed it
+                status = file.stat()
+                mark = files.get(path.with_suffix(MARK).name)
+                marked = status if mark is None else mark.stat()
+                nbytes = status.st_size + (0 if mark is None else marked.st_size)
+                entries.append(CacheEntry(path, nbytes, marked.st_mtime))
+    return sorted(entries, key=lambda entry: (entry.used_s, entry.path.name))
+
+
+def prune_entries(folder: Path, most_bytes: int) -> list[CacheEntry]:
+    """Remove the entries that were used longest ago until at most `most_bytes` are left; returns
+    what was removed. Programs that run go on: a library in memory does not need its file."""
+    entries = list_entries(folder)
+    left = sum(entry.nbytes for entry in entries)
+    removed = []
+    for entry in entries:
+        if left <= most_bytes:
+            break
+        with suppress(OSError):
+            entry.path.unlink(missing_ok=True)
+            entry.path.with_suffix(MARK).unlink(missing_ok=True)
+            removed.append(entry)
+            left -= entry.nbytes
+    if removed:
+        remove_dead_links(folder)
+    return removed
+
+
+def clear_entries(folder: Path) -> list[CacheEntry]:
+    """Remove all that this package wrote to the folder, but what other processes work on; returns
+    the entries that were removed."""
+    removed = prune_entries(folder, -1)
+    remove_dead_links(folder)
+    remove_stale(folder, WORK)
+    for mark in folder.glob(f"*{MARK}"):
+        if not any(mark.with_suffix(suffix).exists() for suffix in DATA_SUFFIXES):
+            mark.unlink(missing_ok=True)
+    return removed
+
+
+def remove_dead_links(folder: Path) -> None:
+    for link in folder.glob(f"*{LINK}"):
+        if not link.exists():
+            link.unlink(missing_ok=True)
