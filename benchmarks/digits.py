@@ -8,13 +8,13 @@ import os
 from harness import measure, parse_arguments, save, show, summarize
 
 import glasshouse as gh
-from glasshouse.cli.train_digits import Recipe, Run, make_network
+from glasshouse.cli.train_digits import TrainingRecipe, TrainingRun, make_network
 
 
 class TorchTwin:
     """The same network and optimizer in torch, reading the same batches."""
 
-    def __init__(self, torch, run: Run):
+    def __init__(self, torch, run: TrainingRun):
         layers = torch.nn
         self.torch, self.run = torch, run
         self.model = layers.Sequential(
@@ -51,7 +51,7 @@ class TorchTwin:
 def epoch_on(name: str):
     """One epoch on a backend, after one that compiles."""
     with gh.backends.use(name):
-        run = Run(Recipe())
+        run = TrainingRun(TrainingRecipe())
         run.train(lambda loss: None)
 
     def epoch():
@@ -70,9 +70,9 @@ def main() -> None:
         print("torch is not installed: no twin to compare with")
     else:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", torch.get_num_threads())))
-        cases["torch"] = TorchTwin(torch, Run(Recipe())).epoch
+        cases["torch"] = TorchTwin(torch, TrainingRun(TrainingRecipe())).epoch
     results = summarize(measure(cases, repeats=1 if options.smoke else 7))
-    images = len(Run(Recipe()).batches.dataset)
+    images = len(TrainingRun(TrainingRecipe()).batches.dataset)
     rows = [
         [name, f"{entry['median_s']:.3f}", f"{images / entry['median_s']:,.0f}"]
         for name, entry in results.items()

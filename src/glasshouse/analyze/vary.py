@@ -51,7 +51,7 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
     for item in tape[: len(tape) - tape[::-1].index("step")]:
         if item == "step":
             events.append((item, 0))
-        elif isinstance(item, memory.Event) and item.kind in ("alloc", "free"):
+        elif isinstance(item, memory.MemoryEvent) and item.kind in ("alloc", "free"):
             arena = item.kind == "alloc" and item.tag == ARENA_TAG
             if item.kind == "alloc":
                 at[item.address] = len(events)

@@ -3,7 +3,7 @@
 from glasshouse.compile.recording import RecordingBackend
 
 
-class Backend(RecordingBackend):
+class LazyBackend(RecordingBackend):
     """Records every primitive; `replace` makes one a step that calls the user's function."""
 
     name = "lazy"

@@ -36,7 +36,7 @@ class MetaRun(NamedTuple):
     donated: tuple[int, ...] = ()  # numbers of the inputs whose memory results may take
 
 
-class Backend(RecordingBackend):
+class MetaBackend(RecordingBackend):
     """Records and plans. `runs` lists what would have run; `manager` is the simulated manager."""
 
     name = "meta"

@@ -12,7 +12,7 @@ INTEGERS = {4: np.int32, 8: np.int64}  # by itemsize
 SMALL = 4096  # elements below which one call of np.where costs less than four others
 
 
-class Backend(TensorBackend):
+class NumPyBackend(TensorBackend):
     """Runs each card's `ref`, `where` apart; override a method or `replace` a kernel at will."""
 
     name = "numpy"

@@ -11,7 +11,7 @@ from glasshouse.base import BackendError, Spec, from_numpy_dtype
 from glasshouse.dispatch import TensorBackend, primitives
 
 
-class Backend(TensorBackend):
+class StubBackend(TensorBackend):
     """Payloads are Specs."""
 
     name = "stub"

@@ -37,7 +37,7 @@ def along_axis(position):
     return lambda self, x, *, axis: position(x.to(as_number.get(x.dtype, x.dtype)), axis)
 
 
-class Backend(TensorBackend):
+class TorchBackend(TensorBackend):
     """One method per card; `device` is "cpu", "cuda" or "cuda:1"."""
 
     name = "torch"
@@ -279,7 +279,7 @@ ONE_LINERS = {
 named = {name: name for name in SAME.split()} | RENAMED
 methods = {ours: getattr(torch, theirs) for ours, theirs in named.items()} | ONE_LINERS
 for card, function in methods.items():
-    setattr(Backend, card, staticmethod(function))
+    setattr(TorchBackend, card, staticmethod(function))
 
 
 def wide_product(x, multiplier: int):

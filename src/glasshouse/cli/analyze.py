@@ -18,7 +18,7 @@ from glasshouse.nn.functional import cross_entropy
 OPTIMIZERS = {"sgd": gh.optim.SGD, "adamw": gh.optim.AdamW, "adam": gh.optim.Adam}
 
 
-class Model:
+class AnalyzedModel:
     """A model with the specs of its inputs and its loss: a built-in one, or `module:function`."""
 
     def __init__(self, name: str, smoke: bool):
@@ -61,7 +61,9 @@ def load(name: str):
     return (*made, cross_entropy) if len(made) == 2 else made
 
 
-def show_nodes(model: Model, inputs, convention: str, sort: str | None, as_json: bool) -> None:
+def show_nodes(
+    model: AnalyzedModel, inputs, convention: str, sort: str | None, as_json: bool
+) -> None:
     gm = symbolic_trace(model.model, [inputs[0]])
     found = symbolic_profile(gm, inputs[0], convention=convention)
     found = found.sorted(sort) if sort else found
@@ -87,7 +89,7 @@ def analyze(
     """Say what a MODEL costs without running it: a built-in one, or module:function.
     The function returns (model, inputs) or (model, inputs, loss); inputs are tensors, or pairs of
     shape and dtype, the model's input first. Without --train: every node of the forward."""
-    model = Model(name, smoke)
+    model = AnalyzedModel(name, smoke)
     inputs = with_batch(model.inputs, batch) if batch else model.inputs
     if not train and budget is None:
         show_nodes(model, inputs, convention, sort, as_json)

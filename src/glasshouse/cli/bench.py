@@ -89,7 +89,7 @@ class Worker:
 
 
 @dataclass
-class Run:
+class BenchmarkRun:
     """One model in one framework and mode: its process and what was measured."""
 
     worker: Worker
@@ -167,12 +167,12 @@ def measure_model(model, dtype, modes, steps, smoke, limits, console) -> list[di
     """The records of one model: ours beside each of the modes in turn; none if ours fails."""
     work, records = count_work(model, smoke), []
     with Worker("glasshouse") as worker, tolerant(console, model):
-        ours = Run(worker, model, "glasshouse", None, dtype, smoke)
+        ours = BenchmarkRun(worker, model, "glasshouse", None, dtype, smoke)
         ours.start()
         for mode in modes:
             framework = "glasshouse" if mode == CAPTURED else "pytorch"
             with Worker(f"{framework} {mode}") as other, tolerant(console, model):
-                theirs = Run(other, model, framework, mode, dtype, smoke)
+                theirs = BenchmarkRun(other, model, framework, mode, dtype, smoke)
                 theirs.start()
                 for _ in range(steps):
                     ours.step()

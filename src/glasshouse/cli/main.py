@@ -19,7 +19,7 @@ from glasshouse.cli.info import show_info
 from glasshouse.cli.profile import flops, profile
 from glasshouse.cli.show_ops import FIELDS, show_card, show_field, show_table
 from glasshouse.cli.show_program import explain, show
-from glasshouse.cli.train_digits import Diverged, Recipe, train
+from glasshouse.cli.train_digits import Diverged, TrainingRecipe, train
 from glasshouse.dispatch import find
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -64,7 +64,7 @@ class Rate(click.ParamType):
 
 
 def recipe_option(name: str, kind, text: str):
-    shown = f"{text}.  [default: {getattr(Recipe, name)}]"
+    shown = f"{text}.  [default: {getattr(TrainingRecipe, name)}]"
     return click.option("--" + name.replace("_", "-"), type=kind, help=shown)
 
 

@@ -22,7 +22,7 @@ FILE = click.Path(dir_okay=False)
 SLOWER = 1  # exit code of a run that is slower than it may be
 
 
-class Model(Ours):
+class ProfiledModel(Ours):
     def __init__(self, name: str, batch: int | None, dtype: str, smoke: bool):
         super().__init__(name, None, dtype, smoke)
         if batch is not None:
@@ -53,7 +53,7 @@ def run_steps(target, arguments, prof, steps: int, batch, dtype: str, smoke: boo
         with as_main(target, arguments) as run, prof:
             run()
         return
-    model = Model(target, batch, dtype, smoke)
+    model = ProfiledModel(target, batch, dtype, smoke)
     model.settle()
     for _ in range(2):
         model.train().item()
@@ -148,7 +148,7 @@ def flops(target, arguments, batch, depth, everything, macs, smoke):
             with as_main(found, arguments) as run, counter:
                 run()
         else:
-            model = Model(found, batch, "float32", smoke)
+            model = ProfiledModel(found, batch, "float32", smoke)
             with counter:
                 model.loss().backward()
     finally:

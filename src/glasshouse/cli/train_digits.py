@@ -29,7 +29,7 @@ EVALUATION_BATCH = 360  # all held-out images at once
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """What decides the numbers of a run."""
 
     epochs: int = 12
@@ -51,10 +51,10 @@ def make_network() -> nn.Module:
     return nn.Sequential(*parts, nn.Flatten(), nn.Dropout(0.3), nn.Linear(32 * 2 * 2, 10))
 
 
-class Run:
+class TrainingRun:
     """A network in training: the objects that make up its state, and one epoch of work."""
 
-    def __init__(self, recipe: Recipe):
+    def __init__(self, recipe: TrainingRecipe):
         gh.random.seed(recipe.seed)
         self.recipe = recipe
         self.model = make_network()
@@ -141,7 +141,7 @@ class Run:
         self.saved_epochs = len(self.history)
 
     @classmethod
-    def restore(cls, out: Path) -> "Run":
+    def restore(cls, out: Path) -> "TrainingRun":
         path = out / CHECKPOINT
         metrics = load_checkpoint(path)["metrics"]
         if not isinstance(metrics, dict) or set(metrics) != {"recipe", "history"}:
@@ -151,7 +151,7 @@ class Run:
                 "another one",
                 "Choose another --out.",
             )
-        run = cls(Recipe(**metrics["recipe"]))
+        run = cls(TrainingRecipe(**metrics["recipe"]))
         load_checkpoint(
             path,
             model=run.model,
@@ -164,9 +164,9 @@ class Run:
         return run
 
 
-def resume_run(given: dict, out: Path) -> Run:
+def resume_run(given: dict, out: Path) -> TrainingRun:
     """The run whose checkpoint lies in `out`, with the number of epochs given now."""
-    run = Run.restore(out)
+    run = TrainingRun.restore(out)
     planned = asdict(run.recipe)
     for name, value in given.items():
         if name != "epochs" and value != planned[name]:
@@ -177,14 +177,14 @@ def resume_run(given: dict, out: Path) -> Run:
                 value,
                 "Leave the option out, or start a run with another --out.",
             )
-    run.recipe = Recipe(**{**planned, **given})
+    run.recipe = TrainingRecipe(**{**planned, **given})
     return run
 
 
-def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> Run:
+def train(given: dict, out: Path, resume: bool, backend: str, console: Console) -> TrainingRun:
     """Train as the command line asks, and show how it goes; the finished run."""
     with gh.backends.use(backend):
-        run = resume_run(given, out) if resume else Run(Recipe(**given))
+        run = resume_run(given, out) if resume else TrainingRun(TrainingRecipe(**given))
         if not resume:
             run.save(out)
         show_start(console, run, resume)
@@ -199,7 +199,7 @@ def train(given: dict, out: Path, resume: bool, backend: str, console: Console) 
     return run
 
 
-def train_to_end(console: Console, run: Run, out: Path) -> None:
+def train_to_end(console: Console, run: TrainingRun, out: Path) -> None:
     epochs, steps = run.recipe.epochs, len(run.batches)
     columns = (
         TextColumn("  {task.description}"),
@@ -229,7 +229,7 @@ def row(entry: dict) -> str:
     return "".join(number.format(**entry).rjust(width) for _, width, number in COLUMNS)
 
 
-def show_start(console: Console, run: Run, resume: bool) -> None:
+def show_start(console: Console, run: TrainingRun, resume: bool) -> None:
     recipe, backend = run.recipe, gh.backends.current()
     size = sum(p.size for p in run.model.parameters())
     console.print("[bold cyan]Handwritten digits[/]")
@@ -246,7 +246,7 @@ def show_start(console: Console, run: Run, resume: bool) -> None:
         console.print(f"[dim]{row(entry)}[/]")
 
 
-def show_end(console: Console, run: Run, out: Path) -> None:
+def show_end(console: Console, run: TrainingRun, out: Path) -> None:
     history, total = run.history, len(run.held_out.dataset)
     wrong = run.mistakes()
     console.print()

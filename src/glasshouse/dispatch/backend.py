@@ -156,6 +156,24 @@ def builtin_names() -> list[str]:
     return [module.name for module in pkgutil.iter_modules(package.__path__)]
 
 
+def builtin_class(engine: str) -> type[TensorBackend]:
+    """The class under backends/ whose `name` is that of its module.
+
+    Raises: BackendError if the module has none.
+    """
+    module = importlib.import_module(f"glasshouse.backends.{engine}")
+    for member in vars(module).values():
+        is_backend = isinstance(member, type) and issubclass(member, TensorBackend)
+        if is_backend and vars(member).get("name") == engine:
+            return member
+    raise BackendError(
+        f"backend {engine!r}",
+        f"a subclass of TensorBackend with name = {engine!r} in {module.__name__}",
+        "none",
+        "Give the class that name, and import it in the module.",
+    )
+
+
 def plugin_names() -> dict[str, Any]:
     metadata = importlib.import_module("importlib.metadata")  # 20 ms: only when it is needed
     return {p.name: p for p in metadata.entry_points(group="glasshouse.backends")}
@@ -182,7 +200,7 @@ def load(name: str) -> TensorBackend:
         engine, _, device = name.partition(":")
         try:
             if engine in builtin_names():
-                cls = importlib.import_module(f"glasshouse.backends.{engine}").Backend
+                cls = builtin_class(engine)
             elif engine in (plugins := plugin_names()):
                 cls = plugins[engine].load()
             else:
@@ -214,14 +232,14 @@ def default_backend() -> TensorBackend:
 hooks.default_backend = default_backend
 
 
-class use(AbstractContextManager):
+class use_backend(AbstractContextManager):
     """Make `backend` (a name or an instance) the one that computes; as a context, until its end.
     Tensors of another backend move over when they are next used. The choice holds for this thread
     and those that made none.
 
     Raises: OptionError for an unknown name, BackendError.
     Example:
-        >>> with use("numpy") as backend:
+        >>> with use_backend("numpy") as backend:
         ...     backend.name
         'numpy'
     """

@@ -4,13 +4,13 @@ from glasshouse.memory.caching import CachingManager
 from glasshouse.memory.direct import DirectManager
 from glasshouse.memory.manager import (
     Buffer,
-    Event,
+    MemoryEvent,
     MemoryManager,
     MemoryStats,
     Tag,
     current,
     limit,
     stats,
-    use,
 )
+from glasshouse.memory.manager import use_manager as use
 from glasshouse.memory.telemetry import log, plot, read_log

@@ -14,37 +14,37 @@ SPARE = 8
 ROUND = 512  # bytes: eight cache lines, so that few sizes differ by less than a block is worth
 
 
-class Block:
+class MemoryBlock:
     """A part of a mapping, with its neighbours there."""
 
     __slots__ = ("mapping", "address", "nbytes", "free", "before", "after", "pool")
 
-    def __init__(self, mapping: Mapping, address: int, nbytes: int, pool: "Pool"):
+    def __init__(self, mapping: Mapping, address: int, nbytes: int, pool: "FreeBlocks"):
         self.mapping, self.address, self.nbytes, self.pool = mapping, address, nbytes, pool
         self.free = False
-        self.before: Block | None = None
-        self.after: Block | None = None
+        self.before: MemoryBlock | None = None
+        self.after: MemoryBlock | None = None
 
     @property
     def is_whole(self) -> bool:
         return self.before is None and self.after is None
 
 
-class Pool:
+class FreeBlocks:
     """Free blocks, by size and then address."""
 
     def __init__(self):
         self.blocks: list[tuple[int, int, Any]] = []
 
-    def add(self, block: Block) -> None:
+    def add(self, block: MemoryBlock) -> None:
         block.free = True
         insort(self.blocks, (block.nbytes, block.address, block))
 
-    def remove(self, block: Block) -> None:
+    def remove(self, block: MemoryBlock) -> None:
         block.free = False
         del self.blocks[bisect_left(self.blocks, (block.nbytes, block.address))]
 
-    def best(self, nbytes: int) -> Block | None:
+    def best(self, nbytes: int) -> MemoryBlock | None:
         at = bisect_left(self.blocks, (nbytes, 0))
         return self.blocks[at][2] if at < len(self.blocks) else None
 
@@ -70,7 +70,7 @@ class CachingManager(MemoryManager):
         super().__init__()
         self.small_bytes, self.slab_bytes = small_bytes, slab_bytes
         self.split_limit, self.reuse_limit, self.classes = split_limit, reuse_limit, classes
-        self.small, self.large = Pool(), Pool()
+        self.small, self.large = FreeBlocks(), FreeBlocks()
 
     def simulate(self):
         options = (self.small_bytes, self.slab_bytes, self.split_limit, self.reuse_limit)
@@ -93,19 +93,19 @@ class CachingManager(MemoryManager):
             if pool is self.large:
                 self.trim(wanted)
             mapping = self.map(size, Mapping)
-            block = Block(mapping, mapping.address, size, pool)
+            block = MemoryBlock(mapping, mapping.address, size, pool)
         if block.nbytes > wanted and self.may_split(block):
             self.split(block, wanted)
         return block.address, block.nbytes, block
 
-    def may_split(self, block: Block) -> bool:
+    def may_split(self, block: MemoryBlock) -> bool:
         return block.pool is self.small or block.nbytes <= self.split_limit
 
-    def serves(self, block: Block, wanted: int) -> bool:
+    def serves(self, block: MemoryBlock, wanted: int) -> bool:
         return self.may_split(block) or block.nbytes <= self.reuse_limit * wanted
 
-    def split(self, block: Block, wanted: int) -> None:
-        rest = Block(block.mapping, block.address + wanted, block.nbytes - wanted, block.pool)
+    def split(self, block: MemoryBlock, wanted: int) -> None:
+        rest = MemoryBlock(block.mapping, block.address + wanted, block.nbytes - wanted, block.pool)
         rest.before, rest.after = block, block.after
         if block.after is not None:
             block.after.before = rest
@@ -113,7 +113,7 @@ class CachingManager(MemoryManager):
         block.pool.add(rest)
         self.counts.splits += 1
 
-    def give_back(self, block: Block) -> None:
+    def give_back(self, block: MemoryBlock) -> None:
         if block.after is not None and block.after.free:
             self.join(block, block.after)
         if block.before is not None and block.before.free:
@@ -123,7 +123,7 @@ class CachingManager(MemoryManager):
             block = before
         block.pool.add(block)
 
-    def join(self, block: Block, after: Block) -> None:
+    def join(self, block: MemoryBlock, after: MemoryBlock) -> None:
         if after.free:
             after.pool.remove(after)
         block.nbytes += after.nbytes
@@ -148,7 +148,7 @@ class CachingManager(MemoryManager):
                 if block.is_whole:
                     self.unmap(block)
 
-    def unmap(self, block: Block) -> None:
+    def unmap(self, block: MemoryBlock) -> None:
         block.pool.remove(block)
         block.mapping.close()
         self.unmapped(block.nbytes)

@@ -33,7 +33,7 @@ class Tag(NamedTuple):
         return " ".join(part for part in self if part) or "untagged"
 
 
-class Event(NamedTuple):
+class MemoryEvent(NamedTuple):
     """One thing that happened: kind is alloc, free, map, unmap or oom; sizes in bytes."""
 
     kind: str
@@ -170,8 +170,8 @@ class MemoryManager:
         self.counts = MemoryStats()
         self.live: dict[int, tuple[int, Tag]] = {}
         self.leases: dict[int, Lease] = {}
-        self.listeners: list[Callable[[Event], None]] = []
-        self.events: deque[Event] = deque()  # that the listeners have still to be told
+        self.listeners: list[Callable[[MemoryEvent], None]] = []
+        self.events: deque[MemoryEvent] = deque()  # that the listeners have still to be told
         self.teller = 0  # the thread that tells them
         # Of buffers that died. Only `append` runs when one does, perhaps while this very thread is
         # inside the manager; in Python code that runs then an interrupt would be lost.
@@ -275,7 +275,7 @@ class MemoryManager:
             self.release_cached()
         self.tell()
 
-    def subscribe(self, fn: Callable[[Event], None]) -> Subscription:
+    def subscribe(self, fn: Callable[[MemoryEvent], None]) -> Subscription:
         """Call `fn(event)` at every event until the returned handle's `remove()`. Events come one
         at a time and in order, when the manager is done: `fn` may ask it anything. That a buffer
         died is told when the manager is next asked for something."""
@@ -322,7 +322,7 @@ class MemoryManager:
 
     def report(self, kind: str, address: int, nbytes: int, tag: Tag) -> None:
         if self.listeners:
-            event = Event(
+            event = MemoryEvent(
                 kind,
                 address,
                 nbytes,
@@ -401,23 +401,23 @@ class limit(having):
         super().__init__(Limit, nbytes=nbytes)
 
 
-class Current:
+class CurrentManager:
     """The manager in use; made when first asked for."""
 
     manager: MemoryManager | None = None
     lock = threading.Lock()
 
 
-known: dict[str, type[MemoryManager]] = {}
+managers: dict[str, type[MemoryManager]] = {}
 
 
 def register(cls: type[MemoryManager]) -> type[MemoryManager]:
-    known[cls.name] = cls
+    managers[cls.name] = cls
     return cls
 
 
 def make(name: str) -> MemoryManager:
-    return known[check_known("memory", "a known manager", name, known)]()
+    return managers[check_known("memory", "a known manager", name, managers)]()
 
 
 def current() -> MemoryManager:
@@ -427,19 +427,19 @@ def current() -> MemoryManager:
         >>> current().alloc(100).nbytes
         100
     """
-    if Current.manager is None:
-        with Current.lock:
-            Current.manager = Current.manager or make(flags.memory)
-    return Current.manager
+    if CurrentManager.manager is None:
+        with CurrentManager.lock:
+            CurrentManager.manager = CurrentManager.manager or make(flags.memory)
+    return CurrentManager.manager
 
 
-class use(having):
+class use_manager(having):
     """Have `manager` (an instance, or "direct", "caching") hand out memory from now on; as a
     context, until its end. Buffers of the former one stay valid.
 
     Raises: OptionError for an unknown name, BackendError for what is no manager.
     Example:
-        >>> with use("direct") as manager:
+        >>> with use_manager("direct") as manager:
         ...     manager.name
         'direct'
     """
@@ -453,7 +453,7 @@ class use(having):
                 "Subclass gh.memory.MemoryManager.",
             )
         self.manager = make(manager) if isinstance(manager, str) else manager
-        super().__init__(Current, manager=self.manager)
+        super().__init__(CurrentManager, manager=self.manager)
 
     def __enter__(self) -> MemoryManager:
         return self.manager

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.errors import OptionError, check_known, optional
-from glasshouse.memory.manager import Event, Tag, current
+from glasshouse.memory.manager import MemoryEvent, Tag, current
 
-FIELDS = (*Event._fields[:6], *Tag._fields, "manager")
+FIELDS = (*MemoryEvent._fields[:6], *Tag._fields, "manager")
 COLOURS = 8  # groups in a picture that the eye still tells apart; the rest is drawn as one
 
 
-def row_of(event: Event) -> dict:
+def row_of(event: MemoryEvent) -> dict:
     return dict(zip(FIELDS, (*event[:6], *event.tag, event.manager), strict=True))
 
 
@@ -43,7 +43,7 @@ def log(path):
                 subscription.remove()
 
 
-def read_log(path) -> list[Event]:
+def read_log(path) -> list[MemoryEvent]:
     """The events of a file that `log` wrote."""
     path = Path(path)
     with path.open(newline="") as file:
@@ -51,13 +51,13 @@ def read_log(path) -> list[Event]:
         return [event_of(row) for row in rows]
 
 
-def event_of(row: dict) -> Event:
+def event_of(row: dict) -> MemoryEvent:
     numbers = {name: int(row[name]) for name in FIELDS[1:6]}
     tag = Tag(*(row[name] for name in Tag._fields))
-    return Event(kind=row["kind"], tag=tag, manager=row["manager"], **numbers)
+    return MemoryEvent(kind=row["kind"], tag=tag, manager=row["manager"], **numbers)
 
 
-def live_by(events: list[Event], by: str) -> dict[str, np.ndarray]:
+def live_by(events: list[MemoryEvent], by: str) -> dict[str, np.ndarray]:
     """Bytes in use after each event, by a part of the tags; "other" is the rest of what is
     allocated: small groups, rounding, and what was there before the first event."""
     groups: dict[str, np.ndarray] = {}

@@ -103,7 +103,7 @@ Dropout3d = dropping("Dropout3d", functional.dropout3d)
 AlphaDropout = dropping("AlphaDropout", functional.alpha_dropout)
 
 
-class Pool(Layer):
+class PoolLayer(Layer):
     """What the pooling layers share: the number of spatial axes `n`; by default stride = kernel."""
 
     n = 0
@@ -118,7 +118,7 @@ class Pool(Layer):
 
 
 DOC = "{n} spatial axes pooled. Shapes: (N, C, {s}) -> (N, C, {t})"
-pool = partial(layer, base=Pool, __doc__=DOC)
+pool = partial(layer, base=PoolLayer, __doc__=DOC)
 MaxPool = pool(
     "MaxPool",
     pooling.max_pool,

@@ -41,7 +41,7 @@ class Slice(NamedTuple):
     args: dict
 
 
-class Kernel(NamedTuple):
+class KernelSlice(NamedTuple):
     """A step that ran: its slice, the events whose calls it computed, its row in `trace.steps`."""
 
     slice: Slice
@@ -155,7 +155,7 @@ class Exporter:
             args = {"steps": len(run.ends_ns)}
             yield Slice(EXECUTION + run.thread, begin, end, f"program {program}", "program", args)
 
-    def kernels(self) -> Iterator[Kernel]:
+    def kernels(self) -> Iterator[KernelSlice]:
         trace, steps = self.trace, self.trace.steps
         sources: dict[tuple[int, int], list] = {}
         for share in trace.shares:
@@ -174,13 +174,14 @@ class Exporter:
             if device >= 0:
                 track = DEVICES + 1000 * device + int(steps.stream[i])
             yield self.shown(
-                Kernel(Slice(track, begin, end, info.name, "kernel", args), sorted(own), i), info
+                KernelSlice(Slice(track, begin, end, info.name, "kernel", args), sorted(own), i),
+                info,
             )
 
-    def shown(self, kernel: Kernel, info) -> Kernel:
+    def shown(self, kernel: KernelSlice, info) -> KernelSlice:
         return kernel
 
-    def beside_kernels(self, kernels: list[Kernel]) -> Iterator[Slice]:
+    def beside_kernels(self, kernels: list[KernelSlice]) -> Iterator[Slice]:
         """Slices that belong to kernels: when the host handed each over to a device."""
         steps, start = self.trace.steps, self.trace.begin_ns
         for k in kernels:
@@ -254,7 +255,7 @@ class Exporter:
                 if self.place[i].begin < self.place[pulls[seq]].begin:
                     yield from self.arrow("fwdbwd", self.place[i], self.place[pulls[seq]])
 
-    def kernel_arrows(self, kernels: list[Kernel], beside: list[Slice]) -> Iterator[dict]:
+    def kernel_arrows(self, kernels: list[KernelSlice], beside: list[Slice]) -> Iterator[dict]:
         launch_of = {s.args["correlation"]: s for s in beside}
         for k in kernels:
             starts = [self.place[event] for event in k.events]

@@ -10,7 +10,7 @@ recorded call waits as a launched one does), or by its Program's run. Counters a
 from collections.abc import Iterator
 
 from glasshouse.profile import record as recorded
-from glasshouse.profile.chrome import DEVICES, EXECUTION, OVERLAPS, Exporter, Kernel, Slice
+from glasshouse.profile.chrome import DEVICES, EXECUTION, OVERLAPS, Exporter, KernelSlice, Slice
 
 STREAM = 7  # of the kernels on the CPU: PyTorch's number of the default stream
 COUNTERS = OVERLAPS + 900
@@ -28,12 +28,12 @@ class HtaExporter(Exporter):
     def time(self, ns: int) -> int:
         return int(ns) // 1000
 
-    def kernels(self) -> Iterator[Kernel]:
+    def kernels(self) -> Iterator[KernelSlice]:
         for k in super().kernels():
             if "stream" in k.slice.args:
                 yield k
 
-    def shown(self, kernel: Kernel, info) -> Kernel:
+    def shown(self, kernel: KernelSlice, info) -> KernelSlice:
         """With its stream, and a copy or collective by the name that HTA knows."""
         steps, (s, events, row) = self.trace.steps, kernel
         if self.has_device and steps.device[row] < 0:
@@ -49,7 +49,7 @@ class HtaExporter(Exporter):
             name, category = f"Memcpy {info.transfer or 'DtoD'} ({name})", "gpu_memcpy"
             args["bytes"] = info.written_bytes
             args["memory bandwidth (GB/s)"] = info.written_bytes / max(1, s.end - s.begin)
-        return Kernel(s._replace(name=name, category=category, args=args), events, row)
+        return KernelSlice(s._replace(name=name, category=category, args=args), events, row)
 
     def run_slices(self) -> Iterator[Slice]:
         for s in super().run_slices():
@@ -58,7 +58,7 @@ class HtaExporter(Exporter):
                 track=s.track - EXECUTION + 1, name=f"aten::{s.name}", category="cpu_op", args=args
             )
 
-    def beside_kernels(self, kernels: list[Kernel]) -> Iterator[Slice]:
+    def beside_kernels(self, kernels: list[KernelSlice]) -> Iterator[Slice]:
         """What the streams saw of steps and annotations; launches are made later, in whole µs."""
         streams: dict[int, list[tuple[int, Slice]]] = {}
         for k in kernels:
@@ -91,7 +91,7 @@ class HtaExporter(Exporter):
 
     # -- launches ------------------------------------------------------------------------------
 
-    def kernel_arrows(self, kernels: list[Kernel], beside: list[Slice]) -> Iterator[dict]:
+    def kernel_arrows(self, kernels: list[KernelSlice], beside: list[Slice]) -> Iterator[dict]:
         """Arrows from calls, and the launches that HTA pairs with kernels, each with counters."""
         yield from super().kernel_arrows(kernels, [])
         for k in kernels:
@@ -120,7 +120,7 @@ class HtaExporter(Exporter):
                     "args": counters(info, k.slice),
                 }
 
-    def launch_of(self, k: Kernel) -> tuple[int, int, int]:
+    def launch_of(self, k: KernelSlice) -> tuple[int, int, int]:
         """(from, to, External id of the caller) in whole µs: as the device told; else in the last
         call that the kernel computes and that takes a µs or longer; else in its Program's run."""
         trace, row = self.trace, k.row

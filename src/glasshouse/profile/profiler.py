@@ -13,11 +13,11 @@ from glasshouse.dispatch import backend as backends
 from glasshouse.profile import chrome
 from glasshouse.profile.hta import HtaExporter
 from glasshouse.profile.memory import MemoryTimeline
-from glasshouse.profile.record import STEP, Recorder
+from glasshouse.profile.record import STEP, EventRecorder
 from glasshouse.profile.report import data_of, folded, speedscope, write_report
-from glasshouse.profile.tables import Averages, KernelRow, ModuleTree, kernels, key_averages
+from glasshouse.profile.tables import EventAverages, KernelRow, ModuleTree, kernels, key_averages
 from glasshouse.profile.text import writable
-from glasshouse.profile.trace import Event, Trace
+from glasshouse.profile.trace import Trace, TraceEvent
 
 MAX_EVENTS = 2_000_000  # 80 MB
 
@@ -106,7 +106,7 @@ class profile:
         self.record_shapes, self.with_flops = record_shapes, with_flops
         self.options = (max_events, with_stack, with_modules, profile_memory)
         self.rank, self.step_num = rank, 0
-        self.recorder: Recorder | None = None
+        self.recorder: EventRecorder | None = None
         self.recorded: Trace | None = None
         self.step_begin_ns = 0
 
@@ -169,7 +169,7 @@ class profile:
 
     def enter(self, action: ProfilerAction) -> None:
         if action is not ProfilerAction.NONE and self.recorder is None:
-            self.recorder = Recorder(*self.options).start()
+            self.recorder = EventRecorder(*self.options).start()
 
     def end(self, save: bool) -> None:
         if self.recorder is None:
@@ -206,11 +206,11 @@ class profile:
             )
         return self.recorded
 
-    def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> Averages:
+    def key_averages(self, group_by_input_shape=False, group_by_stack_n: int = 0) -> EventAverages:
         """Events grouped by name, and by operand shapes or the innermost frames of the stack."""
         return key_averages(self.trace, group_by_input_shape, group_by_stack_n, self.with_flops)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[TraceEvent]:
         """Every event of the Python side as an object."""
         return self.trace.event_list()
 

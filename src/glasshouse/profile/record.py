@@ -80,7 +80,7 @@ class Threads(Numbers):
         return super().__missing__(number)
 
 
-class Run(NamedTuple):
+class RecordedRun(NamedTuple):
     program: Any
     begin_ns: int
     ends_ns: np.ndarray
@@ -98,27 +98,27 @@ class Run(NamedTuple):
         return np.concatenate(([self.first_ns or self.begin_ns], self.ends_ns))[:-1]
 
 
-class Recorder(Watcher):
+class EventRecorder(Watcher):
     """Writes events into a buffer of `room` records; what comes after that is only counted. A node
     may wait longer than a recording lasts: what is noted on it counts all recordings' events."""
 
     first = 0  # the number of the next recording's first event
 
     def __init__(self, room: int, stacks: bool, modules: bool, allocations: bool):
-        self.room, self.with_stack, self.first = room, stacks, Recorder.first
-        Recorder.first += room
+        self.room, self.with_stack, self.first = room, stacks, EventRecorder.first
+        EventRecorder.first += room
         self.modules, self.allocations = modules, allocations
         self.table = np.zeros(room * SIZE, np.uint8)  # the system gives pages as they are written
         self.buffer, self.numbers = memoryview(self.table), itertools.count()
         self.threads, self.stacks = Threads(), Stacks()
         self.names, self.tags = Numbers(), Numbers()
-        self.runs: list[Run] = []
+        self.runs: list[RecordedRun] = []
         self.memory_rows = bytearray()
         self.dropped_memory = self.dropped_runs = self.kernels = 0
         self.subscription: Any = None
         self.live: dict = {}
 
-    def start(self) -> "Recorder":
+    def start(self) -> "EventRecorder":
         self.begin_ns, self.began_at_ns = perf_counter_ns(), time_ns()
         self.backend = backends.current()
         self.fallbacks = self.backend.fallbacks.copy()
@@ -188,14 +188,14 @@ class Recorder(Watcher):
         ends, events = np.asarray(run.ends_ns, np.int64), np.asarray(run.events, np.int64)
         thread = self.threads[state.thread]
         times = (run.begin_ns, ends, run.end_ns)
-        self.runs.append(Run(run.program, *times, events, thread, run.first_ns, run.device))
+        self.runs.append(RecordedRun(run.program, *times, events, thread, run.first_ns, run.device))
 
     def own(self, events: np.ndarray) -> np.ndarray:
         """Numbers of events in this recording; -1 for those of others."""
         inside = (events >= self.first) & (events < self.first + self.room)
         return np.where(inside, events - self.first, -1).astype(np.int32)
 
-    def allocation(self, event: memory.Event) -> None:
+    def allocation(self, event: memory.MemoryEvent) -> None:
         if len(self.memory_rows) >= self.room * MEMORY.itemsize:
             self.dropped_memory += 1
             return
@@ -227,7 +227,7 @@ def about_again(again: tuple, scope, phase: str) -> tuple[int, int]:
     return about(call_again(again), scope, phase)
 
 
-def writer_of_calls(recorder: Recorder):
+def writer_of_calls(recorder: EventRecorder):
     """The recorder's `op`: a function with all that it needs bound, for it runs at each call."""
     following, room, buffer = recorder.numbers.__next__, recorder.room, recorder.buffer
     first_event = recorder.first

@@ -14,7 +14,7 @@ from glasshouse.profile.text import milliseconds, percent, scaled, table
 from glasshouse.profile.trace import Share, Trace
 
 
-class Average(NamedTuple):
+class EventAverage(NamedTuple):
     """One group of events: times in ns; FLOPs and bytes are those of the calls."""
 
     name: str
@@ -50,18 +50,18 @@ SORT_KEYS = {
     },
     "cuda_time": "kernel_ns_average",
     "device_time": "kernel_ns_average",
-    **{name: name for name in (*Average._fields[2:8], "host_ns_average", "kernel_ns_average")},
+    **{name: name for name in (*EventAverage._fields[2:8], "host_ns_average", "kernel_ns_average")},
 }
 
 
-class Averages(list):
+class EventAverages(list):
     """Events grouped by name, and on request by operand shapes and stack; prints as a table."""
 
-    def __init__(self, trace: Trace, rows: list[Average], shapes: bool, flops: bool):
+    def __init__(self, trace: Trace, rows: list[EventAverage], shapes: bool, flops: bool):
         super().__init__(rows)
         self.trace, self.shapes, self.flops = trace, shapes, flops
 
-    def find(self, name: str) -> Average:
+    def find(self, name: str) -> EventAverage:
         """The group called `name`.
 
         Raises: OptionError, naming the nearest, if there is none.
@@ -132,7 +132,7 @@ def summary(trace: Trace) -> str:
 
 def key_averages(
     trace: Trace, group_by_input_shape=False, group_by_stack_n: int = 0, flops=True
-) -> Averages:
+) -> EventAverages:
     events = trace.events
     names: dict[tuple, int] = {}
     what = events["what"].astype(np.int64)
@@ -158,10 +158,10 @@ def key_averages(
     add_captured(trace, groups, group_by_input_shape, group_by_stack_n)
     kinds = (int, int, int, float, int, int)
     rows = [
-        Average(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
+        EventAverage(name, kind, *(of(x) for of, x in zip(kinds, total)), shapes, frames)
         for (name, kind, shapes, frames), total in groups.items()
     ]
-    return Averages(trace, rows, group_by_input_shape, flops)
+    return EventAverages(trace, rows, group_by_input_shape, flops)
 
 
 def add_captured(trace: Trace, groups: Sums, shapes: bool, stack_n: int) -> None:

@@ -20,7 +20,7 @@ LAUNCHER = "<frozen runpy>"  # of `python -m` and `glasshouse profile SCRIPT`
 BALANCE = 8  # FLOPs that take as long as a byte, to share a fused kernel's time among its calls
 
 
-class Event(NamedTuple):
+class TraceEvent(NamedTuple):
     """One event of the Python side; times in ns since the profile began."""
 
     name: str
@@ -83,7 +83,7 @@ class Unseen(NamedTuple):
 class Trace:
     """A recording that has ended. `rank` tells processes apart when traces are merged."""
 
-    def __init__(self, recorder: recorded.Recorder, rank: int = 0):
+    def __init__(self, recorder: recorded.EventRecorder, rank: int = 0):
         self.events = recorder.events()
         self.begin_ns, self.end_ns = recorder.begin_ns, recorder.end_ns
         self.began_at_ns = recorder.began_at_ns
@@ -167,13 +167,13 @@ class Trace:
             for code, _ in reversed(self.users(stack))
         ]
 
-    def event_list(self) -> list[Event]:
+    def event_list(self) -> list[TraceEvent]:
         kernel, made = self.kernel_ns_of_events, []
         for i, e in enumerate(self.events):
             call = Call.by_number[e["what"]] if e["kind"] <= recorded.COMPUTED else None
             cost = call.cost if call else None
             made.append(
-                Event(
+                TraceEvent(
                     self.name_of(e),
                     recorded.KINDS[e["kind"]],
                     int(e["begin"]) - self.begin_ns,

@@ -1,7 +1,7 @@
 """Indexing: NumPy's rules, lowered to slice and flip, or to one gather along merged axes.
 
-A key is read once into a `Plan`: the part that slices alone do (`starts`, `stops`, `steps`, `flips`
-per axis), and the index arrays. Writing runs the same plan the other way round."""
+A key is read once into an `IndexPlan`: the part that slices alone do (`starts`, `stops`, `steps`,
+`flips` per axis), and the index arrays. Writing runs the same plan the other way round."""
 
 import math
 import operator
@@ -23,7 +23,7 @@ from glasshouse.ops.movement import flip, inverse_permutation, pad, permute, sec
 
 
 @dataclass
-class Plan:
+class IndexPlan:
     """What a key means for one shape: bounds for every axis, then index arrays for some."""
 
     starts: list[int] = field(default_factory=list)
@@ -105,8 +105,8 @@ def mask_indices(mask) -> list:
     return [MaskPart(i, size) for i, size in zip(np.nonzero(mask), mask.shape, strict=True)]
 
 
-def plan_key(key, shape: Shape) -> Plan:
-    plan = Plan()
+def plan_key(key, shape: Shape) -> IndexPlan:
+    plan = IndexPlan()
     places: list[int] = []
     for item in expand_key(key, len(shape)):
         if item is None:
@@ -124,7 +124,7 @@ def plan_key(key, shape: Shape) -> Plan:
     return plan
 
 
-def plan_axis(plan: Plan, item, axis: int, size: int, places: list[int]) -> None:
+def plan_axis(plan: IndexPlan, item, axis: int, size: int, places: list[int]) -> None:
     if isinstance(item, slice):
         try:
             plan.shape.append(plan.cover(*item.indices(size)))
@@ -207,7 +207,7 @@ def explained(where_: str, run, indexed):
         raise
 
 
-def finish_integers(plan: Plan, places: list[int]) -> None:
+def finish_integers(plan: IndexPlan, places: list[int]) -> None:
     """Beside index arrays, single integers are index arrays too, as in NumPy."""
     if not plan.arrays:
         return
@@ -219,7 +219,7 @@ def finish_integers(plan: Plan, places: list[int]) -> None:
     plan.adjacent = places[first:last] == list(range(indexed[0], indexed[0] + len(indexed)))
 
 
-def take_basic(x: Value, plan: Plan):
+def take_basic(x: Value, plan: IndexPlan):
     """The elements within the bounds, with new axes, before index arrays are applied."""
     whole = tuple(plan.stops) == x.shape and not any(plan.starts) and set(plan.steps) <= {1}
     if not whole:
@@ -229,14 +229,14 @@ def take_basic(x: Value, plan: Plan):
     return reshape(x, kept_shape(plan))
 
 
-def kept_shape(plan: Plan) -> Shape:
+def kept_shape(plan: IndexPlan) -> Shape:
     return tuple(s for i, s in enumerate(plan.shape) if i not in plan.dropped)
 
 
 class Merged:
     """The axes with index arrays brought side by side and merged into one, with flat indices."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: IndexPlan):
         self.shape, self.axes = tuple(plan.shape), sorted(plan.arrays)
         rest = [i for i in range(len(self.shape)) if i not in self.axes]
         before = [i for i in rest if i < self.axes[0]] if plan.adjacent else []
@@ -247,7 +247,7 @@ class Merged:
         self.count = math.prod(self.shape[i] for i in self.axes)
         self.indices, self.axis = self.flat_indices(plan), len(before)
 
-    def flat_indices(self, plan: Plan):
+    def flat_indices(self, plan: IndexPlan):
         """One index into the merged axis for every result, broadcast over the index arrays."""
         arrays = [plan.arrays[i] for i in self.axes]
         shape = broadcast_shapes("index", *(a.shape for a in arrays))
@@ -267,7 +267,7 @@ class Merged:
             parts.append(broadcast_to(part * s if s > 1 else part, shape))
         return reduce(operator.add, parts)
 
-    def indexed(self, plan: Plan):
+    def indexed(self, plan: IndexPlan):
         tensors = [i for i in self.axes if isinstance(plan.arrays[i], Value)]
         return [(plan.arrays[i], plan.origins[i], self.shape[i]) for i in tensors]
 
@@ -358,7 +358,7 @@ def contents(name: str, value, x: Value, shape: Shape):
     return broadcast_to(cast(value, x.dtype), shape, where=name)
 
 
-def set_basic(x: Value, plan: Plan, value: Value):
+def set_basic(x: Value, plan: IndexPlan, value: Value):
     """x with the elements within the bounds replaced by `value`, shaped as they are taken."""
     counts = [-(-(b - a) // s) for a, b, s in zip(plan.starts, plan.stops, plan.steps, strict=True)]
     value = reshape(value, tuple(counts))

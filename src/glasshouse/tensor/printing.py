@@ -21,7 +21,7 @@ class PrintOptions:
     line_width: int | None = None
 
 
-class Current:
+class CurrentPrintOptions:
     options = PrintOptions()
 
 
@@ -47,7 +47,9 @@ class set_print_options(having):
                     repr(value),
                     "Pass an int.",
                 )
-        super().__init__(Current, options=replace(Current.options, **options))
+        super().__init__(
+            CurrentPrintOptions, options=replace(CurrentPrintOptions.options, **options)
+        )
 
 
 def format_tensor(x: Value) -> str:
@@ -61,7 +63,7 @@ def format_tensor(x: Value) -> str:
     notes += [f"shape={x.shape}"] if 0 in x.shape and x.shape != (0,) else []
     notes += [f"device={x.device!r}"] if x.device != "cpu" else []
     notes += ["requires_grad=True"] if x.requires_grad else []
-    options = Current.options
+    options = CurrentPrintOptions.options
     width = options.line_width or max(40, shutil.get_terminal_size((88, 24)).columns)
     body = format_array(x.numpy(), len(name) + 1, width, options)
     tail = ", ".join(notes) + ")"
@@ -94,4 +96,4 @@ def format_array(array: np.ndarray, indent: int, width: int, options: PrintOptio
 def single_float(value) -> str:
     plain = 1e-4 <= abs(value) < 1e8 or value == 0 or not np.isfinite(value)
     write = np.format_float_positional if plain else np.format_float_scientific
-    return write(value, precision=Current.options.precision, unique=True, trim="0")
+    return write(value, precision=CurrentPrintOptions.options.precision, unique=True, trim="0")

@@ -7,7 +7,7 @@ import pytest
 
 import glasshouse as gh
 from glasshouse import nn
-from glasshouse.backends.numpy import Backend
+from glasshouse.backends.numpy import NumPyBackend
 from glasshouse.base.errors import BackendError, OptionError
 
 
@@ -70,7 +70,7 @@ def test_no_addition_goes_elsewhere():
 def test_every_kernel_call_is_a_primitive_at_the_door():
     kernels = Counter()
 
-    class Watched(Backend):
+    class Watched(NumPyBackend):
         """Counts each kernel as it computes."""
 
         def kernel(self, name):
@@ -91,7 +91,7 @@ def test_every_kernel_call_is_a_primitive_at_the_door():
 
 
 def test_a_subclass_replaces_add_as_well():
-    class Counting(Backend):
+    class Counting(NumPyBackend):
         """NumPy with an addition of its own."""
 
         additions = 0
@@ -174,7 +174,7 @@ class Sealed:
         self.array = array
 
 
-class SealedBackend(Backend):
+class SealedBackend(NumPyBackend):
     """NumPy behind payloads without operators; counts what is taken out of them."""
 
     opened = 0
@@ -281,7 +281,7 @@ def test_torch_computes_the_same_step():
 
 
 def test_fallbacks_are_counted_and_strict_refuses_them():
-    class Bare(Backend):
+    class Bare(NumPyBackend):
         """Everything on the protocol's own fallback."""
 
         kernel = gh.backends.TensorBackend.kernel
@@ -306,7 +306,7 @@ def test_threads_may_compute_on_different_backends():
             names.append(gh.ones(2).backend.name)
 
     thread = threading.Thread(target=work)
-    with gh.backends.use(Backend()) as mine:
+    with gh.backends.use(NumPyBackend()) as mine:
         thread.start()
         thread.join()
         assert gh.ones(2).backend is mine

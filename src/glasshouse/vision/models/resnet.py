@@ -9,7 +9,7 @@ def conv_norm(channels: int, out: int, kernel: int, stride: int = 1):
     return conv, nn.BatchNorm2d(out)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """What the residual blocks share: relu(parts(x) + x), or a projection of x where the shape
     changes. `kernels` are the sizes of its convolutions, the last to `expansion` times width."""
 
@@ -40,7 +40,7 @@ class Block(nn.Module):
         return relu(y + self.downsample(x), inplace=True)
 
 
-class BasicBlock(Block):
+class BasicBlock(ResidualBlock):
     """Two 3 × 3 convolutions.
 
     Shapes: (N, C, H, W) -> (N, width, H / stride, W / stride)
@@ -49,7 +49,7 @@ class BasicBlock(Block):
     kernels = (3, 3)
 
 
-class Bottleneck(Block):
+class Bottleneck(ResidualBlock):
     """1 × 1, 3 × 3 (with the stride) and 1 × 1 convolutions, the last to 4 times the width.
 
     Shapes: (N, C, H, W) -> (N, 4 · width, H / stride, W / stride).
