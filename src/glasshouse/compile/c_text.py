@@ -8,6 +8,7 @@ import math
 from typing import Any, NamedTuple
 
 from glasshouse.base.dtype import DType, float64
+from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.kernel_text import OPERANDS, KernelText
 from glasshouse.dispatch.primitive import Primitive, primitives
 
@@ -114,20 +115,21 @@ def has_text(card: Primitive, call: CardCall) -> bool:
 def text_of_call(call: CardCall, args: list[str]) -> str:
     """The result of a call in C, in its dtype, from its operands in C.
 
-    Raises: KeyError, IndexError or ValueError for a text that asks for what there is not.
+    Raises: CompileError for a text that asks for what there is not
     """
     kernel = kernel_of(call.card)
     last = call.operands[-1]
     template = kernel.template(call.operands, call.result)
     assert template is not None, f"{call.card} has no kernel text for {last.name}"
-    text = template.format(
-        *args,
-        **dict(zip(OPERANDS, args, strict=False)),
-        **{name: literal_of(value, call.result) for name, value in call.attrs},
-        type=compute_type(call.result),
-        suffix=SUFFIX[last.name],
-        f="f" if compute_type(last) == "float" else "",
-    )
+    names = {name: literal_of(value, call.result) for name, value in call.attrs}
+    names |= dict(zip(OPERANDS, args, strict=False))
+    names |= {"type": compute_type(call.result), "suffix": SUFFIX[last.name]}
+    names |= {"f": "f" if compute_type(last) == "float" else ""}
+    try:
+        text = template.format(*args, **names)
+    except (KeyError, IndexError, ValueError) as error:
+        has = ", ".join(names)
+        raise CompileError(f"{error!r} in {template!r}, which can have {has}") from error
     return text if kernel.exact else rounded(text, call.result)
 
 

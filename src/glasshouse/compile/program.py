@@ -16,6 +16,7 @@ from glasshouse.base.interrupts import held, let_through
 from glasshouse.compile import store
 from glasshouse.compile.code import assemble
 from glasshouse.compile.executable import IndexErrorInside, Program
+from glasshouse.compile.kernel_check import find_faults
 from glasshouse.compile.plan import (
     Plan,
     describe_c,
@@ -127,7 +128,12 @@ def compiled_graph(graph: Graph) -> Program:
     Raises: CompileError
     """
     with let_through(), no_collection():
-        return Program(assemble(Plan(graph)))
+        try:
+            return Program(assemble(Plan(graph)))
+        except CompileError:
+            if not find_faults(graph):
+                raise
+            return Program(assemble(Plan(graph)))
 
 
 def settle(recording: Recording, outputs, owns: list[bool]) -> None:
@@ -233,7 +239,12 @@ def make_program(recording: Recording) -> Program:
     program = load_program(key)
     if program is None:
         with let_through(), no_collection():
-            program = make_anew(recording, key)
+            try:
+                program = make_anew(recording, key)
+            except CompileError:
+                if not find_faults(rewritten(graph_of(recording))):
+                    raise
+                program = make_anew(recording, key)  # without the kernel texts at fault
     if begin_ns:
         tell("region", "compile", begin_ns)
     return program

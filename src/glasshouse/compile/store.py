@@ -18,7 +18,9 @@ from glasshouse.compile import disk_cache, toolchain
 from glasshouse.compile.code import Code
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording
+from glasshouse.ops import BUILT_IN
 from glasshouse.targets.cpu import onednn
 
 PACKAGE = Path(__file__).parent.parent
@@ -64,12 +66,25 @@ def described(recording: Recording) -> list[str]:
             if signature.host is not None:
                 raise Unwritten
             attrs = ", ".join(f"{k}={written(v)}" for k, v in signature.attrs.items())
-            lines.append(f"{signature.name}({attrs})")
+            lines.append(f"{signature.name}({attrs}){written_card(node)}")
         operands = [x.index if x.value is None else leaf[id(x)] for x in node.inputs]
         path = "" if node.scope is None else node.scope.path
         calls.append((number, operands, node.scalar is not None, path, node.phase))
     lines += [repr(x.spec) for x in recording.leaves]
     return [*lines, repr(calls), repr(recording.outputs)]
+
+
+def written_card(node) -> str:
+    """What code has of a user's card besides its name.
+
+    Raises: Unwritten for what only running it tells
+    """
+    card = primitives.get(node.signature.name)
+    if card is None or card.name in BUILT_IN:
+        return ""
+    if card.composition is not None or card.kernel is not None and callable(card.kernel.text):
+        raise Unwritten
+    return f" -> {node.spec} {card.kernel} {sorted(card.traits)}"
 
 
 def written(value) -> str:

@@ -7,6 +7,7 @@ from math import prod
 
 from glasshouse.base.shape import Spec
 from glasshouse.dispatch.primitive import primitives
+from glasshouse.graph.composition import composed_node
 from glasshouse.graph.graph import Graph, Node, transform
 
 
@@ -17,6 +18,11 @@ def simplify(graph: Graph) -> Graph:
 
 def simplest(graph: Graph, node: Node, inputs) -> Node:
     if node.host is None:
+        card = primitives.get(node.op)
+        if card is not None and card.composition is not None:
+            composed = composed_node(card, graph, node, inputs, make)
+            if composed is not None:
+                return composed
         found = RULES[node.op](graph, node, inputs) if node.op in RULES else None
         if found is None and inputs and is_elementwise(node.op):
             found = at_smaller_shape(graph, node, inputs)

@@ -1,5 +1,6 @@
 """The primitive cards, by family. Importing this fills the registry."""
 
+from glasshouse.dispatch.primitive import primitives
 from glasshouse.ops import (
     cast,
     compare,
@@ -14,3 +15,5 @@ from glasshouse.ops import (
     sort,
     window,
 )
+
+BUILT_IN = frozenset(primitives)  # names of the cards of this package; all others are users'

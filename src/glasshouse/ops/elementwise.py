@@ -97,7 +97,7 @@ def elementwise(
 ):
     """A card whose infer, batch, flops and samples follow from its being elementwise; per operand
     `derivatives` has a function (y, *operands) -> derivative, `ranges` the samples' (low, high)."""
-    ranges = ranges or ((-2, 2),) * ref.nin
+    ranges = ranges or ((-2, 2),) * operand_count(ref)
     if derivatives is not None:
         vjp, jvp = zip(*map(derivative_rules, derivatives), strict=True)
     errors = []
@@ -126,6 +126,13 @@ def elementwise(
         kernel=kernel,
         composition=composition,
     )
+
+
+def operand_count(ref) -> int:
+    if isinstance(ref, np.ufunc):
+        return ref.nin
+    parameters = signature(ref).parameters.values()
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 polynomial = partial(elementwise, dtypes="inexact", flops=POLYNOMIAL)

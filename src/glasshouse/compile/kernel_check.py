@@ -1,0 +1,74 @@
+"""Which card's kernel text is at fault, where the C compiler refuses the kernels of a Program."""
+
+import warnings
+
+from glasshouse.base import BackendError
+from glasshouse.base.flags import flags
+from glasshouse.compile import toolchain
+from glasshouse.compile.c_text import (
+    OPERANDS,
+    CardCall,
+    call_of_node,
+    compute_type,
+    faults,
+    is_written,
+    kernel_of,
+    text_of_call,
+)
+from glasshouse.compile.toolchain import CompileError
+from glasshouse.graph.graph import Graph
+from glasshouse.ops import BUILT_IN
+
+MOST_OF_MESSAGE = 600  # characters of what the compiler says
+
+
+def find_faults(graph: Graph) -> list[CardCall]:
+    """The calls in a graph whose kernel text does not compile; from now on steps of the host. Only
+    texts of users' cards are tried, each with the helpers of those before it.
+
+    Raises: BackendError for the first of them, where `strict` is set
+    """
+    calls = {call_of_node(n): None for n in graph.nodes if n.op not in BUILT_IN and is_written(n)}
+    found, helpers = [], ""
+    for call in calls:
+        own = kernel_of(call.card).helpers.strip()
+        more = helpers if own in helpers else f"{helpers}{own}\n"
+        try:
+            toolchain.compile_one(probe(call, more), ("-Werror=implicit-function-declaration",))
+        except CompileError as error:
+            report(call, str(error))
+            found.append(call)
+        else:
+            helpers = more
+    return found
+
+
+def probe(call: CardCall, helpers: str) -> str:
+    """A file with the text of a call alone.
+
+    Raises: CompileError for a text that cannot be filled in
+    """
+    names = [*OPERANDS, *(f"x{i}" for i in range(len(OPERANDS), len(call.operands)))]
+    names = names[: len(call.operands)]
+    given = zip(map(compute_type, call.operands), names, strict=True)
+    return (
+        f'#include "gh_kernel.h"\n#line 1 "helpers of {call.card}"\n{helpers}\n'
+        f'#line 1 "kernel text of {call.card}"\n'
+        f"{compute_type(call.result)} probe({', '.join(f'{c} {name}' for c, name in given)}) "
+        f"{{ return {text_of_call(call, names)}; }}\n"
+    )
+
+
+def report(call: CardCall, message: str) -> None:
+    kernel, dtype = kernel_of(call.card), call.operands[-1].name
+    text = kernel.template(call.operands, call.result)
+    faults[call] = f"its kernel text does not compile: {message[:MOST_OF_MESSAGE]}"
+    where, fix = f"kernel text of {call.card}", "Mend the card's kernel, or leave it out."
+    if flags.strict:
+        del faults[call]  # to be tried anew
+        raise BackendError(where, f"C that compiles for {dtype}", f"{text!r}: {message}", fix)
+    warnings.warn(
+        f"glasshouse: {call.card} of {dtype} is computed on the host, by its reference: its kernel "
+        f"text {text!r} does not compile ({message[:MOST_OF_MESSAGE]}). {fix}",
+        stacklevel=2,
+    )

@@ -1,0 +1,88 @@
+"""Cards that say how they are composed of others: in a graph, the others stand in their place."""
+
+import warnings
+from collections.abc import Callable
+
+from glasshouse.base import BackendError, from_numpy_dtype
+from glasshouse.base.flags import flags, having
+from glasshouse.dispatch import Primitive, primitives
+from glasshouse.dispatch.bind import state
+from glasshouse.dispatch.mode import Level
+from glasshouse.graph.graph import Graph, Node
+
+faults: dict[str, str] = {}  # by card: what is wrong with its composition, which is not used
+
+
+class CompositionLevel(Level):
+    """Adds the cards that a composition calls to a graph; its values wrap nodes."""
+
+    def __init__(self, card: Primitive, graph: Graph, make: Callable):
+        self.card, self.graph, self.make = card, graph, make
+
+    def process(self, primitive, args, attrs, below):
+        if primitive is self.card:
+            raise self.error("other cards", "a call of the card itself")
+        if primitive.name == "constant" and attrs["value"].ndim:
+            raise self.error("operands and Python numbers alone", "an array", "Make it an operand.")
+        if primitive.name == "constant":
+            primitive, attrs = primitives["full"], as_full(attrs["value"])
+        if not args:
+            spec = primitive.infer(**attrs)
+            return self.wrap(self.graph.emit(primitive.name, (), attrs, spec))
+        if any(x.mode is not self for x in args):
+            raise self.error("its own operands", "a tensor from outside", "Make it an operand.")
+        made = self.make(self.graph, primitive.name, *(x.payload for x in args), **attrs)
+        if primitive.num_outputs == 1:
+            return self.wrap(made)
+        picks = ("pick", (made,))
+        return tuple(
+            self.wrap(self.graph.emit(*picks, {"number": i}, part))
+            for i, part in enumerate(made.spec)
+        )
+
+    def error(
+        self, expected: str, got: str, fix: str = "Change its `composition`."
+    ) -> BackendError:
+        return BackendError(f"the composition of {self.card.name}", expected, got, fix)
+
+
+def as_full(value) -> dict:
+    return {"shape": (), "value": value.item(), "dtype": from_numpy_dtype(value.dtype)}
+
+
+def composed_node(card: Primitive, graph: Graph, node: Node, inputs, make: Callable) -> Node | None:
+    """The node of other cards that takes the place of a card's; `make(graph, op, *inputs, **attrs)`
+    adds one. None, with a warning the first time, for a composition that is at fault.
+
+    Raises: BackendError for such a one, where `strict` is set
+    """
+    if card.name in faults:
+        return None
+    try:
+        return compose_node(card, graph, node, inputs, make)
+    except BackendError as error:
+        if flags.strict:
+            raise
+        faults[card.name] = str(error)
+        warnings.warn(f"glasshouse: {error} It is computed without.", stacklevel=2)
+        return None
+
+
+def compose_node(card: Primitive, graph: Graph, node: Node, inputs, make: Callable) -> Node:
+    """The node, in any case.
+
+    Raises: BackendError for a composition that fails, or gives another spec than the card infers
+    """
+    level = CompositionLevel(card, graph, make)
+    assert card.composition is not None
+    with having(state, modes=(level,), records=False):
+        try:
+            result = card.composition(*map(level.wrap, inputs), **node.attrs)
+        except BackendError:
+            raise
+        except Exception as error:
+            raise level.error("a function of the operands", repr(error)) from error
+    if getattr(result, "mode", None) is not level or result.spec != node.spec:
+        got = getattr(result, "spec", type(result).__name__)
+        raise level.error(f"{node.spec}, as the card infers", got)
+    return result.payload
