@@ -4,7 +4,16 @@ import types
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, own_method, static_lookup
-from glasshouse.capture.values import Break, Recipe, UserError, ValueSource, Var, constant, pending
+from glasshouse.capture.values import (
+    Break,
+    Recipe,
+    UserError,
+    ValueSource,
+    Var,
+    constant,
+    discarded,
+    pending,
+)
 
 # The getters that do nothing special.
 PLAIN_GETTERS = {kind.__getattribute__ for kind in (object, BaseException, types.MethodType)}
@@ -73,6 +82,8 @@ class AttributeRules:
             return self.super_attribute(obj, name, then)
         if isinstance(value, type):
             return self.class_attribute(obj, name, then)
+        if type(value) is slice and obj.is_made("call") and name in ("start", "stop", "step"):
+            return self.deliver(then, slice_parts(obj)[name])
         is_method = obj.is_made("method")
         if is_method and name == "__self__":
             return self.deliver(then, obj.origin.parts[0])
@@ -246,56 +257,65 @@ class AttributeRules:
                 return self.deliver(then, method or Var(self.do(getattr, sup.value, name)))
         return self.fail(AttributeError(f"'super' object has no attribute {name!r}"))
 
-    def set_attribute(self, obj: Var, name: str, var: Var | None):
-        """obj.name = var (None deletes)."""
+    @pending
+    def set_attribute(self, obj: Var, name: str, var: Var | None, then=discarded):
+        """obj.name = var (None deletes); what comes back goes to `then`."""
         value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
         if self.is_tensor(obj):
-            return self.front.set_attribute(self, obj, name, var)
+            self.front.set_attribute(self, obj, name, var)
+            return self.give(then, None)
+        change = Var(setattr if more else delattr)
         if isinstance(value, type):
             self.known(obj)
-            if cls.__setattr__ is not type.__setattr__:
+            if cls.__setattr__ is not type.__setattr__ or not self.live:
                 reason = f"attribute {name!r} of a class is set"
-                raise Break(reason, Var(setattr), [obj, Var(name), var])
-            self.do(setattr if more else delattr, value, name, *(x.value for x in more))
+                raise Break(reason, change, [obj, Var(name), *more])
+            self.do(change.value, value, name, *(x.value for x in more))
             self.class_items.setdefault(value, {})[name] = var
-            return self.write(self.class_var(value), ("attr", name, var))
+            self.write(self.class_var(value), ("attr", name, var))
+            return self.give(then, None)
         self.typed(obj)
-        if isinstance(value, types.ModuleType):
-            raise Break("an attribute of a module is set", Var(setattr), [obj, Var(name), var])
         setter = "__setattr__" if more else "__delattr__"
+        if isinstance(value, types.ModuleType):
+            reason = f"an attribute of a {cls.__name__} is set"
+            raise Break(reason, change, [obj, Var(name), *more])
         if own_method(obj, setter) and not self.front.sets_plainly(obj, name, var):
-            self.call_own(obj, setter, [Var(name), *more], lambda t, v: None)
+            self.call_own(obj, setter, [Var(name), *more], then)
             return None
-        return self.set_plain(obj, name, var)
+        return self.set_plain(obj, name, var, then)
 
-    def set_plain(self, obj: Var, name: str, var: Var | None):
-        """What object.__setattr__ does."""
+    @pending
+    def set_plain(self, obj: Var, name: str, var: Var | None, then=discarded):
+        """What object.__setattr__ does; what comes back goes to `then`."""
         value, cls, more = obj.value, type(obj.value), [] if var is None else [var]
+        plain = object.__setattr__ if more else object.__delattr__
+        if not self.live:
+            self.do(plain, value, name, *(x.value for x in more))
+            return self.give(then, None)
         found, _ = static_lookup(cls, name)
         if isinstance(found, property):
             setter = found.fset if more else found.fdel
             if setter is None:
-                text = f"property {name!r} of {cls.__name__!r} object has no setter"
-                self.fail(AttributeError(text))
-            return self.call(Var(setter), [obj, *more], {}, lambda t, v: None)
-        if more and self.call_own(Var(found), "__set__", [obj, var], lambda t, v: None):
+                self.do(plain, value, name, *(x.value for x in more))  # raises
+            return self.call(Var(setter), [obj, *more], {}, then)
+        if more and self.call_own(Var(found), "__set__", [obj, var], then):
             return None
-        if isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType):
+        data = hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+        function = isinstance(value, FUNCTIONS) and not isinstance(value, types.FunctionType)
+        if function or isinstance(value, CONTAINERS) or data and not is_slot(found):
             reason = f"attribute {name!r} of a {cls.__name__} is set"
-            raise Break(reason, Var(setattr), [obj, Var(name), var])
+            raise Break(reason, Var(plain), [obj, Var(name), *more])
         table = self.tracked.get(id(getattr(value, "__dict__", None)))
         if table is not None and table.items is not None and found is MISSING:
-            return self.store_item(table, Var(name), var)
-        setter = object.__setattr__ if more else object.__delattr__
-        self.do(setter, value, name, *(x.value for x in more))
-        if not self.live:
-            return None
+            self.store_item(table, Var(name), var)
+            return self.give(then, None)
+        self.do(plain, value, name, *(x.value for x in more))
         if not isinstance(obj.items, dict):
             obj.items = {}
         obj.items[name] = var
         if not obj.is_new:
             self.write(obj, ("attr", name, var))
-        return None
+        return self.give(then, None)
 
     def class_var(self, cls: type) -> Var:
         """The Var of a class that is written to."""
@@ -303,6 +323,18 @@ class AttributeRules:
         if found is None:
             found = self.tracked[id(cls)] = Var(cls)
         return found
+
+
+def slice_parts(var: Var) -> dict[str, Var]:
+    """What a new slice was made of."""
+    parts = var.origin.parts[1]
+    names = ("stop",) if len(parts) == 1 else ("start", "stop", "step")
+    return dict.fromkeys(("start", "stop", "step"), Var(None)) | dict(zip(names, parts))
+
+
+def is_slot(found) -> bool:
+    """Whether a descriptor is a place in the object itself, as `__slots__` makes them."""
+    return isinstance(found, (types.MemberDescriptorType, types.GetSetDescriptorType))
 
 
 def is_heap(cls: type) -> bool:

@@ -101,8 +101,8 @@ def on_hasattr(t, fn, args, kwargs, then):
 
 
 def on_setattr(t, fn, args, kwargs, then):
-    t.set_attribute(args[0], t.known(args[1]), args[2] if len(args) > 2 else None)
-    return t.give(then, None)
+    value = args[2] if len(args) > 2 else None
+    return t.set_attribute(args[0], t.known(args[1]), value, then)
 
 
 def on_iter(t, fn, args, kwargs, then):
@@ -112,15 +112,18 @@ def on_iter(t, fn, args, kwargs, then):
 
 
 def on_super(t, fn, args, kwargs, then):
-    if args:
-        return t.deliver(then, t.make_super(args[0], args[1]))
+    return t.deliver(then, t.make_super(args[0], args[1]) if args else super_of_frame(t))
+
+
+def super_of_frame(t):
+    """super() without arguments."""
     frame = t.frames[-1]
     code = frame.root
     cell = frame.locals[frame.code.slots.index("__class__")]
     this = frame.locals[0]
     if isinstance(this.value, types.CellType):
         this = t.cell_get(this, code.co_varnames[0])
-    return t.deliver(then, t.make_super(t.cell_get(cell, "__class__"), this))
+    return t.make_super(t.cell_get(cell, "__class__"), this)
 
 
 def on_sequence(make):
@@ -310,7 +313,8 @@ BUILTINS = {
 }
 BUILTINS |= {
     operator.getitem: simple(lambda t, args, then: t.get_item(*args, then)),
-    operator.setitem: simple(lambda t, args, then: t.give(then, t.set_item(*args))),
+    operator.setitem: simple(lambda t, args, then: t.set_item(*args, then)),
+    operator.delitem: simple(lambda t, args, then: t.set_item(*args, None, then)),
     operator.contains: simple(lambda t, args, then: t.contains(*args, False, then)),
     operator.is_: simple(lambda t, args, then: t.give(then, t.identical(*args))),
     operator.is_not: simple(lambda t, args, then: t.give(then, not t.identical(*args))),

@@ -58,6 +58,7 @@ class DecodedCode:
             for b, e, t, depth, lasti in exception_table(code)
         ]
         self.live: list[frozenset[int]] | None = None
+        self.depths: list[int] | None = None
 
     def index(self, offset: int) -> int:
         """The number of the instruction at an offset, or of the next one."""
@@ -76,6 +77,12 @@ class DecodedCode:
         first, second = (x.op for x in self.instructions[handler.target : handler.target + 2])
         return first == "PUSH_EXC_INFO" and second != "WITH_EXCEPT_START"
 
+    def depth_at(self, i: int) -> int:
+        """How many items lie on the stack before instruction `i`; -1 where that is not reached."""
+        if self.depths is None:
+            self.depths = stack_depths(self)
+        return self.depths[i]
+
     def live_at(self, i: int) -> frozenset[int]:
         """The slots that may be read from instruction `i` on."""
         if self.live is None:
@@ -85,6 +92,7 @@ class DecodedCode:
 
 
 known: dict[int, tuple[weakref.ref, DecodedCode]] = {}
+originals: dict[int, tuple[weakref.ref, types.CodeType, int]] = {}  # of resume functions
 
 
 def decoded(code: types.CodeType) -> DecodedCode:
@@ -208,7 +216,76 @@ def liveness(decoded: DecodedCode) -> list[frozenset[int]]:
     return live
 
 
+def stack_depths(decoded: DecodedCode) -> list[int]:
+    """For each instruction how many items lie on the stack before it; -1 if it is not reached."""
+    found = [-1] * len(decoded.instructions)
+    waiting = [(0, 0)]
+    while waiting:
+        i, depth = waiting.pop()
+        while i < len(found) and found[i] < 0:
+            found[i] = depth
+            handler = decoded.handler_at(i)
+            if handler is not None:
+                waiting.append((handler.target, handler.depth + handler.lasti + 1))
+            ins = decoded.instructions[i]
+            if ins.target >= 0:
+                waiting.append((ins.target, depth + stack_effect(ins, True)))
+            if ins.op in ENDS:
+                break
+            depth += stack_effect(ins, False)
+            i += 1
+    return found
+
+
+def stack_effect(ins: Instruction, jumps: bool) -> int:
+    """How many items an instruction adds to the stack."""
+    if ins.op in ("JUMP", "PRECALL"):
+        return 0
+    if ins.op == "CALL" and VERSION < (3, 12):
+        return -ins.arg - 1  # dis counts the arguments at PRECALL, which leaves them
+    if ins.op.startswith("POP_JUMP_IF"):
+        return -1
+    code = OP[ins.op]
+    return dis.stack_effect(code, ins.arg if code >= dis.HAVE_ARGUMENT else None, jump=jumps)
+
+
+class WrongStack(Exception):
+    """A resume function whose stack is not that of the code it goes on in."""
+
+
+def verify_resume(made: types.CodeType, code: types.CodeType, offset: int) -> None:
+    """Check that a resume function leaves as many items on the stack, where it goes on in `code`,
+    as `code` itself has there, and that there is room for them.
+
+    Raises: WrongStack
+    """
+    units = (len(made.co_code) - len(code.co_code)) // 2
+    depth = most = 0
+    for ins in decode_range(made.co_code, 2 * units):
+        depth += stack_effect(ins, True)
+        most = max(most, depth)
+    found = decoded(code)
+    expected = found.depth_at(found.at[offset])
+    if depth != expected or most > made.co_stacksize:
+        where = f"{code.co_qualname}, offset {offset}"
+        raise WrongStack(f"{where}: expected {expected} items on the stack; got {depth}")
+
+
 # -- going on in the middle --------------------------------------------------------------------
+
+
+def decode_range(raw: bytes, size: int) -> list[Instruction]:
+    """The instructions at the start of some bytecode."""
+    found, extended, skip = [], 0, 0
+    for offset in range(0, size, 2):
+        name, arg = NAMES[raw[offset]], raw[offset + 1] | extended
+        extended = arg << 8 if name == "EXTENDED_ARG" else 0
+        if skip or name in ("CACHE", "EXTENDED_ARG"):
+            skip = max(0, skip - 1)
+            continue
+        skip = 1 if name == "UNPACK_SEQUENCE" else 0
+        found.append(Instruction(plain_name(name), arg, -1, offset, 0))
+    return found
 
 
 def encoded(name: str, arg: int = 0) -> bytes:
@@ -277,7 +354,7 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
     units = len(prefix) // 2
     lines = b"".join(bytes((0x80 | 15 << 3 | min(8, units - i) - 1,)) for i in range(0, units, 8))
     name = f"__resume_at_{offset}"
-    return code.replace(
+    made = code.replace(
         co_code=prefix + code.co_code,
         co_varnames=tuple(names),
         co_cellvars=(),
@@ -293,3 +370,14 @@ def make_resume(code: types.CodeType, offset: int, nulls: tuple[bool, ...], boun
         co_stacksize=max(code.co_stacksize, len(nulls) + 2) + 2,
         co_exceptiontable=shifted_table(code, units),
     )
+    verify_resume(made, code, offset)
+    dying = weakref.ref(made, partial(originals.pop, id(made)))
+    originals[id(made)] = dying, code, units
+    return made
+
+
+def original_of(code: types.CodeType) -> tuple[types.CodeType, int]:
+    """(the user's code, how many units it lies behind the start) of what may be the code of a
+    resume function: what goes on from there goes on in the user's code, however one came there."""
+    found = originals.get(id(code))
+    return (code, 0) if found is None else found[1:]

@@ -4,9 +4,10 @@ import functools
 import operator
 import types
 from collections import OrderedDict
+from contextlib import suppress
 
 from glasshouse.base.interrupts import let_through
-from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE
+from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE, super_of_frame
 from glasshouse.capture.bytecode import GENERATORS, slot_names
 from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_value
 from glasshouse.capture.opcodes import unknown_operation
@@ -42,6 +43,9 @@ class CallRules:
         """Call; the result goes to `then`, or onto the stack of the frame that runs now."""
         f = fn.value
         if not self.live:
+            rule = FRAME_READERS.get(f) if isinstance(f, READER_KINDS) else None
+            if rule is not None and not args and not kwargs:
+                return self.deliver(then, rule(self))
             return self.deliver(then, self.real_call(fn, args, kwargs))
         frame = self.frames[-1]
         if frame.at in frame.code.opaque:
@@ -389,6 +393,30 @@ class CallRules:
         if f in UNARY and len(args) == 1 and not kwargs:
             return self.unary(f, args[0], then)
         raise Break(f"call of {getattr(f, '__qualname__', f)}", fn, args, kwargs)
+
+
+def namespace(tracer) -> Var:
+    """The locals of the running frame."""
+    frame, found = tracer.frames[-1], {}
+    for name, var in zip(frame.code.slots, frame.locals, strict=True):
+        cells = (*frame.root.co_cellvars, *frame.root.co_freevars)
+        if var is not None and isinstance(var.value, types.CellType) and name in cells:
+            with suppress(ValueError):
+                found[name] = var.value.cell_contents
+        elif var is not None:
+            found[name] = plain_value(var)
+    return Var(found)
+
+
+# What reads the frame that calls it, done for a frame of the interpreter.
+FRAME_READERS = {
+    super: lambda tracer: super_of_frame(tracer),
+    globals: lambda tracer: Var(tracer.frames[-1].globals),
+    locals: namespace,
+    vars: namespace,
+    dir: lambda tracer: Var(sorted(namespace(tracer).value)),
+}
+READER_KINDS = (type, types.BuiltinFunctionType)
 
 
 def called_natively(f, args, kwargs):

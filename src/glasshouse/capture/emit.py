@@ -14,7 +14,15 @@ from glasshouse.base.interrupts import hold, release
 from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, code_of, resume_call
 from glasshouse.capture.native import native
-from glasshouse.capture.values import STEPS, CannotRebuild, SymbolicNumber, ValueSource, Var, stored
+from glasshouse.capture.values import (
+    STEPS,
+    CannotRebuild,
+    SymbolicNumber,
+    ValueSource,
+    Var,
+    discarded,
+    stored,
+)
 from glasshouse.ir.node import IRNode
 
 LITERALS = (int, bool, str, type(None))
@@ -345,7 +353,7 @@ class ReplacementEmitter:
         tracer = self.tracer
         frames = tracer.frames
         for caller, frame in zip(frames, frames[1:], strict=False):
-            if frame.then is not None:
+            if frame.then not in (None, discarded):
                 what = "a call in the middle of an operation"
                 raise CannotRebuild(what, (caller.code, caller.at))
         for frame in frames:
@@ -369,6 +377,7 @@ class ReplacementEmitter:
                 head = f"with {self.pool(context)}({self.name(var)}):"
                 steps = [head, *(f"    {x}" for x in steps)]
             result = "r" if init is None else self.name(init)
+            result = None if frames[k + 1].then is discarded else result
         elif captured:
             words = [self.name(x) for x in found.args_]
             words += [f"{n}={self.name(v)}" for n, v in found.kwargs.items()]
@@ -410,7 +419,7 @@ class ReplacementEmitter:
         self.names["called"] = fn.value
         return "called"
 
-    def after(self, frame: CaptureFrame, found, result: str, captured: bool) -> list[str]:
+    def after(self, frame: CaptureFrame, found, result: str | None, captured: bool) -> list[str]:
         """What follows the opaque step in its frame."""
         if found is not None and found.jump is not None:
             ways = []

@@ -5,12 +5,14 @@ from contextlib import suppress
 
 from glasshouse.capture.bytecode import (
     ExceptionHandler,
+    WrongStack,
     decoded,
     keeps_closure,
     make_resume,
+    original_of,
     resume_slots,
 )
-from glasshouse.capture.values import NULL, Recipe, Var
+from glasshouse.capture.values import NULL, CannotRebuild, Recipe, Var
 
 END = Var("end")  # what a finished iterator gives
 SIZED = (dict, set, type({}.keys()), type({}.values()), type({}.items()))
@@ -237,11 +239,13 @@ class CapturedGenerator:
 def resume_call(frame: CaptureFrame, at: int, stack: list[Var], more: int, captured: bool, resumer):
     """(resume function at an instruction, Vars of its slots, Vars for its stack from the top); on
     that come `more` values that are not there yet. What is not needed any more is None."""
-    names = resume_slots(frame.root)
+    root, before = original_of(frame.root)
+    names = resume_slots(root)
     bound = frozenset(i for i in range(len(names)) if frame.locals[i] is not None)
     live = bound & frame.code.live_at(at)
     slots = [frame.locals[i] if i in live else None for i in range(len(names))]
-    fn = resumer(frame, at, [*stack, *[Var(None)] * more], live, captured)
+    offset = frame.code.instructions[at].offset - 2 * before
+    fn = resumer(frame, root, offset, [*stack, *[Var(None)] * more], live, captured)
     moved = (len(code_of(fn).co_code) - len(frame.root.co_code)) // 2
     items = [
         Var(x.value + moved) if isinstance(x, LastInstruction) else x
@@ -258,13 +262,14 @@ def code_of(fn) -> types.CodeType:
 
 
 def resume_function(
-    frame: CaptureFrame, at: int, stack: list[Var], live: frozenset[int]
+    frame: CaptureFrame, code: types.CodeType, offset: int, stack: list[Var], live: frozenset[int]
 ) -> types.FunctionType:
-    """A function that goes on at an instruction of a frame."""
-    code = frame.root
-    offset = frame.code.instructions[at].offset
-    code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
+    """A function that goes on for a frame at an offset of its original code."""
+    try:
+        code = make_resume(code, offset, tuple(x is NULL for x in stack), live)
+    except WrongStack as found:
+        raise CannotRebuild(f"a stack that does not fit ({found})") from None
     closure = None
-    if keeps_closure(frame.root):
+    if keeps_closure(code):
         closure = tuple(x.value for x in frame.closure)
     return types.FunctionType(code, frame.globals, code.co_name, None, closure)

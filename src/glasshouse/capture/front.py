@@ -88,6 +88,13 @@ class FrontEnd:
         """Whether a number at a source is expected to differ from call to call."""
         return False
 
+    def size_varies(self, tracer, var: Var) -> bool:
+        """Whether an input of the graph may have another size in a later call."""
+        return False
+
+    def check_numbers(self, tracer, args: list[Var]) -> None:
+        """Guard what an operation relies on of the numbers that vary among its arguments."""
+
     def is_stale(self, tracer, var: Var) -> bool:
         """Whether what is read here was changed by a call that Python does again."""
         return False
@@ -158,6 +165,7 @@ class FrontEnd:
             text = var.origin.text if isinstance(var.origin, ValueSource) else "constant"
             node = tracer.graph.placeholder(text.replace("__dict__", ""))
             tracer.inputs.append((node, var))
+            node.meta["varies"] = not is_tensor or self.size_varies(tracer, var)
             if not is_tensor:
                 node.meta["number"] = True
                 tracer.typed(var)
@@ -225,6 +233,10 @@ class FrontEnd:
             if given and id(fn) not in tracer.config.allowed:
                 reason = f"{getattr(fn, '__name__', fn)} is given a function"
                 raise Break(reason, call, args, kwargs)
+        if tracer.shared and id(args[0].value) in tracer.shared and self.writes(target, args):
+            tracer.stop_learning("a tensor that is another one's only for some sizes is written to")
+            given = args[1:] if op == "call_method" else args
+            return tracer.real_call(Var(fn), given, kwargs)
         self.before(tracer, target, args)
         depth = len(tracer.graph.nodes)
         operands = tuple(self.operand(tracer, x, numbers) for x in args)
@@ -233,8 +245,9 @@ class FrontEnd:
         node.meta["line"] = tracer.frames[-1].where
         node.meta["user"] = tracer.user_line()
         self.annotate(node)
-        if tracer.sized() and any(f.code.catches_at(f.at) for f in tracer.frames):
-            tracer.fix_sizes()  # with others it may raise, which the graph cannot catch
+        node.meta["varies"] = self.depends_on_varying(node, fn)
+        if node.meta["varies"] and any(f.code.catches_at(f.at) for f in tracer.frames):
+            tracer.fix_inputs(node)  # with others it may raise, which the graph cannot catch
         values = [x.value for x in args]
         words = {k: v.value for k, v in kwargs.items()}
         try:
@@ -251,9 +264,26 @@ class FrontEnd:
                 "read values behind the captured function, or accept the break",
             ) from None
         except Exception as error:
+            tracer.fix_inputs(node)  # with others it may not raise
             self.undo(tracer, depth)
             raise UserError(error) from None
+        self.check_numbers(tracer, args)
+        if node.meta["varies"] and self.count_varies(node, fn, result):
+            tracer.fix_inputs(node)
         return self.wrap(tracer, node, result, args, target)
+
+    def depends_on_varying(self, node: IRNode, fn) -> bool:
+        """Whether sizes (or a number) that a node gives depend on what varies from call to call:
+        the one rule by which provenance passes from the operands of an operation to its results.
+        A number added to a tensor and the like has no part in its size."""
+        inputs = node.all_input_nodes
+        if fn in VARYING:
+            inputs = [x for x in inputs if not is_number(x)] or inputs
+        return any(x.meta.get("varies") for x in inputs)
+
+    def count_varies(self, node: IRNode, fn, result) -> bool:
+        """Whether an operation may give another number of results for other sizes or numbers."""
+        return isinstance(result, (tuple, list)) and any(map(self.holds_tensor, result))
 
     def undo(self, tracer, depth: int) -> None:
         """Take out the node of a call that did not happen."""
@@ -272,14 +302,14 @@ class FrontEnd:
 
     def wrap(self, tracer, node: IRNode, result, args, target) -> Var:
         """The result of a node as a Var."""
-        for x in args:
-            if x.value is result and self.is_tensor(result):
-                return x
         if self.is_tensor(result):
-            known = tracer.tracked.get(id(result))
-            if known is not None:
+            known = next((x for x in args if x.value is result), tracer.tracked.get(id(result)))
+            if known is not None and (not node.meta["varies"] or self.writes(target, args)):
                 return known
             self.describe(node, result)
+            if known is not None:  # with other sizes or numbers it gives something new
+                tracer.shared.add(id(result))
+                return Var(result, node)
             return tracer.track(Var(result, node))
         if isinstance(result, (tuple, list)) and any(self.holds_tensor(x) for x in result):
             parts = []
@@ -294,11 +324,20 @@ class FrontEnd:
             return tracer.track(Var(result, Recipe("list"), parts))
         if isinstance(result, dict) and any(self.holds_tensor(x) for x in result.values()):
             raise Break("an operation gave a dict of tensors", None)
+        if node.meta["varies"] and type(result) in (int, float):
+            node.meta["scalar"] = True
+            return Var(result, node)
+        if node.meta["varies"] and not self.is_same_always(result):
+            tracer.fix_inputs(node)
         if not self.writes(target, args) and result is not None and not node.users:
             tracer.graph.erase_node(node)
         if isinstance(result, (*SCALARS, tuple, list, *FUNCTIONS)) or self.is_constant(result):
             return constant(result)
         return tracer.track(Var(result, node))
+
+    def is_same_always(self, value) -> bool:
+        """Whether a result depends on no size or number: None, a dtype."""
+        return value is None
 
     def holds_tensor(self, value) -> bool:
         inside = value if isinstance(value, (tuple, list)) else ()
@@ -344,6 +383,11 @@ class FrontEnd:
         if isinstance(var.origin, ValueSource):
             self.guard(tracer, var)
         return Var(tracer.do(len, var.value))
+
+
+def is_number(node: IRNode) -> bool:
+    """Whether a node is a Python number: one of the inputs that varies, or a size."""
+    return bool(node.meta.get("number") or node.meta.get("scalar"))
 
 
 class HiddenValue(Exception):

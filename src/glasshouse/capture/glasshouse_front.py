@@ -5,11 +5,13 @@ import operator
 import types
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from glasshouse.autograd.tape import Leaf, grad_mode, sequence
 from glasshouse.base.dtype import DType
 from glasshouse.base.errors import CaptureError
 from glasshouse.base.shape import Spec
-from glasshouse.capture.front import FrontEnd, HiddenValue
+from glasshouse.capture.front import FrontEnd, HiddenValue, is_number
 from glasshouse.capture.guards import GuardCheck
 from glasshouse.capture.plain import SCALARS
 from glasshouse.capture.program_compiler import on_tape
@@ -41,6 +43,7 @@ FIXED = (
     "requires_grad",
     "is_leaf",
 )
+FIXED_COUNT = {"split", "meshgrid", "broadcast_arrays"}  # as many results as the arguments say
 STATE = {"payload", "spec", "backend", "mode", "node", "slot", "grad"}  # what a trace may write
 TABLES = ("_parameters", "_buffers", "_modules")
 OPERATIONS = tuple(
@@ -302,11 +305,16 @@ class GlasshouseFront(FrontEnd):
             return self.gradient(tracer, var)
         if name == "shape" and isinstance(var.origin, ValueSource):
             return self.shape(tracer, var)
-        if name == "shape" and isinstance(var.origin, IRNode) and tracer.sized():
+        varies = self.varies_in_size(tracer, var)
+        if name == "shape" and varies and isinstance(var.origin, IRNode):
             return self.computed_shape(tracer, var)
-        if name in ("size", "nbytes") and tracer.sized():
+        if name in ("size", "nbytes") and varies:
             node = tracer.graph.call_function(getattr, (self.lift(tracer, var), name))
+            node.meta["varies"] = node.meta["scalar"] = True
             return Var(getattr(value, name), node)
+        fixed = name == "spec" or name == "ndim" and ranks_vary(var.origin)
+        if fixed and varies:
+            tracer.fix_inputs(self.lift(tracer, var))
         if name in FIXED:
             return constant(getattr(value, name))
         if name == "__class__":
@@ -339,15 +347,56 @@ class GlasshouseFront(FrontEnd):
 
     def computed_shape(self, tracer, var):
         """The shape of a tensor that the graph computes, as the graph computes it."""
+        if ranks_vary(var.origin):
+            tracer.fix_inputs(var.origin)
+            return constant(var.value.shape)
         node = tracer.graph.call_function(getattr, (var.origin, "shape"))
-        items = [
-            Var(n, tracer.graph.call_function(operator.getitem, (node, i)))
-            for i, n in enumerate(var.value.shape)
-        ]
+        node.meta["varies"] = True
+        items = []
+        for i, n in enumerate(var.value.shape):
+            item = tracer.graph.call_function(operator.getitem, (node, i))
+            item.meta["varies"] = item.meta["scalar"] = True
+            items.append(Var(n, item))
         return Var(var.value.shape, Recipe("tuple"), items)
 
+    def varies_in_size(self, tracer, var) -> bool:
+        """Whether a tensor may have another size in a later call."""
+        if isinstance(var.origin, IRNode):
+            return bool(var.origin.meta.get("varies"))
+        return self.size_varies(tracer, var)
+
+    def size_varies(self, tracer, var):
+        source, value = var.origin, var.value
+        axes = range(value.ndim) if isinstance(source, ValueSource) else ()
+        return any(self.is_free(tracer, source, value, i) for i in axes)
+
+    def count_varies(self, node, fn, result):
+        if hasattr(result, "_fields") or node.op == "call_module":
+            return False
+        numbers = (is_number(x) and x.meta["varies"] for x in node.all_input_nodes)
+        named = getattr(fn, "__name__", "") in FIXED_COUNT and not any(numbers)
+        return super().count_varies(node, fn, result) and not named
+
+    def is_same_always(self, value):
+        return value is None or isinstance(value, DType)
+
+    def check_numbers(self, tracer, args):
+        dtypes = [x.value.dtype for x in args if self.is_tensor(x.value)]
+        limits = [np.iinfo(dtype.np) for dtype in dtypes if dtype.is_integer]
+        if not limits:
+            return
+        low, high = max(int(x.min) for x in limits), min(int(x.max) for x in limits)
+        for var in args:
+            if type(var.value) is not int or not tracer.varies(var):
+                continue
+            if isinstance(var.origin, ValueSource):
+                check = GuardCheck(is_between, (low, high), f"a number from {low} to {high}")
+                tracer.guards.add("call", var.origin, check)
+            elif high < 1 << 31:
+                tracer.known(var)
+
     def length(self, tracer, var):
-        if tracer.sized():
+        if var.value.ndim and self.varies_in_size(tracer, var):
             return tracer.sequence(self.metadata(tracer, var, "shape"))[0]
         return super().length(tracer, var)
 
@@ -585,6 +634,18 @@ class GlasshouseFront(FrontEnd):
             compared = type(value) is tuple or type(value) in SCALARS
             kind = "eq" if compared and value is not None and type(value) is not bool else "is"
             guards.add(kind, source, value)
+
+
+def ranks_vary(node) -> bool:
+    """Whether the number of axes that an operation leaves depends on sizes."""
+    if not isinstance(node, IRNode):
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name == "squeeze" and len(node.args) < 2 and not node.kwargs
+
+
+def is_between(value, bounds) -> bool:
+    return type(value) is int and bounds[0] <= value <= bounds[1]
 
 
 def same_autocasts(modes, wanted) -> bool:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from glasshouse.capture.frame import CapturedGenerator
 from glasshouse.capture.polyfills import add_all, extend_of, join_of, update_of
-from glasshouse.capture.values import Break, Recipe, Var
+from glasshouse.capture.values import Break, Recipe, Var, discarded
 
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
 SET_ALGEBRA = {
@@ -50,11 +50,9 @@ class MethodRules:
                 this.origin = Recipe("exception", type(value), args)
             return self.give(then, None)
         if name == "__setattr__" and len(args) == 2:
-            self.set_plain(this, self.known(args[0]), args[1])
-            return self.give(then, None)
+            return self.set_plain(this, self.known(args[0]), args[1], then)
         if name == "__delattr__":
-            self.set_plain(this, self.known(args[0]), None)
-            return self.give(then, None)
+            return self.set_plain(this, self.known(args[0]), None, then)
         if name == "__getattribute__" and len(args) == 1:
             return self.get_attribute(this, self.known(args[0]), then, plain=True)
         if name == "__new__":
@@ -261,7 +259,7 @@ class MethodRules:
 
     def extend(self, this: Var, how: str, *args, then=None, **kwargs):
         """list.extend, set.update, dict.update."""
-        done = then or (lambda t, v: None)
+        done = then or discarded
         if isinstance(this.value, dict):
             other = args[0] if args else None
             if other is not None and self.is_dict(other):

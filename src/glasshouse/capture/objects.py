@@ -53,18 +53,28 @@ class ObjectRules:
                 raise Break(f"a new {origin.kind} is needed as a constant", None)
             for part in parts or ():
                 self.known(part)
-        elif type(value) in (int, bool, tuple):  # made of sizes: from here on, of these
-            self.fix_sizes()
+        elif type(value) in (int, float, bool, tuple):  # made of sizes: from here on, of these
+            self.fix_inputs(origin)
         else:
             raise Break("a value that the graph computes is needed", None)
         return value
 
-    def fix_sizes(self) -> None:
-        """Rely on every size that was let free."""
-        for _, var in list(self.inputs):
-            if self.is_tensor(var):
+    def fix_inputs(self, node: IRNode) -> None:
+        """Rely on every size and number that a node was computed from and that was let free."""
+        given = {id(placeholder): var for placeholder, var in self.inputs}
+        waiting, seen = [node], {id(node)}
+        while waiting:
+            node = waiting.pop()
+            node.meta["varies"] = False
+            var = given.get(id(node))
+            if var is not None and self.is_tensor(var):
                 for item in self.sequence(self.front.metadata(self, var, "shape")):
                     self.known(item)
+            elif var is not None:
+                self.known(var)
+            inputs = [x for x in node.all_input_nodes if id(x) not in seen]
+            seen.update(map(id, inputs))
+            waiting += inputs
 
     def parts_of(self, origin: Recipe | SymbolicNumber, var: Var) -> list[Var] | None:
         """What something new is made of, if that is all there is to it; a dict's keys are known."""
@@ -85,11 +95,12 @@ class ObjectRules:
     def foldable(self, var: Var) -> bool:
         """Whether a value may be relied on without making the graph too special."""
         value, origin = var.value, var.origin
-        if (
-            isinstance(origin, (SymbolicNumber, IRNode))
-            and type(value) in (int, bool)
-            or self.varies(var)
-        ):
+        computed = isinstance(origin, (SymbolicNumber, IRNode)) and type(value) in (
+            int,
+            float,
+            bool,
+        )
+        if computed or self.varies(var):
             return True
         if self.is_tensor(var):
             return False
@@ -130,6 +141,10 @@ class ObjectRules:
         same = lhs.value is rhs.value
         if not self.live or lhs is rhs:
             return same
+        if same and id(lhs.value) in self.shared:
+            for var in (lhs, rhs):
+                if isinstance(var.origin, IRNode):
+                    self.fix_inputs(var.origin)
         single = (bool, type(None), type(Ellipsis), type(NotImplemented))
         for var, other in ((lhs, rhs), (rhs, lhs)):
             if type(other.value) in single and isinstance(var.origin, ValueSource):

@@ -32,6 +32,10 @@ def drawn(iterable):
     return tuple(x for x in iterable)
 
 
+def call_with(fn, iterable):
+    return fn(*iterable)
+
+
 def is_error(value) -> bool:
     return isinstance(value, BaseException) or (
         isinstance(value, type) and issubclass(value, BaseException)
@@ -57,10 +61,13 @@ class OpcodeHandlers:
     def op_LOAD_FAST(self, f, ins):
         var = f.locals[ins.arg]
         if var is None:
-            name = f.code.slots[ins.arg]
-            text = f"cannot access local variable '{name}' where it is not associated with a value"
-            self.fail(UnboundLocalError(text))
+            self.unset_local(f, ins.arg)
         f.stack.append(var)
+
+    def unset_local(self, f, number):
+        name = f.code.slots[number]
+        text = f"cannot access local variable '{name}' where it is not associated with a value"
+        self.fail(UnboundLocalError(text))
 
     op_LOAD_FAST_CHECK = op_LOAD_CLOSURE = op_LOAD_FAST
 
@@ -87,7 +94,7 @@ class OpcodeHandlers:
 
     def op_DELETE_FAST(self, f, ins):
         if f.locals[ins.arg] is None:
-            raise Break("an unset local is deleted")
+            self.unset_local(f, ins.arg)
         f.locals[ins.arg] = None
 
     def op_MAKE_CELL(self, f, ins):
@@ -400,12 +407,14 @@ class OpcodeHandlers:
         if ins.arg & 1:
             kwargs = {self.known(k): v for k, v in self.entries(f.stack.pop())}
         if not all(isinstance(k, str) for k in kwargs):
-            raise Break("keywords that are no strings")
+            self.fail(TypeError("keywords must be strings"))
         args = self.sequence(f.stack[-1])
         if args is None:
             iterable = f.stack[-1]
             if not any(hasattr(type(iterable.value), n) for n in ("__iter__", "__getitem__")):
-                raise Break("arguments that cannot be iterated")
+                f.stack.pop()
+                fn = f.stack.pop(-2 if VERSION >= (3, 13) else -1)
+                self.do(call_with, fn.value, iterable.value)
             keep = [self.new_dict((Var(k), v) for k, v in kwargs.items())] * (ins.arg & 1)
 
             def then(tracer, var):
@@ -502,8 +511,11 @@ class OpcodeHandlers:
     def op_RAISE_VARARGS(self, f, ins):
         cause = f.stack.pop() if ins.arg == 2 else None
         if not ins.arg:
-            if not f.handled:
+            if not f.handled and self.live:
                 raise Break("a bare raise")
+            if not f.handled:
+                error = self.handled_outside()
+                self.fail(error or RuntimeError("No active exception to reraise"))
             self.raised = f.handled[-1]
             raise UserError(self.raised.value)
         error = f.stack.pop()
@@ -514,6 +526,11 @@ class OpcodeHandlers:
 
             return self.call(error, [], {}, then)
         return self.throw(error, cause)
+
+    def handled_outside(self):
+        """The exception that a caller of the running frame handles."""
+        inner = (f.handled[-1].value for f in reversed(self.frames) if f.handled)
+        return next(inner, None) or sys.exc_info()[1]
 
     def throw(self, error, cause):
         """Raise a Var."""
@@ -618,11 +635,17 @@ HANDLERS["LOAD_CLASSDEREF"] = HANDLERS["LOAD_DEREF"]
 HANDLERS["GET_YIELD_FROM_ITER"] = HANDLERS["GET_ITER"]
 
 
+def is_handled(ins) -> bool:
+    if ins.op == "CALL_INTRINSIC_1":
+        return ins.arg in (3, 5, 6)
+    return ins.op in HANDLERS
+
+
 def unknown_operation(code: types.CodeType) -> str:
     """An operation that has no handler, or a name that sees frames; "" if there is none."""
     found = decoded(code)
     if found.unknown is None:
-        operations = (x.op for x in found.instructions if x.op not in HANDLERS)
+        operations = (x.op for x in found.instructions if not is_handled(x))
         names = (name for name in code.co_names if name in SEES_FRAMES)
         found.unknown = next(operations, "") or next(names, "")
     return found.unknown

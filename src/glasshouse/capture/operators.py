@@ -8,7 +8,15 @@ from collections import defaultdict
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
 from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import contains_in
-from glasshouse.capture.values import Break, SymbolicNumber, ValueSource, Var, constant, pending
+from glasshouse.capture.values import (
+    Break,
+    SymbolicNumber,
+    ValueSource,
+    Var,
+    constant,
+    discarded,
+    pending,
+)
 from glasshouse.ir.node import IRNode
 
 NAMES = "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor".split()
@@ -431,29 +439,27 @@ class OperatorRules:
 
         return self.call(factory, [], {}, keep)
 
-    def set_item(self, obj: Var, key: Var, value: Var | None):
-        """obj[key] = value (None deletes)."""
+    @pending
+    def set_item(self, obj: Var, key: Var, value: Var | None, then=discarded):
+        """obj[key] = value (None deletes); what comes back goes to `then`."""
         target, write = obj.value, delete if value is None else store
         args = [obj, key] if value is None else [obj, key, value]
         if not self.live:
             self.do(write, *(x.value for x in args))
-            return
-        if self.is_tensor(obj):
+            return self.give(then, None)
+        if self.is_tensor(obj) and value is not None:
             self.front.operate(self, operator.setitem, args)
-            return
+            return self.give(then, None)
         name = "__setitem__" if value is not None else "__delitem__"
-        if self.call_own(obj, name, args[1:], lambda t, v: None):
-            return
-        if type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key):
+        if self.call_own(obj, name, args[1:], then):
+            return None
+        kept = type(target) is list and isinstance(key.value, (int, slice)) and self.foldable(key)
+        if kept:
             self.known(key)
+        if kept or isinstance(target, dict):
             self.store_item(obj, key, value)
-            return
-        if isinstance(target, dict):
-            self.store_item(obj, key, value)
-            return
-        found = Break(f"item assignment to a {type(target).__name__}", Var(write), args)
-        found.discard = True
-        raise found
+            return self.give(then, None)
+        raise Break(f"item assignment to a {type(target).__name__}", Var(write), args)
 
 
 def method_name(fn) -> str:

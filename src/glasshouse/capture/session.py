@@ -39,7 +39,15 @@ from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.reproduce import Reproduction
 from glasshouse.capture.tracebacks import behind_frame, raise_as_it_is, users_part
 from glasshouse.capture.tracer import INTERRUPTED, CaptureTracer, Raised
-from glasshouse.capture.values import NULL, Break, CannotRebuild, Recipe, ValueSource, Var
+from glasshouse.capture.values import (
+    NULL,
+    Break,
+    CannotRebuild,
+    Recipe,
+    ValueSource,
+    Var,
+    discarded,
+)
 from glasshouse.compile.plan import no_collection
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import IRNode
@@ -120,15 +128,16 @@ class Capture:
         made.__wrapped__ = fn
         return made
 
-    def resumer(self, frame: CaptureFrame, at: int, shape: list[Var], live, captured: bool):
-        """The resume function at an instruction: one for all ways that lead there."""
-        code = frame.root
+    def resumer(
+        self, frame: CaptureFrame, code, offset: int, shape: list[Var], live, captured: bool
+    ):
+        """The resume function at an offset of a frame's code: one for all ways that lead there."""
         cells = frame.closure if frame.code.keeps_closure else ()
         nulls, own = tuple(x is NULL for x in shape), tuple(id(x.value) for x in cells)
-        key = (id(code), at, nulls, live, captured, id(frame.globals), own)
+        key = (id(code), offset, nulls, live, captured, id(frame.globals), own)
         found = self.resumes.get(key)
         if found is None:
-            fn = resume_function(frame, at, shape, live)
+            fn = resume_function(frame, code, offset, shape, live)
             native().set_skip(fn.__code__, True)  # a hook leaves it alone
             found = self.resumes[key] = code, self.dispatcher(fn) if captured else fn
         return found[1]
@@ -454,9 +463,11 @@ class CaptureSession:
             tracer.stop_learning(what)
             return partial(returned, result)
         tracer.stop_learning(what)
-        if outcome.fn is None:
+        waiting = any(f.then not in (None, discarded) or f.generator for f in tracer.frames)
+        if outcome.fn is None and not waiting:
             return partial(self.tail, 0, outcome)
-        tracer.in_python(tracer.frames[-1], outcome)
+        if outcome.fn is not None:
+            tracer.in_python(tracer.frames[-1], outcome)
         return partial(returned, plain_value(tracer.run()))
 
     def note_break(self, reason: str, where: str, hint: str) -> None:
@@ -562,6 +573,9 @@ class CaptureSession:
             for context in entered:
                 self.enter_again(context)
         for var, result in zip(emitter.output_vars, results, strict=True):
+            owner = tracer.tracked.get(id(var.value))
+            if owner is not None and owner is not var and isinstance(owner.origin, ValueSource):
+                continue  # an operation gave its argument back
             if not front.adopt(var.value, result):
                 break
             if isinstance(var.origin, IRNode) and var.origin.target is getattr:
@@ -622,7 +636,8 @@ class CaptureSession:
         if last and broke.loop is not None and result is END_OF_LOOP:
             end = loop_end(frame, broke.loop)
             return self.resumption(frame, end, frame.stack[:-1], (), captured)
-        more = () if last and broke.discard else (result,)
+        unwanted = broke.discard if last else frames[k + 1].then is discarded
+        more = () if unwanted else (result,)
         return self.resumption(frame, frame.ip, frame.stack, more, captured)
 
     def opaque(self, broke: Break):

@@ -83,6 +83,7 @@ class CaptureTracer(
         self.lifted: dict[int, tuple] = {}
         self.snapshots: dict[int, tuple] = {}
         self.guarded: set[int] = set()
+        self.shared: set[int] = set()  # tensors that some operation gave back as they were
         self.context_nodes: dict[int, object] = {}
         self.raised: Var | None = None
         self.count = 0

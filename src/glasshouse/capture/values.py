@@ -153,18 +153,26 @@ class Break(Exception):
         self.then, self.settled = None, True
 
 
+def discarded(tracer, var) -> None:
+    """What gets a result that nobody wants: that of `__setitem__` and the like."""
+
+
 def pending(method):
     """A method whose last argument `then` gets the result: a Break within it remembers that."""
     code = method.__code__
     place = code.co_varnames[: code.co_argcount].index("then")
+    usual = method.__defaults__[-1] if method.__defaults__ else None
 
     @functools.wraps(method)
     def wrapped(*args, **kwargs):
         try:
             return method(*args, **kwargs)
         except Break as found:
-            then = args[place] if len(args) > place else kwargs.get("then")
-            if then is not None and found.then is None and not found.settled:
+            then = args[place] if len(args) > place else kwargs.get("then", usual)
+            if then is discarded:
+                found.discard = found.discard or found.then is None and found.fn is not None
+                found.settled = True
+            elif then is not None and found.then is None and not found.settled:
                 found.then = then
             raise
 

@@ -1,0 +1,246 @@
+"""CPython's own regression tests under capture.
+
+    python tools/capture_cpython_tests.py [NAME ...] [--part K --of N] [--limit SECONDS] [--list]
+
+Each test method of the files runs plainly and with the method itself captured (twice: the call that
+is captured, and one that finds what was kept). It prints a table (file, methods, the same,
+different, crashed), then what differs. The files lie in the interpreter's own Lib/test; each is run
+in a process of its own, so that a crash loses one method. The status is 1 where less than 99.5 % of
+the methods end the same or one crashes the interpreter."""
+
+import argparse
+import importlib
+import io
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+import types
+import unittest
+from contextlib import redirect_stderr, redirect_stdout
+
+FILES = """list tuple dict set ordered_dict userdict deque defaultdict itertools functools operator
+generators generator_stop yield_from iter with contextlib exceptions exception_group raise scope
+funcattrs unpack unpack_ex patma super descr property enum dataclasses class call keywordonlyarg
+extcall range slice bool int float string format fstring augassign compare contains index listcomps
+dictcomps setcomps genexps named_expressions decorators types typing weakref copy abc builtin
+enumerate sort global isinstance richcmp sys_settrace""".split()
+LEAST = 0.995  # of the methods end the same
+SILENCE = 60  # seconds without a word from a process before it is taken for hung
+
+
+# -- in a process of its own ---------------------------------------------------------------------
+
+
+def cases_of(module) -> list[tuple[type, str]]:
+    """(class, method) of each test in a module; doctests have no method and are left out."""
+    found: list[tuple[type, str]] = []
+
+    def visit(suite):
+        for part in suite:
+            if isinstance(part, unittest.TestSuite):
+                visit(part)
+            elif type(part).__module__ not in ("doctest", "unittest.loader"):
+                found.append((type(part), part._testMethodName))
+
+    visit(unittest.TestLoader().loadTestsFromModule(module))
+    return sorted(dict.fromkeys(found), key=lambda case: (case[0].__qualname__, case[1]))
+
+
+def told(outcome) -> str:
+    """What a test result says, without addresses."""
+    kind, found = outcome
+    text = f"{type(found[1]).__name__}: {found[1]}" if found else ""
+    return re.sub(r"0x[0-9a-f]+", "0x", f"{kind} {text}")[:300]
+
+
+class Outcomes(unittest.TestResult):
+    """How one test ended: what failed, with the exception."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept: list[tuple] = []
+
+    def addError(self, test, err):
+        self.kept.append(("error", err))
+
+    def addFailure(self, test, err):
+        self.kept.append(("failure", err))
+
+    def addSkip(self, test, reason):
+        self.kept.append(("skip", None))
+
+    def addSubTest(self, test, subtest, err):
+        if err is not None:
+            self.kept.append((f"subtest {subtest.params}", err))
+
+
+def outcome_of(cls: type, name: str, prepare) -> list[str]:
+    """How a test method ends."""
+    case, result = cls(name), Outcomes()
+    prepare(case)
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        case.run(result)
+    return [told(x) for x in result.kept]
+
+
+def captured(name: str, made: dict):
+    """What has a test case's method captured, once for both runs."""
+    import glasshouse as gh
+
+    def prepare(case):
+        method = getattr(type(case), name)
+        if isinstance(method, types.FunctionType):
+            fast = made.setdefault(name, None) or gh.optimize("eager")(method)
+            made[name] = fast
+            setattr(case, name, fast.__get__(case, type(case)))
+
+    return prepare
+
+
+def compare(cls: type, name: str) -> dict:
+    """Run a method plainly and captured."""
+    import glasshouse as gh
+
+    plain = outcome_of(cls, name, lambda case: None)
+    made: dict = {}
+    for run in ("captured", "again"):
+        got = outcome_of(cls, name, captured(name, made))
+        if got != plain and got != outcome_of(cls, name, lambda case: None):
+            gh.reset()
+            return {"same": False, "run": run, "plain": plain, "captured": got}
+    gh.reset()
+    return {"same": True}
+
+
+def work(file: str, start: int, pipe: int) -> None:
+    """Run the tests of a file from number `start` on; tell of each before and after."""
+
+    def tell(**words):
+        os.write(pipe, (json.dumps(words) + "\n").encode())
+
+    import glasshouse as gh
+
+    gh.capture.config.raise_internal_errors = bool(os.environ.get("STRICT"))
+    module = importlib.import_module(f"test.test_{file}")
+    cases = cases_of(module)
+    only = os.environ.get("ONLY")
+    tell(count=len(cases))
+    if hasattr(module, "setUpModule"):
+        module.setUpModule()
+    ready = None
+    for number, (cls, name) in enumerate(cases[start:], start):
+        label = f"{cls.__qualname__}.{name}"
+        if only and only not in label:
+            tell(number=number, name=label)
+            tell(done=number, same=True)
+            continue
+        if cls is not ready:
+            if ready is not None:
+                ready.tearDownClass()
+                ready.doClassCleanups()
+            ready = cls
+            try:
+                cls.setUpClass()
+            except unittest.SkipTest:
+                cls.__unittest_skip__ = True
+        tell(number=number, name=label)
+        tell(done=number, **compare(cls, name))
+
+
+# -- all of them ---------------------------------------------------------------------------------
+
+
+def lines_of(process, pipe: int, limit: float):
+    """What a process tells, line by line; ends with it, or when it is silent for too long."""
+    rest = b""
+    while True:
+        if not select.select([pipe], [], [], limit)[0]:
+            process.kill()
+            return
+        data = os.read(pipe, 1 << 16)
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def run_file(file: str, limit: float) -> dict:
+    """The counts of a file, and its differences."""
+    found: dict = {"methods": 0, "same": 0, "different": [], "crashed": []}
+    start, count = 0, 1
+    while start < count:
+        read, write = os.pipe()
+        command = [sys.executable, __file__, "--work", file, str(start), str(write)]
+        process = subprocess.Popen(
+            command, pass_fds=[write], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        os.close(write)
+        running, count = None, start
+        for line in lines_of(process, read, limit):
+            if "count" in line:
+                count = line["count"]
+            elif "name" in line:
+                running = line
+            else:
+                if line["same"]:
+                    found["same"] += 1
+                else:
+                    found["different"].append((running["name"], line))
+                start, running = line["done"] + 1, None
+        os.close(read)
+        said = process.communicate()[1].decode(errors="replace")
+        if running is not None:
+            how = {-9: "hung"}.get(process.returncode, f"status {process.returncode}")
+            found["crashed"].append((running["name"], f"{how}: {said[-300:]}"))
+            start = running["number"] + 1
+        elif start < count:
+            found["crashed"].append((f"number {start}", said[-600:]))
+            break
+        elif not count:
+            if "ModuleNotFoundError" not in said:
+                found["crashed"].append(("the file", said[-600:]))
+            break
+    found["methods"] = count
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="files, without test_")
+    parser.add_argument("--part", type=int, default=0)
+    parser.add_argument("--of", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=SILENCE)
+    parser.add_argument("--list", action="store_true", help="only name the files")
+    options = parser.parse_args()
+    files = (options.names or FILES)[options.part :: options.of]
+    if options.list:
+        print(*files)
+        return 0
+    total = same = crashed = 0
+    notes = []
+    print(f"{'file':22}{'methods':>8}{'same':>8}{'different':>10}{'crashed':>8}")
+    for file in files:
+        found = run_file(file, options.limit)
+        counts = [found["methods"], found["same"], len(found["different"]), len(found["crashed"])]
+        print(f"{file:22}{counts[0]:8}{counts[1]:8}{counts[2]:10}{counts[3]:8}", flush=True)
+        total, same, crashed = total + counts[0], same + counts[1], crashed + counts[3]
+        notes += [(file, *note) for note in (*found["different"], *found["crashed"])]
+    share = same / max(total, 1)
+    print(f"{'all':22}{total:8}{same:8}{len(notes) - crashed:10}{crashed:8}   {share:.2%} the same")
+    for file, name, how in notes:
+        print(f"\n{file} {name}")
+        if isinstance(how, str):
+            print(f"    crashed: {how}")
+        else:
+            print(f"    plain {how['plain']}\n    {how['run']} {how['captured']}")
+    return int(crashed > 0 or share < LEAST)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        work(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    else:
+        sys.exit(main())
