@@ -40,7 +40,7 @@ class MetaBackend(RecordingBackend):
     """Records and plans. `runs` lists what would have run; `manager` is the simulated manager."""
 
     name = "meta"
-    checks_indices = False
+    checks_indices = computes = False
 
     def __init__(self, device: str = "cpu"):
         super().__init__(device)

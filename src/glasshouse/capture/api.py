@@ -218,7 +218,7 @@ def available():
         copyreg.pickle(made.Dispatcher, lambda d: (again, (d.fn, *options(d.capture))))
         return made
     except (CompileError, OSError, ImportError) as error:
-        warn_once(f"capture needs a C compiler and Python's headers: {error}")
+        warn_once(error, "capture needs a C compiler and Python's headers")
         return None
 
 

@@ -124,7 +124,7 @@ class BoundProgram:
             self.program = compiled(recorded) if half is None else compiled_graph(half.graph)
             self.program.lines = runner.lines.of(recorded)
         except CompileError as error:
-            warn_once(str(error))
+            warn_once(error)
             raise NotCompilable from None
 
     def packed(self, inputs) -> list[bytes]:

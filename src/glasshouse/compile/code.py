@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from glasshouse import memory
 from glasshouse.base import Spec
 from glasshouse.compile.emit_c import emit
+from glasshouse.compile.missing_kernels import MissingKernel, is_empty, why_host
 from glasshouse.compile.plan import Plan, tag_of
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.steps import Kernel, Opaque
@@ -31,11 +32,12 @@ class Place(NamedTuple):
 
 
 class HostCall(NamedTuple):
-    """A step that a card's reference or a user's function computes."""
+    """A step that a user's function computes, or, for want of a kernel, a card's reference."""
 
     node: Node
     sources: list[Place]
     results: list[Place]
+    missing: MissingKernel | None
 
 
 class Made(NamedTuple):
@@ -104,9 +106,10 @@ def coded(arg) -> int:
 
 def host_call(step: Opaque) -> HostCall:
     node = step.node
-    alone = Node(node.op, (), node.attrs, node.spec, node.number, node.host)
+    alone = Node(node.op, (), node.attrs, node.spec, node.number, node.host, node.origin)
     sources, results = map(place_of, step.sources), (place_of(b.view()) for b in step.results)
-    return HostCall(alone, list(sources), list(results))
+    missing = None if node.host is not None or is_empty(node) else why_host(node)
+    return HostCall(alone, list(sources), list(results), missing)
 
 
 def place_of(view: View) -> Place:

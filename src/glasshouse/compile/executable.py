@@ -18,7 +18,8 @@ from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
 from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo
 from glasshouse.compile.toolchain import NATIVE
-from glasshouse.dispatch.backend import quiet
+from glasshouse.dispatch.backend import TensorBackend, current, quiet
+from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
 from glasshouse.targets.cpu import onednn
 
@@ -100,6 +101,7 @@ class Program:
     """Compiled code: it runs. `sources` has the C of each kernel by its step, `lines` the user's
     line of the calls at some positions of the recording, where capture knows it."""
 
+    backend: TensorBackend | None = None  # that is told of fallbacks; None: the current one
     plan: Plan | None = None  # what it was made from, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
 
@@ -110,6 +112,7 @@ class Program:
             (m.source, m.spec.shape, m.spec.dtype.np, m.spec.nbytes, m.tag) for m in code.made
         ]
         self.hosts = {i: step.what for i, step in enumerate(code.steps) if step.kind == HOST}
+        self.missing = [host for host in self.hosts.values() if host.missing is not None]
         self.sources = {i: step.what for i, step in enumerate(code.steps) if step.kind == KERNEL}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
@@ -156,7 +159,11 @@ class Program:
 
         The memory of inputs whose numbers are in `donated` may be overwritten. `ends_ns` (an int64
         array) gets the time at which each step ended, and in the last place when the first began.
+
+        Raises: BackendError before the first step for one without a kernel, where `strict` is set
         """
+        for step in self.missing:
+            self.fall_back(step)
         with self.lock:
             manager = memory.current()
             # The arena first, so that it gets the block that it had in the last run.
@@ -204,6 +211,16 @@ class Program:
             self.frame = Frame(len(arrays), len(outputs), len(scalars))
         assert self.arena is not None
         return self.frame, self.frame.filled(self.arena.address, arrays, outputs, scalars)
+
+    def fall_back(self, step: HostCall) -> None:
+        """Tell the backend that the step's card runs on its reference.
+
+        Raises: BackendError where `strict` is set
+        """
+        reason, fix, _ = step.missing or ("", "", "")
+        line = self.lines.get(step.node.origin.place, "")
+        backend = self.backend or current()
+        backend.fall_back(Fallback(step.node.op, reason, line), fix)
 
     def run_host(self, step: HostCall, arrays, outputs) -> None:
         operands = [self.array_of(place, arrays, outputs) for place in step.sources]

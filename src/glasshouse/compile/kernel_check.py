@@ -15,7 +15,10 @@ from glasshouse.compile.c_text import (
     kernel_of,
     text_of_call,
 )
-from glasshouse.compile.toolchain import CompileError
+from glasshouse.compile.code import assemble
+from glasshouse.compile.kernel_cache import name_of
+from glasshouse.compile.plan import Plan
+from glasshouse.compile.toolchain import CompileError, CompilerFailed
 from glasshouse.graph.graph import Graph
 from glasshouse.ops import BUILT_IN
 
@@ -28,6 +31,10 @@ def find_faults(graph: Graph) -> list[CardCall]:
 
     Raises: BackendError for the first of them, where `strict` is set
     """
+    try:
+        toolchain.compile_one('#include "gh_kernel.h"\n')
+    except CompileError:  # nothing compiles: it is no text's fault
+        return []
     calls = {call_of_node(n): None for n in graph.nodes if n.op not in BUILT_IN and is_written(n)}
     found, helpers = [], ""
     for call in calls:
@@ -41,6 +48,18 @@ def find_faults(graph: Graph) -> list[CardCall]:
         else:
             helpers = more
     return found
+
+
+def explained(error: CompileError, graph: Graph) -> CompileError:
+    """The error with what the kernel computes that the compiler did not take, if it says which."""
+    if not isinstance(error, CompilerFailed):
+        return error
+    plan = Plan(graph)
+    assemble(plan)
+    failed = [i for i, text in plan.sources.items() if name_of(text) in str(error)]
+    infos = plan.step_infos() if failed else []
+    names = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
+    return CompilerFailed(f"{names}: {error}") if names else error
 
 
 def probe(call: CardCall, helpers: str) -> str:

@@ -11,12 +11,14 @@ from time import perf_counter_ns
 
 import numpy as np
 
+from glasshouse.base.errors import user_line
 from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held, let_through
 from glasshouse.compile import store
 from glasshouse.compile.code import assemble
 from glasshouse.compile.executable import IndexErrorInside, Program
-from glasshouse.compile.kernel_check import find_faults
+from glasshouse.compile.kernel_check import explained, find_faults
+from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN, MissingKernel
 from glasshouse.compile.plan import (
     Plan,
     describe_c,
@@ -29,6 +31,7 @@ from glasshouse.compile.source_map import References
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
+from glasshouse.dispatch.fallback import WHOLE, Fallback
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import InC, Recording, compute, forget
@@ -37,6 +40,8 @@ from glasshouse.targets.cpu import onednn
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
 COMPILE_S, NODE_S, ELEMENT_S = 0.1, 3e-6, 3e-9
+NOT_YET = "compiling them is not yet worth it (GH_COMPILE=always does it at once)"
+UNCOMPILED = {"never": "GH_COMPILE=never"}
 KEY_BYTES = 40  # of a recording's key, for each of its numbers: a place in a tuple and an integer
 SMALL_ENTRIES = 512  # after so many new structures their bytes are counted
 trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free pages back
@@ -45,10 +50,12 @@ trim = getattr(ctypes.CDLL(None), "malloc_trim", bool)  # of glibc: gives free p
 class Entry:
     """What is known of a structure: about how long its references took, and its Program."""
 
-    __slots__ = ("spent_s", "program", "failed", "references", "used", "key_bytes")
+    __slots__ = ("spent_s", "program", "failed", "references", "used", "key_bytes", "missing")
 
     def __init__(self, key_bytes: int = 0):
-        self.spent_s, self.failed = 0.0, False
+        self.spent_s = 0.0
+        self.failed = ""  # why it could not be compiled
+        self.missing: list[tuple] | None = None  # calls without a kernel, once references ran
         self.program: Program | None = None
         self.references: References | None = None  # made when a run without Program is watched
         self.used, self.key_bytes = 0, key_bytes
@@ -63,10 +70,13 @@ programs: dict[tuple, Entry] = {}
 uses = count()  # numbers the runs
 
 
-def run_recording(recording: Recording) -> None:
-    """Compute the outputs; the nodes keep their values and forget their operands."""
+def run_recording(recording: Recording, backend) -> None:
+    """Compute the outputs; the nodes keep their values and forget their operands. The backend is
+    told what runs on references."""
     entry = entry_of(recording)
-    program = program_for(entry, recording)
+    program = program_for(entry, recording, backend)
+    if program is None:
+        tell_references(entry, recording, backend)
     if program is None and not timers:
         settle(recording, quiet.run(compute, recording), [])
         return
@@ -130,9 +140,9 @@ def compiled_graph(graph: Graph) -> Program:
     with let_through(), no_collection():
         try:
             return Program(assemble(Plan(graph)))
-        except CompileError:
+        except CompileError as error:
             if not find_faults(graph):
-                raise
+                raise explained(error, graph) from error
             return Program(assemble(Plan(graph)))
 
 
@@ -178,25 +188,64 @@ def run_timed(program: Program, events: list[int], run):
     return outputs
 
 
-def program_for(entry: Entry, recording: Recording) -> Program | None:
+def program_for(entry: Entry, recording: Recording, backend) -> Program | None:
     """The Program to run; None where the references do it."""
     if entry.program is None and not entry.failed and is_worth_compiling(entry, recording):
         try:
-            entry.program = make_program(recording)
+            entry.program = program = make_program(recording)
+            program.backend = backend
+            program.lines |= lines_of(program, recording, backend)
             evict_programs(entry)
         except CompileError as error:
-            entry.failed = True
+            entry.failed = f"it does not compile: {error}"
             warn_once(error)
         except Exception as error:
             if flags.verify or flags.strict:
                 raise
-            entry.failed = True
+            entry.failed = f"the compiler met {error!r}"
             warnings.warn(
                 f"glasshouse: a program is not compiled, and runs slower: the compiler met "
                 f"{error!r}. Report it; GH_VERIFY=1 shows where.",
                 stacklevel=2,
             )
     return entry.program
+
+
+def lines_of(program: Program, recording: Recording, backend) -> dict[int, str]:
+    """The user's lines of the calls that steps of the host compute for want of a kernel."""
+    lines = {}
+    for step in program.missing:
+        place = step.node.origin.place
+        missing = missing_of(recording.nodes[place], backend) if place >= 0 else None
+        if missing is not None and missing.line:
+            lines[place] = missing.line
+    return lines
+
+
+def missing_of(node, backend) -> MissingKernel | None:
+    """Why no kernel computes a recorded call; None if one does."""
+    signature = node.signature
+    if signature.name in ALWAYS_WRITTEN and not node.inputs[0].spec.dtype.is_complex:
+        return None
+    return backend.missing_of(signature, [x.spec for x in node.inputs], node.spec)
+
+
+def tell_references(entry: Entry, recording: Recording, backend) -> None:
+    """Tell the backend that a recording runs on references: which of its calls have no kernel, and
+    why the others are not compiled.
+
+    Raises: BackendError where `strict` is set, unless just compiling is not yet worth it
+    """
+    if entry.missing is None:
+        found = ((node.signature.name, missing_of(node, backend)) for node in recording.nodes)
+        entry.missing = [(name, why) for name, why in found if why is not None]
+    for name, (reason, fix, line) in entry.missing:
+        backend.fall_back(Fallback(name, reason, line), fix)
+    if entry.failed:
+        fallback = Fallback(WHOLE, entry.failed, user_line())
+        backend.fall_back(fallback, "Mend what keeps it from being compiled")
+    else:
+        backend.fallbacks.uncompiled[UNCOMPILED.get(flags.compile, NOT_YET)] += 1
 
 
 def is_worth_compiling(entry: Entry, recording: Recording) -> bool:
@@ -212,20 +261,15 @@ def is_worth_compiling(entry: Entry, recording: Recording) -> bool:
     return entry.spent_s > COMPILE_S
 
 
-class Warned:
-    """Whether the one warning was given."""
-
-    yet = False
+warned: set[type] = set()  # kinds of errors that were told
 
 
-def warn_once(error: CompileError) -> None:
-    """Say, the first time, that nothing is compiled."""
-    if not Warned.yet:
-        Warned.yet = True
-        warnings.warn(
-            f"glasshouse: programs are not compiled, and run slower ({error}). {error.fix}",
-            stacklevel=2,
-        )
+def warn_once(error: Exception, what: str = "programs are not compiled, and run slower") -> None:
+    """Say, the first time for each kind of reason, that something is not compiled."""
+    if type(error) not in warned:
+        warned.add(type(error))
+        fix = getattr(error, "fix", CompileError.fix)
+        warnings.warn(f"glasshouse: {what} ({error}). {fix}", stacklevel=2)
 
 
 def make_program(recording: Recording) -> Program:
@@ -241,9 +285,10 @@ def make_program(recording: Recording) -> Program:
         with let_through(), no_collection():
             try:
                 program = make_anew(recording, key)
-            except CompileError:
-                if not find_faults(rewritten(graph_of(recording))):
-                    raise
+            except CompileError as error:
+                graph = rewritten(graph_of(recording))
+                if not find_faults(graph):
+                    raise explained(error, graph) from error
                 program = make_anew(recording, key)  # without the kernel texts at fault
     if begin_ns:
         tell("region", "compile", begin_ns)

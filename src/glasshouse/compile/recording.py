@@ -2,13 +2,18 @@
 
 import numpy as np
 
-from glasshouse.base import DeviceError, Spec, from_numpy_dtype
+from glasshouse.base import DeviceError, Spec, from_numpy_dtype, user_line
+from glasshouse.base.flags import flags
+from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN, MissingKernel, missing_kernel
 from glasshouse.compile.program import run_recording
 from glasshouse.dispatch.backend import Replacement, TensorBackend
+from glasshouse.dispatch.fallback import Fallback
 from glasshouse.dispatch.primitive import Primitive
 from glasshouse.graph import record
+from glasshouse.graph.graph import Node
 from glasshouse.ops.index import checked
 
+MOST_MISSING = 1 << 14  # kinds of calls of which is kept whether a kernel computes them
 KNOWN_NODES, KNOWN_ELEMENTS = 64, 1 << 16  # what is computed at once to check an index
 
 
@@ -26,6 +31,7 @@ class RecordingBackend(TensorBackend):
 
     name = "recording"
     checks_indices = True
+    computes = True  # False: only plans, so that nothing falls back
 
     def __init__(self, device: str = "cpu"):
         if device != "cpu":
@@ -34,6 +40,7 @@ class RecordingBackend(TensorBackend):
         self.recorder = record.recorder
         self.replaced: dict[str, object] = {}
         self.known = {}
+        self.missing: dict[tuple, MissingKernel | None] = {}  # by signature and operands' specs
 
     def run(self, primitive: Primitive, data, attrs: dict, spec):
         """A node for the call; `constant` and `full` have their own kinds."""
@@ -46,6 +53,8 @@ class RecordingBackend(TensorBackend):
         if name in record.INDEXED and self.checks_indices:
             check_indices(name, data, attrs)
         signature = record.signature_of(name, len(data), attrs, self.replaced.get(name))
+        if name not in ALWAYS_WRITTEN or data[0].spec.dtype.is_complex:
+            self.note_missing(signature, tuple([x.spec for x in data]), spec)
         node = self.recorder.record(signature, data, spec)
         if self.recorder.is_full():
             self.evaluate()
@@ -53,6 +62,28 @@ class RecordingBackend(TensorBackend):
             return node
         picks = (record.signature_of("pick", 1, {"number": i}) for i in range(len(spec)))
         return tuple(self.recorder.record(pick, (node,), part) for pick, part in zip(picks, spec))
+
+    def note_missing(self, signature, specs, spec) -> None:
+        """Note the user's line of a call that no kernel computes.
+
+        Raises: BackendError where `strict` is set, at the call
+        """
+        missing = self.missing_of(signature, specs, spec, user_line)
+        if missing is not None and (self.strict or flags.strict) and self.computes:
+            self.refuse(Fallback(signature.name, missing.reason, user_line()), missing.fix)
+
+    def missing_of(self, signature, specs, spec, line=str) -> MissingKernel | None:
+        """Why no kernel computes a call, with the line that `line()` gave the first time; None if
+        one does."""
+        key = signature.number, *specs
+        if key not in self.missing:
+            operands = tuple(Node("input", (), {}, s, -1) for s in specs)
+            node = Node(signature.name, operands, signature.attrs, spec, -1, signature.host)
+            found = missing_kernel(node)
+            if len(self.missing) >= MOST_MISSING:
+                self.missing.clear()
+            self.missing[key] = found and found._replace(line=line())
+        return self.missing[key]
 
     def replace(self, name: str, kernel) -> Replacement:
         """Make `kernel(*arrays, **attrs)`, on NumPy arrays, compute the primitive from now on."""
@@ -75,7 +106,7 @@ class RecordingBackend(TensorBackend):
             self.execute(record.describe(record.with_ancestors(missing), missing))
 
     def execute(self, recording) -> None:
-        run_recording(recording)
+        run_recording(recording, self)
 
     def sync(self) -> None:
         self.evaluate()

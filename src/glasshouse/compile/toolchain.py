@@ -50,6 +50,12 @@ class CompileError(Exception):
     fix = "Install gcc or clang, or set GH_CC."
 
 
+class CompilerFailed(CompileError):
+    """The compiler is there, and did not take a source."""
+
+    fix = "Report it, with the C that GH_DEBUG=3 prints; GH_COMPILE=never does without compiling."
+
+
 class DiskFull(CompileError):
     """Compiled code can be written nowhere."""
 
@@ -222,11 +228,11 @@ def build(path: Path, source: str, more: tuple[str, ...]) -> ctypes.CDLL:
         if done.returncode != 0:
             if os.strerror(errno.ENOSPC) in done.stderr or is_full(folder):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
-            raise CompileError(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
+            raise CompilerFailed(f"{command[0]} failed ({done.returncode}): {done.stderr[:2000]}")
         place_entry(out, path)
     found = load_library(path)
     if found is None:
-        raise CompileError(f"{path} does not load")
+        raise CompilerFailed(f"{path} does not load")
     return found
 
 

@@ -4,15 +4,15 @@ import contextvars
 import importlib
 import pkgutil
 import threading
-from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
-from glasshouse.base import BackendError, OptionError, Spec, suggest
+from glasshouse.base import BackendError, OptionError, Spec, suggest, user_line
 from glasshouse.base.flags import flags
 from glasshouse.dispatch.bind import hooks, state
+from glasshouse.dispatch.fallback import Fallback, FallbackCounter
 from glasshouse.dispatch.primitive import find, primitives
 
 
@@ -46,14 +46,14 @@ class TensorBackend:
     """Computes primitives on payloads of its own kind.
     A subclass gives `to_numpy`, `from_numpy` and a method per primitive, named as its card and
     called with payloads and the card's attrs. A card without a method runs on its NumPy reference;
-    `fallbacks` counts those runs by name, and `strict` makes one an error."""
+    `fallbacks` counts those runs and lists them, and `strict` makes one an error."""
 
     name = "abstract"
     known: dict | None = None  # calls seen, where calls are recorded: kept by the door in C
 
     def __init__(self, device: str = "cpu"):
         self.device, self.kernels = device, Kernels(self)
-        self.fallbacks: Counter[str] = Counter()
+        self.fallbacks = FallbackCounter()
         self.strict = flags.strict
 
     def run(self, primitive, data, attrs: dict, spec):
@@ -91,22 +91,38 @@ class TensorBackend:
         card = primitives[name]
 
         def run_reference(*data, **attrs):
-            if self.strict:
-                raise BackendError(
-                    self.name,
-                    f"a kernel for {name!r}",
-                    "none, and strict is set",
-                    f"Add a method {name} to the backend, or unset strict.",
-                )
-            if flags.debug and not self.fallbacks[name]:
-                print(f"[gh] {self.name} has no kernel for {name}: its NumPy reference runs")
-            self.fallbacks[name] += 1
-            out = quiet.run(card.ref, *map(self.to_numpy, data), **attrs)
+            arrays = list(map(self.to_numpy, data))
+            dtypes = ", ".join(dict.fromkeys(str(array.dtype) for array in arrays))
+            fallback = Fallback(name, f"no kernel for {dtypes or 'it'}", user_line())
+            self.fall_back(fallback, f"Add a method {name} to the backend")
+            out = quiet.run(card.ref, *arrays, **attrs)
             if card.num_outputs == 1:
                 return self.from_numpy(out)
             return tuple(map(self.from_numpy, out))
 
         return run_reference
+
+    def fall_back(self, fallback: Fallback, fix: str) -> None:
+        """Note that a card's reference is about to run for want of a kernel. All fallbacks of all
+        backends pass here: they are counted, printed the first time if GH_DEBUG is set, refused if
+        strict is.
+
+        Raises: BackendError, with `fix` ("Add a kernel"), if `strict` is set
+        """
+        if self.strict or flags.strict:
+            self.refuse(fallback, fix)
+        if self.fallbacks.count(fallback) and flags.debug:
+            print(f"[gh] {self.name} runs the NumPy reference of {fallback}")
+
+    def refuse(self, fallback: Fallback, fix: str):
+        """Raises: BackendError, in any case"""
+        at = f", called at {fallback.line}" if fallback.line else ""
+        raise BackendError(
+            self.name,
+            f"{fallback.wanted}{at}",
+            f"none, and strict is set: {fallback.reason}",
+            f"{fix}, or unset strict (GH_STRICT).",
+        )
 
     def replace(self, name: str, kernel) -> "Replacement":
         """Make `kernel(*payloads, **attrs)` compute the primitive `name` from now on. Returns a

@@ -185,7 +185,7 @@ class Primitive:
 
 primitives: dict[str, Primitive] = {}
 # What graphs and expressions call what is no card.
-RESERVED = frozenset(("input", "pick", "load", "scalar", "reduced", "random"))
+RESERVED = frozenset(("input", "pick", "load", "scalar", "reduced", "random", "program"))
 
 
 def moved_bytes(specs: tuple[Spec, ...], out) -> int:
@@ -215,7 +215,7 @@ def define(
             "define", "one result of a composition", name, "Make a card of each result."
         )
     if name in primitives or name in RESERVED:
-        got = f"{name!r}, which is {'reserved' if name in RESERVED else 'known'}"
+        got = f"{name!r}, which is reserved" if name in RESERVED else f"{name!r} twice"
         raise OptionError("define", "a new name", got, "Choose another name.")
     card = primitives[name] = Primitive(
         name,

@@ -22,6 +22,7 @@ def backend():
     """The lazy backend, which compiles at once; cards that a test defines are forgotten."""
     before = set(primitives)
     with gh.backends.use("lazy") as backend, flags.override(compile="always"):
+        backend.evaluate()  # what other tests left
         yield backend
         backend.evaluate()
     for name in set(primitives) - before:

@@ -32,7 +32,7 @@ def clear():
         cached.cache_clear()
     onednn.load_library.cache_clear()
     forget_compiled()
-    program.Warned.yet = False
+    program.warned.clear()
     executable.Runner.library = None
 
 

@@ -29,9 +29,9 @@ def recordings(monkeypatch):
     seen = []
     real = program.run_recording
 
-    def watched(recording):
+    def watched(recording, backend):
         seen.append(recording)
-        real(recording)
+        real(recording, backend)
 
     monkeypatch.setattr("glasshouse.compile.recording.run_recording", watched)
     return seen

@@ -1,0 +1,80 @@
+"""Which calls no kernel of a Program computes, and why: those are steps of the host."""
+
+from typing import NamedTuple
+
+from glasshouse.compile.c_text import call_of_node, faults, has_text
+from glasshouse.compile.lower import FUSED_KINDS, MOVEMENT, REDUCTIONS, is_fusable, is_product
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.graph import composition
+from glasshouse.ops import BUILT_IN
+from glasshouse.targets.cpu import onednn
+from glasshouse.targets.cpu import windows as template
+
+PRODUCTS = ("matmul", "conv", "conv_data_grad", "conv_weight_grad")
+# Cards that fused kernels compute in every dtype but complex ones: most calls, that need no look.
+ALWAYS_WRITTEN = frozenset(
+    name
+    for name in BUILT_IN
+    if name in (*MOVEMENT, *REDUCTIONS, "pad", "concatenate", "gather")
+    or primitives[name].kernel is not None
+    and name not in ("cast", "bitcast")
+)
+
+
+class MissingKernel(NamedTuple):
+    """Why there is no kernel for a call, what would help, and the user's line where it is known."""
+
+    reason: str
+    fix: str
+    line: str = ""
+
+
+def missing_kernel(node) -> MissingKernel | None:
+    """Why a node of a graph is left to the host; None where a kernel computes it, a user's function
+    does, or there is nothing to compute."""
+    if node.host is not None or node.op in ("input", "pick") or is_empty(node):
+        return None
+    card = primitives[node.op]
+    if card.composition is not None and card.name not in composition.faults:
+        return None
+    if is_fusable(node) or is_product(node) or template.is_supported(node):
+        return None
+    return why_host(node)
+
+
+def is_empty(node) -> bool:
+    outs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
+    return any(x.spec.size == 0 for x in node.inputs) or all(spec.size == 0 for spec in outs)
+
+
+def why_host(node) -> MissingKernel:
+    """Why a step of the host computes a node."""
+    card = primitives[node.op]
+    outs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
+    dtypes = dict.fromkeys(spec.dtype for spec in (*(x.spec for x in node.inputs), *outs))
+    names = ", ".join(dtype.name for dtype in dtypes)
+    if any(dtype.kind not in FUSED_KINDS for dtype in dtypes):
+        return MissingKernel(f"kernels compute no {names}", "Compute with real numbers")
+    if node.op in PRODUCTS:
+        return why_no_product(dtypes, names)
+    if "elementwise" not in card.traits:
+        what = "a lowerer, or its card a composition"
+        return MissingKernel(f"no kernel for {names}", f"Give it {what}, or leave it out")
+    fix = "Give its card a kernel text (docs/add_a_primitive.md)"
+    if card.name in composition.faults:
+        return MissingKernel(composition.faults[card.name], "Mend the card's composition")
+    if card.kernel is None:
+        return MissingKernel(f"its card has no kernel text, in {names}", fix)
+    call = call_of_node(node)
+    if call in faults:
+        return MissingKernel(faults[call], "Mend the card's kernel text")
+    known = "" if has_text(card, call) else f"its kernel text leaves out {names}"
+    return MissingKernel(known or f"no kernel for {names}", fix)
+
+
+def why_no_product(dtypes, names: str) -> MissingKernel:
+    if onednn.library() is None:
+        return MissingKernel("oneDNN is not installed", "Install it: pip install onednn-cpu-gomp")
+    if any(dtype.name not in onednn.DTYPES for dtype in dtypes):
+        return MissingKernel(f"oneDNN computes no {names}", "Use float32 or a narrower float")
+    return MissingKernel(f"oneDNN has no fast way for these {names}", "Use other shapes")
