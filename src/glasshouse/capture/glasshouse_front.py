@@ -30,6 +30,7 @@ from glasshouse.optim.optimizer import Optimizer
 from glasshouse.optim.schedule import LRScheduler
 from glasshouse.profile.annotation import record_function
 from glasshouse.tensor import Tensor, random
+from glasshouse.tensor.detached import DetachedView
 
 FIXED = (
     "shape",
@@ -123,6 +124,8 @@ class GlasshouseFront(FrontEnd):
         source, guards, value = var.origin, tracer.guards, var.value
         if not isinstance(source, ValueSource) or id(source) in tracer.guarded:
             return
+        if type(value) is DetachedView:
+            raise Break("x.data that was read outside is used")
         tracer.guarded.add(id(source))
         guards.add("type", source, type(value))
         inside = guards.source("dict", source)
@@ -319,6 +322,9 @@ class GlasshouseFront(FrontEnd):
             return constant(getattr(value, name))
         if name == "__class__":
             return Var(type(value))
+        if name == "data":
+            view = DetachedView(value)
+            return tracer.track(Var(view, Recipe("call", Var(DetachedView), [var], {})))
         if name in value.__dict__ and name not in ("payload", "node", "slot", "mode", "backend"):
             if not isinstance(var.origin, ValueSource):
                 return Var(value.__dict__[name])
@@ -418,7 +424,7 @@ class GlasshouseFront(FrontEnd):
         return var.items["grad"]
 
     def set_attribute(self, tracer, var, name, value):
-        if name not in ("grad", "requires_grad") or value is None:
+        if name not in ("grad", "requires_grad", "data") or value is None:
             return super().set_attribute(tracer, var, name, value)
         if name == "grad":
             self.gradient(tracer, var)
@@ -427,6 +433,18 @@ class GlasshouseFront(FrontEnd):
         if name == "grad":
             var.items["grad"] = value
         return None
+
+    def lift(self, tracer, var):
+        if type(var.value) is not DetachedView or id(var) in tracer.lifted:
+            return super().lift(tracer, var)
+        if not var.is_new:
+            raise Break("x.data that was read outside is used")
+        (tensor,) = var.origin.parts[1]
+        node = tracer.graph.call_function(getattr, (self.lift(tracer, tensor), "data"))
+        self.annotate(node)
+        self.describe(node, var.value)
+        tracer.lifted[id(var)] = node, var
+        return node
 
     def annotate(self, node):
         node.meta["scope"] = state.scope

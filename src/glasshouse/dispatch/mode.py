@@ -50,6 +50,9 @@ class Level(Mode):
         wrapped.mode = self
         return wrapped
 
+    def transfer(self, value, handle) -> None:
+        """Give `handle` what `value`, of this level, has beside payload, spec and tape."""
+
     def lower(self, value):
         """The value below, if `value` is of this level; else `value` itself."""
         return value.payload if value.mode is self else value

@@ -176,6 +176,8 @@ class Tensor(Value):
     def rebind(self, value) -> None:
         """Make this handle show `value`, with its place on the tape."""
         self.payload, self.spec, self.backend = value.payload, value.spec, value.backend
+        if value.mode is not None:
+            value.mode.transfer(value, self)
         self.mode = value.mode
         if value.node is not None or not (isinstance(self.node, Leaf) and not recording(self)):
             self.node, self.slot = value.node, value.slot
@@ -315,7 +317,8 @@ class Tensor(Value):
         memo[id(self)] = copy
         return copy.requires_grad_(self.requires_grad)
 
-    __copy__ = __deepcopy__
+    def __copy__(self):
+        return self.__deepcopy__({})
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         payload, options = self.exported(), {}

@@ -9,7 +9,17 @@ import sys
 from glasshouse.base import OptionError, as_dtype
 from glasshouse.base import dtype as dtypes
 from glasshouse.dispatch import bind, cast, primitives
-from glasshouse.tensor import contract, elementwise, index, manipulate, namespace, reduce, search
+from glasshouse.tensor import (
+    contract,
+    elementwise,
+    index,
+    manipulate,
+    namespace,
+    random,
+    reduce,
+    search,
+)
+from glasshouse.tensor.detached import DATA
 from glasshouse.tensor.handle import Tensor
 
 AS_METHODS = {
@@ -60,6 +70,10 @@ def array_namespace(self, /, *, api_version=None):
     return sys.modules["glasshouse"]
 
 
+def scaled(other, alpha):
+    return other if type(alpha) is int and alpha == 1 else other * alpha
+
+
 SPELLINGS = {"transpose": transpose, "expand": expand, "__array_namespace__": array_namespace,
              "unsqueeze": manipulate.expand_dims, "unbind": manipulate.unstack,
              "clamp": elementwise.clip, "cumsum": reduce.cumulative_sum,
@@ -74,8 +88,32 @@ ONE_LINERS = {
         lambda self, *axes: manipulate.permute_dims(self, sizes(axes)),
         "gh.permute_dims, with the axes one by one or as a tuple.",
     ),
-    "add_": (lambda self, other: operator.iadd(self, other), "This tensor += other."),
+    "add_": (
+        lambda self, other, *, alpha=1: operator.iadd(self, scaled(other, alpha)),
+        "This tensor += alpha * other.",
+    ),
+    "sub_": (
+        lambda self, other, *, alpha=1: operator.isub(self, scaled(other, alpha)),
+        "This tensor -= alpha * other.",
+    ),
     "mul_": (lambda self, other: operator.imul(self, other), "This tensor *= other."),
+    "div_": (lambda self, other: operator.itruediv(self, other), "This tensor /= other."),
+    "clamp_": (
+        lambda self, min=None, max=None: self.in_place("clamp_", self.clamp(min, max)),
+        "This tensor, now within the bounds.",
+    ),
+    "normal_": (
+        lambda self, mean=0.0, std=1.0, *, generator=None: self.write(
+            "normal_", random.normal(self.shape, mean, std, self.dtype, generator)
+        ),
+        "This tensor, now with normal numbers.",
+    ),
+    "uniform_": (
+        lambda self, low=0.0, high=1.0, *, generator=None: self.write(
+            "uniform_", random.uniform(self.shape, low, high, self.dtype, generator)
+        ),
+        "This tensor, now with numbers of the uniform distribution over [low, high).",
+    ),
     "repeat": (
         lambda self, *counts: manipulate.tile(self, sizes(counts)),
         "gh.tile, as PyTorch's repeat does.",
@@ -121,6 +159,7 @@ def complete(cls) -> None:
         function.__name__, function.__doc__ = name, doc
         setattr(cls, name, function)
     cls.view = cls.reshape
+    cls.data = DATA
     cls.real = property(elementwise.real, doc="The real part.")
     cls.imag = property(elementwise.imag, doc="The imaginary part.")
     cls.__abs__ = elementwise.abs

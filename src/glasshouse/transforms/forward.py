@@ -16,6 +16,9 @@ class JvpMode(Level):
         dual.tangent = tangent
         return dual
 
+    def transfer(self, value, handle):
+        handle.tangent = value.tangent
+
     def process(self, primitive, args, attrs, below):
         if not any(arg.mode is self for arg in args):
             return below(primitive, args, attrs)

@@ -75,6 +75,7 @@ def test_deepcopy_is_a_new_leaf():
     assert x.grad is None and y.grad.tolist() == [2.0]
     z = copy.deepcopy(x * 3)
     assert z.is_leaf and z.tolist() == [3.0]
+    assert copy.copy(x).tolist() == [1.0] and copy.copy(x).requires_grad
 
 
 def test_in_place_operators_keep_the_handle_and_dtype():

@@ -268,3 +268,24 @@ def test_modes_are_left_after_an_exception():
     with pytest.raises(ZeroDivisionError):
         gh.grad(lambda x: 1 / 0)(gh.asarray(1.0))
     assert gh.dispatch.active_modes() == ()
+
+
+def squared_in_place(x):
+    y = x * 1
+    y += x * x
+    y[0] = x[1] * x[1]
+    y.mul_(x)
+    return y.copy_(y * 2)
+
+
+def squared(x):
+    return 2 * x * gh.where(gh.arange(len(x)) == 0, x[1] * x[1], x + x * x)
+
+
+@pytest.mark.parametrize("transform", [gh.jvp, lambda fn, xs, ts: gh.vjp(fn, *xs)[1](*ts)])
+def test_derivatives_of_functions_that_write_in_place(transform):
+    x, t = gh.asarray(X), gh.asarray(V)
+    written = transform(squared_in_place, (x,), (t,))
+    computed = transform(squared, (x,), (t,))
+    for got, expected in zip(written, computed, strict=True):
+        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-12)
