@@ -23,6 +23,7 @@ from glasshouse.capture.session import Capture
 from glasshouse.capture.values import ValueSource
 from glasshouse.compile.program import warn_once
 from glasshouse.compile.toolchain import CompileError
+from glasshouse.dispatch import backend as backends
 from glasshouse.ir.graph import IRGraph
 from glasshouse.ir.graph_module import GraphModule
 from glasshouse.ir.node import IRNode
@@ -374,12 +375,18 @@ def reset() -> None:
 
 
 def explain(fn, *args, **kwargs) -> Explanation:
-    """What capture makes of fn(*args, **kwargs): graphs, breaks with reasons, guards, times.
+    """What capture makes of fn(*args, **kwargs), which runs: graphs, breaks with reasons, guards,
+    times, and which calls no kernel computes.
 
     Printing the result prints it as a table."""
     capture = Capture(eager, front)
     captured = OptimizeDecorator(capture)(fn)  # entries live no longer than this
-    return Explanation(fn, capture, captured(*args, **kwargs))
+    backend = backends.current()
+    backend.evaluate()
+    before = backend.fallbacks.copy()
+    result = captured(*args, **kwargs)
+    backend.evaluate()
+    return Explanation(fn, capture, result, backend.fallbacks.since(before))
 
 
 def write_reproduction(fn, *args, compiler="program", path="reproduction.py", **kwargs):

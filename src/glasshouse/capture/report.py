@@ -1,16 +1,18 @@
 """What capture did, as a table that one can act on."""
 
+from glasshouse.dispatch.fallback import FallbackCounter
 from glasshouse.profile.text import milliseconds, table
 
 
 class Explanation:
-    """Graphs, breaks, guards, recompiles and times of what was captured."""
+    """Graphs, breaks, guards, recompiles and times of what was captured; `fallbacks` of the run."""
 
-    def __init__(self, fn, capture, result=None):
+    def __init__(self, fn, capture, result=None, fallbacks=None):
         self.name = fn if isinstance(fn, str) else getattr(fn, "__qualname__", type(fn).__name__)
         self.entries, self.breaks = capture.entries, capture.breaks
         self.recompiles = capture.recompiles
         self.result = result
+        self.fallbacks = FallbackCounter() if fallbacks is None else fallbacks
         self.memory_plans = list(getattr(fn, "memory_plans", ()))
 
     @property
@@ -61,6 +63,9 @@ class Explanation:
                 f"  {name}: {guard} failed; was {old!r:.60}, is {new!r:.60}"
                 for name, guard, old, new in self.recompiles
             ]
+        if self.fallbacks.lines():
+            parts.append("fallbacks")
+            parts += [f"  {line}" for line in self.fallbacks.lines()]
         parts += [f"memory plan\n{plan}".rstrip() for plan in self.memory_plans]
         return "\n".join(parts)
 

@@ -18,6 +18,7 @@ from glasshouse.capture.session import Capture
 from glasshouse.compile.executable import Program
 from glasshouse.compile.plan import PASSES, describe_c, describe_steps
 from glasshouse.compile.program import plans_kept, programs
+from glasshouse.dispatch.backend import current
 
 STAGES = ("recorded", *(name for name, _ in PASSES), "steps", "c")
 
@@ -136,3 +137,6 @@ def explain(script: Path, arguments, guards: bool, graphs: bool) -> None:
                 click.echo(f"\ngraph of {entry.name}\n{entry.graph.code}")
             if guards:
                 click.echo("\n    ".join([f"guards of {entry.name}", *map(str, entry.guards)]))
+    fallbacks = current().fallbacks.lines()
+    if fallbacks:
+        click.echo("\n  ".join(["fallbacks", *fallbacks]))

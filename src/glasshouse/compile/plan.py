@@ -10,7 +10,7 @@ from glasshouse.compile.emit_c import Source
 from glasshouse.compile.fuse import fuse
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
-from glasshouse.compile.source_map import StepInfo, step_infos
+from glasshouse.compile.source_map import StepInfo, fallback_of, step_infos
 from glasshouse.compile.steps import Buffer, Kernel
 from glasshouse.graph.graph import Graph, verify
 from glasshouse.graph.simplify import PASSES as SIMPLER
@@ -101,6 +101,7 @@ def describe_steps(plan: Plan) -> str:
             what = f"kernel over {step.domain}: {', '.join(map(str.strip, names))}"
         else:
             what = f"{step.kind} {step.node.op} {step.plan.name if step.kind == 'onednn' else ''}"
+            what += f"({why})" if (why := fallback_of(step)) else ""
         reads = " ".join(map(place_of, sorted(step.reads(), key=lambda b: b.number)))
         writes = " ".join(map(place_of, sorted(step.writes(), key=lambda b: b.number)))
         lines.append(f"{i:4} {what.strip()}: {reads} -> {writes}")

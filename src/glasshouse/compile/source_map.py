@@ -3,6 +3,7 @@
 from math import prod
 from typing import Any, NamedTuple
 
+from glasshouse.compile.missing_kernels import is_empty, why_host
 from glasshouse.compile.steps import Kernel
 from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.primitive import primitives
@@ -22,7 +23,8 @@ class Source(NamedTuple):
 class StepInfo(NamedTuple):
     """A step: `kind` is kernel, template, winograd, onednn, host or reference; bytes are what it
     moves; `saved_flops` those of its primitives' definitions that its algorithm does without.
-    A step without sources only copies; `origin` says for whom. Devices also have steps of kind copy
+    A step without sources only copies; `origin` says for whom. `fallback` is why one is left to the
+    host for want of a kernel. Devices also have steps of kind copy
     (`transfer`: HtoD, DtoH or DtoD) and collective (`group`: its ranks)."""
 
     name: str
@@ -35,6 +37,7 @@ class StepInfo(NamedTuple):
     transfer: str = ""
     group: tuple[int, ...] = ()
     saved_flops: int = 0
+    fallback: str = ""
 
     @property
     def origins(self) -> list[Origin]:
@@ -77,6 +80,7 @@ def step_infos(program) -> list[StepInfo]:
                 sum(buffer.spec.nbytes for buffer in step.writes()),
                 first.setdefault(text, i) if text else i,
                 saved_flops=saved_flops(step),
+                fallback=fallback_of(step),
             )
         )
     return infos
@@ -93,6 +97,13 @@ def name_of(ops: list[str], step) -> str:
 def is_reorder(step) -> bool:
     """Whether a step of oneDNN changes a layout and nothing else."""
     return getattr(step, "kind", "") == "onednn" and step.plan.name.startswith("reorder")
+
+
+def fallback_of(step) -> str:
+    """Why a step is left to the host for want of a kernel; "" for all others."""
+    if isinstance(step, Kernel) or step.kind != "host" or step.node.host or is_empty(step.node):
+        return ""
+    return why_host(step.node).reason
 
 
 def saved_flops(step) -> int:

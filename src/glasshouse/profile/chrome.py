@@ -305,7 +305,7 @@ def kernel_args(trace: Trace, info, shares, program: int, step: int) -> dict:
         "lines": lines,
         "FLOPs": info.flops,
         "bytes": info.bytes,
-    }
+    } | ({"fallback": info.fallback} if info.fallback else {})
 
 
 def nested(slices: Iterable[Slice], moved: dict[int, Slice]) -> list[Slice]:
@@ -338,6 +338,7 @@ def head_of(trace: Trace, shapes: bool) -> dict:
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": trace.began_at_ns,
         "dropped": trace.dropped + trace.dropped_memory + trace.dropped_runs,
+        "fallbacks": trace.fallbacks.lines(),
     }
 
 

@@ -143,7 +143,7 @@ class EventRecorder(Watcher):
             self.subscription = None
         self.end_ns, self.count = perf_counter_ns(), next(self.numbers)
         self.runs = [run._replace(events=self.own(run.events)) for run in self.runs]
-        self.fallbacks = self.backend.fallbacks - self.fallbacks
+        self.fallbacks = self.backend.fallbacks.since(self.fallbacks)
 
     # -- what a watcher is told ----------------------------------------------------------------
 

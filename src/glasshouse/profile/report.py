@@ -50,6 +50,7 @@ def data_of(trace: Trace) -> dict:
         "advice": advice(trace),
         "captures": trace.captures,
         "fallbacks": trace.fallbacks,
+        "fallback_lines": trace.fallbacks.lines(),
     }
 
 
@@ -67,7 +68,8 @@ def best_rate(trace: Trace, rows) -> float:
 def advice(trace: Trace) -> list[str]:
     """What the numbers say would help, each with its evidence; the largest gain first."""
     rows = kernels(trace)
-    names = sorted({r.name for r in rows if r.kind == "host"})[:5]
+    hosts = [trace.info(r.program, r.step) for r in rows if r.kind == "host"]
+    whys = dict.fromkeys(f"{x.name}: {x.fallback or 'a function of yours'}" for x in hosts)
     found = [
         (
             trace.compile_ns,
@@ -81,7 +83,7 @@ def advice(trace: Trace) -> list[str]:
         (
             sum(r.time_ns for r in rows if r.kind == "host"),
             "primitives without a kernel of their "
-            f"own run as references on the host: {', '.join(names)}",
+            f"own run as references on the host: {'; '.join(list(whys)[:5])}",
         ),
         (
             sum(r.time_ns for r in rows if r.kind == "reference"),

@@ -127,6 +127,7 @@ def summary(trace: Trace) -> str:
             f"{trace.dropped_runs:,} program runs. Raise max_events, or use a "
             "schedule."
         )
+    lines += [f"fallback: {line}" for line in trace.fallbacks.lines()]
     return "\n".join(lines) + "\n"
 
 

@@ -97,7 +97,7 @@ class Trace:
         self.tags, self.live = list(recorder.tags), recorder.live
         self.before = recorder.before if recorder.allocations else None
         self.with_stack, self.with_memory = recorder.with_stack, recorder.allocations
-        self.captures, self.fallbacks = capture_data(), dict(recorder.fallbacks)
+        self.captures, self.fallbacks = capture_data(), recorder.fallbacks
         self.backend = recorder.backend.name
         self.rank, self.pid, self.host = rank, os.getpid(), socket.gethostname()
 
