@@ -127,7 +127,8 @@ class AttributeRules:
                     return self.deliver(then, self.load(own[name], source))
                 if self.live and isinstance(obj.origin, ValueSource) and not self.is_library(cls):
                     self.guards.add("absent", self.dict_of(obj), name)
-            member = None if plain else self.front.member(self, obj, name)
+            hidden = plain or found is not MISSING
+            member = None if hidden else self.front.member(self, obj, name)
             if member is not None:
                 return self.deliver(then, member)
         if found is not MISSING:
@@ -156,7 +157,10 @@ class AttributeRules:
             if found is MISSING:
                 self.guards.add("lacks", kind, name)
             elif type(found) not in SCALARS:
-                self.guards.add("is", self.guards.source("lookup", kind, name), found)
+                place = self.guards.source("lookup", kind, name)
+                self.guards.add("is", place, found)
+                if type(found) is types.FunctionType:
+                    self.guards.add("code", place, found.__code__)
 
     def object_dict(self, obj: Var) -> Var:
         """obj.__dict__, as a dict that shares what is known of the attributes."""

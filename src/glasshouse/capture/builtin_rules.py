@@ -14,9 +14,23 @@ from glasshouse.capture.frame import (
     ZipIterator,
 )
 from glasshouse.capture.plain import own_method, static_lookup
-from glasshouse.capture.polyfills import POLYFILLS, call_until, list_of, order_of, reversed_of
+from glasshouse.capture.polyfills import (
+    POLYFILLS,
+    call_until,
+    check_islice,
+    list_of,
+    order_of,
+    reversed_of,
+    total_of,
+)
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant
 
+# Those of `operator` that write to their first argument, or call one.
+PLAIN = {name.rstrip("_") for name in vars(operator)}
+WRITING = {name for name in PLAIN if name[0] == "i" and name[1:] in PLAIN}
+WRITING |= {f"__{name}__" for name in WRITING}
+WRITING |= {"setitem", "delitem", "__setitem__", "__delitem__", "call", "__call__"}
+WRITING |= {"iconcat", "__iconcat__", "concat", "__concat__"}
 # Functions of constants alone, whose result is the same each time.
 PURE = {
     abs,
@@ -33,7 +47,7 @@ PURE = {
     round,
     issubclass,
     *filter(callable, vars(math).values()),
-    *filter(callable, vars(operator).values()),
+    *(fn for name, fn in vars(operator).items() if callable(fn) and name not in WRITING),
 }
 GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
@@ -217,6 +231,23 @@ def on_choices(t, fn, args, kwargs, then):
     return t.deliver(then, t.track(Var(SequenceIterator(Var(None), found), Recipe("iterator"))))
 
 
+def on_sum(t, fn, args, kwargs, then):
+    """sum: of numbers as Python has it, in its own order and precision."""
+    items = t.sequence(args[0]) if len(args) in (1, 2) and not t.is_tensor(args[0]) else None
+    start = args[1] if len(args) > 1 else kwargs.get("start", Var(0))
+    if items is None or any(type(x.value) not in (int, float) for x in (*items, start)):
+        return polyfilled(t, fn, args, kwargs, then)
+    if t.is_number_call([start, *items]):
+        return t.deliver(then, t.number(total_of, [start, *items]))
+    if t.all_foldable([start, *items]):
+        return t.give(then, t.known_call(total_of, [start, *items]))
+    return polyfilled(t, fn, args, kwargs, then)
+
+
+def on_check_islice(t, fn, args, kwargs, then):
+    return t.give(then, t.known_call(check_islice, args))
+
+
 def on_order(t, fn, args, kwargs, then):
     if not t.all_foldable(args):
         raise Break("sorting by values that are not known", fn, args)
@@ -305,6 +336,8 @@ BUILTINS = {
     id: on_id,
     tuple.__new__: on_new_tuple,
     order_of: on_order,
+    check_islice: on_check_islice,
+    sum: on_sum,
     repr: on_str,
     print: breaking("call", hint=PRINT_HINT),
     len: simple(lambda t, args, then: t.length(args[0], then)),

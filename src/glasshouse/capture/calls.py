@@ -1,18 +1,21 @@
 """How calls are understood: inlined, folded, put into the graph, or left to Python by a break."""
 
 import functools
+import gc
 import operator
+import sys
 import types
+import weakref
 from collections import OrderedDict
 from contextlib import suppress
 
 from glasshouse.base.interrupts import let_through
 from glasshouse.capture.builtin_rules import BUILTINS, CLASSES, GETTERS, PURE, super_of_frame
-from glasshouse.capture.bytecode import GENERATORS, slot_names
+from glasshouse.capture.bytecode import GENERATORS, decoded, original_of, slot_names
 from glasshouse.capture.frame import CapturedGenerator, CaptureFrame, plain_value
 from glasshouse.capture.opcodes import unknown_operation
 from glasshouse.capture.operators import OPERATORS, UNARY
-from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
+from glasshouse.capture.plain import FUNCTIONS, MISSING, SCALARS, own_method, static_lookup
 from glasshouse.capture.polyfills import NATIVES, POLYFILLS, call_named, get_attributes, get_items
 from glasshouse.capture.values import Break, Recipe, ValueSource, Var, constant, pending
 
@@ -24,6 +27,10 @@ SKIPPED = set(
     "unittest warnings weakref".split()
 )
 LIMIT_DEPTH = 120
+CONTAINERS = (list, tuple, dict, set, frozenset)
+MUTABLE = (list, dict, set)
+# What tells how long objects live, which they do not as in Python while a function is captured.
+LIFETIMES = {weakref.ref, weakref.proxy, weakref.finalize, gc.collect, sys.getrefcount}
 CACHED = type(functools.lru_cache(len))
 BUILTIN_KINDS = (
     types.BuiltinFunctionType,
@@ -47,6 +54,8 @@ class CallRules:
             if rule is not None and not args and not kwargs:
                 return self.deliver(then, rule(self))
             return self.deliver(then, self.real_call(fn, args, kwargs))
+        if isinstance(f, READER_KINDS) and f in LIFETIMES and all(x.is_new for x in args):
+            return self.leave_to_python(f"a call of {f.__name__}", fn, args, kwargs, then)
         frame = self.frames[-1]
         if frame.at in frame.code.opaque:
             raise Break("a call that could not be captured before", fn, args, kwargs)
@@ -85,10 +94,16 @@ class CallRules:
     def fold(self, fn: Var, f, args, kwargs, then):
         """The result of a function of constants, which is one itself."""
         result = self.known_call(f, args, kwargs)
-        if not self.is_plain(result):
+        shares = isinstance(result, CONTAINERS) and any(self.holds_new(x) for x in args)
+        if not self.is_plain(result) or shares:
             reason = f"{getattr(f, '__name__', f)} gives a {type(result).__name__}"
             raise Break(reason, fn, args, kwargs)
         return self.deliver(then, constant(result))
+
+    def holds_new(self, var: Var) -> bool:
+        """Whether a container has something that can be written to, which a result may share."""
+        inside = self.sequence(var) if isinstance(var.value, CONTAINERS) else None
+        return any(isinstance(x.value, MUTABLE) or self.holds_new(x) for x in inside or ())
 
     def is_plain(self, value) -> bool:
         """Whether a value may be kept from one call to the next."""
@@ -98,6 +113,13 @@ class CallRules:
             return all(self.is_plain(x) for pair in value.items() for x in pair)
         plain = (*SCALARS, *FUNCTIONS, range, slice, types.MethodType, *GETTERS)
         return isinstance(value, plain) or self.front.is_constant(value)
+
+    def leave_to_python(self, reason: str, fn: Var, args, kwargs, then):
+        """Do a call in Python, and from their next call on all functions that are running."""
+        for frame in self.frames:
+            decoded(original_of(frame.root)[0]).unknown = frame.code.unknown = reason
+        self.stop_learning(reason)
+        return self.call(fn, args, kwargs, then)
 
     def real_call(self, fn: Var, args, kwargs) -> Var:
         """The result of Python's call."""
@@ -299,6 +321,8 @@ class CallRules:
 
     def instantiate(self, fn: Var, cls: type, args, kwargs, then):
         """An object of a user's class: __new__, then __init__, inlined."""
+        if static_lookup(cls, "__del__")[0] is not MISSING:
+            return self.leave_to_python(f"a {cls.__name__} with __del__", fn, args, kwargs, then)
         new, init = static_lookup(cls, "__new__")[0], static_lookup(cls, "__init__")[0]
         new = new.__func__ if isinstance(new, staticmethod) else new
         if issubclass(cls, BaseException):
@@ -376,7 +400,7 @@ class CallRules:
         if self.may_vary(f) and self.is_number_call(args) and not kwargs:
             return self.deliver(then, self.number(f, args))
         if f in PURE and self.all_foldable(args, kwargs):
-            return self.deliver(then, constant(self.known_call(f, args, kwargs)))
+            return self.fold(fn, f, args, kwargs, then)
         if f in POLYFILLS:
             return self.call_function(Var(POLYFILLS[f]), args, kwargs, then)
         if bound:

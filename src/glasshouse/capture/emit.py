@@ -168,9 +168,10 @@ class ReplacementEmitter:
         if getattr(var.value, "__dict__", None):
             raise CannotRebuild(f"a new {cls.__name__} with attributes")
         name = self.bind(var, f"{self.pool(cls.__new__)}({self.pool(cls)})")
-        for key, value in var.items.values():
+        base = OrderedDict if issubclass(cls, OrderedDict) else dict
+        for key, value in (var.items[k] for k in base.__iter__(var.value)):
             words = f"{name}, {self.name(key)}, {self.name(value)}"
-            self.makes.append(f"{self.pool(dict.__setitem__)}({words})")
+            self.makes.append(f"{self.pool(base.__setitem__)}({words})")
         return name
 
     def make_object(self, var, cls):
@@ -342,7 +343,8 @@ class ReplacementEmitter:
     def at_end(self, how: str, var: Var) -> tuple[list[str], list[str]]:
         """The statements that end a trace that went to its end: `how` is return or raise."""
         result = self.name(var)
-        return self.effects(), [*self.releasing(), f"{how} {result}"]
+        work = [*self.effects(), *self.enter_contexts()]
+        return work, [*self.releasing(), f"{how} {result}"]
 
     def releasing(self) -> list[str]:
         """The statement behind which signals wait no more."""

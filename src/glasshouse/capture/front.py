@@ -32,6 +32,7 @@ class FrontEnd:
 
     name = "none"
     in_place: frozenset = frozenset()  # functions that write to their first argument
+    reentered: tuple[type, ...] = ()  # contexts of which one object can be entered again
     left_to_python: tuple[str, ...] = ()  # modules whose functions are never looked into
 
     # -- what a front end says of its tensors ----------------------------------------------------

@@ -81,6 +81,7 @@ class GlasshouseFront(FrontEnd):
     containers are Python that is interpreted like the user's."""
 
     name = "glasshouse"
+    reentered = CONTEXTS
     left_to_python = (
         "glasshouse.transforms",
         "glasshouse.data",
@@ -505,12 +506,17 @@ class GlasshouseFront(FrontEnd):
         if isinstance(f, types.MethodType | types.BuiltinMethodType):
             owner = f.__self__
             if f.__name__ in ("__enter__", "__exit__") and self.is_context(fn):
-                return self.context(tracer, fn, f.__name__, then)
+                this = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
+                return self.context(tracer, fn, this, f.__name__, then)
             if isinstance(owner, TensorBackend) and f.__name__ in ("evaluate", "sync"):
                 tracer.give(then, None)
                 return True
             if isinstance(owner, LRScheduler) and f.__name__ == "step":
                 return self.schedule(tracer, fn, args, kwargs, then)
+        unbound = isinstance(f, types.FunctionType) and f.__name__ in ("__enter__", "__exit__")
+        if unbound and args and isinstance(args[0].value, CONTEXTS):  # as ExitStack calls it
+            own = Var(getattr(args[0].value, f.__name__))
+            return self.context(tracer, own, args[0], f.__name__, then)
         is_class = isinstance(f, type)
         if f is phase or is_class and issubclass(f, CONTEXTS):
             made = Var(tracer.known_call(f, args, kwargs), Recipe("call", fn, args, kwargs), {})
@@ -532,21 +538,20 @@ class GlasshouseFront(FrontEnd):
         made = this is not None and isinstance(this.origin, Recipe) and this.origin.kind == "call"
         return made and this.origin.parts[0].value is phase
 
-    def context(self, tracer, fn, name, then):
+    def context(self, tracer, fn, var, name, then):
         """Enter or leave no_grad, autocast, a phase …"""
-        var = fn.origin.parts[0] if isinstance(fn.origin, Recipe) else None
         if var is None or not var.is_new:
             nothing = [Var(None)] * (0 if name == "__enter__" else 3)
             raise Break("a context made elsewhere", fn, nothing)
         if name == "__enter__":
             cls, args, kwargs = var.origin.parts
-            tracer.do(var.value.__enter__)
+            entered = tracer.do(var.value.__enter__)
             words = {k: tracer.known(v) for k, v in kwargs.items()}
             made = tracer.graph.call_function(cls.value, tuple(map(tracer.known, args)), words)
             tracer.graph.call_method("__enter__", (made,))
             tracer.context_nodes[id(var)] = made
             tracer.contexts.append(var)
-            tracer.deliver(then, var)
+            tracer.deliver(then, var if entered is var.value else Var(entered))
             return True
         tracer.do(var.value.__exit__, None, None, None)
         if tracer.live:
@@ -583,7 +588,8 @@ class GlasshouseFront(FrontEnd):
             text = cls.__name__
             if isinstance(fn.origin, ValueSource):
                 text = fn.origin.text
-                tracer.guards.add("is", fn.origin, module)
+                if next(module.parameters(), None) is not None or has_buffers(module):
+                    tracer.guards.add("is", fn.origin, module)
                 self.guard_module(tracer, fn)
             elif fn.origin is not None:
                 raise Break("a layer that was made here is called", fn, args, kwargs)
@@ -668,6 +674,10 @@ def is_between(value, bounds) -> bool:
 
 def same_autocasts(modes, wanted) -> bool:
     return [(getattr(m, "dtype", None), getattr(m, "enabled", None)) for m in modes] == wanted
+
+
+def has_buffers(module) -> bool:
+    return any(m._buffers for m in module.modules())
 
 
 def has_own_hooks(module) -> bool:

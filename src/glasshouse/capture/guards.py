@@ -13,7 +13,7 @@ READ = {"slot": 0, "const": 1, "dict": 2, "get": 3, "item": 4, "cell": 5, "attr"
 TAG, SETTAG = 9, 10
 CHECK = {"is": 20, "type": 21, "eq": 22, "len": 23, "absent": 24, "keys": 25, "same": 26,
          "distinct": 27, "call": 28, "spec": 29, "kind": 30, "lacks": 31,
-         "unhooked": 34}  # fmt: skip
+         "unhooked": 34, "code": 35}  # fmt: skip
 WEAK = {"is": 32, "type": 33}  # the same of a WeakLink
 BY_VALUE = {"same", "distinct", "absent", "kind", "call", "lacks"}  # of which there may be several
 OF_DICT = {"absent", "kind", "keys"}
@@ -50,6 +50,7 @@ class Guard(NamedTuple):
             "call": f"{brief(v)} holds for {x}",
             "spec": f"{x} == {v}",
             "unhooked": f"{x} has no hooks",
+            "code": f"{x}.__code__ is {brief(v)}",
             "read": f"{x} exists",
         }
         return texts[self.kind]

@@ -1,5 +1,6 @@
 """Iterators and generators: made, stepped, closed."""
 
+from glasshouse.capture.bytecode import VERSION
 from glasshouse.capture.frame import END, CapturedGenerator, CapturedIterator, SequenceIterator
 from glasshouse.capture.plain import own_method
 from glasshouse.capture.polyfills import iterate
@@ -22,6 +23,9 @@ class IterationRules:
             if isinstance(error.value, type):
                 error = Var(error.value())
             made: CapturedGenerator = this.value
+            inner = self.delegate_of(made)
+            if inner is not None:
+                return self.throw_into(made, inner, error, self.plain_result(then))
 
             def after(tracer, x, result=None):
                 if x is END:
@@ -35,12 +39,82 @@ class IterationRules:
             return self.close_generator(this.value, then)
         raise Break(f"method {name} of a generator", None)
 
+    def plain_result(self, then):
+        """What gives an item to `then`, and raises StopIteration where there is none."""
+
+        def after(tracer, x, result=None):
+            if x is END:
+                value = None if result is None else result.value
+                tracer.fail(StopIteration() if value is None else StopIteration(value))
+            return tracer.deliver(then, x)
+
+        return after
+
+    def delegate_of(self, made: CapturedGenerator) -> Var | None:
+        """What a generator that stands in a `yield from` takes its values from."""
+        frame = made.frame
+        before = frame.code.instructions[frame.at - 1] if made.started else None
+        if made.finished or made.running or before is None or before.op != "SEND":
+            return None
+        return frame.stack[-1]
+
+    def throw_into(self, made: CapturedGenerator, inner: Var, error: Var, then):
+        """Raise in what a generator delegates to; `then` gets what the generator yields next."""
+        frame, exits = made.frame, isinstance(error.value, GeneratorExit)
+        own = isinstance(inner.value, CapturedGenerator)
+        thrown = own or hasattr(inner.value, "close" if exits else "throw")
+        if self.live and thrown and not own:
+            raise Break(f"an exception for a {type(inner.value).__name__} in a generator")
+        self.enter_generator(made, then)
+
+        def here(tracer):
+            tracer.raised = error
+            raise UserError(error.value)
+
+        if exits and thrown:
+            close = self.close_generator if own else None
+            if close is not None:
+                return close(inner.value, lambda t, x: here(t))
+            self.do(inner.value.close)
+        if exits or not thrown:
+            return here(self)
+
+        def after(tracer, x, result=None):
+            if x is not END:
+                return tracer.yield_value(frame, x)
+            if VERSION < (3, 12):
+                frame.stack.pop()
+            frame.stack.append(result or Var(None))
+            frame.ip = frame.code.instructions[frame.at - 1].target
+            return None
+
+        if own:
+            deeper = self.delegate_of(inner.value)
+            if deeper is not None:
+                return self.throw_into(inner.value, deeper, error, after)
+            if inner.value.finished or not inner.value.started:
+                inner.value.finished = True
+                return here(self)
+            self.enter_generator(inner.value, after)
+            return here(self)
+        try:
+            item = self.do(inner.value.throw, error.value)
+        except UserError as found:
+            if not isinstance(found.error, StopIteration):
+                raise
+            return after(self, END, Var(found.error.value))
+        return after(self, Var(item))
+
     def close_generator(self, made: CapturedGenerator, then):
         """Raise GeneratorExit where a generator stands."""
         if made.finished or not made.started:
             made.finished = True
             return self.give(then, None)
         made.closing = True
+        inner = self.delegate_of(made)
+        if inner is not None:
+            after = lambda t, x, result=None: t.give(then, None)  # noqa: E731
+            return self.throw_into(made, inner, Var(GeneratorExit()), after)
         self.enter_generator(made, lambda t, x, result=None: t.give(then, None))
         raise UserError(GeneratorExit())
 

@@ -4,8 +4,9 @@ import operator
 import types
 from collections import OrderedDict
 
-from glasshouse.capture.frame import CapturedGenerator
-from glasshouse.capture.polyfills import add_all, extend_of, join_of, update_of
+from glasshouse.capture.frame import CapturedGenerator, plain_value
+from glasshouse.capture.objects import compares_in_python
+from glasshouse.capture.polyfills import add_all, extend_of, fromkeys_of, join_of, update_of
 from glasshouse.capture.values import Break, Recipe, Var, discarded
 
 STATELESS = (str, int, float, bool, complex, bytes, tuple, range, frozenset, type(None), slice)
@@ -24,6 +25,8 @@ PROTOCOL = {
     "__len__": len,
     "__iter__": iter,
 }
+WITHOUT_ARGUMENTS = {"clear", "copy", "keys", "values", "items", "reverse"}
+WITH_LAST = {"popitem", "move_to_end"}
 TEXTS = {"__str__", "__repr__", "__hash__", "__format__", "__reduce__"}
 
 
@@ -77,6 +80,8 @@ class MethodRules:
             return self.join(fn, this, args[0], then)
         if isinstance(value, str) and name == "format" and not self.all_foldable(args, kwargs):
             raise Break("formatting of a value", fn, args, kwargs)
+        if name == "fromkeys" and isinstance(value, type) and issubclass(value, dict) and args:
+            return self.call_function(Var(fromkeys_of), [this, *args], kwargs, then)
         stateless = isinstance(value, (*STATELESS, type)) or self.front.is_constant(value)
         if stateless and self.all_foldable([this, *args], kwargs):
             method = getattr(self.known(this), name) if not isinstance(fn.value, type) else fn.value
@@ -146,6 +151,13 @@ class MethodRules:
     def container_method(self, this: Var, name: str, args, kwargs=None, fn=None) -> Var:
         """What is left of the methods of containers: done to the value and to its Vars."""
         value, kwargs = this.value, kwargs or {}
+        if name in WITHOUT_ARGUMENTS and (args or kwargs):
+            self.do(getattr(value, name), *map(plain_value, args))  # raises
+        if kwargs and name not in WITH_LAST:
+            reason = f"method {name} of a {type(value).__name__} with keywords"
+            raise Break(reason, fn or Var(getattr(value, name)), args, kwargs)
+        if name in WITH_LAST and isinstance(value, OrderedDict):
+            return self.move_or_pop(this, name, args, kwargs)
         if isinstance(value, list):
             result = self.list_method(this, name, args)
         elif isinstance(value, dict):
@@ -156,6 +168,22 @@ class MethodRules:
             reason = f"method {name} of a {type(value).__name__}"
             raise Break(reason, fn or Var(getattr(value, name)), args, kwargs)
         return result
+
+    def move_or_pop(self, this: Var, name: str, args, kwargs) -> Var:
+        """popitem and move_to_end of an OrderedDict."""
+        self.whole_dict(this)
+        value = this.value
+        place = [self.known(x) for x in args]
+        words = {k: self.known(v) for k, v in kwargs.items()}
+        if name == "move_to_end":
+            self.do(value.move_to_end, *place, **words)
+            last = Var(words.get("last", place[1] if len(place) > 1 else True))
+            self.note_method(this, name, [args[0] if args else Var(words["key"]), last])
+            return Var(None)
+        key, _ = self.do(OrderedDict(value).popitem, *place, **words)
+        pair = this.items[key]
+        self.store_item(this, pair[0], None)
+        return self.new_tuple([pair[0], pair[1]])
 
     def list_method(self, this: Var, name: str, args) -> Var | None:
         items, value = self.sequence(this), this.value
@@ -169,6 +197,8 @@ class MethodRules:
         if name == "copy":
             return self.new_list(items)
         if name in ("index", "count", "remove"):
+            if any(compares_in_python(x.value) for x in (*items, *args)):
+                return None
             if not self.all_foldable((*items, args[0])):
                 found = any(x is args[0] or x.value is args[0].value for x in items)
                 if not found or self.is_tensor(args[0]):
@@ -190,17 +220,13 @@ class MethodRules:
         if name == "copy":
             cls = type(value) if type(value) in (dict, OrderedDict) else dict
             return self.new_dict(self.entries(this), cls)
-        if name in ("clear", "popitem", "move_to_end"):
+        if name in ("clear", "popitem"):
             self.whole_dict(this)
             if name == "popitem" and value:
                 key = next(reversed(value))
                 pair = this.items[key]
                 self.store_item(this, pair[0], None)
                 return self.new_tuple([pair[0], pair[1]])
-            if name == "move_to_end":
-                self.do(value.move_to_end, *(self.known(x) for x in args))
-                self.note_method(this, name, args)
-                return Var(None)
             if name == "clear":
                 self.deleted.setdefault(id(this), set()).update(value)
                 if not this.is_new:

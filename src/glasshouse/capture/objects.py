@@ -3,12 +3,16 @@ of what was written."""
 
 import builtins
 import types
+from enum import Enum
 
+from glasshouse.capture.bytecode import original_of
 from glasshouse.capture.frame import CapturedGenerator
 from glasshouse.capture.guards import GuardSet
-from glasshouse.capture.plain import FUNCTIONS, MISSING, NUMBERS, SCALARS
+from glasshouse.capture.plain import FUNCTIONS, MISSING, NUMBERS, SCALARS, static_lookup
 from glasshouse.capture.values import Break, Recipe, SymbolicNumber, ValueSource, Var
 from glasshouse.ir.node import IRNode
+
+PLAIN_HASHES = (tuple.__hash__, frozenset.__hash__)
 
 
 class ObjectRules:
@@ -47,6 +51,8 @@ class ObjectRules:
                 single = value is None or type(value) is bool
                 kind = "eq" if not single and compares(value) else "is"
                 self.guards.add(kind, origin, value)
+                if type(value) is types.FunctionType:
+                    self.guards.add("code", origin, value.__code__)
         elif isinstance(origin, (Recipe, SymbolicNumber)):
             parts = self.parts_of(origin, var)
             if parts is None and origin.kind not in ("function", "method", "object", "traceback"):
@@ -242,7 +248,7 @@ class ObjectRules:
 
     def new_cell(self, content: Var | None) -> Var:
         cell = types.CellType() if content is None else types.CellType(content.value)
-        return self.track(Var(cell, Recipe("cell"), content))
+        return self.track(Var(cell, Recipe("cell"), content if self.live else None))
 
     def new_function(self, f, code, parts: dict) -> Var:
         # Python 3.13 sets the closure later.
@@ -263,6 +269,8 @@ class ObjectRules:
     def known_key(self, var: Var):
         """A dict key: a constant, or an object that is relied on to be the same one."""
         value, origin = var.value, var.origin
+        if self.live and compares_in_python(value) and not self.front.is_constant(value):
+            raise Break(f"a {type(value).__name__}, whose class compares in Python, is a key")
         if self.live and isinstance(origin, ValueSource) and type(value) not in (*SCALARS, tuple):
             self.guards.add("is", origin, value)
         elif self.live and (
@@ -281,9 +289,11 @@ class ObjectRules:
         try:
             value = cell.value.cell_contents
         except ValueError:
-            text = f"cannot access free variable '{name}' where it is not associated with a value"
-            args = [Var(f"{text} in enclosing scope")]
-            raise Break("an unset cell is read", Var(raise_name_error), args) from None
+            root = original_of(self.frames[-1].root)[0]
+            if name in root.co_freevars:
+                raise Break("an unset cell is read", Var(raise_unset), [Var(name)]) from None
+            what = f"local variable '{name}' where it is not associated with a value"
+            self.fail(UnboundLocalError(f"cannot access {what}"))
         return self.load(value, self.sub(cell, "cell", None))
 
     def cell_set(self, cell: Var, var: Var | None) -> None:
@@ -334,8 +344,10 @@ class ObjectRules:
 
     def store_global(self, f, name: str, var: Var | None) -> None:
         scope = self.globals_var(f.globals)
+        if var is None and name not in f.globals:
+            self.fail(NameError(f"name '{name}' is not defined"))
         if var is None:
-            self.do(f.globals.__delitem__, name)
+            del f.globals[name]
         else:
             f.globals[name] = var.value
         if self.live:
@@ -343,9 +355,20 @@ class ObjectRules:
         self.write(scope, ("item", Var(name), var))
 
 
-def raise_name_error(text: str):
-    """What Python does at an unset cell."""
-    raise NameError(text)
+def raise_unset(name: str):
+    """What Python does at an unset free variable; in a resume function it is a local one."""
+    what = f"free variable '{name}' where it is not associated with a value"
+    raise NameError(f"cannot access {what} in enclosing scope")
+
+
+def compares_in_python(value) -> bool:
+    """Whether a user's code says what a value is equal to, or what its hash is."""
+    if isinstance(value, (tuple, frozenset)) and type(value).__hash__ in PLAIN_HASHES:
+        return any(map(compares_in_python, value))
+    if isinstance(value, (*SCALARS, *FUNCTIONS, Enum)):
+        return False
+    found = (static_lookup(type(value), name)[0] for name in ("__eq__", "__hash__"))
+    return any(isinstance(x, types.FunctionType) for x in found)
 
 
 def compares(value) -> bool:

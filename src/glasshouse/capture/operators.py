@@ -6,8 +6,9 @@ import types
 from collections import defaultdict
 
 from glasshouse.capture.frame import CapturedGenerator, CapturedIterator
+from glasshouse.capture.objects import compares_in_python
 from glasshouse.capture.plain import FUNCTIONS, SCALARS, own_method, static_lookup
-from glasshouse.capture.polyfills import contains_in
+from glasshouse.capture.polyfills import contains_in, equal_items, unequal_items
 from glasshouse.capture.values import (
     Break,
     SymbolicNumber,
@@ -174,6 +175,9 @@ class OperatorRules:
             found = self.equality(lhs, rhs)
             if found is not None:
                 return self.give(then, found is (fn is operator.eq))
+            if type(lhs.value) is type(rhs.value) and type(lhs.value) in (list, tuple):
+                way = equal_items if fn is operator.eq else unequal_items
+                return self.call_function(Var(way), [lhs, rhs], {}, then)
         kinds = f"{type(lhs.value).__name__} and {type(rhs.value).__name__}"
         raise Break(f"{fn.__name__} of {kinds}", Var(fn), [lhs, rhs])
 
@@ -293,6 +297,8 @@ class OperatorRules:
             return None if None in parts else all(parts)
         if self.is_tensor(lhs) or self.is_tensor(rhs):
             return None
+        if compares_in_python(a) or compares_in_python(b):
+            return None
         plain = (object.__eq__, type.__eq__)
         unlike = type(a) is not type(b) and (type(a) in SCALARS or type(b) in SCALARS)
         by_identity = type(a).__eq__ in plain and type(b).__eq__ in plain
@@ -393,6 +399,9 @@ class OperatorRules:
             items = self.sequence(container)
             parts = [x is element or self.same_item(x, element) for x in items]
             found = None if None in parts and True not in parts else any(p for p in parts)
+        listed = [element, *self.sequence(container)] if isinstance(value, (list, tuple)) else None
+        if found is None and listed and not any(map(self.is_tensor, listed)):
+            return self.call_function(Var(contains_in), [container, element], {}, done)
         if found is None:
             raise Break("a search in a container", Var(fn), [container, element])
         return self.give(then, found is not inverted)

@@ -9,6 +9,10 @@ EMPTY = "iterable argument is empty" if sys.version_info >= (3, 12) else "arg is
 
 
 def sum_of(iterable, /, start=0):
+    for kind, empty in ((str, "''"), (bytes, "b''"), (bytearray, "b''")):
+        if isinstance(start, kind):
+            text = {str: "strings", bytes: "bytes", bytearray: "bytearray"}[kind]
+            raise TypeError(f"sum() can't sum {text} [use {empty}.join(seq) instead]")
     for x in iterable:
         start = start + x
     return start
@@ -70,6 +74,11 @@ def unequal(number, how):
 
 
 def best(keep_new, args, key, default, name):
+    if not args:
+        raise TypeError(f"{name} expected at least 1 argument, got 0")
+    if len(args) > 1 and default is not MISSING:
+        text = f"Cannot specify a default for {name}() with multiple positional arguments"
+        raise TypeError(text)
     items = args[0] if len(args) == 1 else args
     found = found_key = MISSING
     for x in items:
@@ -116,16 +125,30 @@ def chain_of(*iterables):
 
 
 def islice_of(iterable, *args):
-    begin, end, step = slice(*args).start or 0, slice(*args).stop, slice(*args).step or 1
-    number = 0
-    for x in iterable:
-        if end is not None and number >= end:
+    check_islice(*args)
+    parts = slice(*args)
+    return islice_items(iter(iterable), parts.start or 0, parts.stop, parts.step or 1)
+
+
+def check_islice(*args):  # has a rule of its own: the real one says what is wrong
+    itertools.islice((), *args)
+
+
+def islice_items(iterator, wanted, end, step):
+    taken = 0
+    while True:
+        while taken < wanted:
+            if next(iterator, MISSING) is MISSING:
+                return
+            taken += 1
+        if end is not None and taken >= end:
             return
-        if number >= begin and (number - begin) % step == 0:
-            yield x
-        number += 1
-        if end is not None and number >= end:
+        x = next(iterator, MISSING)
+        if x is MISSING:
             return
+        taken += 1
+        wanted = wanted + step if end is None else min(wanted + step, end)
+        yield x
 
 
 def repeat_of(value, times=None):
@@ -218,22 +241,55 @@ def zip_longest_of(*iterables, fillvalue=None):
 
 
 def groupby_of(iterable, key=None):
-    group, last = [], MISSING
-    for x in iterable:
-        now = x if key is None else key(x)
-        if last is not MISSING and now != last:
-            yield last, iter(group)
-            group = []
-        group.append(x)
-        last = now
-    if last is not MISSING:
-        yield last, iter(group)
+    iterator, at = iter(iterable), {"group": None}
+
+    def advance():
+        x = at["item"] = next(iterator, MISSING)
+        if x is not MISSING:
+            at["key"] = x if key is None else key(x)
+
+    def items(own):
+        while at["group"] is own and at["item"] is not MISSING and at["key"] == own[0]:
+            x = at["item"]
+            advance()
+            yield x
+
+    advance()
+    while at["item"] is not MISSING:
+        own = at["group"] = [at["key"]]
+        yield own[0], items(own)
+        while at["item"] is not MISSING and at["key"] == own[0]:
+            advance()
 
 
 def compress_of(data, selectors):
     for x, keep in zip(data, selectors):
         if keep:
             yield x
+
+
+def fromkeys_of(cls, iterable, value=None, /):
+    made = cls()
+    for key in iterable:
+        made[key] = value
+    return made
+
+
+def equal_items(a, b):
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b):
+        if x is not y and not x == y:
+            return False
+    return True
+
+
+def unequal_items(a, b):
+    return not equal_items(a, b)
+
+
+def total_of(*numbers):
+    return sum(numbers[1:], numbers[0])
 
 
 def chained(iterables):

@@ -584,6 +584,9 @@ class CaptureSession:
 
     def enter_again(self, context: Var) -> None:
         """Enter a context that was left while the graph ran; what leaves it is on some stack."""
+        if isinstance(context.value, self.capture.front.reentered):
+            context.value.__enter__()
+            return
         cls, args, kwargs = context.origin.parts
         words = {k: v.value for k, v in kwargs.items()}
         context.value = cls.value(*(x.value for x in args), **words)

@@ -263,6 +263,8 @@ class CaptureTracer(
         self.why_stopped = reason
         for var in self.tracked.values():  # what is in them is looked at again when it is needed
             var.items = var.origin = None
+        made = self.tracked.items()  # what else is in there may end its life
+        self.tracked = {k: x for k, x in made if isinstance(x.value, CapturedGenerator)}
         for scope in self.scopes.values():
             scope.items = {}
         self.class_items.clear()

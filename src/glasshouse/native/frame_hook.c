@@ -51,7 +51,7 @@ The hook (PEP 523) is for frames that are entered from code that is not captured
 
 enum {
     ARG, CONST, DICT, GET, ITEM, CELL, ATTR, TYPEOF, LOOKUP, TAG, SETTAG,
-    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK, UNHOOKED
+    IS = 20, TYPE, EQ, LEN, ABSENT, KEYS, SAME, DISTINCT, CALL, SPEC, KIND, LACKS, IS_WEAK, TYPE_WEAK, UNHOOKED, CODE
 };
 typedef struct {
     int op, dst, src, jump;
@@ -232,6 +232,7 @@ static Py_ssize_t run_guards(Entry *g, PyObject *const *args, Py_ssize_t nargs) 
         case CALL: ok = call_holds(o->key, x); break;
         case SPEC: ok = spec_fits(x, o->key); break;
         case LACKS: ok = PyType_Check(x) && _PyType_Lookup((PyTypeObject *)x, o->key) == NULL; break;
+        case CODE: ok = PyFunction_Check(x) && ((PyFunctionObject *)x)->func_code == o->key; break;
         case UNHOOKED: ok = is_unhooked(x, o->key); break;
         case KIND: ok = kind_of(x, o->key) == o->n; break;
         default: ok = 0;
@@ -319,6 +320,7 @@ typedef struct {
     PyObject_HEAD
     vectorcallfunc vectorcall;
     PyObject *fn;      /* the user's function */
+    PyObject *code;    /* its code, for which the entries were made */
     PyObject *entries; /* list of Entry or weak references to one, newest first */
     PyObject *miss;    /* called as miss(dispatcher, *slots) */
     PyObject *dict, *weakrefs;
@@ -406,6 +408,12 @@ static PyObject *on_slots(Dispatcher *d, PyObject **slots, Py_ssize_t n) {
     return PyObject_Vectorcall(d->miss, slots - 1, n + 1, NULL);
 }
 
+/* The function has other code now: nothing that was kept for it holds. */
+static int renew(Dispatcher *d, PyObject *code) {
+    Py_XSETREF(d->code, Py_NewRef(code));
+    return PyList_SetSlice(d->entries, 0, PyList_GET_SIZE(d->entries), NULL);
+}
+
 #define SMALL 40
 
 static PyObject *dispatch(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
@@ -413,6 +421,7 @@ static PyObject *dispatch(PyObject *self, PyObject *const *args, size_t nargsf, 
     PyFunctionObject *fn = (PyFunctionObject *)d->fn;
     PyCodeObject *co = (PyCodeObject *)fn->func_code;
     if (mode == OFF) return PyObject_Vectorcall(d->fn, args, nargsf, kwnames);
+    if ((PyObject *)co != d->code && renew(d, (PyObject *)co) < 0) return NULL;
     Py_ssize_t n = count_slots(co), cells = co->co_nfreevars;
     PyObject *small[SMALL + 1], **room = small, *made[2] = {NULL, NULL}, *result;
     if (n + cells > SMALL) {
@@ -442,6 +451,7 @@ static PyObject *dispatcher_new(PyTypeObject *type, PyObject *a, PyObject *kw) {
     if (!d) return NULL;
     d->vectorcall = dispatch;
     d->fn = Py_NewRef(fn);
+    d->code = Py_NewRef(((PyFunctionObject *)fn)->func_code);
     d->miss = Py_NewRef(miss);
     d->entries = PyList_New(0);
     if (!d->entries) Py_CLEAR(d);
@@ -459,7 +469,7 @@ static int dispatcher_clear(Dispatcher *d) {
 static void dispatcher_dealloc(Dispatcher *d) {
     PyObject_GC_UnTrack(d);
     if (d->weakrefs) PyObject_ClearWeakRefs((PyObject *)d);
-    Py_CLEAR(d->fn); Py_CLEAR(d->entries); Py_CLEAR(d->miss); Py_CLEAR(d->dict);
+    Py_CLEAR(d->fn); Py_CLEAR(d->code); Py_CLEAR(d->entries); Py_CLEAR(d->miss); Py_CLEAR(d->dict);
     Py_TYPE(d)->tp_free((PyObject *)d);
 }
 static PyObject *dispatcher_get(PyObject *self, PyObject *obj, PyObject *type) {
