@@ -293,6 +293,8 @@ STANDARD_VALUES = [
         }.items()
     ],
     ("expm1", (complex(nan, 0),), complex(nan, 0)),
+    ("expm1", (complex(-0.0, 0.0),), complex(0.0, 0.0)),
+    ("expm1", (complex(-0.0, -0.0),), complex(0.0, -0.0)),
     ("reciprocal", (complex(2, 0),), complex(0.5, 0)),
     ("sign", (complex(3, -4),), complex(0.6, -0.8)),
     ("sign", (complex(0, 0),), complex(0, 0)),

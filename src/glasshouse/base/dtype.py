@@ -51,7 +51,7 @@ class DType:
             return self is other
         try:
             return as_dtype(other) is self
-        except (DTypeError, TypeError):
+        except DTypeError:
             return False
 
     def __hash__(self):
@@ -120,7 +120,7 @@ def as_dtype(x) -> DType:
         return by_name[x]
     try:
         found = by_numpy.get(np.dtype(x))
-    except TypeError:
+    except (TypeError, ValueError):  # the latter for a dict
         found = None
     if found is None or x is None:
         got = repr(x) if isinstance(x, str) else f"{x!r} ({type_name(x)})"

@@ -301,7 +301,7 @@ def triu(x, /, *, k: int = 0):
     return matrices.triu(check_matrices("triu", as_value(x, where="triu")), k)
 
 
-def meshgrid(*arrays, indexing: str = "xy") -> tuple[Value, ...]:
+def meshgrid(*arrays, indexing: str = "xy") -> list[Value]:
     """Coordinate tensors of the grid that the vectors span. With indexing "ij" axis i of the
     results belongs to vector i; with "xy" the first two axes are exchanged.
 

@@ -218,7 +218,7 @@ def broadcast_to(x, /, shape):
     return values.broadcast_to(x, check_shape("broadcast_to", shape))
 
 
-def broadcast_arrays(*arrays) -> tuple[Value, ...]:
+def broadcast_arrays(*arrays) -> list[Value]:
     """The arrays, each repeated to the shape that they broadcast to together.
 
     Shapes: (...), (...), … -> their common broadcast shape, each.
@@ -227,7 +227,7 @@ def broadcast_arrays(*arrays) -> tuple[Value, ...]:
     Source: standard.
     """
     arrays = [as_value(x, where="broadcast_arrays") for x in arrays]
-    return tuple(values.broadcast_values("broadcast_arrays", *arrays))
+    return list(values.broadcast_values("broadcast_arrays", *arrays))
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:

@@ -63,6 +63,13 @@ def test_a_dtype_is_known_by_many_names(name):
     assert pickle.loads(pickle.dumps(d)) is d
 
 
+@pytest.mark.parametrize("other", [{"a": 1}, [("a", int)], {1}, (2, 3), "f4,f4", "x(", None, 3])
+def test_a_dtype_is_nothing_else(other):
+    assert all(d != other for d in all_dtypes)
+    with pytest.raises(DTypeError, match="expected a data type"):
+        as_dtype(other)
+
+
 def test_python_types_name_the_default_dtypes():
     assert [as_dtype(t).name for t in (bool, int, float, complex)] == [
         "bool",

@@ -100,7 +100,7 @@ def test_matrices():
     assert gh.triu([[True, True]] * 2).tolist() == [[True, True], [False, True]]
     grids = gh.meshgrid([1, 2], [3.0, 4.0, 5.0])
     assert [g.shape for g in grids] == [(3, 2)] * 2 and grids[0].dtype is gh.int64
-    assert gh.meshgrid() == ()
+    assert gh.meshgrid() == []
 
 
 def test_one_hot():

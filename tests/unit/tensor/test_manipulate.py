@@ -106,7 +106,7 @@ def test_splitting():
 def test_broadcasting():
     assert gh.broadcast_shapes((2, 1), 3, ()) == (2, 3)
     assert [x.dtype for x in gh.broadcast_arrays([1], [[1.0]])] == [gh.int64, gh.float32]
-    assert gh.broadcast_arrays() == ()
+    assert gh.broadcast_arrays() == []
 
 
 def test_bool_and_complex_values_move():
