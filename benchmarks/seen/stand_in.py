@@ -20,6 +20,7 @@ from glasshouse.compile.plan import Plan, rewritten
 from glasshouse.compile.program import settle
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.compile.work import COLLECTIVE, COPY
 from glasshouse.dispatch.bind import watchers
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
@@ -140,7 +141,7 @@ class Backend(RecordingBackend):
         launches.launch(0, lambda: np.copyto(made, array))
         launches.stream.wait()
         n = array.nbytes
-        info = StepInfo("batch", "copy", [], Origin(), n, n, 0, transfer="HtoD")
+        info = StepInfo("batch", COPY, [], Origin(), n, n, 0, transfer="HtoD")
         launches.tell(Single(info), begin_ns)
         return gh.asarray(made)
 
@@ -168,7 +169,7 @@ class Backend(RecordingBackend):
             add = Source(call_of(gh.primitives["add"], (spec, spec), {}, spec), Origin())
             info = StepInfo(
                 "AllReduce_sum_float32",
-                "collective",
+                COLLECTIVE,
                 [add],
                 Origin(),
                 2 * flat.nbytes,

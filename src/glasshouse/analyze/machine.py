@@ -2,7 +2,7 @@
 
 A profile has rates by size, measured by `calibrate` or taken from a data sheet. The time of a
 kernel is the longer of computing and moving, at the rates for its size, plus a constant; products
-of two matrices and convolutions by Winograd's algorithm do one after the other."""
+of two matrices do one after the other. A kind of step may tell it otherwise (`compile/work.py`)."""
 
 import json
 import math
@@ -10,14 +10,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from glasshouse.base.errors import OptionError, suggest
 from glasshouse.base.flags import flags
 from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.compile.work import FLAT, StepKind
 from glasshouse.dispatch import backend as backends
-from glasshouse.dispatch.call import MATRIX, Call
+from glasshouse.dispatch.call import Call
 from glasshouse.graph.graph import Origin
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
 from glasshouse.ops.window import window_scatter, window_select
@@ -29,8 +31,6 @@ from glasshouse.tensor.manipulate import permute_dims
 
 REPEATS = 6  # of which the fastest counts
 ROUNDS = 3  # of a calibration, seconds apart, of which the median counts
-FLAT = "matmul flat"  # products of two matrices, not of stacks of them
-REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
 
 
 @dataclass
@@ -47,7 +47,7 @@ class MachineProfile:
     elementwise: float
     overhead_ns: float
     reorder: float = 1.0  # how much longer than a copy a change of layout takes
-    template: float = 1e10  # FLOP/s of steps that are written by hand: pooling, scatter
+    handwritten: float = 1e10  # FLOP/s of kernels written for one card: pooling, scatter
     memory_bytes: int = 0
     link_bytes_per_s: float = 0.0  # to other devices, for gradients
     notes: str = field(default="")
@@ -55,28 +55,32 @@ class MachineProfile:
 
     def ns(self, info: StepInfo) -> float:
         """The time of a step."""
-        return self.ns_of(*work_of(info))
+        return self.ns_of(*info.work)
 
-    def ns_of(self, what: tuple[str, ...], numbers: list[int]) -> float:
-        """The time of what `work_of` says of a step."""
+    def ns_of(self, what: tuple, numbers: list[int]) -> float:
+        """The time of what `StepInfo.work` says of a step."""
         kind, *products = what
-        nbytes, flops, *of_products = numbers
-        if kind in ("host", "reference"):
-            return REFERENCE_NS + REFERENCE_NS_PER_BYTE * nbytes
-        if kind == "template":
-            return 1e9 * (flops + sum(of_products)) / self.template + self.overhead_ns
-        moving = nbytes / rate_at(self.bandwidth, nbytes) * (self.reorder if kind == "copy" else 1)
-        computing = flops / self.elementwise
-        for product, n in zip(products, of_products, strict=True):
-            computing += n / rate_at(self.rates(*product.rsplit(" ", 1)), n)
-        in_turn = kind == "winograd" or any(x.startswith(FLAT) for x in products)
-        both = moving + computing if in_turn else max(moving, computing)
-        return 1e9 * both + self.overhead_ns
+        return kind.estimate(products, numbers, self)
+
+    def moving_s(self, nbytes: float) -> float:
+        """Seconds that moving so many bytes takes."""
+        return nbytes / rate_at(self.bandwidth, nbytes)
+
+    def computing_s(self, flops: float, products) -> float:
+        """Seconds that computing takes: FLOPs, and those of products (name, FLOPs) beside them."""
+        seconds = flops / self.elementwise
+        for product, n in products:
+            seconds += n / rate_at(self.rates(*product.rsplit(" ", 1)), n)
+        return seconds
+
+    def kernel_ns(self, seconds: float) -> float:
+        """The time of a kernel that works so long, with what starting it takes."""
+        return 1e9 * seconds + self.overhead_ns
 
     def ns_of_call(self, call: Call) -> float:
         """The time of a call as a kernel of its own."""
         place, nbytes = Origin(), call.cost.bytes
-        return self.ns(StepInfo("", "kernel", [Source(call, place)], place, nbytes, 0, 0))
+        return self.ns(StepInfo("", StepKind(), [Source(call, place)], place, nbytes, 0, 0))
 
     def rates(self, primitive: str, dtype: str) -> list[tuple[float, float]]:
         """The rates of a matrix primitive: its own, or those that stand in for it."""
@@ -103,34 +107,6 @@ class MachineProfile:
             fix = f"{suggest(given, BUILT_IN)} Write one with `glasshouse calibrate`."
             raise OptionError("machine", expected, repr(given), fix)
         return cls(**json.loads(Path(path).read_text()))
-
-
-def work_of(info: StepInfo) -> tuple[tuple[str, ...], list[int]]:
-    """What takes time in a step: kind and products; bytes, FLOPs of all else, of each product."""
-    numbers, products = [info.bytes, 0], []
-    for source in info.sources:
-        call = source.call
-        if call.primitive.name in MATRIX:
-            is_winograd = info.kind == "winograd"
-            dtype = "float32" if is_winograd else call.specs[0].dtype.name
-            products.append(f"{product_of(call)}{' winograd' * is_winograd} {dtype}")
-            numbers.append(call.cost.flops - info.saved_flops)
-            if products[-1].startswith(FLAT):  # without scratch memory, which stays in caches
-                numbers[0] = call.cost.bytes
-        else:
-            numbers[1] += call.cost.flops
-    copies = info.kind in ("kernel", "onednn") and not info.sources
-    return ("copy" if copies else info.kind, *products), numbers
-
-
-def product_of(call: Call) -> str:
-    """Of which kind a product is: they have rates of their own."""
-    name, shapes = call.primitive.name, [spec.shape for spec in call.specs]
-    if name == "matmul":
-        return FLAT if len(shapes[0]) == 2 else name
-    kernel = call.attrs["shape"] if name == "conv_weight_grad" else shapes[1][2:]
-    strided = any(s > 1 for s in call.attrs["stride"]) and math.prod(kernel) > 1
-    return name + " strided" * strided
 
 
 def rate_at(points: list[tuple[float, float]], size: float) -> float:
@@ -181,10 +157,20 @@ CPU2 = MachineProfile(
 BUILT_IN = {"h200": H200, "cpu2": CPU2}
 
 
-def measured(make, name: str = "") -> tuple[float, float, float]:
-    """(executed FLOPs, bytes, ns) of the kernels called `name` in a program, the fastest first one
-    apart: threads that have slept take a millisecond to wake."""
+class Measured(NamedTuple):
+    """A step of a program: executed FLOPs, bytes, ns, and what else is known of it."""
+
+    flops: float
+    nbytes: float
+    ns: float
+    info: StepInfo
+
+
+def measured(make, name: str = "") -> Measured:
+    """The kernels called `name` in a program, the fastest first one apart: threads that have slept
+    take a millisecond to wake."""
     times: dict[tuple, list[float]] = {}
+    infos: dict[tuple, StepInfo] = {}
     with flags.override(compile="always"):
         backends.current().evaluate([y.payload for y in make()])
         for _ in range(REPEATS):
@@ -197,9 +183,10 @@ def measured(make, name: str = "") -> tuple[float, float, float]:
                 if name in info.name and step:
                     work = (int(step), info.executed_flops, info.bytes)
                     times.setdefault(work, []).append(end - begin)
-    found = sorted((min(ns), flops, nbytes) for (_, flops, nbytes), ns in times.items())
-    ns, flops, nbytes = found[len(found) // 2]
-    return float(flops), float(nbytes), float(ns)
+                    infos[work] = info
+    found = sorted((min(ns), flops, nbytes, step) for (step, flops, nbytes), ns in times.items())
+    ns, flops, nbytes, step = found[len(found) // 2]
+    return Measured(float(flops), float(nbytes), float(ns), infos[step, flops, nbytes])
 
 
 def chain(fn, x, length: int = 6) -> list:
@@ -215,7 +202,7 @@ def calibrate(name: str = "here", smoke: bool = False) -> MachineProfile:
     def usual(curves):
         return [sorted(points)[len(points) // 2] for points in zip(*curves, strict=True)]
 
-    rates = ("elementwise", "overhead_ns", "template")
+    rates = ("elementwise", "overhead_ns", "handwritten")
     return replace(
         rounds[0],
         matrix={key: usual([x.matrix[key] for x in rounds]) for key in rounds[0].matrix},
@@ -240,7 +227,7 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
         for size in (64, 128, 256) if smoke else (64, 128, 256, 512, 1024, 2048):
             # Rows that sum to 1: numbers stay as large as they are, and none gets denormal.
             a, b = (full(size, size, scale=2 / size).astype(dtype) for _ in range(2))
-            flops, nbytes, ns = measured(
+            flops, nbytes, ns, _ = measured(
                 lambda a=a, b=b: chain(lambda y: matmul(y, b), a), "matmul"
             )
             rate = flops / alone(ns, nbytes, bandwidth)
@@ -248,11 +235,12 @@ def measure_all(name: str, smoke: bool) -> MachineProfile:
             matrix.setdefault(f"matmul {dtype}", []).append((flops, 1e9 * flops / ns))
     matrix |= conv_rates(full, smoke, bandwidth)
     many = [full(1 << 16) for _ in range(4)]
-    flops, _, ns = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
+    flops, _, ns, _ = measured(lambda: [exp(exp(exp(exp(x)))) for x in many])
     few = [full(8 + i) for i in range(6)]
-    overhead = measured(lambda: [x + 1 for x in few])[2]
+    overhead = measured(lambda: [x + 1 for x in few]).ns
     elementwise = 1e9 * flops / ns
-    return MachineProfile(name, matrix, bandwidth, elementwise, overhead, template=pool_rate(full))
+    pooling = pool_rate(full)
+    return MachineProfile(name, matrix, bandwidth, elementwise, overhead, handwritten=pooling)
 
 
 def alone(ns: float, nbytes: float, bandwidth) -> float:
@@ -276,15 +264,16 @@ def pool_rate(full) -> float:
         return [window_scatter(channels_dense(g), channels_dense(x), **size) for g, x in pairs]
 
     windows = [measured(make, "window") for make in (chosen, given)]
-    return 1e9 * sum(w[0] for w in windows) / sum(w[2] for w in windows)
+    return 1e9 * sum(w.flops for w in windows) / sum(w.ns for w in windows)
 
 
 def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, float]]]:
-    """Rates of convolutions like a ResNet's and their gradients; Winograd's without moving."""
+    """Rates of convolutions like a ResNet's and their gradients; without moving where that comes
+    before."""
     layers = [(1, 16, 14, 3, 1), (2, 64, 28, 3, 1), (8, 64, 56, 1, 1), (16, 512, 14, 1, 1),
               (8, 128, 28, 3, 1), (16, 256, 14, 3, 1), (2, 128, 28, 3, 2),
               (8, 128, 56, 3, 2)]  # fmt: skip
-    found: dict[str, list[tuple[float, float]]] = {}
+    rates: dict[str, list[tuple[float, float]]] = {}
     for batch, channels, size, kernel, stride in layers[: 2 if smoke else None]:
         pad = (kernel // 2,) * 2
         options = {"stride": (stride,) * 2, "padding": (pad, pad), "dilation": (1, 1), "groups": 1}
@@ -297,10 +286,10 @@ def conv_rates(full, smoke: bool, bandwidth) -> dict[str, list[tuple[float, floa
             (conv_weight_grad, [(xs[0], g) for g in gs], {"shape": w.shape[2:]}),
         ):
             call, name = partial(card, **options, **more), card.name
-            flops, nbytes, ns = measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], name)
-            defined = 2 * gs[0].size * w.size // channels
-            how, seconds = " strided" * (stride > 1), ns / 1e9
-            if flops != defined:
-                how, seconds = " winograd", alone(ns, nbytes, bandwidth)
-            found.setdefault(f"{name}{how} float32", []).append((flops, flops / seconds))
-    return {name: sorted(points) for name, points in found.items()}
+            found = measured(lambda f=call, pairs=pairs: [f(*p) for p in pairs], name)
+            (kind, key), _ = found.info.work
+            seconds = found.ns / 1e9
+            if kind.moves_first:
+                seconds = alone(found.ns, found.nbytes, bandwidth)
+            rates.setdefault(key, []).append((found.flops, found.flops / seconds))
+    return {name: sorted(points) for name, points in rates.items()}

@@ -17,7 +17,7 @@ from glasshouse.analyze.meta import address_of, is_owned, meta_backend, placed, 
 from glasshouse.base.flags import flags, having
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import SMALL_BYTES
-from glasshouse.compile.steps import Kernel
+from glasshouse.compile.steps import FusedKernel
 from glasshouse.dispatch.bind import bind, state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.dispatch.value import Value
@@ -193,7 +193,8 @@ def parts_of(runs, made: dict[int, int], units) -> list[tuple] | None:
     for unit in units:
         own = list(dict.fromkeys(b for p in unit for b in results[p]))
         steps = sorted({writers[b] for b in own})
-        if seen.intersection(steps) or not all(isinstance(plan.schedule[i], Kernel) for i in steps):
+        fused = all(isinstance(plan.schedule[i], FusedKernel) for i in steps)
+        if seen.intersection(steps) or not fused:
             return None
         seen.update(steps)
         sizes = tuple(b.spec.nbytes for b in own if plan.source_of(b, donated) is None)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from glasshouse import memory
-from glasshouse.analyze.machine import MachineProfile, work_of
+from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, TrainingStep, with_batch
 from glasshouse.analyze.update import is_separable, places_of, with_update
 from glasshouse.base.dtype import uint8
@@ -21,7 +21,7 @@ from glasshouse.base.errors import OptionError
 from glasshouse.base.shape import Spec
 from glasshouse.compile.plan import ARENA_TAG, Plan, no_collection
 from glasshouse.compile.plan_memory import Life, aligned_bytes, lives_of, place_all
-from glasshouse.compile.steps import Buffer
+from glasshouse.compile.steps import PlannedBuffer
 from glasshouse.optim.rules import SGD
 
 MAX_ANCHORS = 4  # values that a polynomial goes through, and is tried on
@@ -61,10 +61,10 @@ def taken_apart(found: StepAnalysis, tape: list) -> Record:
             plans.append(item.plan)
     different = list(dict.fromkeys(plans))
     lives = [sorted(lives_of(p.schedule), key=lambda x: x.buffers[0].number) for p in different]
-    work = [work_of(info) for run in found.runs for info in run.plan.step_infos()]
+    work = [info.work for run in found.runs for info in run.plan.step_infos()]
     loose = [False] * len(numbers) + [life.buffers[0].node is None for own in lives for life in own]
     numbers += [life.buffers[0].spec.nbytes for own in lives for life in own]
-    inside = [what[0] in ("onednn", "winograd") for what, _ in work]  # bytes of scratch memory too
+    inside = [what[0].has_scratch for what, _ in work]
     loose += [x and i == 0 for x, (_, n) in zip(inside, work, strict=True) for i in range(len(n))]
     numbers += [n for _, sizes in work for n in sizes]
     shape = (
@@ -98,7 +98,7 @@ def arena_of(lives: tuple, sizes: tuple[int, ...]) -> int:
 
 
 def life_of(nbytes: int, number: int, first: int, last: int) -> Life:
-    buffer = Buffer(number, Spec((nbytes,), uint8))
+    buffer = PlannedBuffer(number, Spec((nbytes,), uint8))
     return Life([buffer], aligned_bytes(buffer), first, last)
 
 

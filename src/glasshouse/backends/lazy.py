@@ -1,9 +1,11 @@
 """The default backend: what was recorded runs as compiled Programs."""
 
 from glasshouse.compile.recording import RecordingBackend
+from glasshouse.targets.cpu import CPU
 
 
 class LazyBackend(RecordingBackend):
     """Records every primitive; `replace` makes one a step that calls the user's function."""
 
     name = "lazy"
+    target = CPU  # what Programs are compiled for where no other target is in use

@@ -13,6 +13,7 @@ from glasshouse.compile import plan as planned
 from glasshouse.compile import program
 from glasshouse.compile.recording import RecordingBackend
 from glasshouse.compile.source_map import References
+from glasshouse.compile.target import current_target
 from glasshouse.dispatch.bind import state
 from glasshouse.graph.graph import graph_of
 from glasshouse.graph.record import Lazy, Recorder, Recording, computed
@@ -55,7 +56,8 @@ class MetaBackend(RecordingBackend):
 
     def execute(self, recording: Recording) -> None:
         """Plan what was recorded; the results have their specs, and memory in the simulation."""
-        entry = self.entries.setdefault((recording.key, state.recompute), program.Entry())
+        key = (recording.key, state.recompute, current_target().variant())
+        entry = self.entries.setdefault(key, program.Entry())
         if entry.program is None and program.is_worth_compiling(entry, recording):
             entry.program = planned.Plan(planned.rewritten(graph_of(recording)))
         specs = [recording.nodes[at].spec for at in recording.outputs]

@@ -3,6 +3,7 @@
 import runpy
 import sys
 import traceback
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,19 +65,18 @@ def text_of(program: Program, stage: str) -> tuple[str, str]:
 
 
 def show_programs(console: Console, made: list[Program]) -> None:
+    """A line for each Program: how many steps of which kind it has."""
+    counts = [Counter(info.kind for info in program.step_infos()) for program in made]
+    kinds = sorted(set().union(*counts))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("program", "primitives", "steps", "kernels", "oneDNN", "host", "arena bytes"):
+    for heading in ("program", "primitives", "steps", *kinds, "arena bytes"):
         table.add_column(heading, justify="right")
-    for number, program in enumerate(made):
-        kinds = [info.kind for info in program.step_infos()]
-        kernels = sum(map(kinds.count, ("kernel", "template", "winograd")))
+    for number, (program, own) in enumerate(zip(made, counts, strict=True)):
         table.add_row(
             str(number),
             str(len(program.recorded.nodes)),
-            str(len(kinds)),
-            str(kernels),
-            str(kinds.count("onednn")),
-            str(kinds.count("host")),
+            str(program.count),
+            *(str(own[kind]) for kind in kinds),
             f"{program.arena_bytes:,}",
         )
     console.print(table)

@@ -9,7 +9,6 @@ kernel computes, and no product is fused into a sum: a value has the same bits i
 
 import re
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from math import prod
 
 from glasshouse.base.dtype import DType
@@ -27,8 +26,9 @@ from glasshouse.compile.c_text import (
     stored,
     text_of_call,
 )
+from glasshouse.compile.emitted import CKernel, EmittedStep
 from glasshouse.compile.expr import Expr, walk
-from glasshouse.compile.steps import Buffer, Kernel, Root, kernel_order
+from glasshouse.compile.steps import FusedKernel, PlannedBuffer, Root, kernel_order
 from glasshouse.compile.view import View
 
 SIGNS = {"sum": "+", "prod": "*", "any": "|", "all": "&"}  # of reductions
@@ -39,33 +39,15 @@ LANES = 16  # sums that the elements of a row go to in turn, a power of two
 BLOCK = 128  # rows that are added up in float32 before going on in float64
 MAX_PARTIALS = 1 << 20  # elements of partial results that a kernel may keep
 SCRATCH_BYTES = 1 << 16  # of a row that is kept between two sweeps
-FUSED = '__attribute__((optimize("fp-contract=fast"))) '  # products of matrices, by their sums
-BODY = "/* the kernel */\n"  # between the helpers of cards and the kernel that needs them
 SCRATCH_COST = 8  # an expression this costly is kept between sweeps
 
 
-@dataclass
-class Source:
-    """A kernel in C: `text` is the function without its name, `args` what its pointers mean.
-    An arg is (buffer, offset in elements), ("scalar", number) or ("error", 0). Offsets are no part
-    of the text, so that one function serves all slices of a value. What cards bring for their
-    kernel texts stands before `BODY`."""
-
-    text: str
-    args: list
-
-    def named(self, name: str) -> str:
-        helpers, _, body = self.text.rpartition(BODY)
-        options = FUSED if "gh_winograd" in self.text else ""
-        return f"{helpers}{options}void {name}(void **a) {{\n{body}}}\n"
+def emit(kernel: FusedKernel) -> EmittedStep:
+    return KernelEmitter(kernel).emit()
 
 
-def emit(kernel: Kernel) -> Source:
-    return Emitter(kernel).emit()
-
-
-class Emitter:
-    def __init__(self, kernel: Kernel):
+class KernelEmitter:
+    def __init__(self, kernel: FusedKernel):
         self.kernel = kernel
         self.args: list = []
         self.lines: list[str] = []
@@ -152,7 +134,7 @@ class Emitter:
             self.args.append(what)
         return f"b{self.args.index(what)}"
 
-    def emit(self) -> Source:
+    def emit(self) -> EmittedStep:
         for root in self.kernel.roots:
             if not root.local:
                 self.pointer(root.store)
@@ -170,7 +152,7 @@ class Emitter:
             self.emit_split()
         head = []
         for k, what in enumerate(self.args):
-            if isinstance(what[0], Buffer):
+            if isinstance(what[0], PlannedBuffer):
                 head.append(f"  {C_TYPES[what[0].dtype.name]} *b{k} = a[{k}];")
             elif what[0] == "scalar":
                 head.append(f"  {self.scalar_text(k, what[2])}")
@@ -178,7 +160,7 @@ class Emitter:
                 head.append(f"  int64_t *b{k} = a[{k}];")
         text = canonical("\n".join([*head, *self.lines]) + "\n")
         helpers = "".join(map(guarded, self.helpers))
-        return Source(helpers + BODY + text if helpers else text, [w[:2] for w in self.args])
+        return EmittedStep([w[:2] for w in self.args], CKernel(text, helpers))
 
     def scalar_text(self, k: int, dtype: DType) -> str:
         """A scalar argument as a local constant of its dtype."""

@@ -1,44 +1,42 @@
-"""Programs that run: compiled kernels and oneDNN primitives in the table of the native runner."""
+"""Programs that run: compiled kernels and native calls in the table of the native runner."""
 
 import ctypes
 import pickle
 import struct
 import threading
 from math import prod
-from time import perf_counter_ns
 
 import numpy as np
 
 from glasshouse import memory
 from glasshouse.base.errors import BackendError
 from glasshouse.compile import toolchain
-from glasshouse.compile.code import HOST, KERNEL, ONEDNN, Code, HostCall, Place, Step
-from glasshouse.compile.kernel_cache import compile_kernels
+from glasshouse.compile.code import ProgramCode, StepCode
+from glasshouse.compile.emitted import BufferPlace, CKernel, HostCall, NativeCall
 from glasshouse.compile.plan import ARENA_TAG, SMALL_BYTES, Plan
 from glasshouse.compile.replay import load_replay
 from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.target import Target, current_target
 from glasshouse.compile.toolchain import NATIVE
 from glasshouse.dispatch.backend import TensorBackend, current, quiet
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.graph.graph import Graph, run_node
-from glasshouse.targets.cpu import onednn
 
-PRIMITIVE_BYTES, STEP_BYTES, INFO_BYTES = 1 << 17, 1 << 11, 1 << 10  # about, of a Program
+STEP_BYTES, INFO_BYTES = 1 << 11, 1 << 10  # about, of a Program
 
 
 class RunnerStep(ctypes.Structure):
     """`Step` of native/runner.c."""
 
     _fields_ = (
-        ("kind", ctypes.c_int32),
-        ("count", ctypes.c_int32),
         ("function", ctypes.c_void_p),
-        ("args", ctypes.c_void_p),
         ("extra", ctypes.c_void_p),
+        ("args", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
     )
 
 
-class Runner:
+class NativeRunner:
     """The native runner, compiled when first needed."""
 
     library = None
@@ -48,7 +46,6 @@ class Runner:
     def get(cls):
         if cls.library is None:
             library = toolchain.compile_one((NATIVE / "runner.c").read_text())
-            library.gh_use_onednn.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
             library.gh_run.restype = ctypes.c_int64
             library.gh_run.argtypes = (
                 ctypes.c_void_p,
@@ -72,7 +69,7 @@ def can_see(library) -> bool:
     return [x or 0 for x in table] == [address(x) for x in samples]
 
 
-class Frame:
+class RunTable:
     """Where the runner finds what a run works on, in one table: the arena, inputs, outputs,
     scalars, the error flag. A Program has one, for it runs once at a time."""
 
@@ -85,11 +82,11 @@ class Frame:
 
     def filled(self, arena: int, arrays, outputs, scalars) -> list[int]:
         """The addresses that the runner is called with; `arena` is one."""
-        known = id if Runner.sees_arrays else address
+        known = id if NativeRunner.sees_arrays else address
         words = b"".join(scalars)
         self.pack(self.table, 0, arena, *map(known, arrays), *map(known, outputs), words, 0)
-        if Runner.sees_arrays:
-            Runner.get().gh_addresses(self.places[0], self.count - 1)
+        if NativeRunner.sees_arrays:
+            NativeRunner.get().gh_addresses(self.places[0], self.count - 1)
         return [arena, *self.places]
 
     @property
@@ -105,44 +102,46 @@ class Program:
     plan: Plan | None = None  # what it was made from, kept to be shown
     recorded: Graph | None = None  # the graph before the passes, kept to be shown
 
-    def __init__(self, code: Code):
+    def __init__(self, code: ProgramCode, target: Target | None = None):
+        self.target = target or current_target()
         self.count, self.arena_bytes, self.owns = len(code.steps), code.arena_bytes, code.owns
         self.outputs, self.infos = code.outputs, code.infos
         self.made = [
             (m.source, m.spec.shape, m.spec.dtype.np, m.spec.nbytes, m.tag) for m in code.made
         ]
-        self.hosts = {i: step.what for i, step in enumerate(code.steps) if step.kind == HOST}
+        whats = list(enumerate(step.what for step in code.steps))
+        self.hosts = {i: what for i, what in whats if isinstance(what, HostCall)}
         self.missing = [host for host in self.hosts.values() if host.missing is not None]
-        self.sources = {i: step.what for i, step in enumerate(code.steps) if step.kind == KERNEL}
+        self.sources = {i: what for i, what in whats if isinstance(what, CKernel)}
         self.lock = threading.Lock()
         self.keep: list = []  # what the steps point to
-        self.runner = Runner.get()
+        self.runner = NativeRunner.get()
         self.steps = self.make_steps(code.steps)
         self.arena: memory.Buffer | None = None  # while it runs
-        self.frame: Frame | None = None
+        self.run_table: RunTable | None = None
         self.lines: dict[int, str] = {}
         self.nbytes = bytes_of(code)
 
-    def make_steps(self, steps: list[Step]):
-        """The table that the runner reads; compiles the kernels.
+    def make_steps(self, steps: list[StepCode]):
+        """The table that the runner reads; compiles the kernels. A step without a function is the
+        host's.
 
-        Raises: CompileError; onednn.Unavailable where oneDNN differs from when code was made.
+        Raises: CompileError; StaleCode where what it would run on differs from when it was made.
         """
-        kernels = compile_kernels(self.sources.values())
-        self.sources = {i: kernels[text].text for i, text in self.sources.items()}
+        kernels = self.target.build(self.sources.values())
+        self.sources = {i: kernels[kernel].kernel for i, kernel in self.sources.items()}
         self.keep.extend(kernels.values())
         table = (RunnerStep * len(steps))()
         for entry, step in zip(table, steps, strict=True):
             args = (ctypes.c_int64 * max(1, len(step.args)))(*step.args)
             self.keep.append(args)
-            entry.kind, entry.count = step.kind, len(step.args)
-            entry.args = ctypes.cast(args, ctypes.c_void_p)
-            if step.kind == KERNEL:
+            entry.count, entry.args = len(step.args), ctypes.cast(args, ctypes.c_void_p)
+            if isinstance(step.what, CKernel):
                 entry.function = kernels[step.what].address
-            elif step.kind == ONEDNN:
-                record = onednn.make_record(step.what, self.runner)
-                self.keep.append(record)
-                entry.extra = ctypes.cast(ctypes.pointer(record), ctypes.c_void_p)
+            elif isinstance(step.what, NativeCall):
+                loaded = step.what.load()
+                self.keep.append(loaded)
+                entry.function, entry.extra = loaded.function, loaded.extra
         return table
 
     def step_infos(self) -> list[StepInfo]:
@@ -165,7 +164,7 @@ class Program:
         for step in self.missing:
             self.fall_back(step)
         with self.lock:
-            manager = memory.current()
+            manager = self.target.memory()
             # The arena first, so that it gets the block that it had in the last run.
             self.arena = manager.alloc(self.arena_bytes, ARENA_TAG)
             outputs = [
@@ -184,33 +183,34 @@ class Program:
 
     def execute(self, arrays, outputs, scalars, ends_ns=None) -> None:
         """Run all steps, the host's among them."""
-        frame, places = self.filled(arrays, outputs, scalars)
+        table, places = self.filled(arrays, outputs, scalars)
         ends = None if ends_ns is None else ends_ns.__array_interface__["data"][0]
         run, at, end = self.runner.gh_run, 0, self.count
         if ends_ns is not None:
-            ends_ns[-1] = perf_counter_ns()
+            ends_ns[-1] = self.target.now_ns()
         while True:
             at = run(self.steps, at, end, *places, ends)
-            if frame.failed:
+            if table.failed:
                 raise IndexErrorInside
             if at == end:
                 return
             if at < 0:
+                info = self.step_infos()[-1 - at]
                 raise BackendError(
-                    f"program: expected oneDNN to run step {-1 - at}; got a failure. "
-                    "Go on with GH_BACKEND=numpy, and report it."
+                    f"program: expected {info.kind} to run step {-1 - at}, {info.name}; got a "
+                    "failure. Go on with GH_BACKEND=numpy, and report it."
                 )
             self.run_host(self.hosts[at], arrays, outputs)
             if ends_ns is not None:
-                ends_ns[at] = perf_counter_ns()
+                ends_ns[at] = self.target.now_ns()
             at += 1
 
-    def filled(self, arrays, outputs, scalars) -> tuple[Frame, list[int]]:
-        """The frame, made at the first run, and what the runner is called with."""
-        if self.frame is None:
-            self.frame = Frame(len(arrays), len(outputs), len(scalars))
+    def filled(self, arrays, outputs, scalars) -> tuple[RunTable, list[int]]:
+        """The run's table, made at the first run, and what the runner is called with."""
+        if self.run_table is None:
+            self.run_table = RunTable(len(arrays), len(outputs), len(scalars))
         assert self.arena is not None
-        return self.frame, self.frame.filled(self.arena.address, arrays, outputs, scalars)
+        return self.run_table, self.run_table.filled(self.arena.address, arrays, outputs, scalars)
 
     def fall_back(self, step: HostCall) -> None:
         """Tell the backend that the step's card runs on its reference.
@@ -230,7 +230,7 @@ class Program:
         for place, value in zip(step.results, results, strict=True):
             self.array_of(place, arrays, outputs)[...] = value
 
-    def array_of(self, place: Place, arrays, outputs) -> np.ndarray:
+    def array_of(self, place: BufferPlace, arrays, outputs) -> np.ndarray:
         spec = place.buffer
         if place.kind == "arena":
             assert self.arena is not None
@@ -243,12 +243,12 @@ class Program:
         return np.lib.stride_tricks.as_strided(flat, place.shape, strides)
 
 
-def bytes_of(code: Code) -> int:
-    """About how much memory a Program takes while it does not run. The code of a primitive of
-    oneDNN was measured to take 117 to 159 KB."""
-    primitives = {id(step.what.desc) for step in code.steps if step.kind == ONEDNN}
+def bytes_of(code: ProgramCode) -> int:
+    """About how much memory a Program keeps: what native calls share is counted once."""
+    calls = [step.what for step in code.steps if isinstance(step.what, NativeCall)]
+    native = sum({call.shares: call.nbytes for call in calls}.values())
     infos = len(code.infos) if isinstance(code.infos, bytes) else INFO_BYTES * len(code.infos)
-    return PRIMITIVE_BYTES * len(primitives) + STEP_BYTES * len(code.steps) + infos
+    return native + STEP_BYTES * len(code.steps) + infos
 
 
 class IndexErrorInside(Exception):

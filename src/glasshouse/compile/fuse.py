@@ -8,7 +8,7 @@ from math import prod
 
 from glasshouse.compile.expr import Expr, Exprs, walk
 from glasshouse.compile.lower import Lowering
-from glasshouse.compile.steps import Buffer, Kernel, Opaque, kernel_order
+from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, kernel_order
 from glasshouse.compile.view import View, same_strides
 
 WINDOW = 48  # how many steps back a kernel looks for one to join
@@ -17,27 +17,27 @@ MAX_BUFFERS = 24  # pointers and cache ways that one kernel may use
 MIN_ROWS = 4  # rows that a kernel with a row-by-row reduction needs, to keep the cores busy
 
 
-def fuse(lowering: Lowering) -> list[Kernel | Opaque]:
+def fuse(lowering: Lowering) -> list[FusedKernel | LoweredStep]:
     """The steps of a lowering with kernels merged, in an order that respects what they read."""
-    schedule: list[Kernel | Opaque] = []
+    schedule: list[FusedKernel | LoweredStep] = []
     for step in lowering.steps:
-        merged = isinstance(step, Kernel) and step.mergeable and join(schedule, step)
+        merged = isinstance(step, FusedKernel) and step.mergeable and join(schedule, step)
         if not merged:
             schedule.append(step)
     schedule = drop_unread(schedule, lowering)
     mark_local(schedule, lowering)
     for step in schedule:
-        if isinstance(step, Kernel):
+        if isinstance(step, FusedKernel):
             use_locals(step, lowering.exprs)
     return schedule
 
 
-def join(schedule: list, kernel: Kernel) -> bool:
+def join(schedule: list, kernel: FusedKernel) -> bool:
     """Merge the kernel into one of the last steps, if there is one that it may join."""
     reads = kernel.reads()
     for place in range(len(schedule) - 1, max(-1, len(schedule) - 1 - WINDOW), -1):
         other = schedule[place]
-        if not isinstance(other, Kernel) or not may_merge(other, kernel, reads):
+        if not isinstance(other, FusedKernel) or not may_merge(other, kernel, reads):
             continue
         later = schedule[place + 1 :]
         made_later = set().union(*(step.writes() for step in later)) if later else set()
@@ -52,7 +52,7 @@ def join(schedule: list, kernel: Kernel) -> bool:
     return False
 
 
-def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
+def may_merge(other: FusedKernel, kernel: FusedKernel, reads: set[PlannedBuffer]) -> bool:
     if not other.mergeable or other.domain != kernel.domain:
         return False
     if None not in (other.axes, kernel.axes) and other.axes != kernel.axes:
@@ -68,7 +68,7 @@ def may_merge(other: Kernel, kernel: Kernel, reads: set[Buffer]) -> bool:
     return bool(used and reads_in_place(other, kernel, used)) if used else shared
 
 
-def reads_in_place(other: Kernel, kernel: Kernel, used: set[Buffer]) -> bool:
+def reads_in_place(other: FusedKernel, kernel: FusedKernel, used: set[PlannedBuffer]) -> bool:
     """Whether the kernel reads each of the other's results only at the position that makes it."""
     stores = {root.store.base: root for root in other.roots}
     for view in (view for root in kernel.roots for view in root.expr.loads if view.base in used):
@@ -83,7 +83,7 @@ def same_place(view: View, store: View) -> bool:
     return same and same_strides(view, store.strides)
 
 
-def reduces_rows(kernel: Kernel) -> bool:
+def reduces_rows(kernel: FusedKernel) -> bool:
     """Whether the innermost axis in memory is reduced, and enough rows are left to share out."""
     order, axes = kernel_order(kernel), kernel.axes or ()
     moving = [i for i in order if kernel.domain[i] > 1]
@@ -95,7 +95,7 @@ def drop_unread(schedule: list, lowering: Lowering) -> list:
     needed = {view.base for view in lowering.outputs}
     kept = []
     for step in reversed(schedule):
-        if isinstance(step, Kernel):
+        if isinstance(step, FusedKernel):
             live, wanted = [], set(needed)
             for root in reversed(step.roots):
                 if root.store.base in wanted:
@@ -114,16 +114,16 @@ def drop_unread(schedule: list, lowering: Lowering) -> list:
 def mark_local(schedule: list, lowering: Lowering) -> None:
     outside = {view.base for view in lowering.outputs}
     for step in schedule:
-        own = {root.store.base for root in step.roots} if isinstance(step, Kernel) else set()
+        own = {root.store.base for root in step.roots} if isinstance(step, FusedKernel) else set()
         outside |= step.reads() - own
     for step in schedule:
-        if isinstance(step, Kernel) and step.mergeable:
+        if isinstance(step, FusedKernel) and step.mergeable:
             for root in step.roots:
                 root.local = root.store.base not in outside
 
 
-def use_locals(kernel: Kernel, exprs: Exprs) -> None:
-    known: dict[Buffer, Expr] = {}
+def use_locals(kernel: FusedKernel, exprs: Exprs) -> None:
+    known: dict[PlannedBuffer, Expr] = {}
     for root in kernel.roots:
         root.expr, base = with_locals(root.expr, known, exprs), root.store.base
         if kernel.mergeable:
@@ -131,7 +131,7 @@ def use_locals(kernel: Kernel, exprs: Exprs) -> None:
             known[base] = reduced or root.expr
 
 
-def with_locals(expr: Expr, known: dict[Buffer, Expr], exprs: Exprs) -> Expr:
+def with_locals(expr: Expr, known: dict[PlannedBuffer, Expr], exprs: Exprs) -> Expr:
     """The expression with each load of a known buffer replaced by what it holds."""
     if not any(view.base in known for view in expr.loads):
         return expr

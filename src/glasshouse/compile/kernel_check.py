@@ -56,10 +56,11 @@ def explained(error: CompileError, graph: Graph) -> CompileError:
         return error
     plan = Plan(graph)
     assemble(plan)
-    failed = [i for i, text in plan.sources.items() if name_of(text) in str(error)]
+    names = {i: name_of(kernel, plan.target.dialect) for i, kernel in plan.sources.items()}
+    failed = [i for i, name in names.items() if name in str(error)]
     infos = plan.step_infos() if failed else []
-    names = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
-    return CompilerFailed(f"{names}: {error}") if names else error
+    told = ", ".join(f"kernel {i}, {infos[i].name}" for i in failed)
+    return CompilerFailed(f"{told}: {error}") if told else error
 
 
 def probe(call: CardCall, helpers: str) -> str:

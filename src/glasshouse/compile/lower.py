@@ -1,22 +1,20 @@
 """From graph to steps: which values get memory, in which layout, and which are computed where used.
 
-A value gets memory (a `Buffer`) if it is an output, an operand or result of an opaque step
-(oneDNN, a host call), the result of a reduction, or costs more to compute again than to load. All
-others are expressions that their users compute for themselves."""
+A value gets memory (a `PlannedBuffer`) if it is an output, an operand or result of a step that is
+no fused kernel, the result of a reduction, or costs more to compute again than to load. All others
+are expressions that their users compute for themselves. Which nodes a step computes is for the
+target's lowerers to say (`lowerer.py`)."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 from glasshouse.base.shape import Spec
 from glasshouse.compile import view as views
 from glasshouse.compile.c_text import is_written, numbers_of
 from glasshouse.compile.expr import Expr, Exprs
-from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root, order_of
+from glasshouse.compile.lowerer import Claim, claim_nodes, graph_of_node, remaining_nodes
+from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, Root, order_of
 from glasshouse.compile.view import View, strides_of
-from glasshouse.graph.graph import Graph, Node, users_of
-from glasshouse.graph.simplify import relu_operand
-from glasshouse.targets.cpu import onednn, winograd
-from glasshouse.targets.cpu import windows as template
+from glasshouse.graph.graph import Graph, Node
 
 REPEAT_COST = 40  # an expression with several users is computed again up to this cost …
 REPEAT_LOADS = 2  # … and up to this many loads of the size of its domain
@@ -27,31 +25,29 @@ FUSED_KINDS = ("bool", "int", "uint", "float")
 
 
 class Lowering:
-    """Walks a graph once, and makes kernels and opaque steps in its order."""
+    """Walks a graph once, and makes fused kernels and the lowerers' steps in its order."""
 
-    def __init__(self, graph: Graph):
-        self.graph, self.exprs = graph, Exprs()
-        self.buffers: list[Buffer] = []
-        self.steps: list[Kernel | Opaque] = []
+    def __init__(self, graph: Graph, target):
+        self.graph, self.target, self.exprs = graph, target, Exprs()
+        self.buffers: list[PlannedBuffer] = []
+        self.steps: list[FusedKernel | LoweredStep] = []
         self.expr: dict[int, Expr] = {}  # what users of a node compute
         self.uses = Counter(x.number for node in graph.nodes for x in node.inputs)
         self.is_output = {node.number for node in graph.outputs}
-        self.wanted = self.operands_of_opaque() | graph.stored
-        self.epilogues = find_epilogues(graph)
-        self.put_off = {n.number for e in self.epilogues.values() for n in e.inside}
+        self.claims = claim_nodes(graph, target.lowerers)
+        self.wanted = self.operands_in_memory() | graph.stored
         self.outputs: list[View] = []
-        self.results: dict[int, list[Buffer]] = {}  # of nodes with several results
+        self.results: dict[int, list[PlannedBuffer]] = {}  # of nodes with several results
 
-    def operands_of_opaque(self) -> set[int]:
-        """Nodes that an opaque step reads, perhaps through movement."""
+    def operands_in_memory(self) -> set[int]:
+        """Nodes that a step other than a fused kernel reads, perhaps through movement."""
         wanted: set[int] = set()
-        for node in self.graph.nodes:
-            if node.op in ("input", "full", "pick") or node.host is None and is_fusable(node):
-                continue
-            for x in node.inputs:
-                while x.op in MOVEMENT and x.host is None:
-                    x = x.inputs[0]
-                wanted.add(x.number)
+        for claim in self.claims.values():
+            if claim.lowerer is not self.target.fused:
+                for x in claim.reads or ():
+                    while x.op in MOVEMENT and x.host is None:
+                        x = x.inputs[0]
+                    wanted.add(x.number)
         return wanted
 
     def run(self) -> "Lowering":
@@ -60,8 +56,8 @@ class Lowering:
         self.outputs = [self.output_view(node) for node in self.graph.outputs]
         return self
 
-    def buffer(self, spec: Spec, order=None, node=None) -> Buffer:
-        made = Buffer(len(self.buffers), spec, order, node)
+    def buffer(self, spec: Spec, order=None, node=None) -> PlannedBuffer:
+        made = PlannedBuffer(len(self.buffers), spec, order, node)
         self.buffers.append(made)
         return made
 
@@ -69,31 +65,48 @@ class Lowering:
 
     def visit(self, node: Node) -> None:
         """Give the node an expression, and where it needs one a step and memory."""
-        if node.number in self.epilogues:
-            self.visit_epilogue(self.epilogues[node.number], node)
-        elif node.number not in self.put_off:
-            self.visit_plain(node)
-
-    def visit_epilogue(self, epilogue: "Epilogue", last: Node) -> None:
-        bias = None if epilogue.bias is None else self.row_major(epilogue.bias)
-        if self.plan_product(epilogue.node, bias, epilogue.relu):
-            self.expr[last.number] = self.expr[epilogue.node.number]
-        else:
-            for node in (*epilogue.inside, last):
-                self.visit_plain(node)
-
-    def visit_plain(self, node: Node) -> None:
-        op = node.op
-        if op == "input":
+        if node.op == "input":
             buffer = self.buffer(node.spec, node=node)
             buffer.place, buffer.at = "input", node.attrs["number"]
             self.expr[node.number] = self.exprs.load(buffer.view())
-        elif op == "pick":
+        elif node.op == "pick":
             made = self.results[node.inputs[0].number][node.attrs["number"]]
             self.expr[node.number] = self.exprs.load(made.view())
-        elif node.host is not None or not is_fusable(node):
-            self.visit_opaque(node)
-        elif op in MOVEMENT:
+        elif (claim := self.claims[node.number]).last is node:
+            self.plan_claim(claim)
+
+    def plan_claim(self, claim: Claim) -> None:
+        """Add the steps of a claim; where its lowerer cannot after all, those of others."""
+        if not claim.lowerer.plan(self, claim):
+            for node in claim.nodes:
+                self.plan_without(claim.lowerer, node)
+        elif len(claim.nodes) > 1:
+            own = {node.number for node in claim.nodes}
+            self.plan_remaining(claim, own)
+
+    def plan_without(self, lowerer, node: Node) -> None:
+        """Have a node computed by the first lowerer behind one that takes it alone."""
+        lowerers = self.target.lowerers
+        for other in lowerers[lowerers.index(lowerer) + 1 :]:
+            claims = claim_nodes(graph_of_node(node), [other])
+            if claims and other.plan(self, claims[node.number]):
+                return
+        raise AssertionError(f"lower: no lowerer of {self.target.name} takes {node!r}")
+
+    def plan_remaining(self, claim: Claim, own: set[int]) -> None:
+        """Have others compute what they need of a claim beside its results."""
+        outside = {n for n in own if n in self.is_output}
+        outside |= {x for x in own if self.uses[x] > self.uses_within(claim)[x]}
+        for node in remaining_nodes(claim, outside):
+            self.plan_without(claim.lowerer, node)
+
+    def uses_within(self, claim: Claim) -> Counter:
+        return Counter(x.number for node in claim.nodes for x in node.inputs)
+
+    def plan_fused(self, node: Node) -> None:
+        """Make a node part of the fused kernels that use it, or begin one where it needs memory."""
+        op = node.op
+        if op in MOVEMENT:
             self.visit_movement(node)
         elif op in REDUCTIONS:
             self.visit_reduction(node)
@@ -169,7 +182,7 @@ class Lowering:
             return
         buffer = self.buffer(node.spec, reduced_order(order_of(expr, x.shape), axes), node)
         root = Root(kept_view(buffer.view(), x.shape, axes), expr, node.op, node)
-        self.steps.append(Kernel(x.shape, [root], axes))
+        self.add_kernel(x.shape, [root], axes)
         self.expr[node.number] = self.exprs.load(buffer.view())
 
     def visit_pad(self, node: Node) -> None:
@@ -204,32 +217,20 @@ class Lowering:
             at += x.shape[axis]
         self.expr[node.number] = self.exprs.load(whole)
 
-    def visit_opaque(self, node: Node) -> None:
-        if is_product(node) and self.plan_product(node):
-            return
-        if node.host is None and template.is_supported(node):
-            template.plan(self, node)
-            return
-        specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
-        sources = [self.operand_view(x) for x in node.inputs]
-        results = [self.buffer(spec, node=node) for spec in specs]
-        self.add_opaque("host", node, sources, results)
-        self.hand_out(node, results)
-
-    def plan_product(self, node: Node, bias=None, relu=False) -> bool:
-        """Add the step of a product or convolution; False where there is no fast way."""
-        if winograd.is_supported(node):
-            return winograd.plan(self, node, bias, relu)
-        return onednn.is_supported(node) and onednn.plan(self, node, bias)
-
     def fill(self, node: Node, part: View, expr: Expr) -> None:
         """A kernel that writes a part of a buffer to which other steps write too."""
-        self.steps.append(Kernel(part.shape, [Root(part, expr, node=node)], None, False))
+        self.add_kernel(part.shape, [Root(part, expr, node=node)], None, False)
 
-    def add_opaque(self, kind: str, node: Node, sources, results, plan=None, scratch=()) -> None:
-        self.steps.append(Opaque(kind, node, sources, results, plan, list(scratch)))
+    def add_kernel(self, domain, roots: list[Root], axes, mergeable: bool = True) -> None:
+        self.steps.append(FusedKernel(self.target.fused, domain, roots, axes, mergeable))
 
-    def hand_out(self, node: Node, results: list[Buffer]) -> None:
+    def add_step(self, lowerer, node: Node, sources, results, plan=None, **more) -> None:
+        """A step of a lowerer's own, for `node`; `scratch` buffers, and the nodes that it
+        `computes` if that is not just this one."""
+        more = {"computes": [node], **more}
+        self.steps.append(LoweredStep(lowerer, node, sources, results, plan, **more))
+
+    def hand_out(self, node: Node, results: list[PlannedBuffer]) -> None:
         """From now on users of the node load these results."""
         if isinstance(node.spec, tuple):
             self.results[node.number] = results
@@ -252,13 +253,13 @@ class Lowering:
         big = {v.base for v in expr.loads if 2 * v.base.spec.size >= size}
         return expr.cost > REPEAT_COST or len(big) > REPEAT_LOADS
 
-    def materialise(self, node: Node, row_major: bool = False, order=None) -> Buffer:
+    def materialise(self, node: Node, row_major: bool = False, order=None) -> PlannedBuffer:
         """Store a node's value: a kernel, a buffer, and from now on a load for its users."""
         expr = self.expr[node.number]
         if order is None and not row_major and node.number not in self.is_output:
             order = order_of(expr, node.shape)
         buffer = self.buffer(node.spec, order, node)
-        self.steps.append(Kernel(node.shape, [Root(buffer.view(), expr, node=node)], None))
+        self.add_kernel(node.shape, [Root(buffer.view(), expr, node=node)], None)
         self.expr[node.number] = self.exprs.load(buffer.view())
         return buffer
 
@@ -289,76 +290,6 @@ class Lowering:
         if not fits:
             self.materialise(node, row_major=True)
         return self.expr[node.number].view
-
-
-@dataclass
-class Epilogue:
-    """What follows a product or convolution `node` and can be done with it: + bias, then relu
-    where that is Winograd's, for oneDNN's makes 0 of NaN.
-    `inside` are the nodes, `node` among them, whose values nobody else needs."""
-
-    node: Node
-    bias: Node | None
-    relu: bool
-    inside: list[Node]
-
-
-def find_epilogues(graph: Graph) -> dict[int, Epilogue]:
-    """By the number of the last node: what is done together with its product."""
-    users = users_of(graph.nodes)
-    outputs = {node.number for node in graph.outputs}
-    found = {}
-    for node in graph.nodes:
-        if node.op not in ("matmul", "conv") or not is_product(node) or node.number in outputs:
-            continue
-        last, bias, inside = node, None, []
-        for user in users.get(node.number, ()):
-            vector = bias_of(user, node)
-            if vector is not None and len(users[node.number]) == 1:
-                last, bias, inside = user, vector, [node]
-        relu = relu_after(last, users, outputs) if winograd.is_supported(node) else None
-        if relu is not None:
-            inside += [last, *relu[:-1]]
-            last = relu[-1]
-        if last is not node:
-            found[last.number] = Epilogue(node, bias, relu is not None, inside)
-    return found
-
-
-def is_product(node: Node) -> bool:
-    """Whether there is a step for a product or convolution other than the host's."""
-    return not node.host and (winograd.is_supported(node) or onednn.is_supported(node))
-
-
-def bias_of(user: Node, node: Node) -> Node | None:
-    """The vector that `user` adds to the channels of `node`, if that is what it does."""
-    if user.op != "add" or user.host or user.inputs[0] is user.inputs[1]:
-        return None
-    other = user.inputs[1] if user.inputs[0] is node else user.inputs[0]
-    channels = 1 if node.op == "conv" else node.spec.ndim - 1
-    size = node.shape[channels]
-    if other.op != "expand":
-        return None
-    small = other.inputs[0]
-    if small.spec.size != size or small.shape[channels] != size or size == 1:
-        return None
-    if small.op == "reshape" and small.inputs[0].shape == (size,):
-        return small.inputs[0]
-    return small if small.shape == (size,) else None
-
-
-def relu_after(node: Node, users, outputs) -> list[Node] | None:
-    """The nodes of a relu of `node` in order, if nobody else needs `node`."""
-    if node.number in outputs:
-        return None
-    for last in users.get(node.number, ()):
-        if relu_operand(last) is node:
-            condition = last.inputs[0]
-            parts = list(condition.inputs)
-            alone = all(len(users[n.number]) == 1 for n in (condition, *parts))
-            if alone and len(users[node.number]) == 3 and condition.number not in outputs:
-                return [*parts, condition, last]
-    return None
 
 
 def move(op: str, view: View, shape, attrs) -> View | None:

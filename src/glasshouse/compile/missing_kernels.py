@@ -1,16 +1,14 @@
 """Which calls no kernel of a Program computes, and why: those are steps of the host."""
 
-from typing import NamedTuple
-
 from glasshouse.compile.c_text import call_of_node, faults, has_text
-from glasshouse.compile.lower import FUSED_KINDS, MOVEMENT, REDUCTIONS, is_fusable, is_product
+from glasshouse.compile.emitted import MissingKernel
+from glasshouse.compile.lower import FUSED_KINDS, MOVEMENT, REDUCTIONS
+from glasshouse.compile.lowerer import claim_nodes, graph_of_node
+from glasshouse.compile.target import current_target
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph import composition
 from glasshouse.ops import BUILT_IN
-from glasshouse.targets.cpu import onednn
-from glasshouse.targets.cpu import windows as template
 
-PRODUCTS = ("matmul", "conv", "conv_data_grad", "conv_weight_grad")
 # Cards that fused kernels compute in every dtype but complex ones: most calls, that need no look.
 ALWAYS_WRITTEN = frozenset(
     name
@@ -21,14 +19,6 @@ ALWAYS_WRITTEN = frozenset(
 )
 
 
-class MissingKernel(NamedTuple):
-    """Why there is no kernel for a call, what would help, and the user's line where it is known."""
-
-    reason: str
-    fix: str
-    line: str = ""
-
-
 def missing_kernel(node) -> MissingKernel | None:
     """Why a node of a graph is left to the host; None where a kernel computes it, a user's function
     does, or there is nothing to compute."""
@@ -37,9 +27,14 @@ def missing_kernel(node) -> MissingKernel | None:
     card = primitives[node.op]
     if card.composition is not None and card.name not in composition.faults:
         return None
-    if is_fusable(node) or is_product(node) or template.is_supported(node):
-        return None
-    return why_host(node)
+    return why_host(node) if is_left_to_host(node) else None
+
+
+def is_left_to_host(node) -> bool:
+    """Whether no lowerer of the target in use but the host's takes a node."""
+    target = current_target()
+    claims = claim_nodes(graph_of_node(node), target.lowerers)
+    return claims[node.number].lowerer is target.host
 
 
 def is_empty(node) -> bool:
@@ -55,8 +50,9 @@ def why_host(node) -> MissingKernel:
     names = ", ".join(dtype.name for dtype in dtypes)
     if any(dtype.kind not in FUSED_KINDS for dtype in dtypes):
         return MissingKernel(f"kernels compute no {names}", "Compute with real numbers")
-    if node.op in PRODUCTS:
-        return why_no_product(dtypes, names)
+    for lowerer in current_target().lowerers_of(node.op):
+        if missing := lowerer.explain(node, names):
+            return missing
     if "elementwise" not in card.traits:
         what = "a lowerer, or its card a composition"
         return MissingKernel(f"no kernel for {names}", f"Give it {what}, or leave it out")
@@ -70,11 +66,3 @@ def why_host(node) -> MissingKernel:
         return MissingKernel(faults[call], "Mend the card's kernel text")
     known = "" if has_text(card, call) else f"its kernel text leaves out {names}"
     return MissingKernel(known or f"no kernel for {names}", fix)
-
-
-def why_no_product(dtypes, names: str) -> MissingKernel:
-    if onednn.library() is None:
-        return MissingKernel("oneDNN is not installed", "Install it: pip install onednn-cpu-gomp")
-    if any(dtype.name not in onednn.DTYPES for dtype in dtypes):
-        return MissingKernel(f"oneDNN computes no {names}", "Use float32 or a narrower float")
-    return MissingKernel(f"oneDNN has no fast way for these {names}", "Use other shapes")

@@ -2,16 +2,16 @@
 
 import gc
 from contextlib import contextmanager
-from math import prod
 
 from glasshouse import memory
 from glasshouse.base.flags import flags
-from glasshouse.compile.emit_c import Source
+from glasshouse.compile.emitted import CKernel
 from glasshouse.compile.fuse import fuse
 from glasshouse.compile.lower import Lowering
 from glasshouse.compile.plan_memory import plan_memory
-from glasshouse.compile.source_map import StepInfo, fallback_of, step_infos
-from glasshouse.compile.steps import Buffer, Kernel
+from glasshouse.compile.source_map import StepInfo, step_infos
+from glasshouse.compile.steps import PlannedBuffer
+from glasshouse.compile.target import current_target
 from glasshouse.graph.graph import Graph, verify
 from glasshouse.graph.simplify import PASSES as SIMPLER
 from glasshouse.remat.passes.recompute import recompute
@@ -27,12 +27,12 @@ class Plan:
     `schedule` lists the steps; `arena_bytes` is the peak of the values in between; `made` are the
     buffers that a run hands out, by number."""
 
-    sources: dict[int, str] = {}  # the C of each fused kernel, once it is emitted
+    sources: dict[int, CKernel] = {}  # the C of each fused kernel, once it is emitted
 
     def __init__(self, graph: Graph):
-        self.graph = graph
-        self.lowering = Lowering(graph).run()
-        self.schedule = [step for step in fuse(self.lowering) if not is_empty(step)]
+        self.graph, self.target = graph, current_target()
+        self.lowering = Lowering(graph, self.target).run()
+        self.schedule = [step for step in fuse(self.lowering) if not step.is_empty()]
         self.arena_bytes = plan_memory(self.schedule, self.lowering)
         pairs = zip(self.lowering.outputs, graph.outputs, strict=True)
         self.outputs = [(view.base, node.spec) for view, node in pairs]
@@ -47,20 +47,14 @@ class Plan:
             self.infos = step_infos(self)
         return self.infos
 
-    def source_of(self, buffer: Buffer, donated) -> int | None:
+    def source_of(self, buffer: PlannedBuffer, donated) -> int | None:
         """The number of the input whose memory an output takes, if a run donates it."""
         source = buffer.source
         return source.at if source is not None and source.at in donated else None
 
 
-def tag_of(buffer: Buffer) -> memory.Tag:
+def tag_of(buffer: PlannedBuffer) -> memory.Tag:
     return memory.Tag(buffer.node.op, *buffer.node.origin[:2]) if buffer.node else memory.Tag()
-
-
-def is_empty(step) -> bool:
-    if isinstance(step, Kernel):
-        return prod(step.domain) == 0
-    return all(buffer.spec.size == 0 for buffer in step.results)
 
 
 @contextmanager
@@ -96,26 +90,21 @@ def describe_steps(plan: Plan) -> str:
     """A line for each step: what it computes, from which buffers into which, and where they lie."""
     lines = [f"# arena: {plan.arena_bytes:,} bytes"]
     for i, step in enumerate(plan.schedule):
-        if isinstance(step, Kernel):
-            names = [f"{r.reduce or 'map'} {r.node.op if r.node else ''}" for r in step.roots]
-            what = f"kernel over {step.domain}: {', '.join(map(str.strip, names))}"
-        else:
-            what = f"{step.kind} {step.node.op} {step.plan.name if step.kind == 'onednn' else ''}"
-            what += f"({why})" if (why := fallback_of(step)) else ""
+        what = step.lowerer.describe(step).text
         reads = " ".join(map(place_of, sorted(step.reads(), key=lambda b: b.number)))
         writes = " ".join(map(place_of, sorted(step.writes(), key=lambda b: b.number)))
         lines.append(f"{i:4} {what.strip()}: {reads} -> {writes}")
     return "\n".join(lines)
 
 
-def place_of(buffer: Buffer) -> str:
+def place_of(buffer: PlannedBuffer) -> str:
     return f"b{buffer.number}@{buffer.place}:{buffer.at}"
 
 
-def describe_c(sources: dict[int, str]) -> str:
+def describe_c(sources: dict[int, CKernel]) -> str:
     """The C of every kernel by its step, equal ones once."""
-    texts: dict[str, list[int]] = {}
-    for i, text in sources.items():
-        texts.setdefault(text, []).append(i)
-    named = [(Source(text, []).named(f"kernel{i[0]}"), i) for text, i in texts.items()]
+    kernels: dict[CKernel, list[int]] = {}
+    for i, kernel in sources.items():
+        kernels.setdefault(kernel, []).append(i)
+    named = [(kernel.named(f"kernel{i[0]}"), i) for kernel, i in kernels.items()]
     return "\n".join(f"/* steps {', '.join(map(str, i))} */\n{text}" for text, i in named)

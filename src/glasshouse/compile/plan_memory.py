@@ -6,7 +6,7 @@ import numpy as np
 
 from glasshouse.compile.fuse import reduces_rows
 from glasshouse.compile.lower import Lowering
-from glasshouse.compile.steps import Buffer, Kernel, Opaque, Root
+from glasshouse.compile.steps import FusedKernel, LoweredStep, PlannedBuffer, Root
 
 ALIGNMENT = 64  # bytes of a cache line
 
@@ -15,19 +15,19 @@ ALIGNMENT = 64  # bytes of a cache line
 class Life:
     """Buffers that follow each other at one place of the arena, from first write to last read."""
 
-    buffers: list[Buffer]
+    buffers: list[PlannedBuffer]
     nbytes: int
     first: int
     last: int
 
 
-def aligned_bytes(buffer: Buffer) -> int:
+def aligned_bytes(buffer: PlannedBuffer) -> int:
     return -(-max(1, buffer.spec.nbytes) // ALIGNMENT) * ALIGNMENT
 
 
-def plan_memory(schedule: list[Kernel | Opaque], lowering: Lowering) -> int:
+def plan_memory(schedule: list[FusedKernel | LoweredStep], lowering: Lowering) -> int:
     """Give every buffer its place; returns the bytes of the arena."""
-    outputs: list[Buffer] = []
+    outputs: list[PlannedBuffer] = []
     for view in lowering.outputs:
         if view.base.place == "arena":
             view.base.place, view.base.at = "output", len(outputs)
@@ -42,7 +42,7 @@ def reuse_inputs(schedule) -> None:
     last_read = {buffer.at: i for buffer, i in reads if buffer.place == "input"}
     taken: set[int] = set()
     for i, step in enumerate(schedule):
-        if isinstance(step, Kernel) and is_single_pass(step):
+        if isinstance(step, FusedKernel) and is_single_pass(step):
             for root in step.roots:
                 if root.store.base.place == "output":
                     source = replaceable(step, root, "input")
@@ -51,12 +51,12 @@ def reuse_inputs(schedule) -> None:
                         taken.add(source.at)
 
 
-def is_single_pass(kernel: Kernel) -> bool:
+def is_single_pass(kernel: FusedKernel) -> bool:
     """Whether a kernel reads each position once, before it stores a result there."""
     return kernel.mergeable and (kernel.axes is None or not reduces_rows(kernel))
 
 
-def replaceable(kernel: Kernel, root: Root, place: str) -> Buffer | None:
+def replaceable(kernel: FusedKernel, root: Root, place: str) -> PlannedBuffer | None:
     """A buffer like the root's result that the kernel reads only where it stores the result."""
     target = root.store.base
     if root.local or root.reduce is not None:
@@ -75,9 +75,9 @@ def lives_of(schedule) -> list[Life]:
     """What lies in the arena, with the first and last step that uses it; a result that a kernel may
     store over an operand that nobody reads any more follows it at its place."""
     last_use = {b: i for i, step in enumerate(schedule) for b in (*step.writes(), *step.reads())}
-    lives: dict[Buffer, Life] = {}
+    lives: dict[PlannedBuffer, Life] = {}
     for i, step in enumerate(schedule):
-        if isinstance(step, Kernel) and is_single_pass(step):
+        if isinstance(step, FusedKernel) and is_single_pass(step):
             follow_operands(step, i, lives, last_use)
         for buffer in (*step.writes(), *step.reads()):
             if buffer.place == "arena":
@@ -87,9 +87,9 @@ def lives_of(schedule) -> list[Life]:
     return list({id(life): life for life in lives.values()}.values())
 
 
-def follow_operands(kernel: Kernel, i: int, lives, last_use) -> None:
+def follow_operands(kernel: FusedKernel, i: int, lives, last_use) -> None:
     """Let results of step `i` take the place of operands that end here."""
-    taken: set[Buffer] = set()
+    taken: set[PlannedBuffer] = set()
     for root in kernel.roots:
         target = root.store.base
         if target.place == "arena" and target not in lives:

@@ -16,9 +16,10 @@ from glasshouse.base.flags import flags
 from glasshouse.base.interrupts import held, let_through
 from glasshouse.compile import store
 from glasshouse.compile.code import assemble
+from glasshouse.compile.emitted import MissingKernel, StaleCode
 from glasshouse.compile.executable import IndexErrorInside, Program
 from glasshouse.compile.kernel_check import explained, find_faults
-from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN, MissingKernel
+from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN
 from glasshouse.compile.plan import (
     Plan,
     describe_c,
@@ -28,6 +29,7 @@ from glasshouse.compile.plan import (
     show,
 )
 from glasshouse.compile.source_map import References
+from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.backend import quiet
 from glasshouse.dispatch.bind import state, timers, watchers
@@ -35,7 +37,6 @@ from glasshouse.dispatch.fallback import WHOLE, Fallback
 from glasshouse.dispatch.watch import ProgramRun, tell
 from glasshouse.graph.graph import Graph, graph_of
 from glasshouse.graph.record import InC, Recording, compute, forget
-from glasshouse.targets.cpu import onednn
 
 # Recordings shorter than `store.LARGE_NODES` are compiled once their references have taken about as
 # long as compiling does.
@@ -90,8 +91,9 @@ def run_recording(recording: Recording, backend) -> None:
 
 def entry_of(recording: Recording) -> Entry:
     key: tuple = recording.key
-    if state.recompute or not flags.winograd:
-        key = (key, state.recompute, flags.winograd)
+    variant = current_target().variant()
+    if state.recompute or variant:
+        key = (key, state.recompute, variant)
     entry = programs.get(key) or add_entry(key, KEY_BYTES * len(recording.key))
     entry.used = next(uses)
     return entry
@@ -318,11 +320,11 @@ def make_anew(recording: Recording, key: str) -> Program:
 
 
 def load_program(key: str) -> Program | None:
-    """The Program that a process stored, if oneDNN is still as it was then."""
+    """The Program that a process stored, if what it runs on is still as it was then."""
     code = store.load(key)
     try:
         return None if code is None else Program(code)
-    except onednn.Unavailable:
+    except StaleCode:
         return None
 
 

@@ -4,8 +4,10 @@ import numpy as np
 
 from glasshouse.base import DeviceError, Spec, from_numpy_dtype, user_line
 from glasshouse.base.flags import flags
-from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN, MissingKernel, missing_kernel
+from glasshouse.compile.emitted import MissingKernel
+from glasshouse.compile.missing_kernels import ALWAYS_WRITTEN, missing_kernel
 from glasshouse.compile.program import run_recording
+from glasshouse.compile.target import current_target
 from glasshouse.dispatch.backend import Replacement, TensorBackend
 from glasshouse.dispatch.fallback import Fallback
 from glasshouse.dispatch.primitive import Primitive
@@ -75,7 +77,7 @@ class RecordingBackend(TensorBackend):
     def missing_of(self, signature, specs, spec, line=str) -> MissingKernel | None:
         """Why no kernel computes a call, with the line that `line()` gave the first time; None if
         one does."""
-        key = signature.number, *specs
+        key = signature.number, current_target().variant(), *specs
         if key not in self.missing:
             operands = tuple(Node("input", (), {}, s, -1) for s in specs)
             node = Node(signature.name, operands, signature.attrs, spec, -1, signature.host)

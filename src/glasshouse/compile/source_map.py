@@ -3,8 +3,8 @@
 from math import prod
 from typing import Any, NamedTuple
 
-from glasshouse.compile.missing_kernels import is_empty, why_host
-from glasshouse.compile.steps import Kernel
+from glasshouse.compile.lowerer import StepDescription
+from glasshouse.compile.work import REFERENCE, StepKind, StepWork
 from glasshouse.dispatch.call import Call, call_of
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Node, Origin
@@ -21,14 +21,14 @@ class Source(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """A step: `kind` is kernel, template, winograd, onednn, host or reference; bytes are what it
-    moves; `saved_flops` those of its primitives' definitions that its algorithm does without.
-    A step without sources only copies; `origin` says for whom. `fallback` is why one is left to the
-    host for want of a kernel. Devices also have steps of kind copy
-    (`transfer`: HtoD, DtoH or DtoD) and collective (`group`: its ranks)."""
+    """A step: `step_kind` is the lowerer that made it, or what kind it is else, and `kind` that by
+    its label; bytes are what it moves; `saved_flops` those of its primitives' definitions that its
+    algorithm does without. A step without sources only copies; `origin` says for whom. `fallback`
+    is why one is left to the host for want of a kernel. Devices also have copies (`transfer`: HtoD,
+    DtoH or DtoD) and collectives (`group`: its ranks)."""
 
     name: str
-    kind: str
+    step_kind: StepKind
     sources: list[Source]
     origin: Origin
     read_bytes: int
@@ -38,6 +38,15 @@ class StepInfo(NamedTuple):
     group: tuple[int, ...] = ()
     saved_flops: int = 0
     fallback: str = ""
+
+    @property
+    def kind(self) -> str:
+        return self.step_kind.label
+
+    @property
+    def work(self) -> StepWork:
+        """What takes time in it."""
+        return self.step_kind.work_of(self)
 
     @property
     def origins(self) -> list[Origin]:
@@ -60,62 +69,44 @@ class StepInfo(NamedTuple):
 
 def step_infos(program) -> list[StepInfo]:
     """The steps of a Program, in order."""
-    homes = homes_of(program)
+    told = [step.lowerer.describe(step) for step in program.schedule]
+    homes = homes_of(program.schedule, told)
     own: list[list[Node]] = [[] for _ in program.schedule]
     for stored in homes.values():
         for i, node in stored:
             own[i].append(node)
-    first: dict[str, int] = {}
+    first: dict[Any, int] = {}
     infos = []
     for i, step in enumerate(program.schedule):
         nodes = computed_in(own[i], homes)
-        text = program.sources.get(i, "")
+        kernel = program.sources.get(i)
         infos.append(
             StepInfo(
-                name_of([node.op for node in nodes], step),
-                "kernel" if isinstance(step, Kernel) else step.kind,
+                name_of([node.op for node in nodes]) or told[i].name,
+                step.lowerer,
                 [source_of(node) for node in nodes],
                 origin_of(program.schedule, i, own),
                 sum(bytes_of(views) for views in views_of(step).values()),
                 sum(buffer.spec.nbytes for buffer in step.writes()),
-                first.setdefault(text, i) if text else i,
-                saved_flops=saved_flops(step),
-                fallback=fallback_of(step),
+                first.setdefault(kernel, i) if kernel else i,
+                saved_flops=told[i].saved_flops,
+                fallback=told[i].fallback,
             )
         )
     return infos
 
 
-def name_of(ops: list[str], step) -> str:
+def name_of(ops: list[str]) -> str:
     shown = [op for op in ops if primitives[op].kind not in ("create", "movement")]
     names = list(dict.fromkeys(shown or ops))
     if len(names) > NAME_OPS:
         names[NAME_OPS - 1 :] = [f"{len(names) - NAME_OPS + 1} more"]
-    return " + ".join(names) or ("reorder" if is_reorder(step) else "copy")
-
-
-def is_reorder(step) -> bool:
-    """Whether a step of oneDNN changes a layout and nothing else."""
-    return getattr(step, "kind", "") == "onednn" and step.plan.name.startswith("reorder")
-
-
-def fallback_of(step) -> str:
-    """Why a step is left to the host for want of a kernel; "" for all others."""
-    if isinstance(step, Kernel) or step.kind != "host" or step.node.host or is_empty(step.node):
-        return ""
-    return why_host(step.node).reason
-
-
-def saved_flops(step) -> int:
-    """FLOPs of the definition of a step's product that its algorithm does without."""
-    if isinstance(step, Kernel) or step.kind != "winograd":
-        return 0
-    return source_of(step.node).call.cost.flops - step.plan.product_flops
+    return " + ".join(names)
 
 
 def origin_of(schedule, i: int, own) -> Origin:
     """For whom a step works: its own nodes, else the first step that reads what it writes."""
-    node = getattr(schedule[i], "node", None)
+    node = schedule[i].node
     if own[i]:
         return own[i][0].origin
     if node is not None and node.op in primitives:
@@ -128,27 +119,14 @@ def origin_of(schedule, i: int, own) -> Origin:
     return Origin()
 
 
-def homes_of(program) -> dict[int, list[tuple[int, Node]]]:
+def homes_of(schedule, told: list[StepDescription]) -> dict[int, list[tuple[int, Node]]]:
     """By node: the steps that store it; what only copies into place stores nothing."""
     homes: dict[int, list[tuple[int, Node]]] = {}
-
-    def store(node: Node, i: int) -> None:
-        if node.op in primitives:
-            homes.setdefault(node.number, []).append((i, node))
-
-    epilogues = {e.node.number: (e, last) for last, e in program.lowering.epilogues.items()}
-    opaque = {s.node.number for s in program.schedule if not isinstance(s, Kernel)}
-    for i, step in enumerate(program.schedule):
-        if isinstance(step, Kernel):
-            for root in step.roots:
-                if root.node is not None and root.node.number not in opaque:
-                    store(root.node, i)
-        elif not is_reorder(step):
-            store(step.node, i)
-            epilogue, last = epilogues.get(step.node.number, (None, 0))
-            if epilogue is not None and step.kind in ("onednn", "winograd"):
-                for node in (*epilogue.inside, program.graph.nodes[last]):
-                    store(node, i)
+    opaque = {step.node.number for step in schedule if step.node is not None}
+    for i, (step, description) in enumerate(zip(schedule, told, strict=True)):
+        for node in description.nodes:
+            if node.op in primitives and (step.node is not None or node.number not in opaque):
+                homes.setdefault(node.number, []).append((i, node))
     return homes
 
 
@@ -169,12 +147,10 @@ def source_of(node: Node) -> Source:
 
 
 def views_of(step) -> dict[Any, set]:
+    """The views that a step reads, by their buffer."""
     views: dict[Any, set] = {}
-    roots = step.roots if isinstance(step, Kernel) else ()
-    loads = [v for r in roots for v in r.expr.loads] if roots else step.sources
-    local = {r.store.base for r in roots if r.local}
-    for view in loads:
-        if view.base is not None and view.base not in local:
+    for view in step.views():
+        if view.base is not None:
             views.setdefault(view.base, set()).add(view)
     return views
 
@@ -220,9 +196,9 @@ class References:
 
 def info_of(source: Source | None, number: int) -> StepInfo:
     if source is None:
-        return StepInfo("pick", "reference", [], Origin(), 0, 0, number)
+        return StepInfo("pick", REFERENCE, [], Origin(), 0, 0, number)
     call = source.call
     outs = call.out if isinstance(call.out, tuple) else (call.out,)
     read, written = (sum(spec.nbytes for spec in specs) for specs in (call.specs, outs))
     name = call.primitive.name
-    return StepInfo(name, "reference", [source], source.origin, read, written, number)
+    return StepInfo(name, REFERENCE, [source], source.origin, read, written, number)

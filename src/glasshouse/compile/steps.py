@@ -1,4 +1,4 @@
-"""The steps of a Program and the memory they work on: buffers, fused kernels, opaque steps."""
+"""The steps of a plan and the memory they work on: buffers, fused kernels, lowerers' own steps."""
 
 from dataclasses import dataclass, field
 from math import prod
@@ -11,7 +11,7 @@ from glasshouse.compile.view import View, strides_of
 from glasshouse.graph.graph import Node
 
 
-class Buffer:
+class PlannedBuffer:
     """Memory for one value: its spec, the order of its axes in memory, and where it lies.
     `place` is "input" (number), "output" (number) or "arena" (offset in bytes)."""
 
@@ -21,7 +21,7 @@ class Buffer:
         self.number, self.spec, self.node = number, spec, node
         self.order = tuple(range(len(spec.shape))) if order is None else tuple(order)
         self.place, self.at = "arena", 0
-        self.source: Buffer | None = None  # the donated input whose memory this output takes
+        self.source: PlannedBuffer | None = None  # the donated input whose memory this output takes
 
     @property
     def dtype(self):
@@ -58,38 +58,56 @@ class Root:
 
 
 @dataclass(eq=False)
-class Kernel:
+class FusedKernel:
     """A fused kernel: roots over one domain; `axes` are those that its reductions reduce."""
 
+    lowerer: Any
     domain: tuple[int, ...]
     roots: list[Root]
     axes: tuple[int, ...] | None = None
     mergeable: bool = True
 
-    def reads(self) -> set[Buffer]:
+    node = None  # it works for several
+
+    def reads(self) -> set[PlannedBuffer]:
         return {v.base for root in self.roots for v in root.expr.loads}
 
-    def writes(self) -> set[Buffer]:
+    def writes(self) -> set[PlannedBuffer]:
         return {root.store.base for root in self.roots if not root.local}
+
+    def views(self) -> list[View]:
+        """What it reads of memory that others wrote."""
+        local = {root.store.base for root in self.roots if root.local}
+        return [v for root in self.roots for v in root.expr.loads if v.base not in local]
+
+    def is_empty(self) -> bool:
+        return prod(self.domain) == 0
 
 
 @dataclass(eq=False)
-class Opaque:
-    """A step that is no fused kernel: a oneDNN primitive, a C template or a call of the host.
-    `kind` is "onednn", "template", "winograd" or "host"; `sources` views, `results` buffers."""
+class LoweredStep:
+    """A step that a lowerer planned by itself, for `node`: it reads `sources` (views), writes
+    `results` and `scratch` (buffers), and has the values of the nodes that it `computes`."""
 
-    kind: str
+    lowerer: Any
     node: Node
     sources: list[View]
-    results: list[Buffer]
+    results: list[PlannedBuffer]
     plan: Any = None
-    scratch: list[Buffer] = field(default_factory=list)
+    scratch: list[PlannedBuffer] = field(default_factory=list)
+    computes: list[Node] = field(default_factory=list)
 
-    def reads(self) -> set[Buffer]:
+    def reads(self) -> set[PlannedBuffer]:
         return {v.base for v in self.sources}
 
-    def writes(self) -> set[Buffer]:
+    def writes(self) -> set[PlannedBuffer]:
         return {*self.results, *self.scratch}
+
+    def views(self) -> list[View]:
+        return self.sources
+
+    def is_empty(self) -> bool:
+        return all(buffer.spec.size == 0 for buffer in self.results)
 
 
 def order_of(expr: Expr, shape) -> tuple[int, ...] | None:
@@ -110,7 +128,7 @@ def order_of_view(view: View) -> tuple[int, ...]:
     return tuple(next(ordered) if n > 1 else i for i, n in enumerate(view.shape))
 
 
-def kernel_order(kernel: Kernel) -> tuple[int, ...]:
+def kernel_order(kernel: FusedKernel) -> tuple[int, ...]:
     """The axes of the domain from the outermost loop to the innermost."""
     for root in kernel.roots:
         plain = root.reduce is None

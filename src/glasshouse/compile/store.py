@@ -6,22 +6,20 @@ the recording, this package's compiler, the C compiler and processor, and oneDNN
 """
 
 import functools
-import os
 import pickle
 from pathlib import Path
 
 import numpy as np
 
 from glasshouse.base.dtype import DType
-from glasshouse.base.flags import flags
-from glasshouse.compile import disk_cache, toolchain
-from glasshouse.compile.code import Code
+from glasshouse.compile import disk_cache
+from glasshouse.compile.code import ProgramCode
+from glasshouse.compile.target import current_target
 from glasshouse.compile.toolchain import CompileError
 from glasshouse.dispatch.bind import state
 from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.record import Recording
 from glasshouse.ops import BUILT_IN
-from glasshouse.targets.cpu import onednn
 
 PACKAGE = Path(__file__).parent.parent
 COMPILER = (
@@ -112,22 +110,17 @@ def compiler_digest() -> str:
 
 
 def surroundings() -> str:
-    """What code depends on besides the recording and the compiler."""
-    settings = f"{os.cpu_count()} {flags.winograd}"
-    return "\n".join([compiler_digest(), toolchain.identity(), onednn_identity(), settings])
+    """What code depends on besides the recording.
+
+    Raises: Unwritten where the target in use cannot say it.
+    """
+    target = current_target().identity()
+    if target is None:
+        raise Unwritten
+    return "\n".join([compiler_digest(), target])
 
 
-def onednn_identity() -> str:
-    """Which oneDNN there is, for how many cores. What it would do for another number of threads is
-    seen when its primitives are made again."""
-    dnnl = onednn.library()
-    if dnnl is None:
-        return "no oneDNN"
-    status = os.stat(path := onednn.find_library())
-    return f"{path} {status.st_size} {status.st_mtime_ns}"
-
-
-def load(key: str) -> Code | None:
+def load(key: str) -> ProgramCode | None:
     data = disk_cache.read_entry(path_of(key)) if key else None
     try:
         return None if data is None else pickle.loads(data)
@@ -135,7 +128,7 @@ def load(key: str) -> Code | None:
         return None
 
 
-def packed(code: Code) -> bytes:
+def packed(code: ProgramCode) -> bytes:
     """Code as it is stored; nothing for what cannot be."""
     try:
         return pickle.dumps(code) if code.is_portable else b""

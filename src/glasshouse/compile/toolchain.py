@@ -115,15 +115,15 @@ def processor() -> str:
         return platform.processor()
 
 
-def compile_all(sources: list[str]) -> list[ctypes.CDLL]:
-    """The shared libraries of C sources, from the cache or the compiler.
+def compile_all(sources: list[str], more: tuple[str, ...] = ()) -> list[ctypes.CDLL]:
+    """The shared libraries of C sources, from the cache or the compiler; `more` are options.
 
     Raises: CompileError
     """
     if len(sources) == 1:
-        return [compile_one(sources[0])]
+        return [compile_one(sources[0], more)]
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        return list(pool.map(compile_one, sources))
+        return list(pool.map(lambda source: compile_one(source, more), sources))
 
 
 def compile_one(source: str, more: tuple[str, ...] = ()) -> ctypes.CDLL:

@@ -22,6 +22,7 @@ class State(threading.local):
     def __init__(self):
         self.modes: tuple = ()
         self.backend = None
+        self.compile_target: Any = None  # what Programs are compiled for; None: the default
         self.records = True
         self.scope: Any = None  # the running module's Scope
         self.phase = "forward"

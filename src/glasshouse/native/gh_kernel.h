@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "gh_math.h"
-#include "gh_winograd.h"
 
 /* The bits of a value as another type of the same size. */
 #define gh_bitcast(from, to, x) \

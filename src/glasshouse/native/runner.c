@@ -2,36 +2,23 @@
 
    A step has a function and coded arguments. The upper byte of an argument says what it is: an
    offset in the arena, the number (16 bits) of an input or output and an offset in it, the number
-   of a scalar, the error flag. A oneDNN step has its primitive in `extra`. A host step stops the run: the
-   caller does it, and goes on behind it. */
+   of a scalar, the error flag. A kernel takes their addresses; with `extra`, the function is a
+   target's, which takes that as well and returns 0 where all is well. A step without a function
+   stops the run: it is the host's. The caller does it, and goes on behind it. */
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
 enum { ARENA, INPUT, OUTPUT, SCALAR, ERROR };
-enum { KERNEL, ONEDNN, HOST };
 
-typedef struct { int arg; void *memory; } ExecArg; /* dnnl_exec_arg_t */
-
-typedef struct { void *primitive, *stream; ExecArg *args; } Onednn;
+typedef void (*Kernel)(void **args);
+typedef int (*Call)(void *extra, void **args, int32_t count);
 
 typedef struct {
-  int32_t kind, count;
-  void *function; /* void (*)(void **) */
+  void *function, *extra;
   const int64_t *args;
-  Onednn *extra;
+  int64_t count;
 } Step;
-
-typedef int (*SetHandle)(void *memory, void *address);
-typedef int (*Execute)(const void *primitive, void *stream, int count, const ExecArg *args);
-
-static SetHandle set_handle;
-static Execute execute;
-
-void gh_use_onednn(void *set, void *run) {
-  set_handle = (SetHandle)set;
-  execute = (Execute)run;
-}
 
 static int64_t now_ns(void) {
   struct timespec t;
@@ -59,25 +46,23 @@ void gh_addresses(void **arrays, int64_t count) {
 }
 
 /* Runs the steps from `begin`; returns the first step it did not do: `end`, a host step, or
-   -1 - step where oneDNN failed; it stops where the error flag is set. `ends_ns` gets the time at the end of each step, if it is given. */
+   -1 - step where a target's function failed; it stops where the error flag is set. `ends_ns` gets
+   the time at the end of each step, if it is given. */
 int64_t gh_run(const Step *steps, int64_t begin, int64_t end, char *arena, void **inputs,
                void **outputs, int64_t *scalars, int64_t *error, int64_t *ends_ns) {
-  int32_t most = 1;
+  int64_t most = 1;
   for (int64_t i = begin; i < end; i++)
     if (steps[i].count > most) most = steps[i].count;
   void *a[most];
   for (int64_t i = begin; i < end; i++) {
     const Step *step = steps + i;
-    if (step->kind == HOST || *error) return i;
-    for (int32_t k = 0; k < step->count; k++)
+    if (!step->function || *error) return i;
+    for (int64_t k = 0; k < step->count; k++)
       a[k] = address(step->args[k], arena, inputs, outputs, scalars, error);
-    if (step->kind == KERNEL) {
-      ((void (*)(void **))step->function)(a);
-    } else {
-      Onednn *x = step->extra;
-      for (int32_t k = 0; k < step->count; k++) set_handle(x->args[k].memory, a[k]);
-      if (execute(x->primitive, x->stream, step->count, x->args)) return -1 - i;
-    }
+    if (!step->extra)
+      ((Kernel)step->function)(a);
+    else if (((Call)step->function)(step->extra, a, (int32_t)step->count))
+      return -1 - i;
     if (ends_ns) ends_ns[i] = now_ns();
   }
   return end;

@@ -43,9 +43,9 @@ class HtaExporter(Exporter):
             device, stream = int(steps.device[row]), int(steps.stream[row])
         args = s.args | {"stream": stream, "correlation": row + 1, "device": device}
         name, category = s.name, s.category
-        if info.kind == "collective":
+        if info.group:
             name, args["ranks"] = f"ncclKernel_{name}", list(info.group)
-        elif info.kind == "copy" or not info.sources:
+        elif info.transfer or not info.sources:
             name, category = f"Memcpy {info.transfer or 'DtoD'} ({name})", "gpu_memcpy"
             args["bytes"] = info.written_bytes
             args["memory bandwidth (GB/s)"] = info.written_bytes / max(1, s.end - s.begin)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from glasshouse.base.errors import OptionError
-from glasshouse.compile.emit_c import Source
+from glasshouse.compile.source_map import StepInfo
+from glasshouse.compile.work import StepKind
 from glasshouse.profile.compare import Comparison, read_run
 from glasshouse.profile.machine import limits
 from glasshouse.profile.memory import MemoryTimeline
@@ -68,8 +69,6 @@ def best_rate(trace: Trace, rows) -> float:
 def advice(trace: Trace) -> list[str]:
     """What the numbers say would help, each with its evidence; the largest gain first."""
     rows = kernels(trace)
-    hosts = [trace.info(r.program, r.step) for r in rows if r.kind == "host"]
-    whys = dict.fromkeys(f"{x.name}: {x.fallback or 'a function of yours'}" for x in hosts)
     found = [
         (
             trace.compile_ns,
@@ -80,16 +79,7 @@ def advice(trace: Trace) -> list[str]:
             trace.wall_ns - trace.compile_ns - trace.kernel_ns,
             "Python takes this time, not the kernels: larger batches or gh.optimize would help",
         ),
-        (
-            sum(r.time_ns for r in rows if r.kind == "host"),
-            "primitives without a kernel of their "
-            f"own run as references on the host: {'; '.join(list(whys)[:5])}",
-        ),
-        (
-            sum(r.time_ns for r in rows if r.kind == "reference"),
-            "short recordings run as references"
-            " until they have cost as much as compiling them: GH_COMPILE=always does it at once",
-        ),
+        *advice_of_kinds(trace, rows),
         (
             sum(r.time_ns for r in rows if r.name == "reorder"),
             "layouts are changed between steps: channel counts that are multiples of 16 need fewer",
@@ -107,13 +97,26 @@ def advice(trace: Trace) -> list[str]:
     ]
 
 
+def advice_of_kinds(trace: Trace, rows) -> list[tuple[int, str]]:
+    """(ns, text) for each kind of step that has something to say of time spent in it."""
+    by_kind: dict[StepKind, list[tuple[int, StepInfo]]] = {}
+    for r in rows:
+        info = trace.info(r.program, r.step)
+        by_kind.setdefault(info.step_kind, []).append((r.time_ns, info))
+    told = (
+        (sum(ns for ns, _ in own), kind.advise([info for _, info in own]))
+        for kind, own in by_kind.items()
+    )
+    return [(ns, text) for ns, text in told if text]
+
+
 def program_data(trace: Trace, number: int) -> dict:
     program = trace.programs[number]
     infos = program.step_infos()
     kinds = Counter(info.kind for info in infos)
     sources = program.sources
     texts = {
-        i: Source(sources[i], []).named(f"kernel{i}")
+        i: sources[i].named(f"kernel{i}")
         for i in sorted({info.number for info in infos})
         if i in sources
     }
@@ -122,7 +125,7 @@ def program_data(trace: Trace, number: int) -> dict:
         "arena_bytes": program.arena_bytes,
         "c": texts,
         "first": [info.number for info in infos],
-        "hosts": sorted({info.name for info in infos if info.kind == "host"}),
+        "hosts": sorted({info.name for info in infos if info.step_kind.is_host}),
         "sources": [
             [
                 [

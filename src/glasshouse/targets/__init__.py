@@ -1,1 +1,6 @@
-"""Targets: what a Program can be compiled for, each in a folder of its own."""
+"""Targets: what Programs are compiled for, each in a folder of its own, and lowerers."""
+
+from glasshouse.compile.emitted import CKernel, Dialect, EmittedStep, NativeCall
+from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.target import Target, current_target, use_lowerer, use_target
+from glasshouse.targets.cpu.target import CPU

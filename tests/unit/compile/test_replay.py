@@ -12,14 +12,14 @@ from glasshouse import nn
 from glasshouse.base.errors import GradError, IndexOutOfRangeError, ShapeError
 from glasshouse.base.flags import flags
 from glasshouse.compile import replay
-from glasshouse.compile.executable import Runner
+from glasshouse.compile.executable import NativeRunner
 from glasshouse.dispatch.bind import hooks
 from glasshouse.dispatch.compose import composed
 from glasshouse.dispatch.watch import Watcher
 from glasshouse.graph.record import recorder
 from glasshouse.nn import functional
 
-Runner.get()
+NativeRunner.get()
 F = functional
 needs_replay = pytest.mark.skipif(replay.Door.native is None, reason="the door in C is not there")
 RNG = np.random.default_rng(0)

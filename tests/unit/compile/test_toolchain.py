@@ -16,8 +16,8 @@ import pytest
 
 import glasshouse as gh
 from glasshouse.base.flags import flags
-from glasshouse.compile import code, disk_cache, executable, kernel_cache, program, toolchain
-from glasshouse.targets.cpu import onednn
+from glasshouse.compile import disk_cache, executable, kernel_cache, program, toolchain
+from glasshouse.targets.cpu import fused, onednn
 
 
 def clear():
@@ -33,7 +33,7 @@ def clear():
     onednn.load_library.cache_clear()
     forget_compiled()
     program.warned.clear()
-    executable.Runner.library = None
+    executable.NativeRunner.library = None
 
 
 def forget_compiled():
@@ -230,7 +230,7 @@ def test_a_corrupted_entry_is_made_again(fresh):
         path.unlink()  # the old file is mapped
         path.write_bytes(data[:100] + b"spoilt")
     forget_compiled()
-    executable.Runner.library = None
+    executable.NativeRunner.library = None
     compute()
     for path in entries():
         assert toolchain.load_library(path) is not None
@@ -264,7 +264,7 @@ def test_several_processes_share_the_cache(fresh):
 
 
 def test_threads_that_compile_first_share_one_engine(fresh, monkeypatch):
-    made, real = [], onednn.Library
+    made, real = [], onednn.OnednnLibrary
 
     class Slow(real):
         def __init__(self):
@@ -272,7 +272,7 @@ def test_threads_that_compile_first_share_one_engine(fresh, monkeypatch):
             made.append(self)
             super().__init__()
 
-    monkeypatch.setattr(onednn, "Library", Slow)
+    monkeypatch.setattr(onednn, "OnednnLibrary", Slow)
     errors = []
 
     def work():
@@ -300,7 +300,7 @@ def test_a_bug_in_the_compiler_is_no_end(fresh, monkeypatch):
     def broken(kernel):
         raise KeyError("bug")
 
-    monkeypatch.setattr(code, "emit", broken)
+    monkeypatch.setattr(fused, "emit", broken)
     with pytest.warns(UserWarning, match="bug"):
         compute()
     program.programs.clear()

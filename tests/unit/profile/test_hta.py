@@ -9,6 +9,7 @@ from tests.unit.profile.test_profiler import prof  # noqa: F401  a fixture
 import glasshouse as gh
 from glasshouse.base import Spec
 from glasshouse.compile.source_map import Source, StepInfo
+from glasshouse.compile.work import COLLECTIVE, COPY, StepKind
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.watch import DeviceTimes, ProgramRun, tell
 from glasshouse.graph.graph import Origin
@@ -19,11 +20,11 @@ ELEMENTS, RANKS = 1_000, 2
 MS = 1_000_000
 
 
-def info(name: str, kind: str, nbytes: int = 4 * ELEMENTS, **more) -> StepInfo:
+def info(name: str, kind: StepKind, nbytes: int = 4 * ELEMENTS, **more) -> StepInfo:
     """A step as a device's Program describes it."""
     spec = Spec((ELEMENTS,), gh.float32)
     call = Source(call_of(gh.primitives["add"], (spec, spec), {}, spec), Origin("Net", "forward"))
-    sources = [call] if kind != "copy" else []
+    sources = [call] if kind is not COPY else []
     return StepInfo(name, kind, sources, Origin(), nbytes, nbytes, 0, **more)
 
 
@@ -35,9 +36,9 @@ class DeviceProgram:
 
     def step_infos(self):
         return [
-            info("batch", "copy", transfer="HtoD"),
-            *(info(f"kernel{i}", "kernel") for i in range(3)),
-            info("AllReduce", "collective", group=tuple(range(RANKS))),
+            info("batch", COPY, transfer="HtoD"),
+            *(info(f"kernel{i}", StepKind()) for i in range(3)),
+            info("AllReduce", COLLECTIVE, group=tuple(range(RANKS))),
         ]
 
 

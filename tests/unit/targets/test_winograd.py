@@ -15,7 +15,7 @@ from glasshouse.compile import program, toolchain
 from glasshouse.dispatch import backend as backends
 from glasshouse.nn.functional import conv2d, relu
 from glasshouse.ops.contract import conv, conv_data_grad, conv_weight_grad
-from glasshouse.targets.cpu import winograd
+from glasshouse.targets.cpu import CPU, winograd
 
 PASSES = ("conv", "conv_data_grad", "conv_weight_grad")
 # Of the largest element: about three times the error of a direct sum (docs/numerics.md).
@@ -67,10 +67,9 @@ def check(shape, seed: int = 0, dtype: str = "float32") -> None:
         found = passes(shape, *inputs)
         backends.current().evaluate([y.payload for y in found.values()])
     kinds = [
-        step.kind
+        step.lowerer.label
         for entry in program.programs.values()
         for step in entry.program.plan.schedule
-        if hasattr(step, "kind")
     ]
     assert kinds.count("winograd") == 3
     with gh.backends.use("numpy"):
@@ -107,7 +106,7 @@ def steps_of(shape) -> dict:
         for y in passes(shape, *operands(shape)).values():
             y.numpy()
     steps = [step for entry in program.programs.values() for step in entry.program.plan.schedule]
-    return {s.node.op: s for s in steps if getattr(s, "kind", "") == "winograd"}
+    return {s.node.op: s for s in steps if s.lowerer.label == "winograd"}
 
 
 def last(a):
@@ -123,9 +122,10 @@ def run_kernel(step, shape, options=()) -> list[np.ndarray]:
         "conv_data_grad": (last(g), w),
         "conv_weight_grad": (last(x), last(g)),
     }
-    text = f'#include "gh_kernel.h"\n{step.plan.named("kernel")}'
+    args, kernel_text = step.lowerer.emit(step)
+    text = f"{CPU.dialect.prelude}{kernel_text.named('kernel')}"
     kernel = toolchain.compile_one(text, options).kernel
-    buffers = [np.full(b.spec.size + 2 * GUARD, np.nan, np.float32) for b, _ in step.plan.args]
+    buffers = [np.full(b.spec.size + 2 * GUARD, np.nan, np.float32) for b, _ in args]
     for buffer, value in zip(buffers, given[step.node.op], strict=False):
         buffer[GUARD:-GUARD] = value.ravel()
     kernel((ctypes.c_void_p * len(buffers))(*(b[GUARD:].ctypes.data for b in buffers)))

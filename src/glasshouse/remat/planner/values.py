@@ -4,7 +4,6 @@ from functools import cached_property
 
 from glasshouse.analyze.machine import MachineProfile
 from glasshouse.analyze.step import StepAnalysis, occupancy
-from glasshouse.compile.lower import find_epilogues
 from glasshouse.compile.plan_memory import aligned_bytes
 from glasshouse.dispatch.call import call_of
 from glasshouse.dispatch.primitive import primitives
@@ -28,8 +27,9 @@ class Values:
         self.names = names_of(nodes)
         self.nodes = [n for n in nodes if n.number in self.names and (is_view(n) or not is_kept(n))]
         self.at = {node.number: i for i, node in enumerate(self.nodes)}
-        ends = find_epilogues(self.run.plan.graph).items()
-        self.last = {e.node.number: last for last, e in ends}  # what is stored of a product
+        claims = self.run.plan.lowering.claims.values()
+        # What is stored of nodes that one step computes.
+        self.last = {c.nodes[0].number: c.last.number for c in claims if len(c.nodes) > 1}
 
     @cached_property
     def stored(self) -> dict[int, tuple[int, float, float]]:

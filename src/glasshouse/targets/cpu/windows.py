@@ -1,46 +1,43 @@
-"""Kernels that are written for one card each: windows' largest elements, and scattering."""
+"""Kernels for the largest elements of windows (pooling), and for their gradient."""
 
 from itertools import product
 from math import prod
 
 from glasshouse.compile import emit_c
-from glasshouse.compile.emit_c import Source, canonical, decoded, loaded, stored
+from glasshouse.compile.emit_c import canonical, decoded, loaded, stored
+from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.lowerer import Claim, GraphUsers
 from glasshouse.compile.view import View
+from glasshouse.graph.graph import Node
+from glasshouse.targets.cpu.handwritten import HandwrittenKernels, parallel, pointers
 
 MAX_WINDOW = 64  # positions that a window kernel unrolls
 WINDOW_CHUNK = 4096  # elements of the vector axis that a scatter of windows takes at a time
 LEAST_LANES = 8  # windows in a row that a vector loop is for
-COLUMN_CHUNK = 256  # columns of a scatter that one thread takes at a time
-TEMPLATES = ("window_select", "window_scatter", "scatter_add", "scatter_set")
 
 
-def is_supported(node) -> bool:
-    if node.op not in TEMPLATES:
-        return False
-    specs = [node.spec, *(x.spec for x in node.inputs)]
-    if any(s.dtype.name not in emit_c.C_TYPES or s.size == 0 for s in specs):
-        return False
-    if node.op.startswith("window"):
-        return prod(node.attrs["size"]) <= MAX_WINDOW
-    return node.spec.dtype.name not in ("float16", "bfloat16")
+class WindowKernels(HandwrittenKernels):
+    """The largest element of each window, and its gradient. The result lies in memory in the order
+    of the operands."""
 
+    ops = ("window_select", "window_scatter")
 
-def plan(lowering, node) -> None:
-    (plan_window if node.op.startswith("window") else plan_scatter)(lowering, node)
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        fits = super().claims(graph, node) and prod(node.attrs["size"]) <= MAX_WINDOW
+        return Claim([node]) if fits else None
 
+    def plan(self, lowering, claim: Claim) -> bool:
+        node = claim.last
+        first, keys = (lowering.operand_view(x) for x in node.inputs)
+        moving = sorted(range(len(node.shape)), key=lambda i: -abs(keys.strides[i]))
+        target = lowering.buffer(node.spec, moving, node)
+        lowering.add_step(self, node, [first, keys], [target], (first, keys, target.view()))
+        lowering.hand_out(node, [target])
+        return True
 
-# -- windows ----------------------------------------------------------------------------------
-
-
-def plan_window(lowering, node) -> None:
-    """The result lies in memory in the order of the operands."""
-    first, keys = (lowering.operand_view(x) for x in node.inputs)
-    moving = sorted(range(len(node.shape)), key=lambda i: -abs(keys.strides[i]))
-    target = lowering.buffer(node.spec, moving, node)
-    emit = emit_select if node.op == "window_select" else emit_scatter
-    source = emit(node, first, keys, target.view())
-    lowering.add_opaque("template", node, [first, keys], [target], source)
-    lowering.hand_out(node, [target])
+    def emit(self, step) -> EmittedStep:
+        write = emit_select if step.node.op == "window_select" else emit_scatter
+        return write(step.node, *step.plan)
 
 
 class Windows:
@@ -111,7 +108,7 @@ def choose(windows: Windows, keys: View, dtype, inner) -> list[str]:
     return lines
 
 
-def emit_select(node, x: View, keys: View, out: View) -> Source:
+def emit_select(node, x: View, keys: View, out: View) -> EmittedStep:
     """window_select: every window on its own."""
     windows = Windows(node, keys, out.shape[len(out.shape) - len(node.attrs["size"]) :])
     inner = windows.inner_axis(keys)
@@ -134,10 +131,10 @@ def emit_select(node, x: View, keys: View, out: View) -> Source:
             value = f"at == {number} ? b0[{base} + {windows.within(x, at)}] : ({value})"
         lines.append(f"{target} = {value};")
     lines += ["}", "}"]
-    return Source(canonical("\n".join(lines) + "\n"), [(v.base, v.offset) for v in (x, keys, out)])
+    return kernel_of(lines, (x, keys, out))
 
 
-def emit_scatter(node, g: View, keys: View, out: View) -> Source:
+def emit_scatter(node, g: View, keys: View, out: View) -> EmittedStep:
     """window_scatter: the windows of one leading index after another, since they may overlap. Of
     each window the place of its largest key first, then its g to that place, 0 to the others."""
     windows = Windows(node, keys, g.shape[len(g.shape) - len(node.attrs["size"]) :])
@@ -176,7 +173,7 @@ def emit_scatter(node, g: View, keys: View, out: View) -> Source:
         lines += [*each, f"const __typeof__({kind}) g = {given};"]
         lines += [f"{place} = {stored(value, dtype)};", "}"]
     lines += ["}"] * (3 if size > WINDOW_CHUNK else 2)
-    return Source(canonical("\n".join(lines) + "\n"), [(v.base, v.offset) for v in (g, keys, out)])
+    return kernel_of(lines, (g, keys, out))
 
 
 def nest(windows: Windows, inner) -> list[str]:
@@ -187,54 +184,10 @@ def nest(windows: Windows, inner) -> list[str]:
     ]
 
 
-def pointers(*views: View) -> list[str]:
-    return [f"{emit_c.C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
-
-
-def parallel(work: int) -> list[str]:
-    return ["#pragma omp parallel for schedule(static)"] if work > emit_c.PARALLEL_WORK else []
+def kernel_of(lines: list[str], views) -> EmittedStep:
+    text = canonical("\n".join(lines) + "\n")
+    return EmittedStep([(v.base, v.offset) for v in views], CKernel(text))
 
 
 def size_of(view: View, axis) -> int:
     return 1 if axis is None else view.shape[axis]
-
-
-# -- scattering -------------------------------------------------------------------------------
-
-
-def plan_scatter(lowering, node) -> None:
-    """A copy of x, then every update into it, in order; the columns are shared out to the cores."""
-    x, indices, updates = node.inputs
-    target = lowering.buffer(node.spec, node=node)
-    at, new = (lowering.row_major(n) for n in (indices, updates))
-    lowering.fill(node, target.view(), lowering.expr[x.number])
-    source = emit_updates(node, at, new, target.view())
-    lowering.add_opaque("template", node, [at, new, target.view()], [target], source)
-    lowering.hand_out(node, [target])
-
-
-def emit_updates(node, indices: View, updates: View, out: View) -> Source:
-    """scatter_add or scatter_set: out (pre, size, post), updates (pre, count, post)."""
-    axis, shape = node.attrs["axis"], node.shape
-    pre, size, post = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    count = prod(indices.shape)
-    added = "|=" if node.dtype.is_bool else "+="
-    sign = added if node.op == "scatter_add" else "="
-    lines = [*pointers(indices, updates, out), "int64_t *b3 = a[3];"]
-    chunks = -(-post // COLUMN_CHUNK)
-    lines += parallel(count * post) if chunks > 1 else []
-    lines += [
-        f"for (int64_t c = 0; c < {chunks}; c++) {{",
-        f"const int64_t lo = c * {COLUMN_CHUNK};",
-        f"const int64_t hi = lo + {COLUMN_CHUNK} < {post} ? lo + {COLUMN_CHUNK} : {post};",
-        f"for (int64_t p = 0; p < {pre}; p++)",
-        f"for (int64_t j = 0; j < {count}; j++) {{",
-        f"const int64_t row = gh_index((int64_t)b0[j], {size}LL, b3);",
-        "#pragma omp simd",
-        "for (int64_t i = lo; i < hi; i++)",
-        f"b2[(p * {size}LL + row) * {post} + i] {sign} b1[(p * {count}LL + j) * {post} + i];",
-        "}",
-        "}",
-    ]
-    args = [(v.base, v.offset) for v in (indices, updates, out)]
-    return Source("\n".join(lines) + "\n", [*args, ("error", 0)])

@@ -1,21 +1,26 @@
 """Convolutions of 3 x 3 kernels with stride 1 by Winograd's minimal filtering, as our own kernels.
 
-The functions are in native/gh_winograd.h; what is written here are their sizes, and the loops that
-share blocks of tiles out to the cores: a block's transformed elements stay in the cache of a core
-between its three parts. Data is float32 or bfloat16, all between is float32. `GH_WINOGRAD=0` turns
-it off: oneDNN's direct convolution is the twin."""
+The functions are in gh_winograd.h beside this file; what is written here are their sizes, and the
+loops that share blocks of tiles out to the cores: a block's transformed elements stay in the cache
+of a core between its three parts. Data is float32 or bfloat16, all between is float32.
+`GH_WINOGRAD=0` turns it off: oneDNN's direct convolution is the twin."""
 
 import os
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from glasshouse.base import Spec, bfloat16, float32
 from glasshouse.base.flags import flags
 from glasshouse.compile import toolchain
-from glasshouse.compile.emit_c import Source
+from glasshouse.compile.emitted import CKernel, EmittedStep
+from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
 from glasshouse.compile.view import View
+from glasshouse.compile.work import product_of
+from glasshouse.dispatch.call import Call, call_of
+from glasshouse.dispatch.primitive import primitives
 from glasshouse.graph.graph import Node
-from glasshouse.targets.cpu.onednn import channels_last, channels_last_view
+from glasshouse.targets.cpu.epilogues import with_epilogue
+from glasshouse.targets.cpu.layouts import channels_last, channels_last_view
 
 CONVOLUTIONS = ("conv", "conv_data_grad", "conv_weight_grad")
 CORES = os.cpu_count() or 1
@@ -32,11 +37,55 @@ SCRATCH = ("u", "v", "m", "work")  # pointers to float32, whatever the data is
 PANEL, SPARE = 32, 16  # channels are rounded up to two vectors; spare floats part rows in the cache
 
 
-@dataclass
-class Filtering(Source):
-    """A kernel whose products take `product_flops`, fewer than those of the definition."""
+# Products are sums in registers: a multiplication and an addition may be rounded at once.
+FUSED = '__attribute__((optimize("fp-contract=fast"))) '
 
-    product_flops: int
+
+class PlannedConvolution(NamedTuple):
+    """The text of a kernel, the views of its pointers, and the FLOPs that it takes and saves."""
+
+    text: str
+    views: list[View]
+    saved_flops: int
+
+
+class WinogradConvolutions(Lowerer):
+    """Convolutions and their gradients, the forward one with bias and relu."""
+
+    ops = CONVOLUTIONS
+    label = "winograd"
+    moves_first = True
+    has_scratch = True
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        if node.host is not None or not is_supported(node):
+            return None
+        return with_epilogue(graph, node, takes_relu=True)
+
+    def plan(self, lowering, claim: Claim) -> bool:
+        node, (bias, relu) = claim.nodes[0], claim.plan
+        view = None if bias is None else lowering.row_major(bias)
+        if node.op == "conv_weight_grad":
+            made = plan_weight_grad(lowering, node)
+        else:
+            made = plan_conv(lowering, node, view, relu)
+        text, reads, target, scratches = made
+        views = [*reads[:2], target.view(), *(b.view() for b in scratches), *reads[2:]]
+        planned = PlannedConvolution(text, views, call_of_node(node).cost.flops - flops_of(node))
+        more = {"scratch": scratches, "computes": claim.nodes}
+        lowering.add_step(self, node, reads, [target], planned, **more)
+        lowering.hand_out(claim.last, [target])
+        return True
+
+    def emit(self, step) -> EmittedStep:
+        args = [(view.base, view.offset) for view in step.plan.views]
+        return EmittedStep(args, CKernel(step.plan.text, attributes=FUSED))
+
+    def describe(self, step) -> StepDescription:
+        return super().describe(step)._replace(saved_flops=step.plan.saved_flops)
+
+    def product_name(self, call: Call) -> str:
+        return f"{product_of(call)} {self.label} float32"
 
 
 def is_supported(node: Node) -> bool:
@@ -69,14 +118,6 @@ def tiles_of(images: int, height: int, width: int) -> int:
     return images * -(-height // TILE) * -(-width // TILE)
 
 
-def plan(lowering, node: Node, bias: View | None = None, relu: bool = False) -> bool:
-    if node.op == "conv_weight_grad":
-        plan_weight_grad(lowering, node)
-    else:
-        plan_conv(lowering, node, bias, relu)
-    return True
-
-
 def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str, int]:
     """The sizes from shape x to y as `gh_winograd` has them; blocks have `spare` tiles more."""
     (_, channels, height, width), (_, made, out_height, out_width) = x, y
@@ -98,7 +139,7 @@ def sizes_of(x, y, padding, block: int, brief: bool, spare: int = 0) -> dict[str
     }
 
 
-def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
+def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> tuple:
     """A convolution, or the gradient of its data, by blocks of tiles or by panels of weights."""
     x, w = node.inputs
     tiles = tiles_of(node.shape[0], *node.shape[2:])
@@ -119,7 +160,7 @@ def plan_conv(lowering, node: Node, bias: View | None, relu: bool) -> None:
     text = (panels_text if few else blocks_text)(
         sizes, tiles, block, part, threads, bias is not None, relu
     )
-    add_step(lowering, node, text, tiles, views, target, (shared, threads * part))
+    return text, views, target, scratch_buffers(lowering, shared, threads * part)
 
 
 def conv_sizes(node: Node, block: int) -> dict[str, int]:
@@ -146,14 +187,19 @@ def block_of(tiles: int, weights: int) -> int:
     return -(-tiles // (rounds * CORES))
 
 
-def add_step(lowering, node, text, tiles, reads, target, sizes) -> None:
-    """The step of a kernel with pointers to two reads, result, scratch memory, perhaps a bias."""
-    scratches = [lowering.buffer(Spec((size,), float32)) for size in sizes]
-    views = [*reads[:2], target.view(), *(buffer.view() for buffer in scratches), *reads[2:]]
-    flops = 2 * PLACES * tiles * prod(weight_of(node)[:2])
-    source = Filtering(text, [(view.base, view.offset) for view in views], flops)
-    lowering.add_opaque("winograd", node, reads, [target], source, scratches)
-    lowering.hand_out(node, [target])
+def scratch_buffers(lowering, *sizes: int) -> list:
+    return [lowering.buffer(Spec((size,), float32)) for size in sizes]
+
+
+def flops_of(node: Node) -> int:
+    """What the products take, fewer than those of the definition."""
+    images, _, *size = (node.inputs[1] if node.op == "conv_weight_grad" else node).shape
+    return 2 * PLACES * tiles_of(images, *size) * prod(weight_of(node)[:2])
+
+
+def call_of_node(node: Node) -> Call:
+    specs = tuple(x.spec for x in node.inputs)
+    return call_of(primitives[node.op], specs, node.attrs, node.spec)
 
 
 # -- text -------------------------------------------------------------------------------------
@@ -223,7 +269,7 @@ const int64_t panels = (s.made + GH_PANEL - 1) / GH_PANEL, step = {CHUNK} * GH_P
 """
 
 
-def plan_weight_grad(lowering, node: Node) -> None:
+def plan_weight_grad(lowering, node: Node) -> tuple:
     """The gradient of the weights: products over all tiles, by blocks of them or by panels."""
     x, g = node.inputs
     low = [pair[0] for pair in node.attrs["padding"]]
@@ -236,7 +282,7 @@ def plan_weight_grad(lowering, node: Node) -> None:
     scratches = PLACES * m, PLACES * (sizes["in_plane"] + sizes["out_plane"])
     text = weight_panels_text(sizes, tiles, threads) if few else weight_blocks_text(sizes, tiles)
     target = lowering.buffer(node.spec, node=node)
-    add_step(lowering, node, text, tiles, views, target, scratches)
+    return text, views, target, scratch_buffers(lowering, *scratches)
 
 
 WEIGHT_GRAD = ["x", "g", "dw", "m", "work"]  # the pointers of its kernels

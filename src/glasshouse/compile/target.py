@@ -1,0 +1,124 @@
+"""Targets: what a Program is compiled for. A target has memory, a dialect of C, an ordered list of
+lowerers, a way to build kernels and to run steps, and a clock.
+
+The target in use is one per thread: `use_target` and `use_lowerer` change it for a while. Programs
+are kept apart by it, in the process and on disk. `docs/add_a_target.md` builds one."""
+
+import copy
+import os
+from contextlib import contextmanager
+from time import perf_counter_ns
+from typing import Any
+
+from glasshouse import memory
+from glasshouse.base.errors import OptionError, type_name
+from glasshouse.base.flags import having
+from glasshouse.compile import toolchain
+from glasshouse.compile.emitted import CKernel, Dialect
+from glasshouse.compile.kernel_cache import CompiledKernel, compile_kernels
+from glasshouse.compile.lowerer import Lowerer
+from glasshouse.dispatch import backend as backends
+from glasshouse.dispatch.bind import state
+
+
+class Target:
+    """What Programs are compiled for.
+
+    lowerers  asked in order for each node; `fused` and the last one, `host`, take what is left
+    fused     makes fused kernels of elementwise primitives, movement and reductions
+    host      computes anything with the cards' references"""
+
+    def __init__(self, name: str, lowerers, fused: Lowerer, host: Lowerer, dialect=None):
+        self.name, self.dialect = name, dialect or Dialect()
+        self.fused, self.host = fused, host
+        self.lowerers: list[Lowerer] = [*lowerers, fused, host]
+        self.extended: dict[Lowerer, Target] = {}
+
+    # -- which code it makes -------------------------------------------------------------------
+
+    def variant(self) -> Any:
+        """What Programs depend on beside their recording, to be told apart in this process."""
+        return (self.name, self.dialect, *self.lowerers, *self.settings())
+
+    def settings(self) -> tuple:
+        """What flags choose."""
+        return ()
+
+    def identity(self) -> str | None:
+        """What stored code depends on beside its recording, the same in each process: None where
+        that cannot be said, and code is not stored."""
+        parts = [lowerer.identity() for lowerer in self.lowerers]
+        if None in parts:
+            return None
+        own = (self.name, self.dialect, os.cpu_count(), self.settings())
+        return "\n".join([repr(own), toolchain.identity(), *map(str, parts)])
+
+    def with_lowerer(self, lowerer: Lowerer) -> "Target":
+        """This target with a lowerer in front of its own; the same one each time."""
+        found = self.extended.get(lowerer)
+        if found is None:
+            found = self.extended[lowerer] = copy.copy(self)
+            found.lowerers, found.extended = [lowerer, *self.lowerers], {}
+        return found
+
+    def lowerers_of(self, op: str) -> list[Lowerer]:
+        """The lowerers that are made for a primitive."""
+        return [lowerer for lowerer in self.lowerers if lowerer.ops and op in lowerer.ops]
+
+    # -- how it runs ---------------------------------------------------------------------------
+
+    def memory(self):
+        """The manager that hands out its memory."""
+        return memory.current()
+
+    def now_ns(self) -> int:
+        """The time, as the ends of steps are told."""
+        return perf_counter_ns()
+
+    def build(self, kernels) -> dict[CKernel, CompiledKernel]:
+        """The compiled kernels, with their addresses; equal ones are compiled once.
+
+        Raises: CompileError
+        """
+        return compile_kernels(kernels, self.dialect)
+
+    def __repr__(self):
+        return f"<target {self.name}>"
+
+
+class DefaultTarget:
+    """What Programs are compiled for where no other target is in use; set by `targets`."""
+
+    target: Target
+
+
+def current_target() -> Target:
+    """What Programs are compiled for in this thread."""
+    return state.compile_target or DefaultTarget.target
+
+
+@contextmanager
+def use_target(target: Target):
+    """Inside, Programs are compiled for this target; what was recorded before is computed first.
+
+    Raises: OptionError for what is no target
+    """
+    if not isinstance(target, Target):
+        raise OptionError("use_target", "a Target", type_name(target), "Make one of Target(…).")
+    backends.current().evaluate()
+    with having(state, compile_target=target):
+        yield target
+        backends.current().evaluate()
+
+
+@contextmanager
+def use_lowerer(lowerer: Lowerer):
+    """Inside, this lowerer is asked before those of the target in use.
+
+    Raises: OptionError for what is no lowerer
+    """
+    if not isinstance(lowerer, Lowerer):
+        fix = "Pass an instance of a subclass of glasshouse.targets.Lowerer."
+        raise OptionError("use_lowerer", "a Lowerer", type_name(lowerer), fix)
+    with use_target(current_target().with_lowerer(lowerer)) as target:
+        yield target

@@ -1,0 +1,115 @@
+"""Kinds of steps: what they are called, and what their time is predicted from.
+
+The work of a step is told without a machine: what takes time in it, and how much of each. A kind
+turns that into time on a machine; so the work of a step can be asked about for other sizes."""
+
+from math import prod
+from typing import Any, NamedTuple
+
+from glasshouse.dispatch.call import MATRIX, Call
+
+FLAT = "matmul flat"  # products of two matrices, not of stacks of them
+REFERENCE_NS, REFERENCE_NS_PER_BYTE = 3_000.0, 1.0  # of a card's reference on the host, about
+
+
+class StepWork(NamedTuple):
+    """What takes time in a step: its kind and products by name; how many bytes it moves, and the
+    FLOPs of all but products and of each product."""
+
+    what: tuple[Any, ...]
+    numbers: list[int]
+
+
+class StepKind:
+    """A kind of step. This one: a kernel that moves and computes at the same time."""
+
+    label = "kernel"  # in tables, traces and `glasshouse show`
+    moves_first = False  # whether it computes only when all is moved
+    has_scratch = False  # whether its bytes have scratch memory in them, which comes in leaps
+    is_host = False  # whether Python runs it
+    is_copy_alone = True  # whether a step that computes no primitive takes as long as a copy
+
+    def work_of(self, info) -> StepWork:
+        """What takes time in a step of this kind, from its `StepInfo`."""
+        numbers, products = [info.bytes, 0], []
+        for source in info.sources:
+            call = source.call
+            if call.primitive.name in MATRIX:
+                products.append(self.product_name(call))
+                numbers.append(call.cost.flops - info.saved_flops)
+                if products[-1].startswith(FLAT):  # without scratch memory, which stays in caches
+                    numbers[0] = call.cost.bytes
+            else:
+                numbers[1] += call.cost.flops
+        kind = COPY if self.is_copy_alone and not info.sources else self
+        return StepWork((kind, *products), numbers)
+
+    def product_name(self, call: Call) -> str:
+        """Under which name a machine knows how fast such a product is."""
+        return f"{product_of(call)} {call.specs[0].dtype.name}"
+
+    def estimate(self, products, numbers, machine) -> float:
+        """The ns of such work on a machine (`analyze.MachineProfile`): the longer of moving and
+        computing, or both where one comes after the other, and what starting a kernel takes."""
+        nbytes, flops, *of_products = numbers
+        moving = machine.moving_s(nbytes)
+        computing = machine.computing_s(flops, zip(products, of_products, strict=True))
+        in_turn = self.moves_first or any(name.startswith(FLAT) for name in products)
+        return machine.kernel_ns(moving + computing if in_turn else max(moving, computing))
+
+    def advise(self, infos: list) -> str:
+        """What would help where much time goes into these steps of this kind; "" if nothing."""
+        return ""
+
+    def __eq__(self, other):
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self):
+        return hash(type(self))
+
+    def __repr__(self):
+        return f"<{self.label}>"
+
+
+class CopyKind(StepKind):
+    """Steps that move and compute nothing: a change of layout, or a copy between memories."""
+
+    label = "copy"
+
+    def estimate(self, products, numbers, machine) -> float:
+        return machine.kernel_ns(machine.reorder * machine.moving_s(numbers[0]))
+
+
+class CollectiveKind(StepKind):
+    """Steps that several processes do together."""
+
+    label = "collective"
+
+
+class ReferenceKind(StepKind):
+    """Calls of cards' references, one by one, in Python."""
+
+    label = "reference"
+    is_copy_alone = False
+
+    def estimate(self, products, numbers, machine) -> float:
+        return REFERENCE_NS + REFERENCE_NS_PER_BYTE * numbers[0]
+
+    def advise(self, infos: list) -> str:
+        return (
+            "short recordings run as references until they have cost as much as compiling them: "
+            "GH_COMPILE=always does it at once"
+        )
+
+
+COPY, COLLECTIVE, REFERENCE = CopyKind(), CollectiveKind(), ReferenceKind()
+
+
+def product_of(call: Call) -> str:
+    """Of which sort a product is: they have rates of their own."""
+    name, shapes = call.primitive.name, [spec.shape for spec in call.specs]
+    if name == "matmul":
+        return FLAT if len(shapes[0]) == 2 else name
+    kernel = call.attrs["shape"] if name == "conv_weight_grad" else shapes[1][2:]
+    strided = any(s > 1 for s in call.attrs["stride"]) and prod(kernel) > 1
+    return name + " strided" * strided

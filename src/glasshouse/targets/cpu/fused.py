@@ -1,0 +1,28 @@
+"""Fused kernels: elementwise primitives, movement and reductions, joined by `compile/fuse.py`."""
+
+from glasshouse.compile.emit_c import emit
+from glasshouse.compile.emitted import EmittedStep
+from glasshouse.compile.lower import is_fusable
+from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.graph.graph import Node
+
+
+class FusedKernels(Lowerer):
+    """Everything that a kernel of loops over a domain can compute."""
+
+    label = "kernel"
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        return Claim([node]) if node.host is None and is_fusable(node) else None
+
+    def plan(self, lowering, claim: Claim) -> bool:
+        lowering.plan_fused(claim.last)
+        return True
+
+    def emit(self, step) -> EmittedStep:
+        return emit(step)
+
+    def describe(self, step) -> StepDescription:
+        names = [f"{r.reduce or 'map'} {r.node.op if r.node else ''}" for r in step.roots]
+        text = f"{self.label} over {step.domain}: {', '.join(map(str.strip, names))}"
+        return StepDescription(text, [r.node for r in step.roots if r.node is not None])

@@ -1,0 +1,31 @@
+"""What kernels that are written for one card each share."""
+
+from glasshouse.compile import emit_c
+from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer
+from glasshouse.compile.view import View
+from glasshouse.graph.graph import Node
+
+
+class HandwrittenKernels(Lowerer):
+    """Kernels whose time is that of their operations, at a rate of their own."""
+
+    label = "template"
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        specs = [node.spec, *(x.spec for x in node.inputs)]
+        fits = all(s.dtype.name in emit_c.C_TYPES and s.size for s in specs)
+        return Claim([node]) if fits and node.host is None else None
+
+    def estimate(self, products, numbers, machine) -> float:
+        _, *flops = numbers
+        return machine.kernel_ns(sum(flops) / machine.handwritten)
+
+
+def pointers(*views: View) -> list[str]:
+    """The arguments of a kernel as pointers b0, b1, … of their types."""
+    return [f"{emit_c.C_TYPES[v.base.dtype.name]} *b{k} = a[{k}];" for k, v in enumerate(views)]
+
+
+def parallel(work: int) -> list[str]:
+    """What shares a loop out to the cores, if it is work enough."""
+    return ["#pragma omp parallel for schedule(static)"] if work > emit_c.PARALLEL_WORK else []

@@ -1,0 +1,56 @@
+"""Host steps: a card's reference, or a user's function, on NumPy arrays."""
+
+from glasshouse.compile.emitted import BufferPlace, EmittedStep, HostCall, MissingKernel
+from glasshouse.compile.lowerer import Claim, GraphUsers, Lowerer, StepDescription
+from glasshouse.compile.missing_kernels import is_empty, why_host
+from glasshouse.compile.work import REFERENCE
+from glasshouse.graph.graph import Node
+
+
+class HostCalls(Lowerer):
+    """Whatever has no kernel: the runner stops, and Python goes on."""
+
+    label = "host"
+    is_host = True
+    is_copy_alone = False
+
+    def claims(self, graph: GraphUsers, node: Node) -> Claim | None:
+        return Claim([node])
+
+    def plan(self, lowering, claim: Claim) -> bool:
+        node = claim.last
+        specs = node.spec if isinstance(node.spec, tuple) else (node.spec,)
+        sources = [lowering.operand_view(x) for x in node.inputs]
+        results = [lowering.buffer(spec, node=node) for spec in specs]
+        lowering.add_step(self, node, sources, results)
+        lowering.hand_out(node, results)
+        return True
+
+    def emit(self, step) -> EmittedStep:
+        node = step.node
+        alone = Node(node.op, (), node.attrs, node.spec, node.number, node.host, node.origin)
+        sources = [BufferPlace.of(view) for view in step.sources]
+        results = [BufferPlace.of(buffer.view()) for buffer in step.results]
+        return EmittedStep([], HostCall(alone, sources, results, missing_of(node)))
+
+    def estimate(self, products, numbers, machine) -> float:
+        return REFERENCE.estimate(products, numbers, machine)
+
+    def describe(self, step) -> StepDescription:
+        why = missing_of(step.node)
+        told = super().describe(step)
+        if why is None:
+            return told
+        return told._replace(text=f"{told.text} ({why.reason})", fallback=why.reason)
+
+    def advise(self, infos: list) -> str:
+        whys = dict.fromkeys(f"{x.name}: {x.fallback or 'a function of yours'}" for x in infos)
+        return (
+            "primitives without a kernel of their own run as references on the host: "
+            f"{'; '.join(list(whys)[:5])}"
+        )
+
+
+def missing_of(node: Node) -> MissingKernel | None:
+    """Why a node has no kernel; None for a user's function, and where nothing is to be computed."""
+    return None if node.host is not None or is_empty(node) else why_host(node)

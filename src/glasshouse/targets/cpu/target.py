@@ -1,0 +1,41 @@
+"""The target `cpu`: which lowerers it has, in which order, and what its kernels are built with."""
+
+from pathlib import Path
+
+from glasshouse.base.flags import flags
+from glasshouse.compile.target import DefaultTarget, Dialect, Target
+from glasshouse.targets.cpu.fused import FusedKernels
+from glasshouse.targets.cpu.host import HostCalls
+from glasshouse.targets.cpu.onednn_convolutions import OnednnConvolutions
+from glasshouse.targets.cpu.onednn_products import OnednnProducts
+from glasshouse.targets.cpu.scatter import ScatterKernels
+from glasshouse.targets.cpu.windows import WindowKernels
+from glasshouse.targets.cpu.winograd import WinogradConvolutions
+
+HEADER = (Path(__file__).parent / "gh_winograd.h").read_text()
+
+
+class CpuTarget(Target):
+    """Kernels in C with OpenMP, oneDNN for products, memory of the process."""
+
+    def settings(self) -> tuple:
+        return () if flags.winograd else ("no winograd",)
+
+    def variant(self):
+        return None if self is CPU and flags.winograd else super().variant()
+
+
+CPU = CpuTarget(
+    "cpu",
+    [
+        WinogradConvolutions(),
+        OnednnProducts(),
+        OnednnConvolutions(),
+        WindowKernels(),
+        ScatterKernels(),
+    ],
+    fused=FusedKernels(),
+    host=HostCalls(),
+    dialect=Dialect(f'#include "gh_kernel.h"\n{HEADER}\n'),
+)
+DefaultTarget.target = CPU
