@@ -1,5 +1,7 @@
 """The documents tell the truth: generated pages are fresh, and the diffs they show work."""
 
+import ast
+import doctest
 import os
 import re
 import shutil
@@ -9,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+import glasshouse as gh
+
 ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WITH_EXAMPLES = [page for page in PAGES if ">>> " in page.read_text()]
 
 
 def run(code: str, source: Path) -> str:
@@ -91,3 +97,49 @@ for case in cases():
 def test_the_backend_of_the_guide_works(source):
     apply("add_a_backend.md", source)
     assert run(USE_PRECISE, source) == "True 10000.0 0"
+
+
+def name_of(page: Path) -> str:
+    return page.name
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
+def test_examples_give_what_is_printed(page):
+    with gh.backends.use("lazy"):
+        done = doctest.testfile(str(page), module_relative=False)
+    assert done.attempted > 0 and done.failed == 0
+
+
+def blocks_of(page: Path) -> list[str]:
+    """The blocks of Python that are no examples."""
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    return [block for block in blocks if not block.startswith(">>>")]
+
+
+def missing(dotted: str) -> bool:
+    """Whether `gh.a.b` is nowhere."""
+    value = gh
+    for part in dotted.split(".")[1:]:
+        if not hasattr(value, part):
+            return True
+        value = getattr(value, part)
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code_parses_and_every_name_of_ours_is_there(page):
+    for block in blocks_of(page):
+        ast.parse(block)
+    names = set(re.findall(r"\bgh(?:\.[A-Za-z_]\w*)+", page.read_text()))
+    assert [name for name in sorted(names) if missing(name)] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=name_of)
+def test_files_that_are_named_exist(page):
+    skipped = {"__pycache__", ".venv", ".git"}
+    files = [
+        f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.*") if not skipped & {*path.parts}
+    ]
+    named = set(re.findall(r"`([\w/]+\.(?:py|c|h|md|toml|txt))`", page.read_text()))
+    lost = [name for name in sorted(named) if not any(file.endswith(f"/{name}") for file in files)]
+    assert lost == []
