@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 
@@ -26,12 +27,16 @@ PACKAGES = (
     nn.init,
     interop,
 )
+HAS_TORCH = importlib.util.find_spec("torch") is not None
 PLAIN = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
 def modules():
-    """Every module of the package but the torch backend and the command line's entry."""
+    """Every module of the package but the torch backend and the command line's entry; those for
+    PyTorch programs where it is installed."""
     for info in pkgutil.walk_packages(gh.__path__, "glasshouse."):
+        if info.name.startswith("glasshouse.torch.") and not HAS_TORCH:
+            continue
         if ".backends.torch" not in info.name and not info.name.endswith("__main__"):
             yield importlib.import_module(info.name)
 

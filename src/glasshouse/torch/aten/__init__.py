@@ -1,0 +1,14 @@
+"""ATen's operators as compositions of cards, in files by family."""
+
+from glasshouse.torch.aten import (
+    convolution,
+    create,
+    elementwise,
+    index,
+    matrix,
+    movement,
+    norm,
+    pool,
+    random,
+    reduce,
+)

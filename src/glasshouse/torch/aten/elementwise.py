@@ -1,0 +1,447 @@
+"""Elementwise operators: arithmetic, comparisons, functions, activations and their gradients."""
+
+import math
+
+import glasshouse as gh
+from glasshouse import nn
+from glasshouse.base import as_dtype
+from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.ops.elementwise import remainder
+from glasshouse.torch.dtypes import FROM_TORCH
+from glasshouse.torch.table import DEFAULT, KEEP, TO_BOOL, TO_FLOAT, aten
+
+functional = nn.functional
+
+
+def values_of(*operands):
+    """The operands as values: a number takes the dtype and shape () of its fellow."""
+    like = next(x for x in operands if isinstance(x, Value))
+    return [x if isinstance(x, Value) else full((), x, like.dtype) for x in operands]
+
+
+# -- arithmetic -------------------------------------------------------------------------------
+
+
+@aten("add.Tensor", "add.Scalar", promotion=DEFAULT)
+def add(x, y, alpha=1):
+    x, y = values_of(x, y)
+    return x + y if alpha == 1 else x + y * alpha
+
+
+@aten("sub.Tensor", "sub.Scalar", promotion=DEFAULT)
+def subtract(x, y, alpha=1):
+    x, y = values_of(x, y)
+    return x - y if alpha == 1 else x - y * alpha
+
+
+@aten("rsub.Tensor", "rsub.Scalar", promotion=DEFAULT)
+def subtract_from(x, y, alpha=1):
+    return subtract(y, x, alpha)
+
+
+@aten("mul.Tensor", "mul.Scalar", promotion=DEFAULT)
+def multiply(x, y):
+    x, y = values_of(x, y)
+    return x * y
+
+
+@aten("div.Tensor", "div.Scalar", promotion=TO_FLOAT)
+def divide(x, y):
+    x, y = values_of(x, y)
+    return x / y
+
+
+def promotion_of_division(named: dict):
+    """A rounded quotient of integers is an integer."""
+    return TO_FLOAT if named.get("rounding_mode") is None else DEFAULT
+
+
+@aten("div.Tensor_mode", "div.Scalar_mode", promotion=promotion_of_division)
+def divide_rounded(x, y, rounding_mode=None):
+    x, y = values_of(x, y)
+    if rounding_mode == "floor":
+        return x // y
+    if rounding_mode is None:
+        return x / y
+    if x.dtype.is_floating:
+        return gh.trunc(x / y)
+    return (x - fmod(x, y)) // y
+
+
+@aten("floor_divide.default", "floor_divide.Scalar", promotion=KEEP)
+def floor_divide(x, y):
+    x, y = values_of(x, y)
+    return x // y
+
+
+@aten("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", promotion=DEFAULT)
+def modulo(x, y):
+    x, y = values_of(x, y)
+    return x % y
+
+
+@aten("fmod.Tensor", "fmod.Scalar", promotion=DEFAULT)
+def fmod(x, y):
+    """The remainder with the sign of x."""
+    x, y = gh.broadcast_arrays(*values_of(x, y))
+    if x.dtype.kind == "uint":
+        return x % y
+    rest = remainder(gh.abs(x), gh.abs(y))
+    return gh.copysign(rest, x) if x.dtype.is_floating else gh.where(x < 0, -rest, rest)
+
+
+@aten("neg", promotion=KEEP)
+def negate(x):
+    return -x
+
+
+@aten("reciprocal", promotion=TO_FLOAT)
+def reciprocal(x):
+    return 1 / x
+
+
+@aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar", promotion=DEFAULT)
+def power(x, y):
+    if isinstance(y, (int, float)) and not isinstance(y, bool):
+        return power_of_number(x, y)
+    x, y = values_of(x, y)
+    return gh.pow(x, y)
+
+
+def power_of_number(x: Value, y):
+    """x to a constant power; small whole ones multiply, a half is a square root, as in ATen."""
+    if y == 2:
+        return x * x
+    if y == 3:
+        return x * x * x
+    if x.dtype.is_inexact and y == 0.5:
+        return gh.sqrt(x)
+    if x.dtype.is_inexact and y == -0.5:
+        return 1 / gh.sqrt(x)
+    if x.dtype.is_inexact and y == -1:
+        return 1 / x
+    if x.dtype.is_inexact and y == -2:
+        return 1 / (x * x)
+    return gh.pow(x, full((), y, x.dtype))
+
+
+@aten("addcmul", promotion=DEFAULT)
+def add_product(x, y, z, value=1):
+    return x + value * y * z
+
+
+@aten("addcdiv", promotion=TO_FLOAT)
+def add_quotient(x, y, z, value=1):
+    return x + value * y / z
+
+
+@aten("lerp.Scalar", "lerp.Tensor", promotion=DEFAULT)
+def interpolate(x, y, weight):
+    return x + weight * (y - x)
+
+
+@aten("maximum", promotion=KEEP)
+def maximum(x, y):
+    return gh.maximum(x, y)
+
+
+@aten("minimum", promotion=KEEP)
+def minimum(x, y):
+    return gh.minimum(x, y)
+
+
+@aten("clamp.default", "clamp.Tensor", promotion=DEFAULT)
+def clamp(x, min=None, max=None):
+    given = [bound for bound in (min, max) if bound is not None]
+    x, *given = values_of(x, *given)
+    if min is not None:
+        x = gh.maximum(x, given.pop(0))
+    return gh.minimum(x, given.pop(0)) if max is not None else x
+
+
+@aten("clamp_min.default", "clamp_min.Tensor", promotion=DEFAULT)
+def clamp_min(x, min):
+    return clamp(x, min)
+
+
+@aten("clamp_max.default", "clamp_max.Tensor", promotion=DEFAULT)
+def clamp_max(x, max):
+    return clamp(x, None, max)
+
+
+# -- comparisons and logic --------------------------------------------------------------------
+
+
+def compare(name: str, symbol):
+    @aten(f"{name}.Tensor", f"{name}.Scalar", promotion=TO_BOOL)
+    def entry(x, y):
+        return symbol(*values_of(x, y))
+
+    return entry
+
+
+compare("eq", lambda x, y: x == y)
+compare("ne", lambda x, y: x != y)
+compare("lt", lambda x, y: x < y)
+compare("le", lambda x, y: x <= y)
+compare("gt", lambda x, y: x > y)
+compare("ge", lambda x, y: x >= y)
+
+
+def truth(x: Value) -> Value:
+    return x if x.dtype.is_bool else x != 0
+
+
+@aten("logical_and", promotion=TO_BOOL)
+def logical_and(x, y):
+    return truth(x) & truth(y)
+
+
+@aten("logical_or", promotion=TO_BOOL)
+def logical_or(x, y):
+    return truth(x) | truth(y)
+
+
+@aten("logical_xor", promotion=TO_BOOL)
+def logical_xor(x, y):
+    return truth(x) ^ truth(y)
+
+
+@aten("logical_not", promotion=TO_BOOL)
+def logical_not(x):
+    return ~truth(x)
+
+
+@aten("bitwise_and.Tensor", "bitwise_and.Scalar", promotion=KEEP)
+def bitwise_and(x, y):
+    x, y = values_of(x, y)
+    return x & y
+
+
+@aten("bitwise_or.Tensor", "bitwise_or.Scalar", promotion=KEEP)
+def bitwise_or(x, y):
+    x, y = values_of(x, y)
+    return x | y
+
+
+@aten("bitwise_xor.Tensor", "bitwise_xor.Scalar", promotion=KEEP)
+def bitwise_xor(x, y):
+    x, y = values_of(x, y)
+    return x ^ y
+
+
+@aten("bitwise_not", promotion=KEEP)
+def bitwise_not(x):
+    return ~x
+
+
+@aten("isnan", promotion=TO_BOOL)
+def isnan(x):
+    return gh.isnan(x)
+
+
+@aten("isinf", promotion=TO_BOOL)
+def isinf(x):
+    return gh.isinf(x)
+
+
+@aten("where.self")
+def where(condition, x, y):
+    return gh.where(condition, x, y)
+
+
+@aten("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(x, mask, value):
+    fill = cast(value, x.dtype) if isinstance(value, Value) else full((), value, x.dtype)
+    return gh.where(mask, fill, x)
+
+
+# -- functions of one operand -----------------------------------------------------------------
+
+
+def function_of_one(name: str, compute, promotion=TO_FLOAT):
+    aten(name, promotion=promotion)(lambda x: compute(x))
+
+
+for name in (
+    "acos acosh asin asinh atan atanh cos cosh erf exp exp2 expm1 log log10 log1p log2 rsqrt sin "
+    "sinh sqrt tan tanh"
+).split():
+    function_of_one(name, getattr(gh, name))
+function_of_one("sigmoid", functional.sigmoid)
+function_of_one("abs", gh.abs, KEEP)
+for name in ("ceil", "floor", "round", "sign", "trunc", "square"):
+    function_of_one(name, getattr(gh, name), KEEP)
+function_of_one("sgn", gh.sign, KEEP)
+function_of_one("signbit", gh.signbit, TO_BOOL)
+
+
+@aten("erfc", promotion=TO_FLOAT)
+def erfc(x):
+    return 1 - gh.erf(x)
+
+
+@aten("atan2", promotion=TO_FLOAT)
+def atan2(x, y):
+    return gh.atan2(x, y)
+
+
+@aten("logaddexp", promotion=TO_FLOAT)
+def logaddexp(x, y):
+    return gh.logaddexp(x, y)
+
+
+# -- activations ------------------------------------------------------------------------------
+
+
+@aten("relu", promotion=KEEP)
+def relu(x):
+    return gh.where(x <= 0, full((), 0, x.dtype), x)
+
+
+@aten("threshold_backward", promotion=DEFAULT)
+def threshold_backward(g, x, threshold):
+    return gh.where(x <= threshold, full((), 0, g.dtype), g)
+
+
+@aten("gelu", promotion=DEFAULT)
+def gelu(x, approximate="none"):
+    return functional.gelu(x, approximate=approximate)
+
+
+@aten("gelu_backward", promotion=DEFAULT)
+def gelu_backward(g, x, approximate="none"):
+    """Hendrycks & Gimpel 2016: Φ(x) + x · φ(x), or the derivative of its tanh form."""
+    if approximate == "tanh":
+        scale, cubic = math.sqrt(2 / math.pi), 0.044715
+        t = gh.tanh(scale * (x + cubic * x * x * x))
+        inner = scale * (1 + 3 * cubic * x * x)
+        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
+    distribution = 0.5 * (1 + gh.erf(x * math.sqrt(0.5)))
+    density = gh.exp(-0.5 * x * x) * (1 / math.sqrt(2 * math.pi))
+    return g * (distribution + x * density)
+
+
+@aten("silu", promotion=DEFAULT)
+def silu(x):
+    return x * functional.sigmoid(x)
+
+
+@aten("silu_backward", promotion=DEFAULT)
+def silu_backward(g, x):
+    s = functional.sigmoid(x)
+    return g * s * (1 + x * (1 - s))
+
+
+@aten("sigmoid_backward", promotion=DEFAULT)
+def sigmoid_backward(g, y):
+    return g * y * (1 - y)
+
+
+@aten("tanh_backward", promotion=DEFAULT)
+def tanh_backward(g, y):
+    return g * (1 - y * y)
+
+
+@aten("leaky_relu", promotion=DEFAULT)
+def leaky_relu(x, negative_slope=0.01):
+    return gh.where(x > 0, x, x * negative_slope)
+
+
+@aten("leaky_relu_backward", promotion=DEFAULT)
+def leaky_relu_backward(g, x, negative_slope, self_is_result):
+    return gh.where(x > 0, g, g * negative_slope)
+
+
+@aten("elu", promotion=DEFAULT)
+def elu(x, alpha=1, scale=1, input_scale=1):
+    return gh.where(x > 0, x * scale, gh.expm1(x * input_scale) * (alpha * scale))
+
+
+@aten("elu_backward", promotion=DEFAULT)
+def elu_backward(g, alpha, scale, input_scale, is_result, x):
+    zero = full((), 0, g.dtype)
+    if is_result:
+        slope = (x + alpha * scale) * input_scale
+    else:
+        slope = gh.exp(gh.minimum(x * input_scale, zero)) * (input_scale * alpha * scale)
+    return gh.where(x > 0, g * scale, g * slope)
+
+
+@aten("hardtanh", promotion=DEFAULT)
+def hardtanh(x, min_val=-1, max_val=1):
+    return clamp(x, min_val, max_val)
+
+
+@aten("hardtanh_backward", promotion=DEFAULT)
+def hardtanh_backward(g, x, min_val, max_val):
+    return gh.where((x <= min_val) | (x >= max_val), full((), 0, g.dtype), g)
+
+
+@aten("hardsigmoid", promotion=DEFAULT)
+def hardsigmoid(x):
+    return clamp(x + 3, 0, 6) / 6
+
+
+@aten("hardsigmoid_backward", promotion=DEFAULT)
+def hardsigmoid_backward(g, x):
+    return gh.where((x > -3) & (x < 3), g / 6, full((), 0, g.dtype))
+
+
+@aten("hardswish", promotion=DEFAULT)
+def hardswish(x):
+    return x * clamp(x + 3, 0, 6) / 6
+
+
+@aten("hardswish_backward", promotion=DEFAULT)
+def hardswish_backward(g, x):
+    inside = g * (x / 3 + 0.5)
+    return gh.where(x < -3, full((), 0, g.dtype), gh.where(x <= 3, inside, g))
+
+
+@aten("softplus", promotion=DEFAULT)
+def softplus(x, beta=1, threshold=20):
+    scaled = x * beta
+    return gh.where(scaled > threshold, x, gh.log1p(gh.exp(scaled)) / beta)
+
+
+@aten("softplus_backward", promotion=DEFAULT)
+def softplus_backward(g, x, beta, threshold):
+    scaled = x * beta
+    return gh.where(scaled > threshold, g, g * functional.sigmoid(scaled))
+
+
+@aten("mish", promotion=DEFAULT)
+def mish(x):
+    return x * gh.tanh(softplus(x))
+
+
+@aten("log_sigmoid_forward")
+def log_sigmoid(x):
+    wide = cast(x, as_dtype("float32")) if x.dtype.itemsize < 4 else x
+    zero = full((), 0, wide.dtype)
+    y = gh.minimum(wide, zero) - gh.log1p(gh.exp(-gh.abs(wide)))
+    return cast(y, x.dtype), full((0,), 0, x.dtype)
+
+
+# -- dtypes and copies ------------------------------------------------------------------------
+
+
+@aten("clone", "alias", "detach", "lift_fresh_copy", "lift_fresh", "contiguous")
+def same(x, memory_format=None):
+    return x
+
+
+@aten("_to_copy", "to.dtype", "prims.convert_element_type")
+def to_copy(x, dtype=None, **_):
+    return x if dtype is None else converted(x, FROM_TORCH[dtype])
+
+
+def converted(x: Value, dtype) -> Value:
+    """x in another dtype; numbers become true where they are not 0."""
+    return x != 0 if dtype.is_bool and not x.dtype.is_bool else cast(x, dtype)
+
+
+@aten("copy")
+def copy(x, source, non_blocking=False):
+    return gh.broadcast_to(converted(source, x.dtype), x.shape)

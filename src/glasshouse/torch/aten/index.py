@@ -1,0 +1,206 @@
+"""Operators that read or write at indices: gather, scatter, advanced indexing, embedding."""
+
+from math import prod
+
+import glasshouse as gh
+from glasshouse.base import as_dtype
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.ops.index import gather_along
+from glasshouse.ops.movement import permute
+from glasshouse.torch.aten.shape import axis_of, reshape, typed
+from glasshouse.torch.table import aten
+
+INT64 = as_dtype("int64")
+
+
+def from_front(indices: Value, size: int) -> Value:
+    """Indices counted from the front, where negative ones count from the end."""
+    if indices.dtype.kind == "uint":
+        return cast(indices, INT64)
+    indices = cast(indices, INT64)
+    return gh.where(indices < 0, indices + size, indices)
+
+
+@aten("index_select")
+def index_select(x, axis, indices):
+    if x.ndim == 0:
+        return x
+    return primitives["gather"](x, reshape(indices, (indices.size,)), axis=axis % x.ndim)
+
+
+@aten("gather")
+def gather(x, axis, indices, sparse_grad=False):
+    """Elements along one axis; indices may be shorter than x along the others."""
+    if x.ndim == 0:
+        return gh.broadcast_to(x, indices.shape)
+    axis = axis % x.ndim
+    return gather_along(cut_to(x, indices.shape, axis), cast(indices, INT64), axis)
+
+
+def cut_to(x: Value, shape, axis: int) -> Value:
+    """x as long as `shape` along all axes but one."""
+    stops = tuple(n if i == axis else m for i, (n, m) in enumerate(zip(x.shape, shape)))
+    if stops == x.shape:
+        return x
+    return primitives["slice"](x, starts=(0,) * x.ndim, stops=stops, steps=(1,) * x.ndim)
+
+
+@aten("embedding")
+def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
+    return primitives["gather"](weight, indices, axis=0)
+
+
+@aten("embedding_dense_backward")
+def embedding_backward(g, indices, count, padding_idx, scale_grad_by_freq):
+    """What each row was read with, added up; nothing for the row of the padding."""
+    if scale_grad_by_freq:
+        raise NotImplementedError
+    rows = reshape(indices, (indices.size,))
+    parts = reshape(g, (indices.size, g.shape[-1]))
+    if padding_idx >= 0:
+        kept = reshape(rows != padding_idx, (indices.size, 1))
+        parts = gh.where(kept, parts, full((), 0, parts.dtype))
+    zeros = full((count, g.shape[-1]), 0, g.dtype)
+    return primitives["scatter_add"](zeros, cast(rows, INT64), parts, axis=0)
+
+
+# -- advanced indexing ------------------------------------------------------------------------
+
+
+class Places:
+    """The elements of x that a list of index tensors (None: the whole axis) names: `rows` of x with
+    the indexed axes in front and merged, and how the result is laid out."""
+
+    def __init__(self, x: Value, indices):
+        self.x = x
+        indices = [*indices, *[None] * (x.ndim - len(indices))]
+        self.axes = [i for i, index in enumerate(indices) if index is not None]
+        self.others = [i for i in range(x.ndim) if i not in self.axes]
+        given = gh.broadcast_arrays(*[indices[i] for i in self.axes])
+        self.shape = given[0].shape
+        self.count = prod(x.shape[i] for i in self.axes)
+        self.rest = tuple(x.shape[i] for i in self.others)
+        flat = full((), 0, INT64)
+        for axis, index in zip(self.axes, given):
+            flat = flat * x.shape[axis] + from_front(index, x.shape[axis])
+        self.rows = reshape(gh.broadcast_to(flat, self.shape), (prod(self.shape),))
+        together = self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
+        self.begin = self.axes[0] if together else 0
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        return (*self.rest[: self.begin], *self.shape, *self.rest[self.begin :])
+
+    def merged(self, x: Value) -> Value:
+        """x with the indexed axes in front, as one: (count, *rest)."""
+        return reshape(permute(x, axes=(*self.axes, *self.others)), (self.count, *self.rest))
+
+    def unmerged(self, x: Value) -> Value:
+        """What `merged` gave, as x has it."""
+        sizes = (*(self.x.shape[i] for i in self.axes), *self.rest)
+        order = (*self.axes, *self.others)
+        return permute(reshape(x, sizes), axes=tuple(order.index(i) for i in range(len(order))))
+
+    def take(self) -> Value:
+        """The elements, in the shape that indexing gives."""
+        taken = primitives["gather"](self.merged(self.x), self.rows, axis=0)
+        taken = reshape(taken, (*self.shape, *self.rest))
+        own, lead = len(self.shape), self.begin
+        order = (*range(own, own + lead), *range(own), *range(own + lead, own + len(self.rest)))
+        return permute(taken, axes=order) if order else taken
+
+    def put(self, values: Value, accumulate: bool) -> Value:
+        """x with these values at the places, or added there."""
+        values = gh.broadcast_to(cast(values, self.x.dtype), self.result_shape)
+        own, lead = len(self.shape), self.begin
+        order = (*range(lead, lead + own), *range(lead), *range(lead + own, values.ndim))
+        values = permute(values, axes=order) if order else values
+        values = reshape(values, (self.rows.size, *self.rest))
+        card = primitives["scatter_add" if accumulate else "scatter_set"]
+        return self.unmerged(card(self.merged(self.x), self.rows, values, axis=0))
+
+
+def with_masks_refused(indices) -> None:
+    """A mask gives a result whose shape depends on contents: a step of PyTorch's own."""
+    if any(index is not None and index.dtype.is_bool for index in indices):
+        raise NotImplementedError
+
+
+@aten("index.Tensor", "_unsafe_index.Tensor")
+def index(x, indices):
+    with_masks_refused(indices)
+    return Places(x, indices).take()
+
+
+@aten("index_put", "_unsafe_index_put")
+def index_put(x, indices, values, accumulate=False):
+    masks = [index for index in indices if index is not None]
+    if len(masks) == 1 and masks[0].dtype.is_bool and values.size == 1 and not accumulate:
+        return put_in_mask(x, indices, values)
+    with_masks_refused(indices)
+    return Places(x, indices).put(values, accumulate)
+
+
+def put_in_mask(x: Value, indices, value: Value) -> Value:
+    """x with one value where a mask, which covers some neighbouring axes, is true."""
+    lead = next(i for i, index in enumerate(indices) if index is not None)
+    mask = indices[lead]
+    mask = reshape(mask, (*mask.shape, *(1,) * (x.ndim - lead - mask.ndim)))
+    return gh.where(mask, reshape(cast(value, x.dtype), ()), x)
+
+
+# -- scatter ----------------------------------------------------------------------------------
+
+
+def flat_places(x: Value, axis: int, indices: Value) -> Value:
+    """The row-major place in x of each element that is written along one axis."""
+    places, step = full((), 0, INT64), 1
+    for i in reversed(range(x.ndim)):
+        if i == axis:
+            along = cast(indices, INT64)
+        else:
+            along = gh.arange(indices.shape[i], dtype=INT64)
+            along = reshape(along, tuple(-1 if j == i else 1 for j in range(x.ndim)))
+        places, step = places + along * step, step * x.shape[i]
+    return reshape(gh.broadcast_to(places, indices.shape), (indices.size,))
+
+
+def scattered(card: str, x: Value, axis: int, indices: Value, source: Value) -> Value:
+    if x.ndim == 0:
+        x1, i1, s1 = (reshape(v, (v.size,)) for v in (x, indices, source))
+        return reshape(scattered(card, x1, 0, i1, s1), ())
+    flat = flat_places(x, axis_of(axis, x.ndim), indices)
+    values = cast(reshape(cut_to(source, indices.shape, -1), (indices.size,)), x.dtype)
+    return reshape(primitives[card](reshape(x, (x.size,)), flat, values, axis=0), x.shape)
+
+
+@aten("scatter.src")
+def scatter(x, axis, indices, source):
+    return scattered("scatter_set", x, axis, indices, source)
+
+
+@aten("scatter.value")
+def scatter_value(x, axis, indices, value):
+    source = full(indices.shape, typed(value, x.dtype), x.dtype)
+    return scattered("scatter_set", x, axis, indices, source)
+
+
+@aten("scatter_add")
+def scatter_add(x, axis, indices, source):
+    return scattered("scatter_add", x, axis, indices, source)
+
+
+@aten("index_add")
+def index_add(x, axis, indices, source, alpha=1):
+    axis = axis % x.ndim
+    source = source if alpha == 1 else source * alpha
+    rows = reshape(indices, (indices.size,))
+    return primitives["scatter_add"](x, cast(rows, INT64), cast(source, x.dtype), axis=axis)
+
+
+@aten("index_copy")
+def index_copy(x, axis, indices, source):
+    axis = axis % x.ndim
+    rows = reshape(indices, (indices.size,))
+    return primitives["scatter_set"](x, cast(rows, INT64), cast(source, x.dtype), axis=axis)

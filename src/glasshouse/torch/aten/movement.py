@@ -1,0 +1,229 @@
+"""Operators that move elements: views, joins, cuts, padding."""
+
+import glasshouse as gh
+from glasshouse.base.dtype import int64
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.ops.movement import flip, pad, permute, section
+from glasshouse.torch.aten.shape import axis_of, reshape, typed
+from glasshouse.torch.table import aten
+
+
+@aten("view", "_unsafe_view", "reshape", "_reshape_alias")
+def view(x, shape, strides=None):
+    return reshape(x, shape)
+
+
+@aten("expand")
+def expand(x, shape, implicit=False):
+    lead = len(shape) - x.ndim
+    sizes = (*shape[:lead], *(m if n == -1 else n for n, m in zip(shape[lead:], x.shape)))
+    return gh.broadcast_to(x, sizes)
+
+
+@aten("permute")
+def permuted(x, axes):
+    return permute(x, axes=tuple(axis % x.ndim for axis in axes)) if x.ndim else x
+
+
+@aten("t", "numpy_T")
+def matrix_transposed(x):
+    return x if x.ndim < 2 else permute(x, axes=(1, 0))
+
+
+@aten("transpose.int")
+def transpose(x, first, second):
+    return x if x.ndim == 0 else gh.swapaxes(x, first, second)
+
+
+@aten("unsqueeze")
+def unsqueeze(x, axis):
+    at = axis % (x.ndim + 1)
+    return reshape(x, (*x.shape[:at], 1, *x.shape[at:]))
+
+
+@aten("squeeze.default")
+def squeeze_all(x):
+    return reshape(x, tuple(n for n in x.shape if n != 1))
+
+
+@aten("squeeze.dim", "squeeze.dims")
+def squeeze(x, axes):
+    axes = [axes] if isinstance(axes, int) else axes
+    gone = {axis_of(axis, x.ndim) for axis in axes}
+    return reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in gone or n != 1))
+
+
+@aten("slice.Tensor")
+def slice_(x, dim=0, start=None, end=None, step=1):
+    start, stop = bounds(x.shape[axis_of(dim, x.ndim)], start, end)
+    return section(x, axis_of(dim, x.ndim), start, stop, step)
+
+
+def bounds(size: int, start, end) -> tuple[int, int]:
+    """Where a slice begins and ends, within an axis of `size`."""
+    start, stop, _ = slice(start, end).indices(size)
+    return start, max(start, stop)
+
+
+@aten("select.int")
+def select(x, axis, index):
+    axis, index = axis % x.ndim, index % x.shape[axis % x.ndim]
+    taken = section(x, axis, index, index + 1)
+    return reshape(taken, (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+@aten("slice_scatter")
+def slice_scatter(x, source, dim=0, start=None, end=None, step=1):
+    axis = axis_of(dim, x.ndim)
+    start, stop = bounds(x.shape[axis], start, end)
+    return written(x, cast(source, x.dtype), axis, start, stop, step)
+
+
+def written(x: Value, source: Value, axis: int, start: int, stop: int, step: int) -> Value:
+    """x with `source` in a slice of one axis: what lies around it is joined, or what lies between
+    chosen by position."""
+    count = len(range(start, stop, step))
+    if count == 0:
+        return x
+    if step == 1:
+        parts = [section(x, axis, 0, start), source, section(x, axis, stop, x.shape[axis])]
+        return gh.concat([part for part in parts if part.size], axis=axis)
+    last = start + (count - 1) * step + 1
+    widths = [(0, 0, 0)] * x.ndim
+    widths[axis] = (start, x.shape[axis] - last, step - 1)
+    spread = pad(source, widths=tuple(widths), value=0)
+    place = gh.arange(x.shape[axis], dtype=int64)
+    hit = (place >= start) & (place < last) & ((place - start) % step == 0)
+    hit = reshape(hit, tuple(-1 if i == axis else 1 for i in range(x.ndim)))
+    return gh.where(hit, spread, x)
+
+
+@aten("select_scatter")
+def select_scatter(x, source, axis, index):
+    axis, index = axis % x.ndim, index % x.shape[axis % x.ndim]
+    row = reshape(cast(source, x.dtype), (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+    return written(x, row, axis, index, index + 1, 1)
+
+
+@aten("slice_backward")
+def slice_backward(g, sizes, axis, start, end, step):
+    zeros = full(tuple(sizes), 0, g.dtype)
+    return slice_scatter(zeros, g, axis, start, end, step)
+
+
+@aten("select_backward")
+def select_backward(g, sizes, axis, index):
+    return select_scatter(full(tuple(sizes), 0, g.dtype), g, axis, index)
+
+
+@aten("cat")
+def cat(parts, axis=0):
+    parts = [x for x in parts if x.shape != (0,)] or [parts[0]]
+    return gh.concat(parts, axis=axis)
+
+
+@aten("stack")
+def stack(parts, axis=0):
+    return gh.stack(parts, axis=axis)
+
+
+@aten("unbind.int")
+def unbind(x, axis=0):
+    return [select(x, axis, i) for i in range(x.shape[axis])]
+
+
+@aten("split.Tensor")
+def split(x, size, axis=0):
+    total = x.shape[axis]
+    sizes = [min(size, total - at) for at in range(0, total, size)] if total else [0]
+    return split_with_sizes(x, sizes, axis)
+
+
+@aten("split_with_sizes")
+def split_with_sizes(x, sizes, axis=0):
+    axis, at, parts = axis % x.ndim, 0, []
+    for size in sizes:
+        parts.append(section(x, axis, at, at + size))
+        at += size
+    return parts
+
+
+@aten("repeat")
+def repeat(x, counts):
+    return gh.tile(x, tuple(counts))
+
+
+@aten("flip")
+def flipped(x, axes):
+    return flip(x, axes=tuple(sorted(axis_of(axis, x.ndim) for axis in axes))) if x.ndim else x
+
+
+@aten("roll")
+def roll(x, shifts, axes=()):
+    if not axes:
+        return reshape(gh.roll(reshape(x, (x.size,)), shifts[0]), x.shape)
+    return gh.roll(x, tuple(shifts), axis=tuple(axes))
+
+
+@aten("constant_pad_nd")
+def constant_pad(x, widths, value=0):
+    """Widths come from the last axis on; negative ones cut."""
+    pairs = [(0, 0)] * (x.ndim - len(widths) // 2)
+    pairs += list(zip(widths[0::2], widths[1::2]))[::-1]
+    for axis, (low, high) in enumerate(pairs):
+        if low < 0 or high < 0:
+            x = section(x, axis, max(0, -low), x.shape[axis] - max(0, -high))
+    grown = tuple((max(0, low), max(0, high), 0) for low, high in pairs)
+    if not any(low or high for low, high, _ in grown):
+        return x
+    return pad(x, widths=grown, value=typed(value, x.dtype))
+
+
+@aten("tril")
+def tril(x, diagonal=0):
+    return triangle(x, lambda row, column: column - row <= diagonal)
+
+
+@aten("triu")
+def triu(x, diagonal=0):
+    return triangle(x, lambda row, column: column - row >= diagonal)
+
+
+def triangle(x: Value, inside) -> Value:
+    rows, columns = x.shape[-2:]
+    row = reshape(gh.arange(rows, dtype=int64), (rows, 1))
+    kept = inside(row, gh.arange(columns, dtype=int64))
+    return gh.where(kept, x, full((), 0, x.dtype))
+
+
+@aten("diagonal")
+def diagonal(x, offset=0, dim1=0, dim2=1):
+    first, second = dim1 % x.ndim, dim2 % x.ndim
+    rest = [i for i in range(x.ndim) if i not in (first, second)]
+    return gh.linalg.diagonal(permute(x, axes=(*rest, first, second)), offset=offset)
+
+
+@aten("as_strided")
+def as_strided(x, sizes, strides, offset=None):
+    """Elements by their places in memory, of a value whose memory is row-major."""
+    places = strided_places(sizes, strides, offset or 0)
+    return primitives["gather"](reshape(x, (x.size,)), places, axis=0)
+
+
+def strided_places(sizes, strides, offset: int) -> Value:
+    """The places of the elements of a strided view, of shape `sizes`."""
+    places = full((), offset, int64)
+    for axis, (size, stride) in enumerate(zip(sizes, strides)):
+        along = gh.arange(size, dtype=int64) * stride
+        places = places + reshape(along, tuple(-1 if i == axis else 1 for i in range(len(sizes))))
+    return gh.broadcast_to(places, tuple(sizes))
+
+
+@aten("as_strided_scatter")
+def as_strided_scatter(x, source, sizes, strides, offset=None):
+    places = strided_places(sizes, strides, offset or 0)
+    flat = reshape(x, (x.size,))
+    new = reshape(cast(source, x.dtype), (places.size,))
+    out = primitives["scatter_set"](flat, reshape(places, (places.size,)), new, axis=0)
+    return reshape(out, x.shape)

@@ -1,0 +1,86 @@
+"""Operators that draw: from keys of `lowering`'s own, which follow torch.manual_seed."""
+
+from glasshouse.base import as_dtype
+from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.tensor import random
+from glasshouse.torch.aten.create import dtype_of
+from glasshouse.torch.draws import generator
+from glasshouse.torch.dtypes import FROM_TORCH
+from glasshouse.torch.table import aten
+
+FLOAT32 = as_dtype("float32")
+
+
+def drawn_below(shape, p) -> Value:
+    """True with probability p at each position."""
+    return random.uniform(shape, generator=generator()) < p
+
+
+@aten("native_dropout")
+def native_dropout(x, p, train):
+    """(x with elements dropped and the others scaled up, which were kept)."""
+    if train is False or p == 0:
+        return x, full(x.shape, True, as_dtype("bool"))
+    kept = drawn_below(x.shape, 1 - p)
+    scale = 0.0 if p == 1 else 1 / (1 - p)
+    return x * cast(kept, x.dtype) * scale, kept
+
+
+@aten("bernoulli.p", "bernoulli.default")
+def bernoulli(x, p=None, generator=None):
+    return cast(drawn_below(x.shape, cast(x, FLOAT32) if p is None else p), x.dtype)
+
+
+@aten("bernoulli.Tensor")
+def bernoulli_of(x, p, generator=None):
+    return cast(drawn_below(x.shape, cast(p, FLOAT32)), x.dtype)
+
+
+def uniform(shape, dtype) -> Value:
+    return random.uniform(tuple(shape), dtype=dtype, generator=generator())
+
+
+def normal(shape, dtype) -> Value:
+    return random.normal(tuple(shape), dtype=dtype, generator=generator())
+
+
+@aten("rand")
+def rand(shape, dtype=None, **_):
+    return uniform(shape, dtype_of(dtype))
+
+
+@aten("rand_like")
+def rand_like(x, dtype=None, **_):
+    return uniform(x.shape, FROM_TORCH[dtype] if dtype else x.dtype)
+
+
+@aten("randn")
+def randn(shape, dtype=None, **_):
+    return normal(shape, dtype_of(dtype))
+
+
+@aten("randn_like")
+def randn_like(x, dtype=None, **_):
+    return normal(x.shape, FROM_TORCH[dtype] if dtype else x.dtype)
+
+
+@aten("uniform")
+def uniform_between(x, low=0.0, high=1.0, generator=None):
+    return uniform(x.shape, x.dtype) * (high - low) + low
+
+
+@aten("normal_functional")
+def normal_of(x, mean=0.0, std=1.0, generator=None):
+    return normal(x.shape, x.dtype) * std + mean
+
+
+@aten("randint")
+def randint(high, shape, dtype=None, **_):
+    return randint_from(0, high, shape, dtype)
+
+
+@aten("randint.low")
+def randint_from(low, high, shape, dtype=None, **_):
+    wanted = dtype_of(dtype, 0)
+    whole = random.randint(low, high, tuple(shape), generator=generator())
+    return cast(whole, wanted)

@@ -1,0 +1,251 @@
+"""Reductions, scans, sorting, and softmax."""
+
+import glasshouse as gh
+from glasshouse.base import as_dtype
+from glasshouse.dispatch.primitive import primitives
+from glasshouse.dispatch.value import Value, cast, full
+from glasshouse.torch.aten.elementwise import truth
+from glasshouse.torch.aten.shape import axis_of, reshape
+from glasshouse.torch.dtypes import FROM_TORCH
+from glasshouse.torch.table import aten
+
+FLOAT32, INT64 = as_dtype("float32"), as_dtype("int64")
+
+
+def axes_of(axes, ndim: int) -> tuple[int, ...] | None:
+    """Axes counted from the front; None for all."""
+    if axes is None or (not isinstance(axes, int) and len(axes) == 0):
+        return None
+    axes = (axes,) if isinstance(axes, int) else axes
+    return tuple(axis_of(axis, ndim) for axis in axes)
+
+
+def reduced(function, x: Value, axes, keepdim: bool, **options) -> Value:
+    """A reduction over axes as PyTorch has them; of a scalar over its one axis too."""
+    if x.ndim == 0:
+        return function(reshape(x, (1,)), axis=0, **options)
+    return function(x, axis=axes_of(axes, x.ndim), keepdims=keepdim, **options)
+
+
+def wide(x: Value) -> Value:
+    """Narrow floats as float32, in which PyTorch adds them up."""
+    return cast(x, FLOAT32) if x.dtype.is_floating and x.dtype.itemsize < 4 else x
+
+
+def summed_dtype(x: Value, dtype):
+    """The dtype of a sum: the one asked for, int64 for whole numbers, else that of x."""
+    if dtype is not None:
+        return FROM_TORCH[dtype]
+    return INT64 if x.dtype.is_integer or x.dtype.is_bool else x.dtype
+
+
+@aten("sum.default")
+def sum_all(x, dtype=None):
+    return sum_(x, None, False, dtype)
+
+
+@aten("sum.dim_IntList")
+def sum_(x, axes=None, keepdim=False, dtype=None):
+    target = summed_dtype(x, dtype)
+    return cast(reduced(gh.sum, wide(cast(x, target)), axes, keepdim), target)
+
+
+@aten("mean.default")
+def mean_all(x, dtype=None):
+    return mean(x, None, False, dtype)
+
+
+@aten("mean.dim")
+def mean(x, axes=None, keepdim=False, dtype=None):
+    target = FROM_TORCH[dtype] if dtype else x.dtype
+    return cast(reduced(gh.mean, wide(cast(x, target)), axes, keepdim), target)
+
+
+@aten("prod.default")
+def prod_all(x, dtype=None):
+    return prod(x, None, False, dtype)
+
+
+@aten("prod.dim_int")
+def prod(x, axis, keepdim=False, dtype=None):
+    target = summed_dtype(x, dtype)
+    return cast(reduced(gh.prod, wide(cast(x, target)), axis, keepdim), target)
+
+
+@aten("var.correction", "var.dim")
+def var(x, axes=None, correction=None, keepdim=False, unbiased=None):
+    if isinstance(correction, bool):
+        correction = int(correction)
+    correction = 1 if correction is None else correction
+    return cast(reduced(gh.var, wide(x), axes, keepdim, correction=correction), x.dtype)
+
+
+@aten("std.correction")
+def std(x, axes=None, correction=None, keepdim=False):
+    return cast(gh.sqrt(wide(var(wide(x), axes, correction, keepdim))), x.dtype)
+
+
+@aten("var_mean.correction")
+def var_mean(x, axes=None, correction=None, keepdim=False):
+    return var(x, axes, correction, keepdim), mean(x, axes, keepdim)
+
+
+@aten("amax")
+def amax(x, axes=(), keepdim=False):
+    return reduced(gh.max, x, axes, keepdim)
+
+
+@aten("amin")
+def amin(x, axes=(), keepdim=False):
+    return reduced(gh.min, x, axes, keepdim)
+
+
+@aten("max.default")
+def max_all(x):
+    return reduced(gh.max, x, None, False)
+
+
+@aten("min.default")
+def min_all(x):
+    return reduced(gh.min, x, None, False)
+
+
+@aten("argmax")
+def argmax(x, axis=None, keepdim=False):
+    return positioned(gh.argmax, x, axis, keepdim)
+
+
+@aten("argmin")
+def argmin(x, axis=None, keepdim=False):
+    return positioned(gh.argmin, x, axis, keepdim)
+
+
+def positioned(function, x: Value, axis, keepdim: bool) -> Value:
+    if x.ndim == 0:
+        return full((), 0, INT64)
+    if axis is None:
+        place = function(reshape(x, (x.size,)), axis=0)
+        return reshape(place, (1,) * x.ndim) if keepdim else place
+    return function(x, axis=axis % x.ndim, keepdims=keepdim)
+
+
+@aten("max.dim")
+def max_along(x, axis, keepdim=False):
+    return amax(x, axis, keepdim), argmax(x, axis, keepdim)
+
+
+@aten("min.dim")
+def min_along(x, axis, keepdim=False):
+    return amin(x, axis, keepdim), argmin(x, axis, keepdim)
+
+
+@aten("any.default", "any.dim", "any.dims")
+def any_(x, axes=None, keepdim=False):
+    found = reduced(gh.any, truth(x), axes, keepdim)
+    return cast(found, x.dtype) if x.dtype.name == "uint8" else found
+
+
+@aten("all.default", "all.dim", "all.dims")
+def all_(x, axes=None, keepdim=False):
+    found = reduced(gh.all, truth(x), axes, keepdim)
+    return cast(found, x.dtype) if x.dtype.name == "uint8" else found
+
+
+@aten("linalg_vector_norm")
+def vector_norm(x, ord=2, axes=None, keepdim=False, dtype=None):
+    target = FROM_TORCH[dtype] if dtype else x.dtype
+    size = gh.abs(wide(cast(x, target)))
+    if ord == 2:
+        found = gh.sqrt(reduced(gh.sum, size * size, axes, keepdim))
+    elif ord == 1:
+        found = reduced(gh.sum, size, axes, keepdim)
+    elif ord == 0:
+        found = reduced(gh.sum, cast(size != 0, size.dtype), axes, keepdim)
+    elif ord in (float("inf"), float("-inf")):
+        found = reduced(gh.max if ord > 0 else gh.min, size, axes, keepdim)
+    else:
+        found = reduced(gh.sum, size**ord, axes, keepdim) ** (1 / ord)
+    return cast(found, target)
+
+
+@aten("cumsum")
+def cumsum(x, axis, dtype=None):
+    target = summed_dtype(x, dtype)
+    if x.ndim == 0:
+        return cast(x, target)
+    return cast(gh.cumulative_sum(wide(cast(x, target)), axis=axis % x.ndim), target)
+
+
+@aten("cumprod")
+def cumprod(x, axis, dtype=None):
+    target = summed_dtype(x, dtype)
+    if x.ndim == 0:
+        return cast(x, target)
+    return cast(gh.cumulative_prod(wide(cast(x, target)), axis=axis % x.ndim), target)
+
+
+@aten("sort", "sort.stable")
+def sort(x, *args, stable=None, dim=-1, descending=False):
+    """The arguments are (dim, descending), or only named ones."""
+    dim, descending = (*args, *(dim, descending)[len(args) :])
+    if x.ndim == 0:
+        return x, full((), 0, INT64)
+    return tuple(primitives["sort"](x, axis=dim % x.ndim, descending=descending))
+
+
+@aten("topk")
+def topk(x, k, axis=-1, largest=True, sorted=True):
+    if x.ndim == 0:
+        return x, full((), 0, INT64)
+    return tuple(gh.topk(x, k, axis=axis, largest=largest))
+
+
+# -- softmax ----------------------------------------------------------------------------------
+
+
+def shifted(x: Value, axis: int) -> Value:
+    """x less its largest element along an axis, so that exp stays finite."""
+    return x - gh.max(x, axis=axis, keepdims=True)
+
+
+@aten("_softmax")
+def softmax(x, axis, half_to_float):
+    if x.ndim == 0 or x.size == 0:
+        return full(x.shape, 1, x.dtype)
+    e = gh.exp(shifted(wide(x), axis))
+    y = e / gh.sum(e, axis=axis, keepdims=True)
+    return y if half_to_float else cast(y, x.dtype)
+
+
+@aten("_safe_softmax")
+def safe_softmax(x, axis, dtype=None):
+    """Rows of nothing but -inf give zeros."""
+    x = cast(x, FROM_TORCH[dtype]) if dtype else x
+    lost = gh.all(x == float("-inf"), axis=axis, keepdims=True)
+    return gh.where(lost, full((), 0, x.dtype), softmax(x, axis, False))
+
+
+@aten("_log_softmax")
+def log_softmax(x, axis, half_to_float):
+    if x.ndim == 0 or x.size == 0:
+        return full(x.shape, 0, x.dtype)
+    moved = shifted(wide(x), axis)
+    y = moved - gh.log(gh.sum(gh.exp(moved), axis=axis, keepdims=True))
+    return y if half_to_float else cast(y, x.dtype)
+
+
+@aten("_softmax_backward_data")
+def softmax_backward(g, y, axis, dtype):
+    gy = wide(g) * wide(y)
+    if y.ndim == 0:
+        return cast(gy * 0, FROM_TORCH[dtype])
+    return cast(gy - wide(y) * gh.sum(gy, axis=axis, keepdims=True), FROM_TORCH[dtype])
+
+
+@aten("_log_softmax_backward_data")
+def log_softmax_backward(g, y, axis, dtype):
+    g = wide(g)
+    if y.ndim == 0:
+        return cast(g * 0, FROM_TORCH[dtype])
+    total = gh.sum(g, axis=axis, keepdims=True)
+    return cast(g - gh.exp(wide(y)) * total, FROM_TORCH[dtype])

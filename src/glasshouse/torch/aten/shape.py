@@ -1,0 +1,36 @@
+"""What the families share: shapes with a size left open, axes, and numbers by dtype."""
+
+from math import prod
+
+from glasshouse.dispatch import value as values
+from glasshouse.dispatch.value import Value
+
+
+def axis_of(axis: int, ndim: int) -> int:
+    """The axis counted from the front; scalars have one."""
+    return axis % max(ndim, 1)
+
+
+def resolve_shape(shape, size: int) -> tuple[int, ...]:
+    """A shape whose -1 stands for what is left."""
+    shape = tuple(shape)
+    if -1 not in shape:
+        return shape
+    rest = prod(n for n in shape if n != -1)
+    return tuple(size // rest if n == -1 else n for n in shape)
+
+
+def reshape(x: Value, shape) -> Value:
+    """x in another shape, one size of which may be -1."""
+    return values.reshape(x, resolve_shape(shape, x.size))
+
+
+def typed(value, dtype):
+    """A number as Python has it for a dtype."""
+    return bool(value) if dtype.is_bool else int(value) if dtype.is_integer else float(value)
+
+
+def spread(option, count: int) -> tuple[int, ...]:
+    """An option for each axis, where one may stand for all."""
+    option = tuple(option)
+    return option * count if len(option) == 1 else option

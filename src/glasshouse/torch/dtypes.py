@@ -1,0 +1,41 @@
+"""PyTorch's dtypes and ours."""
+
+import torch
+
+from glasshouse.base import Spec
+from glasshouse.base import dtype as dtypes
+from glasshouse.base.dtype import DType
+
+NAMES = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
+    "complex64 complex128"
+).split()
+FROM_TORCH: dict[torch.dtype, DType] = {getattr(torch, n): dtypes.as_dtype(n) for n in NAMES}
+TO_TORCH: dict[DType, torch.dtype] = {ours: theirs for theirs, ours in FROM_TORCH.items()}
+CARRIERS = {torch.bfloat16: torch.int16}  # what NumPy calls a dtype that torch does not share
+
+
+def spec_of(tensor: torch.Tensor) -> Spec:
+    """Shape and dtype of a tensor of PyTorch's, fake ones included.
+
+    Raises: KeyError for a dtype that we do not have
+    """
+    return Spec(tuple(map(int, tensor.shape)), FROM_TORCH[tensor.dtype])
+
+
+def to_array(tensor: torch.Tensor):
+    """A tensor's memory as a NumPy array of our dtype; nothing is copied."""
+    tensor = tensor.detach()
+    carrier = CARRIERS.get(tensor.dtype)
+    if carrier is None:
+        return tensor.numpy()
+    return tensor.view(carrier).numpy().view(FROM_TORCH[tensor.dtype].np)
+
+
+def from_array(array) -> torch.Tensor:
+    """A tensor over a NumPy array's memory; nothing is copied."""
+    dtype = TO_TORCH[dtypes.from_numpy_dtype(array.dtype)]
+    carrier = CARRIERS.get(dtype)
+    if carrier is None:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view("int16")).view(dtype)

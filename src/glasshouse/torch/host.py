@@ -1,0 +1,109 @@
+"""Steps that PyTorch computes itself: operators without an entry, on the same memory.
+
+Such a call is a card of its own, so that it is recorded, counted, named and refused under strict as
+any other step of the host."""
+
+from functools import cache, partial
+from itertools import count
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from glasshouse.base import Spec
+from glasshouse.base.dtype import uint8
+from glasshouse.dispatch.primitive import Primitive, define
+from glasshouse.torch.dtypes import from_array, to_array
+
+draws = count()
+DONE = Spec((1,), uint8)  # the result of an operator without one
+
+
+class Operand(int):
+    """Stands for the operand of this number among an operator's arguments."""
+
+    def __repr__(self):
+        return f"operand {int(self)}"
+
+
+def run_in_torch(*arrays, operator: str, arguments, outs, draw):
+    """The arrays that PyTorch's own operator gives for arrays and constant arguments."""
+    tensors = [from_array(readable(array)) for array in arrays]
+    flat, spec = arguments
+    given = [tensors[x] if isinstance(x, Operand) else x for x in flat]
+    args, named = pytree.tree_unflatten(given, spec)
+    with torch.no_grad():
+        found = find_operator(operator)(*args, **named)
+    found = list(found) if isinstance(found, (tuple, list)) else [found]
+    made = tuple(to_array(x.contiguous()) for x in found if isinstance(x, torch.Tensor))
+    if not made:  # an operator for its effect, such as a check
+        return np.zeros(DONE.shape, DONE.dtype.np)
+    return made if isinstance(outs, tuple) else made[0]
+
+
+def readable(array: np.ndarray) -> np.ndarray:
+    """An array that PyTorch takes: writable, with no stride below 0."""
+    fits = array.flags.writeable and all(s >= 0 for s in array.strides)
+    return array if fits else array.copy()
+
+
+@cache
+def find_operator(name: str):
+    """The overload of a full name, such as "aten.sort.stable"."""
+    namespace, _, rest = name.partition(".")
+    packet, _, overload = rest.rpartition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+
+
+def infer(*specs: Spec, operator, arguments, outs, draw):
+    return outs
+
+
+def refuse_batch(*_, **__):
+    raise NotImplementedError("a step of PyTorch's own has no batching rule")
+
+
+@cache
+def host_card(outputs: int) -> Primitive:
+    """The card of PyTorch's operators with so many results."""
+    return define(
+        f"torch_{outputs}",
+        "host",
+        f"An operator of PyTorch's own with {outputs} results.",
+        why="an operator without an entry costs speed, never the result",
+        infer=infer,
+        ref=run_in_torch,
+        batch=refuse_batch,
+        flops=lambda *_, **__: 0,
+        samples=(),
+        num_outputs=outputs,
+    )
+
+
+class HashableArguments(tuple):
+    """(leaves, tree) of an operator's arguments; compared and hashed by what they print as."""
+
+    __slots__ = ()
+
+    def __hash__(self):
+        return hash(repr(self))
+
+    def __eq__(self, other):
+        return repr(self) == repr(other)
+
+
+def call_in_torch(target, args, named: dict, outs, is_value):
+    """The result of one of PyTorch's operators on our values, as a step of the host. `outs` is the
+    spec of its result, or a tuple of them."""
+    flat, tree = pytree.tree_flatten((args, named))
+    values = [x for x in flat if is_value(x)]
+    numbers = iter(range(len(values)))
+    flat = [Operand(next(numbers)) if is_value(x) else x for x in flat]
+    attrs = {
+        "operator": str(target),
+        "arguments": HashableArguments((tuple(flat), tree)),
+        "outs": outs,
+        "draw": next(draws) if torch.Tag.nondeterministic_seeded in target.tags else 0,
+    }
+    number = len(outs) if isinstance(outs, tuple) else 1
+    return partial(host_card(number), **attrs)(*values)

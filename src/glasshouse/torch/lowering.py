@@ -1,0 +1,455 @@
+"""From a graph of torch.fx to a recording of primitives: its nodes run once through the table.
+
+Tensors have no storage while that happens, sizes are numbers. An input lies in memory as PyTorch
+has it: one with axes in another order is read through a permutation, never copied."""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Node as FxNode
+from torch.utils import _pytree as pytree
+
+from glasshouse.base import BackendError, Spec, having
+from glasshouse.base.flags import flags
+from glasshouse.compile.recording import RecordingBackend
+from glasshouse.dispatch.bind import box, state
+from glasshouse.dispatch.value import Value, cast
+from glasshouse.graph import record
+from glasshouse.ops.movement import inverse_permutation, permute
+from glasshouse.torch import aten  # noqa: F401  (fills the table)
+from glasshouse.torch.draws import KeyInputs, keys_from
+from glasshouse.torch.dtypes import FROM_TORCH, spec_of, to_array
+from glasshouse.torch.host import DONE, call_in_torch
+from glasshouse.torch.table import TABLE, call_entry, name_of
+
+VIEWS = frozenset(
+    f"{name}.{overload}"
+    for name, overload in (
+        ("view", "default"),
+        ("_unsafe_view", "default"),
+        ("t", "default"),
+        ("transpose", "int"),
+        ("permute", "default"),
+        ("expand", "default"),
+        ("unsqueeze", "default"),
+        ("squeeze", "default"),
+        ("squeeze", "dim"),
+        ("squeeze", "dims"),
+        ("slice", "Tensor"),
+        ("select", "int"),
+        ("alias", "default"),
+        ("detach", "default"),
+        ("as_strided", "default"),
+    )
+)
+
+
+class InputArray:
+    """What stands where an input's array will be: its spec."""
+
+    __slots__ = ("spec", "base")
+
+    def __init__(self, spec: Spec):
+        self.spec, self.base = spec, None
+
+
+class TraceBackend(RecordingBackend):
+    """Records what a graph asks for; computes nothing."""
+
+    name = "trace"
+    checks_indices = False
+
+    def __init__(self):
+        super().__init__()
+        self.recorder = record.Recorder()
+
+    def execute(self, recording) -> None:
+        raise BackendError(
+            "torch.compile",
+            "operators that read no values while they are traced",
+            "one that does",
+            "Report it with the model.",
+        )
+
+    def input(self, spec: Spec) -> Value:
+        """A value that a run is given."""
+        return box(record.computed(InputArray(spec), spec, owned=False), spec, self)
+
+
+class ModuleScope(NamedTuple):
+    """Where in a model a call stands, as profiles and reports print it."""
+
+    path: str
+
+
+class InputLayout(NamedTuple):
+    """How a tensor of PyTorch's lies in memory: the order of its axes from the widest stride to the
+    narrowest, and its sizes in that order; `dense` says that it fills its memory."""
+
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    dense: bool
+
+
+def layout_of(tensor: torch.Tensor) -> InputLayout:
+    """The layout of a tensor, fake ones included."""
+    sizes, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
+    order = sorted(range(len(sizes)), key=lambda i: (-strides[i], i))
+    order = tuple(order) if not tensor.is_contiguous() else tuple(range(len(sizes)))
+    expected, dense = 1, True
+    for i in reversed(order):
+        if sizes[i] != 1:
+            dense = dense and strides[i] == expected
+            expected *= sizes[i]
+    if tensor.numel() == 0:
+        order, dense = tuple(range(len(sizes))), True
+    if not dense:
+        order = tuple(range(len(sizes)))
+    return InputLayout(order, tuple(sizes[i] for i in order), dense)
+
+
+class LoweredGraph(NamedTuple):
+    """A graph as a recording: `leaves` are the input (or key) of each leaf, `outputs` say what each
+    result of the graph is, `draws` how many keys a run takes."""
+
+    recording: record.Recording | None
+    leaves: list[tuple[str, Any]]
+    outputs: list["Output"]
+    draws: int
+
+
+class Output(NamedTuple):
+    """A result: `kind` is "value" (number among the recording's outputs), "input" (its number),
+    "view" (the number of the input that it is a view of) or "constant" (anything else)."""
+
+    kind: str
+    what: Any
+    layout: InputLayout | None = None
+    sizes: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    offset: int = 0
+    dtype: torch.dtype | None = None
+
+
+class GraphLowering:
+    """Runs the nodes of one graph for inputs of given sizes and layouts."""
+
+    def __init__(self, module: torch.fx.GraphModule, inputs, phase: str):
+        self.module, self.given, self.phase = module, inputs, phase
+        self.backend = TraceBackend()
+        self.values: dict[FxNode, Any] = {}
+        self.inputs: dict[int, int] = {}  # a leaf's identity -> the number of the input
+        self.constants: dict[int, Any] = {}
+        self.leaf_of: dict[int, Value] = {}
+        self.keys = KeyInputs(self.backend.input)
+        self.unknown: dict[str, int] = {}  # operators without an entry, and how often
+        self.input_number: dict[FxNode, int] = {}
+        self.effects: list[Value] = []  # of operators that have no result
+
+    def run(self) -> LoweredGraph:
+        """The recording of the graph's outputs."""
+        number = 0
+        forward = self.phase == "forward"
+        with (
+            having(state, backend=self.backend, modes=(), records=False),
+            having(state, phase="forward" if forward else "backward"),
+            keys_from(self.keys),
+        ):
+            for node in self.module.graph.nodes:
+                if node.op == "placeholder":
+                    self.values[node] = self.place_input(number, self.given[number])
+                    self.input_number[node] = number
+                    number += 1
+                elif node.op == "get_attr":
+                    self.values[node] = self.place_constant(node)
+                elif node.op == "call_function":
+                    self.values[node] = self.call(node)
+                elif node.op == "output":
+                    return self.finish(node)
+        raise AssertionError("a graph ends with its outputs")
+
+    # -- what goes in --------------------------------------------------------------------------
+
+    def place_input(self, number: int, given):
+        if not isinstance(given, torch.Tensor):
+            return given
+        layout = layout_of(given)
+        spec = Spec(layout.sizes, FROM_TORCH[given.dtype])
+        leaf = self.backend.input(spec)
+        self.inputs[id(leaf.payload)] = number
+        self.leaf_of[number] = leaf
+        if layout.order == tuple(range(len(layout.order))):
+            return leaf
+        return permute(leaf, axes=inverse_permutation(layout.order))
+
+    def place_constant(self, node: FxNode):
+        """A tensor that the graph holds: its memory is read at each run."""
+        found = self.module
+        for name in node.target.split("."):
+            found = getattr(found, name)
+        if not isinstance(found, torch.Tensor):
+            return found
+        array = to_array(found.contiguous())
+        value = self.backend.input(spec_of(found))
+        self.constants[id(value.payload)] = array
+        self.leaf_of[-1 - len(self.constants)] = value
+        return value
+
+    # -- one node ------------------------------------------------------------------------------
+
+    def call(self, node: FxNode):
+        args, named = pytree.tree_map(self.value_of, (node.args, node.kwargs))
+        target = node.target
+        if target is torch.ops.higher_order.with_effects:
+            return self.with_effects(node, *args, **named)
+        if not isinstance(target, torch._ops.OpOverload):
+            return plain_call(target, args, named)
+        if str(target) in SIZES:
+            return SIZES[str(target)](*args)
+        scope = module_path(node)
+        with having(state, scope=ModuleScope(scope) if scope else None):
+            return self.operate(node, target, args, named)
+
+    def value_of(self, x):
+        return self.values[x] if isinstance(x, FxNode) else x
+
+    def operate(self, node: FxNode, target, args, named: dict):
+        """The result of an operator by its entry; by PyTorch where there is none."""
+        entry = TABLE.get(name_of(target))
+        if entry is not None:
+            args, named = in_order(target, args, named)
+            try:
+                fakes = pytree.tree_map(fake_of, (node.args, node.kwargs))
+                fake_args, fake_named = in_order(target, *fakes)
+                found = call_entry(entry, args, named, (*fake_args, *fake_named.values()))
+                return self.promised(node, found)
+            except NotImplementedError:
+                pass
+        return self.in_torch(target, args, named, node.meta.get("val"))
+
+    def with_effects(self, node: FxNode, token, target, *args, **named):
+        """(token, results) of an operator that PyTorch calls for its effect, such as a check."""
+        fakes = node.meta["val"][1:]
+        fake = fakes[0] if len(fakes) == 1 else fakes
+        found = self.in_torch(target, args, named, fake)
+        parts = found if isinstance(found, (tuple, list)) else (found,)
+        return token, *parts
+
+    def in_torch(self, target, args, named: dict, fake):
+        """The result of an operator that PyTorch itself computes, as a step of the host."""
+        self.unknown[str(target)] = self.unknown.get(str(target), 0) + 1
+        without_result = fake is None or isinstance(fake, (tuple, list)) and not fake
+        outs = DONE if without_result else pytree.tree_map(self.spec_of_result, fake)
+        outs = tuple(outs) if isinstance(outs, list) else outs
+        try:
+            found = call_in_torch(target, args, named, outs, lambda x: isinstance(x, Value))
+        except KeyError as error:
+            raise BackendError(
+                "torch.compile", "dtypes that we have", str(error), "Use the eager backend."
+            ) from error
+        if without_result:
+            self.effects.append(found)
+        return found
+
+    def spec_of_result(self, fake):
+        if not isinstance(fake, torch.Tensor):
+            raise NotImplementedError(f"a result {fake!r}")
+        return spec_of(fake)
+
+    def promised(self, node: FxNode, found):
+        """What an entry gave, in the dtypes that PyTorch promises.
+
+        Raises: BackendError where a shape is another
+        """
+        fake = node.meta.get("val")
+        if isinstance(found, Value):
+            return self.matched(node, found, fake)
+        if isinstance(found, (tuple, list)):
+            fakes = fake if isinstance(fake, (tuple, list)) else (None,) * len(found)
+            return [self.matched(node, x, f) for x, f in zip(found, fakes)]
+        return found
+
+    def matched(self, node: FxNode, value, fake):
+        if not isinstance(fake, torch.Tensor) or not isinstance(value, Value):
+            return value
+        expected = tuple(fake.shape)
+        if all(isinstance(n, int) for n in expected) and expected != value.shape:
+            raise BackendError(
+                f"torch.compile: {node.target}",
+                f"a result of shape {expected}",
+                value.shape,
+                "Report it with the model.",
+            )
+        return cast(value, FROM_TORCH[fake.dtype])
+
+    # -- what comes out ------------------------------------------------------------------------
+
+    def finish(self, node: FxNode) -> LoweredGraph:
+        results = node.args[0]
+        flat = list(results) if isinstance(results, (tuple, list)) else [results]
+        wanted = [self.output_of(x) for x in flat]
+        values = [what for kind, what, *_ in wanted if kind == "value"] + self.effects
+        recording = take_recording(self.backend.recorder, values)
+        places = (
+            {}
+            if recording is None
+            else {id(recording.nodes[at]): i for i, at in enumerate(recording.outputs)}
+        )
+        outputs = [
+            out._replace(what=places[id(out.what.payload)]) if out.kind == "value" else out
+            for out in wanted
+        ]
+        leaves = [] if recording is None else [self.leaf(x) for x in recording.leaves]
+        return LoweredGraph(recording, leaves, outputs, len(self.keys.keys))
+
+    def leaf(self, payload) -> tuple[str, Any]:
+        """What a run gives for a leaf: an ("input" or "key", number), or ("constant", array)."""
+        if id(payload) in self.inputs:
+            return "input", self.inputs[id(payload)]
+        if id(payload) in self.constants:
+            return "constant", self.constants[id(payload)]
+        for number, key in enumerate(self.keys.keys):
+            if key.payload is payload:
+                return "key", number
+        return "constant", payload.value
+
+    def output_of(self, x) -> Output:
+        if not isinstance(x, FxNode):
+            return Output("constant", x)
+        value = self.values[x]
+        if not isinstance(value, Value):
+            return Output("constant", value)
+        if x.op == "placeholder":
+            return Output("input", self.input_number[x])
+        fake = x.meta.get("val")
+        source = self.view_source(x)
+        if source is not None and static(fake):
+            return Output(
+                "view",
+                source,
+                None,
+                tuple(fake.shape),
+                tuple(fake.stride()),
+                int(fake.storage_offset()),
+            )
+        layout = InputLayout(tuple(range(value.ndim)), value.shape, True)
+        if static(fake):
+            layout = layout_of(fake)
+        if layout.order != tuple(range(value.ndim)):
+            value = permute(value, axes=layout.order)
+        if value.payload.value is not None:  # a leaf, or a constant: a node of its own
+            value = copied(value)
+        strides = strides_in(layout, value.shape)
+        sizes = tuple(value.shape[layout.order.index(i)] for i in range(value.ndim))
+        return Output("value", value, layout, sizes, strides, 0, TORCH_OF(fake, value))
+
+    def view_source(self, node: FxNode) -> int | None:
+        """The number of the input that a node is a view of."""
+        while node.op == "call_function" and name_of(node.target) in VIEWS:
+            node = node.args[0]
+        return self.input_number.get(node) if node.op == "placeholder" else None
+
+
+def static(fake) -> bool:
+    """Whether a fake tensor's sizes and strides are numbers."""
+    if not isinstance(fake, torch.Tensor):
+        return False
+    return all(isinstance(n, int) for n in (*fake.shape, *fake.stride()))
+
+
+def copied(value: Value) -> Value:
+    """The value as a node that is computed."""
+    card = record.primitives["reshape"]
+    return card(card(value, shape=(value.size,)), shape=value.shape) if value.size else value
+
+
+def strides_in(layout: InputLayout, sizes) -> tuple[int, ...]:
+    """The strides of the axes of a tensor that lies densely in the order of its layout."""
+    strides, step = [0] * len(layout.order), 1
+    for i, n in zip(reversed(layout.order), reversed(sizes)):
+        strides[i] = step
+        step *= max(n, 1)
+    return tuple(strides)
+
+
+def TORCH_OF(fake, value: Value) -> torch.dtype:
+    """The dtype that PyTorch gives a value."""
+    if isinstance(fake, torch.Tensor):
+        return fake.dtype
+    return next(theirs for theirs, ours in FROM_TORCH.items() if ours is value.dtype)
+
+
+def take_recording(recorder, values) -> record.Recording | None:
+    """The recording of these values, and nothing else that waits."""
+    wanted = list(dict.fromkeys(value.payload for value in values))
+    if not wanted:
+        recorder.forget()
+        return None
+    pending = record.with_ancestors(wanted)
+    recorder.forget()
+    return record.describe(pending, wanted)
+
+
+def fake_of(x):
+    return x.meta.get("val") if isinstance(x, FxNode) else x
+
+
+def module_path(node: FxNode) -> str:
+    """The path of the module that called an operator, such as "encoder.layer.3.attention"."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path, kind = list(stack.values())[-1]
+    name = kind if isinstance(kind, str) else kind.__name__
+    path = (
+        path.replace("L['self']", "").replace("getattr(", "").replace("['", ".").replace("']", "")
+    )
+    return path.strip(".") or name.rpartition(".")[2]
+
+
+def in_order(target, args, named: dict):
+    """Arguments by position, as far as the operator takes them so; the others by name."""
+    named, args = dict(named), list(args)
+    for argument in target._schema.arguments[len(args) :]:
+        if argument.kwarg_only:
+            break
+        if argument.name in named:
+            args.append(named.pop(argument.name))
+        elif named and argument.has_default_value():
+            later = [a.name for a in target._schema.arguments if not a.kwarg_only]
+            if not any(name in named for name in later):
+                break
+            args.append(argument.default_value)
+        else:
+            break
+    return args, named
+
+
+def plain_call(target: Callable, args, named: dict):
+    """Python's own functions in a graph: arithmetic of sizes, and taking one of several results."""
+    if target is operator.getitem:
+        return args[0][args[1]]
+    return target(*args, **named)
+
+
+SIZES: dict[str, Callable] = {
+    "aten.sym_size.int": lambda x, axis: x.shape[axis],
+    "aten.sym_numel.default": lambda x: x.size,
+    "aten.sym_stride.int": lambda x, axis: row_major_stride(x, axis),
+    "aten.sym_storage_offset.default": lambda x: 0,
+}
+
+
+def row_major_stride(x: Value, axis: int) -> int:
+    step = 1
+    for n in x.shape[axis % x.ndim + 1 :]:
+        step *= n
+    return step
+
+
+def debug_unknown(unknown: dict[str, int]) -> None:
+    if flags.debug and unknown:
+        listed = ", ".join(f"{name} ({n})" for name, n in unknown.items())
+        print(f"[gh] torch.compile: computed by PyTorch itself: {listed}")

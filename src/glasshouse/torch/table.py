@@ -1,0 +1,66 @@
+"""The table from ATen's operators to ours, and how its functions are called.
+
+An entry takes what the operator takes: our values where it has tensors, and Python's numbers. For
+an entry with a kind of promotion (or a function that gives it for the named arguments), the
+operands come in the dtype that PyTorch computes in, and the result is brought to the dtype that it
+promises."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as Kind
+from torch._prims_common import elementwise_dtypes
+
+from glasshouse.base.dtype import DType
+from glasshouse.dispatch.value import Value, cast
+from glasshouse.torch.dtypes import FROM_TORCH
+
+DEFAULT, TO_FLOAT, TO_BOOL = Kind.DEFAULT, Kind.INT_TO_FLOAT, Kind.ALWAYS_BOOL
+KEEP = Kind.NO_OPMATH
+
+
+class TableEntry(NamedTuple):
+    """How an operator is computed: a function of our values, and how its operands are promoted."""
+
+    compute: Callable
+    promotion: Kind | Callable | None
+
+
+TABLE: dict[str, TableEntry] = {}
+
+
+def aten(*names: str, promotion: Kind | Callable | None = None) -> Callable:
+    """A decorator that enters a function for these operators ("add.Tensor"; "relu" is its default
+    overload)."""
+
+    def enter(compute: Callable) -> Callable:
+        for name in names:
+            TABLE[name if "." in name else f"{name}.default"] = TableEntry(compute, promotion)
+        return compute
+
+    return enter
+
+
+def name_of(target) -> str:
+    """The name of an overload in the table; "" for what is no operator of ATen's."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return ""
+    return f"{target._schema.name.partition('::')[2]}.{target._overloadname}"
+
+
+def promoted_dtypes(kind: Kind, fakes) -> tuple[DType, DType]:
+    """(dtype that is computed in, dtype of the result) of operands given as PyTorch has them."""
+    operands = [x for x in fakes if isinstance(x, (torch.Tensor, bool, int, float, complex))]
+    computed, result = elementwise_dtypes(*operands, type_promotion_kind=kind)
+    return FROM_TORCH[computed], FROM_TORCH[result]
+
+
+def call_entry(entry: TableEntry, args, named: dict, fake_args):
+    """The result of an entry for our operands; `fake_args` are PyTorch's own."""
+    if entry.promotion is None:
+        return entry.compute(*args, **named)
+    kind = entry.promotion if isinstance(entry.promotion, Kind) else entry.promotion(named)
+    computed, result = promoted_dtypes(kind, fake_args)
+    operands = [cast(x, computed) if isinstance(x, Value) else x for x in args]
+    return cast(entry.compute(*operands, **named), result)
